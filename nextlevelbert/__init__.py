@@ -1,0 +1,39 @@
+"""Long-document encoders for Hugging Face Transformers: half a million tokens as one sequence of chunk vectors.
+
+Importing this package registers its models with `AutoConfig`, `AutoModel` and `AutoModelForPreTraining`,
+so that `AutoModel.from_pretrained` and `SentenceTransformer` open its checkpoints without a flag.
+"""
+
+from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
+
+__version__ = "0.1.0"
+
+from .chunk_encoder import load_chunk_encoder
+from .chunking import ChunkingRule
+from .configuration_nextlevelbert import NextLevelBertConfig
+from .corpus_writer import encode_corpus
+from .data_collator import DataCollatorForVectorMasking, PackedVectorDataset
+from .documents import Document, read_documents
+from .modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from .outputs import DocumentEmbedding, DocumentPlan
+from .vector_corpus import VectorCorpus
+
+AutoConfig.register("nextlevelbert", NextLevelBertConfig, exist_ok=True)
+AutoModel.register(NextLevelBertConfig, NextLevelBertModel, exist_ok=True)
+AutoModelForPreTraining.register(NextLevelBertConfig, NextLevelBertForMaskedVectorModeling, exist_ok=True)
+
+__all__ = [
+    "ChunkingRule",
+    "DataCollatorForVectorMasking",
+    "Document",
+    "DocumentEmbedding",
+    "DocumentPlan",
+    "NextLevelBertConfig",
+    "NextLevelBertForMaskedVectorModeling",
+    "NextLevelBertModel",
+    "PackedVectorDataset",
+    "VectorCorpus",
+    "encode_corpus",
+    "load_chunk_encoder",
+    "read_documents",
+]

@@ -1,0 +1,221 @@
+"""The frozen sentence encoder: one vector a chunk, computed in length-sorted micro-batches.
+
+The network is a plain `transformers` encoder with the pooling and the normalisation of the
+sentence-transformers model it comes from, so that a checkpoint needs nothing but transformers to run.
+
+Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a
+micro-batch, D hidden size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+from transformers import AutoModel, PreTrainedConfig
+
+from .chunking import ChunkingRule
+from .pooling import PoolingMode, pool
+
+# Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
+# cores: 8 chunks of 256); a GPU wants enough work to fill it.
+_TOKENS_PER_BATCH = {"cpu": 2_048}
+_TOKENS_PER_BATCH_ACCELERATOR = 131_072
+
+# Backbones whose position table starts behind the padding id, so that two rows are never used.
+_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
+
+def backbone_from_config(config: PreTrainedConfig) -> nn.Module:
+    """An encoder of this architecture, without the pooler that no system here uses."""
+    try:
+        return AutoModel.from_config(config, add_pooling_layer=False)
+    except TypeError:  # architectures without a pooler do not know the argument
+        return AutoModel.from_config(config)
+
+
+def usable_positions(config: PreTrainedConfig) -> int | None:
+    """Longest sequence that a backbone of this configuration can read; None where nothing limits it."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    return positions - 2 if config.model_type in _OFFSET_POSITIONS else positions
+
+
+def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
+    """Groups of indices of similar length whose padded size stays within the budget (one chunk at least)."""
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // max(int(lengths[order[start]]), 1))
+        yield order[start : start + count]
+        start += count
+
+
+class ChunkEncoder(nn.Module):
+    """Maps every chunk to one vector with a frozen encoder (paper, section 3.1 "Chunk Encoding").
+
+    Args:
+        config: configuration of the backbone, any `AutoModel` over token ids.
+        pooling: how token vectors become the chunk's vector.
+        normalize: whether that vector is scaled to unit length.
+    """
+
+    def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
+        super().__init__()
+        self.model = backbone_from_config(config)
+        self.pooling: PoolingMode = pooling
+        self.normalize = normalize
+        self.eval()
+
+    def train(self, mode: bool = True) -> ChunkEncoder:
+        """Stays frozen and in evaluation mode, whatever is asked and whatever loading did to the parameters."""
+        self.requires_grad_(False)  # `from_pretrained` makes new parameters, which ask for gradients
+        return super().train(False)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.model.config.hidden_size
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""
+        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # [N, C, D]
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        vectors = pool(hidden, attention_mask, self.pooling).float()  # [N, D]
+        return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+
+    @torch.no_grad()
+    def encode(
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None = None,
+        bar: tqdm | None = None,
+    ) -> torch.Tensor:
+        """Encodes flat token ids, cut into chunks, whatever documents they belong to.
+
+        Args:
+            input_ids: ``[T]`` ids of all documents, one behind the other, no special tokens.
+            boundaries: ``[N + 1]``; chunk k is ``input_ids[boundaries[k]:boundaries[k + 1]]``.
+            rule: gives the special tokens put around each chunk.
+            tokens_per_batch: most token positions, padding included, in one forward pass.
+            bar: a progress bar to move by one a chunk.
+
+        Returns:
+            ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
+        """
+        device = next(self.model.parameters()).device
+        budget = tokens_per_batch or _TOKENS_PER_BATCH.get(device.type, _TOKENS_PER_BATCH_ACCELERATOR)
+        prefix, suffix = np.asarray(rule.prefix_ids, np.int64), np.asarray(rule.suffix_ids, np.int64)
+        lengths = np.diff(boundaries) + len(prefix) + len(suffix)
+        pad_id = getattr(self.model.config, "pad_token_id", None) or 0
+        vectors = torch.empty(len(lengths), self.hidden_size, device=device)
+        for rows in micro_batches(lengths, budget):
+            width = int(lengths[rows[0]])
+            ids = np.full((len(rows), width), pad_id, np.int64)  # [N, C]
+            for row, chunk in zip(ids, rows, strict=True):
+                text = input_ids[boundaries[chunk] : boundaries[chunk + 1]]
+                row[: lengths[chunk]] = np.concatenate([prefix, text, suffix])
+            batch = torch.from_numpy(ids).to(device, non_blocking=True)
+            mask = None  # nothing is padded: the kernels without a mask are faster
+            if int(lengths[rows[-1]]) < width:
+                mask = torch.arange(width, device=device) < torch.from_numpy(lengths[rows]).to(device)[:, None]
+            index = torch.from_numpy(rows).to(device)
+            vectors[index] = self(batch, None if mask is None else mask.long())
+            if bar is not None:
+                bar.update(len(rows))
+        return vectors
+
+    def fingerprint(self) -> str:
+        """SHA-256 over names, shapes and float32 values of all weights."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name}{tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+@dataclass
+class LoadedChunkEncoder:
+    """A sentence encoder read from disk or the Hub, with what a document model has to know of it.
+
+    Attributes:
+        encoder: in float32 on the CPU.
+        tokenizer: its own.
+        name: what others find it by; never a path of this machine.
+        fingerprint: hash of its weights, see `ChunkEncoder.fingerprint`.
+    """
+
+    encoder: ChunkEncoder
+    tokenizer: Any
+    name: str
+    fingerprint: str
+
+    @property
+    def max_chunk_size(self) -> int | None:
+        return usable_positions(self.encoder.model.config)
+
+
+def load_chunk_encoder(name_or_path: str, name: str | None = None) -> LoadedChunkEncoder:
+    """Loads any sentence-transformers model made of a transformer, pooling and (maybe) normalisation.
+
+    Args:
+        name_or_path: a Hub name or a folder.
+        name: the name under which others find this encoder, where `name_or_path` is a folder of this machine.
+
+    Raises:
+        ImportError: without sentence-transformers.
+        ValueError: if there is no such model, or it has a step that cannot be honoured here (named).
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise ImportError(
+            "Reading a sentence encoder needs sentence-transformers: pip install nextlevelbert"
+        ) from error
+    try:
+        source = SentenceTransformer(name_or_path, device="cpu", model_kwargs={"dtype": torch.float32})
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"Cannot load the chunk encoder {name_or_path!r}: no such folder, and not on the Hub or in its cache. "
+            "Give the path of a saved sentence-transformers model, or a name such as "
+            "'sentence-transformers/all-MiniLM-L6-v2'."
+        ) from error
+    pooling, normalize = _read_modules(source, name_or_path)
+    backbone, tokenizer = source[0].auto_model, source[0].tokenizer
+    encoder = ChunkEncoder(backbone.config, pooling, normalize)
+    wanted = encoder.model.state_dict().keys()
+    encoder.model.load_state_dict({key: value for key, value in backbone.state_dict().items() if key in wanted})
+    fingerprint = encoder.fingerprint()
+    public_name = name or (Path(name_or_path).name if Path(name_or_path).is_dir() else str(name_or_path))
+    return LoadedChunkEncoder(encoder, tokenizer, public_name, fingerprint)
+
+
+def _read_modules(source: Any, name: str) -> tuple[PoolingMode, bool]:
+    """Pooling mode and normalisation of a SentenceTransformer, or a ValueError naming what is not supported."""
+    kinds = [type(module).__name__ for module in source]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+        raise ValueError(
+            f"The chunk encoder {name!r} consists of {' → '.join(kinds)}; supported are Transformer → Pooling and "
+            "Transformer → Pooling → Normalize. Choose such a model, or encode with it yourself and give inputs_embeds."
+        )
+    mode = source[1].pooling_mode
+    if mode not in get_args(PoolingMode):
+        raise ValueError(
+            f"The chunk encoder {name!r} pools by {mode!r}; supported are {', '.join(get_args(PoolingMode))}."
+        )
+    if source.default_prompt_name is not None:
+        raise ValueError(
+            f"The chunk encoder {name!r} puts the prompt {source.default_prompt_name!r} before every text, which chunks "
+            "of token ids have no place for. Set its default_prompt_name to None and save it to use it without."
+        )
+    return mode, kinds[-1] == "Normalize"

@@ -1,0 +1,296 @@
+"""Text to token ids, token ids to chunks, and back: pure functions, nothing learned.
+
+A document is tokenised once, as a whole, without special tokens. A *chunk* is a run of consecutive
+token ids; the chunks of a document tile it, so every token is in exactly one chunk, in order. Each
+chunk reaches the encoder wrapped in the tokenizer's own special tokens ([CLS] ... [SEP] for BERT).
+
+Notation for shapes: T tokens in a document, n chunks in a document.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from .sentences import sentence_boundaries, sentence_token_ids
+
+ChunkingMode = Literal["fixed", "sentences"]
+
+# Long enough to amortise a call, short enough that the Python lists of one batch stay around 10 MB.
+_PIECE_CHARACTERS = 16_384
+_PIECES_PER_CALL = 16
+
+
+@dataclass(frozen=True)
+class TokenizedDocument:
+    """Token ids of one whole document, no special tokens, with the characters each id stands for.
+
+    Attributes:
+        input_ids: ``[T]`` int32.
+        char_starts: ``[T]`` int32, first character of each token in the text (Python string offsets).
+        char_ends: ``[T]`` int32, one past the last character.
+    """
+
+    input_ids: np.ndarray
+    char_starts: np.ndarray
+    char_ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def check_texts(texts: str | Sequence[str]) -> list[str]:
+    """Returns the texts as a list, or says which one is not text.
+
+    Raises:
+        ValueError: for an empty list, or a string that is not valid Unicode (a lone surrogate).
+        TypeError: for anything that is not a string or a sequence of strings.
+    """
+    if isinstance(texts, str):
+        texts = [texts]
+    elif not isinstance(texts, Sequence):
+        raise TypeError(f"Expected a text or a list of texts, got {type(texts).__name__}.")
+    if len(texts) == 0:
+        raise ValueError("Got an empty list of texts; give at least one document.")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"Every document must be a str, but document {index} is {type(text).__name__}.")
+        try:
+            text.isascii() or text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"Document {index} is not valid Unicode: character {error.start} is a lone surrogate. "
+                "Decode the file with errors='replace', or remove the character."
+            ) from error
+    return list(texts)
+
+
+def splits_at_spaces(tokenizer: Any) -> bool:
+    """Whether a text may be cut before any space and tokenised in pieces without changing an id.
+
+    True for BERT-style pre-tokenisation (BERT, MPNet, MiniLM), which throws white space away before
+    it looks for words. False, the safe answer, for everything else: byte-level and SentencePiece
+    tokenizers make the space a part of a token, and an added token may itself contain a space.
+    """
+    pre_tokenizer = type(tokenizer.backend_tokenizer.pre_tokenizer).__name__
+    added = tokenizer.added_tokens_decoder.values()
+    return pre_tokenizer == "BertPreTokenizer" and not any(
+        token.rstrip or any(character.isspace() for character in token.content) for token in added
+    )
+
+
+def _pieces(text: str, size: int) -> Iterator[tuple[int, str]]:
+    """Cuts a text right before white space, at least every `size` characters where there is any."""
+    space = re.compile(r"[ \n]")
+    start = 0
+    while start < len(text):
+        found = space.search(text, min(start + size, len(text)))
+        end = found.start() if found else len(text)
+        yield start, text[start:end]
+        start = end
+
+
+def tokenize_document(tokenizer: Any, text: str) -> TokenizedDocument:
+    """Tokenises a whole document: no special tokens, no truncation, no length warning.
+
+    Where the tokenizer splits at spaces (see `splits_at_spaces`) the text goes through it in pieces,
+    on all cores and with flat memory; the ids are those of a single call.
+
+    Args:
+        tokenizer: a fast Hugging Face tokenizer (it must report character offsets).
+        text: the document; an empty or blank text has zero tokens.
+
+    Raises:
+        TypeError: if the tokenizer is a Python one, without offsets.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise TypeError(
+            f"{type(tokenizer).__name__} is not a fast tokenizer, so it cannot tell which characters a token stands "
+            "for. Use an encoder with a tokenizer.json."
+        )
+    size = _PIECE_CHARACTERS if splits_at_spaces(tokenizer) else max(len(text), 1)
+    pieces = list(_pieces(text, size))
+    ids: list[np.ndarray] = []
+    spans: list[np.ndarray] = []
+    for first in range(0, len(pieces), _PIECES_PER_CALL):
+        batch = pieces[first : first + _PIECES_PER_CALL]
+        encoded = tokenizer(
+            [piece for _, piece in batch],
+            add_special_tokens=False,
+            truncation=False,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            return_offsets_mapping=True,
+            verbose=False,
+        )
+        for (start, _), piece_ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            ids.append(np.asarray(piece_ids, dtype=np.int32))
+            spans.append(np.asarray(offsets, dtype=np.int32).reshape(-1, 2) + np.int32(start))
+    if not ids:
+        ids, spans = [np.zeros(0, np.int32)], [np.zeros((0, 2), np.int32)]
+    all_spans = np.concatenate(spans)
+    return TokenizedDocument(np.concatenate(ids), all_spans[:, 0].copy(), all_spans[:, 1].copy())
+
+
+@dataclass(frozen=True)
+class ChunkingRule:
+    """How a document's token ids are cut into chunks (paper, section 3.1 "Text Chunking").
+
+    Works on ids alone, so text, stored ids and a batch from a stock collator give the same chunks.
+
+    Args:
+        chunk_size: most token ids in a chunk, the encoder's special tokens included (256 in the paper).
+        mode: ``"fixed"`` cuts every ``chunk_size - specials`` ids. ``"sentences"`` makes one chunk a
+            sentence; a longer sentence goes on in further chunks.
+        prefix_ids, suffix_ids: the special tokens put around every chunk.
+        sentence_token_ids: the ids the sentence rule looks at, by class (see `sentence_token_ids`).
+        max_chunk_size: the encoder's own limit; None where it has none.
+
+    Raises:
+        ValueError: for a chunk size that leaves no room for text, or is above the encoder's limit.
+
+    Example:
+        >>> rule = ChunkingRule(chunk_size=5, prefix_ids=(101,), suffix_ids=(102,))
+        >>> rule.boundaries(np.arange(7)).tolist()   # three ids a chunk
+        [0, 3, 6, 7]
+    """
+
+    chunk_size: int = 256
+    mode: ChunkingMode = "fixed"
+    prefix_ids: tuple[int, ...] = ()
+    suffix_ids: tuple[int, ...] = ()
+    sentence_token_ids: dict[str, list[int]] = field(default_factory=dict)
+    max_chunk_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("fixed", "sentences"):
+            raise ValueError(f"chunking must be 'fixed' or 'sentences', got {self.mode!r}.")
+        specials = len(self.prefix_ids) + len(self.suffix_ids)
+        if self.chunk_size < max(specials + 1, 3):
+            raise ValueError(
+                f"chunk_size counts the {specials} special tokens of every chunk, so {self.chunk_size} leaves no room "
+                f"for text; give at least {max(specials + 1, 3)} (the paper uses 16 to 512)."
+            )
+        if self.max_chunk_size is not None and self.chunk_size > self.max_chunk_size:
+            raise ValueError(
+                f"chunk_size {self.chunk_size} is above the chunk encoder's limit of {self.max_chunk_size} tokens; "
+                f"give at most {self.max_chunk_size}, or use an encoder with more positions."
+            )
+        if self.mode == "sentences" and not self.sentence_token_ids.get("end"):
+            raise ValueError(
+                "Sentence chunking needs the tokenizer's sentence-final ids; build the rule with "
+                "ChunkingRule.from_tokenizer(tokenizer, mode='sentences')."
+            )
+
+    @classmethod
+    def from_tokenizer(
+        cls,
+        tokenizer: Any,
+        chunk_size: int = 256,
+        mode: ChunkingMode = "fixed",
+        max_chunk_size: int | None = None,
+    ) -> ChunkingRule:
+        """Reads the special tokens (and, for sentences, the punctuation) off a tokenizer."""
+        prefix, suffix = special_token_ids(tokenizer)
+        return cls(
+            chunk_size=chunk_size,
+            mode=mode,
+            prefix_ids=prefix,
+            suffix_ids=suffix,
+            sentence_token_ids=sentence_token_ids(tokenizer) if mode == "sentences" else {},
+            max_chunk_size=max_chunk_size,
+        )
+
+    @property
+    def capacity(self) -> int:
+        """Token ids of text in a full chunk."""
+        return self.chunk_size - len(self.prefix_ids) - len(self.suffix_ids)
+
+    def boundaries(self, input_ids: np.ndarray) -> np.ndarray:
+        """Chunk k of a document is ``input_ids[b[k]:b[k + 1]]``.
+
+        Args:
+            input_ids: ``[T]`` ids of the whole document, no special tokens.
+
+        Returns:
+            ``[n + 1]`` int64, from 0 to T, strictly increasing; ``[0]`` for an empty document.
+        """
+        total = len(input_ids)
+        if total == 0:
+            return np.zeros(1, np.int64)
+        if self.mode == "fixed":
+            return np.append(np.arange(0, total, self.capacity, dtype=np.int64), total)
+        sentences = sentence_boundaries(input_ids, self.sentence_token_ids)
+        starts = [
+            np.arange(start, end, self.capacity, dtype=np.int64)
+            for start, end in zip(sentences[:-1], sentences[1:], strict=True)
+        ]
+        return np.append(np.concatenate(starts), total)
+
+    def strip_special_tokens(self, input_ids: np.ndarray) -> np.ndarray:
+        """Takes off the specials that a stock tokenizer call puts around a whole document, if both ends are there."""
+        start, end = len(self.prefix_ids), len(input_ids) - len(self.suffix_ids)
+        wrapped = (
+            end >= start
+            and tuple(input_ids[:start].tolist()) == self.prefix_ids
+            and tuple(input_ids[end:].tolist()) == self.suffix_ids
+        )
+        return input_ids[start:end] if wrapped else input_ids
+
+
+def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarray:
+    """Characters of each chunk: ``[n, 2]`` int64, from its first token's start to its last token's end."""
+    starts = document.char_starts[boundaries[:-1]]
+    # A character can give several tokens (ligatures, accents), so the last end is not always the largest.
+    ends = np.maximum.reduceat(document.char_ends, boundaries[:-1]) if len(boundaries) > 1 else starts
+    return np.stack([starts, ends], axis=1).astype(np.int64).reshape(-1, 2)
+
+
+def special_token_ids(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids a tokenizer puts before and after a single text, read off an example."""
+    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+    outer = tokenizer("a")["input_ids"]
+    for start in range(len(outer) - len(inner) + 1):
+        if outer[start : start + len(inner)] == inner:
+            return tuple(outer[:start]), tuple(outer[start + len(inner) :])
+    raise ValueError(f"{type(tokenizer).__name__} does not keep a text's ids together when it adds special tokens.")
+
+
+def windows(chunks: int, size: int, overlap: int) -> list[tuple[int, int]]:
+    """Ranges of at most `size` chunks that cover a document; neighbours share at least `overlap`.
+
+    The last window is moved back so that it is full.
+
+    Example:
+        >>> windows(10, size=4, overlap=1)
+        [(0, 4), (3, 7), (6, 10)]
+        >>> windows(3, size=4, overlap=1)
+        [(0, 3)]
+    """
+    if chunks <= size:
+        return [(0, chunks)] if chunks else []
+    starts = [*range(0, chunks - size, size - overlap), chunks - size]
+    return [(start, start + size) for start in starts]
+
+
+def flatten_chunks(
+    ids: Sequence[np.ndarray], boundaries: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Documents' chunks as one run.
+
+    Args:
+        ids: token ids of each document.
+        boundaries: chunk boundaries of each document, as `ChunkingRule.boundaries` gives them.
+
+    Returns:
+        All ids ``[T]``; boundaries of all chunks in them ``[N + 1]``; first chunk of each document ``[B + 1]``.
+    """
+    starts = np.cumsum([0] + [len(document) for document in ids])
+    flat = [cuts[:-1] + start for cuts, start in zip(boundaries, starts, strict=False)]
+    offsets = np.cumsum([0] + [len(cuts) - 1 for cuts in boundaries])
+    return np.concatenate(ids), np.concatenate([*flat, starts[-1:]]), offsets

@@ -1,0 +1,120 @@
+"""Configuration of NextLevelBERT."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+
+from .chunk_encoder import usable_positions
+from .chunking import ChunkingRule
+
+VectorLoss = Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"]
+
+
+@strict
+class NextLevelBertConfig(PreTrainedConfig):
+    """What a NextLevelBERT is made of (paper: Czinczoll et al., ACL 2024, arXiv 2402.17682).
+
+    Args:
+        encoder_config: the encoder over chunk vectors, any architecture that `AutoModel` knows and that
+            accepts ``inputs_embeds``.
+        chunk_encoder_config: the architecture of the frozen encoder of single chunks.
+        chunk_encoder_name: where others find the chunk encoder; read when text arrives and the
+            checkpoint does not hold it.
+        chunk_encoder_fingerprint: hash of its weights; a corpus made by other weights is refused.
+        chunk_encoder_pooling, chunk_encoder_normalize: how it turns token vectors into a chunk vector.
+        include_chunk_encoder: whether the checkpoint holds the chunk encoder's weights.
+        chunking: ``"fixed"`` (every `chunk_size` tokens) or ``"sentences"`` (one chunk a sentence).
+        chunk_size: most tokens in a chunk, its special tokens counted.
+        chunk_prefix_ids, chunk_suffix_ids: those special tokens.
+        sentence_token_ids: the ids that the sentence rule looks at (`chunking="sentences"` only).
+        max_chunks: most chunks that the encoder sees at once; with [CLS] and [SEP] it needs two
+            positions more. By default all that the encoder's position table can hold (510 of 512).
+        long_documents: what happens past `max_chunks`: ``"window"`` reads overlapping windows and averages
+            the contextual vectors where they overlap; ``"truncate"`` keeps the first `max_chunks`, with a
+            warning that counts the rest (the original code's way); ``"error"`` refuses.
+        window_overlap: chunks that neighbouring windows share; a quarter of `max_chunks` by default.
+        pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, or ``"cls"``.
+        loss: of masked vector modelling, see `nextlevelbert.losses`.
+        temperature: of the ``"cross_entropy"`` loss.
+        initializer_range: standard deviation of new linear layers.
+
+    Raises:
+        ValueError: for values that do not fit each other; the message says which.
+    """
+
+    model_type = "nextlevelbert"
+    sub_configs_defaults = {
+        "encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert"),
+        "chunk_encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert"),
+    }
+    _auto_class = "AutoConfig"
+
+    encoder_config: dict | PreTrainedConfig | None = None
+    chunk_encoder_config: dict | PreTrainedConfig | None = None
+    chunk_encoder_name: str | None = None
+    chunk_encoder_fingerprint: str | None = None
+    chunk_encoder_pooling: str = "mean"
+    chunk_encoder_normalize: bool = True
+    include_chunk_encoder: bool = True
+    chunking: Literal["fixed", "sentences"] = "fixed"
+    chunk_size: int = 256
+    chunk_prefix_ids: list[int] | tuple[int, ...] = (101,)
+    chunk_suffix_ids: list[int] | tuple[int, ...] = (102,)
+    sentence_token_ids: dict[str, list[int]] | None = None
+    max_chunks: int | None = None
+    long_documents: Literal["window", "truncate", "error"] = "window"
+    window_overlap: int | None = None
+    pooling: Literal["mean", "max", "cls"] = "mean"
+    loss: VectorLoss = "smooth_l1"
+    temperature: float = 0.05
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        self.chunk_prefix_ids = list(self.chunk_prefix_ids)
+        self.chunk_suffix_ids = list(self.chunk_suffix_ids)
+        for nested in (self.encoder_config, self.chunk_encoder_config):
+            nested._name_or_path = ""  # otherwise a path of this machine is published
+        if self.chunk_encoder_config.hidden_size != self.hidden_size:
+            raise ValueError(
+                f"The chunk encoder gives vectors of {self.chunk_encoder_config.hidden_size} dimensions, but the encoder "
+                f"reads {self.hidden_size}; the two hidden sizes must be equal."
+            )
+        positions = usable_positions(self.encoder_config)
+        if self.max_chunks is None:
+            self.max_chunks = positions - 2 if positions else 510
+        if self.max_chunks < 1 or (positions and self.max_chunks + 2 > positions):
+            raise ValueError(
+                f"max_chunks is {self.max_chunks}, but the encoder has {positions} positions, two of them for [CLS] and "
+                f"[SEP]; give 1 to {positions and positions - 2}, or an encoder_config with more positions."
+            )
+        if self.window_overlap is None:
+            self.window_overlap = self.max_chunks // 4
+        if not 0 <= self.window_overlap < self.max_chunks:
+            raise ValueError(
+                f"window_overlap must be from 0 to max_chunks - 1 = {self.max_chunks - 1}, got {self.window_overlap}."
+            )
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}.")
+        self.chunking_rule()
+
+    @property
+    def hidden_size(self) -> int:
+        """Dimensions of chunk vectors and of the document vector."""
+        return self.encoder_config.hidden_size
+
+    def chunking_rule(self) -> ChunkingRule:
+        """The rule that cuts documents into chunks; checks its own values."""
+        return ChunkingRule(
+            chunk_size=self.chunk_size,
+            mode=self.chunking,
+            prefix_ids=tuple(self.chunk_prefix_ids),
+            suffix_ids=tuple(self.chunk_suffix_ids),
+            sentence_token_ids=self.sentence_token_ids or {},
+            max_chunk_size=usable_positions(self.chunk_encoder_config),
+        )

@@ -1,0 +1,126 @@
+"""From encoded documents to batches: one small class a task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from .masking import CLS, MASK, NOT_SPECIAL, PAD, SEP, draw_replacements, draw_vector_mask
+from .vector_corpus import VectorCorpus
+
+
+class PackedVectorDataset(Dataset):
+    """Documents back to back, [SEP] after each, cut into sequences of equal length with [CLS] in front.
+
+    As the authors packed them (paper, section 3.2): a sequence starts anywhere inside a document, can
+    hold several, and attention crosses their borders. Nothing is dropped: the last sequence is shorter.
+
+    Args:
+        corpus: where the vectors are.
+        sequence_length: positions in a sequence, [CLS] and [SEP]s counted (512 in the paper).
+        documents: positions of the documents to use, all by default.
+        seed: of the masks drawn over these sequences.
+
+    Attributes:
+        epoch: set it at the start of an epoch (`SetEpochCallback` does) to draw new masks.
+    """
+
+    def __init__(
+        self, corpus: VectorCorpus, sequence_length: int = 512, documents: Sequence[int] | None = None, seed: int = 42
+    ) -> None:
+        if sequence_length < 3:
+            raise ValueError(f"sequence_length counts [CLS] and [SEP]; got {sequence_length}, give at least 3.")
+        self.corpus, self.sequence_length, self.seed, self.epoch = corpus, sequence_length, seed, 0
+        chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
+        self._first_chunks = corpus.document_offsets[chosen]
+        lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
+        self._stream = np.append(0, np.cumsum(lengths + 1))  # place of each document; +1 for its [SEP]
+        if lengths.sum() == 0:
+            raise ValueError(f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from.")
+
+    def __len__(self) -> int:
+        return -(-int(self._stream[-1]) // (self.sequence_length - 1))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """``inputs_embeds [L, D]`` float16, ``special_ids [L]`` (-1 at chunk vectors), and the key of its masks."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")
+        start = index * (self.sequence_length - 1)
+        stop = min(start + self.sequence_length - 1, int(self._stream[-1]))
+        vectors = torch.zeros(stop - start + 1, self.corpus.hidden_size, dtype=torch.float16)
+        special_ids = torch.full((len(vectors),), NOT_SPECIAL, dtype=torch.long)
+        special_ids[0] = CLS
+        document = int(np.searchsorted(self._stream, start, side="right")) - 1
+        while start < stop:
+            begin, end = int(self._stream[document]), int(self._stream[document + 1])
+            place = start - index * (self.sequence_length - 1) + 1
+            chunks = min(stop, end - 1) - start
+            if chunks > 0:
+                first = int(self._first_chunks[document]) + start - begin
+                vectors[place : place + chunks] = self.corpus.vectors(first, first + chunks)
+            if stop >= end:
+                special_ids[place + max(chunks, 0)] = SEP
+            start, document = min(stop, end), document + 1
+        return {"inputs_embeds": vectors, "special_ids": special_ids, "mask_key": (self.seed, self.epoch, index)}
+
+
+@dataclass
+class DataCollatorForVectorMasking:
+    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 3.2 "Masking").
+
+    The masks depend on each sequence's own key (seed, epoch, index) alone, never on a global state, so
+    a resumed run sees what a straight one saw.
+
+    Args:
+        probability: share of the chunk vectors to select.
+        mask_share, random_share: of the selected; see `draw_vector_mask`.
+
+    Returns (on call):
+        ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s put in,
+        ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where to predict.
+    """
+
+    probability: float = 0.15
+    mask_share: float = 0.8
+    random_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"The masking probability must be above 0 and at most 1, got {self.probability}.")
+        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
+            raise ValueError(
+                "mask_share and random_share must not be negative nor exceed 1 together, "
+                f"got {self.mask_share} and {self.random_share}."
+            )
+
+    def __call__(self, sequences: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        width = max(len(sequence["special_ids"]) for sequence in sequences)
+        first = sequences[0]["inputs_embeds"]
+        labels = torch.zeros(len(sequences), width, first.shape[-1], dtype=first.dtype)  # [B, L, D]
+        special_ids = torch.full((len(sequences), width), PAD, dtype=torch.long)
+        for row, sequence in enumerate(sequences):
+            labels[row, : len(sequence["special_ids"])] = sequence["inputs_embeds"]
+            special_ids[row, : len(sequence["special_ids"])] = sequence["special_ids"]
+        maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]
+        counts = maskable.sum(axis=1)
+        real_rows, real_columns = np.nonzero(maskable)
+        inputs_embeds = labels.clone()
+        mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
+        for row, sequence in enumerate(sequences):
+            key = sequence["mask_key"]
+            mask = draw_vector_mask(maskable[row], key, self.probability, self.mask_share, self.random_share)
+            mask_positions[row] = torch.from_numpy(mask.selected)
+            special_ids[row, torch.from_numpy(mask.masked)] = MASK
+            drawn = draw_replacements(counts, row, int(mask.replaced.sum()), key)
+            inputs_embeds[row, torch.from_numpy(mask.replaced)] = labels[real_rows[drawn], real_columns[drawn]]
+        return {
+            "inputs_embeds": inputs_embeds,
+            "special_ids": special_ids,
+            "labels": labels,
+            "mask_positions": mask_positions,
+        }

@@ -1,0 +1,220 @@
+"""The way from text to chunk vectors that all document models share: `encode`, `plan`, and what they need."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+from transformers import AutoModel, AutoTokenizer
+
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document, windows
+from .outputs import DocumentEmbedding, DocumentPlan
+
+# Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
+_CHUNKS_PER_GROUP = 4_096
+
+
+class DocumentEncodingMixin:
+    """`encode(texts)` and `plan(texts)` for a model with a chunking rule, a chunk encoder and an encoder over chunks."""
+
+    _tokenizer: Any = None
+    _borrowed_chunk_encoder: tuple[ChunkEncoder] | None = None  # in a tuple: not a submodule, so never saved
+
+    @property
+    def tokenizer(self) -> Any:
+        """The chunk encoder's tokenizer: read from the folder or Hub name that the model was loaded from."""
+        if self._tokenizer is None:
+            source = self.name_or_path
+            try:
+                self._tokenizer = AutoTokenizer.from_pretrained(source, config=self.config)
+            except (OSError, ValueError) as error:
+                raise ValueError(
+                    f"Found no tokenizer beside the model (looked in {source!r}). Set model.tokenizer to the chunk "
+                    "encoder's tokenizer, or save the model with save_pretrained after from_chunk_encoder."
+                ) from error
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def find_tokenizer(self) -> Any:
+        """The tokenizer, or None for a model that never had one (built from a configuration, fed with vectors)."""
+        return self.tokenizer if self._tokenizer is not None or self.name_or_path else None
+
+    def _new_chunk_encoder(self) -> ChunkEncoder:
+        config = self.config
+        return ChunkEncoder(config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize)
+
+    def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
+        """Makes a chunk encoder part of the model, so that it is saved with it.
+
+        Raises:
+            ValueError: if its weights are not those that the model was trained on.
+        """
+        self._check_fingerprint(source.fingerprint, source.name)
+        if self.chunk_encoder is None:
+            self.chunk_encoder = self._new_chunk_encoder().to(self.device, self.dtype)
+        self.chunk_encoder.load_state_dict(source.encoder.state_dict())
+        self.config.include_chunk_encoder = True
+        self.tokenizer = source.tokenizer
+
+    def get_chunk_encoder(self) -> ChunkEncoder:
+        """The frozen encoder; read from `config.chunk_encoder_name` if the checkpoint came without it."""
+        if self.chunk_encoder is not None:
+            return self.chunk_encoder
+        if self._borrowed_chunk_encoder is None:
+            name = self.config.chunk_encoder_name
+            try:
+                weights = AutoModel.from_pretrained(name, dtype=torch.float32).state_dict()
+            except (OSError, ValueError, TypeError) as error:
+                raise ValueError(
+                    f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. Give "
+                    "inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
+                ) from error
+            encoder = self._new_chunk_encoder()
+            encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
+            self._check_fingerprint(encoder.fingerprint(), name)
+            self._borrowed_chunk_encoder = (encoder,)
+        return self._borrowed_chunk_encoder[0].to(self.device, self.dtype)
+
+    def _check_fingerprint(self, fingerprint: str, name: str | None) -> None:
+        expected = self.config.chunk_encoder_fingerprint
+        if expected is not None and fingerprint != expected:
+            raise ValueError(
+                f"chunk_encoder_fingerprint: the model was made with weights {expected[:12]}…, but {name!r} has "
+                f"{fingerprint[:12]}…; give the encoder that made its vectors ({self.config.chunk_encoder_name!r})."
+            )
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+    ) -> DocumentEmbedding | list[DocumentEmbedding]:
+        """Document vector, contextual and plain chunk vectors and their characters, in one pass.
+
+        Documents may have any length. Memory beyond the results holds one micro-batch.
+
+        Args:
+            texts: a document, or a list of them.
+            tokens_per_batch: token positions of one forward pass of the chunk encoder.
+            show_progress_bar: show a bar that counts chunks.
+
+        Returns:
+            One `DocumentEmbedding` for a single text, a list for a list.
+
+        Raises:
+            TypeError, ValueError: for an empty list or something that is not text (named).
+        """
+        documents = check_texts(texts)
+        training = self.training
+        self.eval()
+        try:
+            with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
+                found = [
+                    embedding
+                    for group in self._groups(documents)
+                    for embedding in self._encode_group(group, tokens_per_batch, bar)
+                ]
+        finally:
+            self.train(training)
+        empty = [index for index, embedding in enumerate(found) if len(embedding.plain) == 0]
+        if empty:
+            warn_of_empty_documents(empty)
+        return found[0] if isinstance(texts, str) else found
+
+    def _groups(self, texts: list[str]) -> Iterator[list[tuple[TokenizedDocument, np.ndarray]]]:
+        """Tokenised documents with their chunk boundaries, in groups with about as many chunks each."""
+        rule, group, waiting = self.config.chunking_rule(), [], 0
+        for text in texts:
+            document = tokenize_document(self.tokenizer, text)
+            group.append((document, rule.boundaries(document.input_ids)))
+            waiting += len(group[-1][1]) - 1
+            if waiting >= _CHUNKS_PER_GROUP:
+                yield group
+                group, waiting = [], 0
+        if group:
+            yield group
+
+    @torch.no_grad()
+    def _encode_group(self, group: list, tokens_per_batch: int | None, bar: tqdm) -> list[DocumentEmbedding]:
+        documents, boundaries = zip(*group, strict=True)
+        ids, flat, offsets = flatten_chunks([document.input_ids for document in documents], boundaries)
+        bar.total += int(offsets[-1])
+        plain = self.get_chunk_encoder().encode(ids, flat, self.config.chunking_rule(), tokens_per_batch, bar)
+        vectors = [plain[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+        contextual, pooled = self.contextualize(vectors)
+        return [
+            DocumentEmbedding(
+                document=pooled[number].float().cpu(),
+                chunks=contextual[number].float().cpu(),
+                plain=vectors[number].float().cpu(),
+                spans=chunk_spans(document, boundaries[number]),
+            )
+            for number, document in enumerate(documents)
+        ]
+
+    def _encode_ids(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> list[torch.Tensor]:
+        """Token ids ``[B, T]`` of whole documents to their chunk vectors, each ``[n, D]``."""
+        rule = self.config.chunking_rule()
+        keep = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        rows = zip(input_ids.cpu(), keep.cpu(), strict=True)
+        ids = [rule.strip_special_tokens(row[real].numpy().astype(np.int32)) for row, real in rows]
+        flat_ids, boundaries, offsets = flatten_chunks(ids, [rule.boundaries(document) for document in ids])
+        vectors = self.get_chunk_encoder().encode(flat_ids, boundaries, rule).to(self.dtype)  # [N, D]
+        return list(vectors.split(np.diff(offsets).tolist()))
+
+    def _check_vectors(self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """The mask of given chunk vectors as bool ``[B, L]``, after a look at both."""
+        if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != self.config.hidden_size:
+            raise ValueError(
+                f"inputs_embeds must be [documents, chunks, {self.config.hidden_size}], got {tuple(inputs_embeds.shape)}. "
+                "Vectors of another encoder do not fit this model."
+            )
+        if attention_mask is None:
+            attention_mask = inputs_embeds.new_ones(inputs_embeds.shape[:2])
+        if attention_mask.shape != inputs_embeds.shape[:2]:
+            raise ValueError(
+                f"attention_mask must be {tuple(inputs_embeds.shape[:2])}, one flag a chunk, got {tuple(attention_mask.shape)}."
+            )
+        mask = attention_mask.bool()
+        bad = (~torch.isfinite(inputs_embeds).all(dim=-1) & mask).any(dim=1)
+        if bad.any():
+            raise ValueError(
+                f"inputs_embeds of document(s) {bad.nonzero().flatten().tolist()} hold NaN or infinity; encode them again."
+            )
+        return mask
+
+    def plan(self, texts: str | Sequence[str]) -> DocumentPlan | list[DocumentPlan]:
+        """Counts tokens, chunks and windows, and what a cut would lose, without running any network."""
+        found = [self._plan_document(text) for text in check_texts(texts)]
+        return found[0] if isinstance(texts, str) else found
+
+    def _plan_document(self, text: str) -> DocumentPlan:
+        document = tokenize_document(self.tokenizer, text)
+        boundaries = self.config.chunking_rule().boundaries(document.input_ids)
+        chunks, limit = len(boundaries) - 1, self.config.max_chunks
+        lost = document.input_ids[boundaries[limit] :] if chunks > limit else document.input_ids[:0]
+        return DocumentPlan(
+            tokens=len(document),
+            chunks=chunks,
+            windows=len(windows(chunks, limit, self.config.window_overlap)),
+            lost_chunks=max(chunks - limit, 0),
+            lost_tokens=len(lost),
+            lost_characters=int(document.char_ends[-1] - document.char_starts[-len(lost)]) if len(lost) else 0,
+        )
+
+
+def warn_of_empty_documents(indices: Sequence[int]) -> None:
+    """Says which documents have no token, so that their vector is zero."""
+    warnings.warn(
+        f"Document(s) {', '.join(str(index) for index in indices)} contain no token (empty or blank text): "
+        "their document vector is zero.",
+        stacklevel=3,
+    )

@@ -1,0 +1,71 @@
+"""Losses of masked vector modelling, one function each, over the M selected positions of a batch.
+
+| function        | value                                                    | source |
+|-----------------|----------------------------------------------------------|--------|
+| `smooth_l1`     | Huber loss with beta 1, mean over M positions and D dims | NextLevelBERT, section 3.2 |
+| `l1`, `l2`      | mean absolute, mean squared difference                   | authors' options |
+| `cosine`        | 1 - cosine, mean over positions                          | authors' option |
+| `cross_entropy` | find the own vector among the batch's masked ones        | HATE, as InfoNCE (2018)    |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional as F
+
+
+def smooth_l1(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
+    """Smooth L1 with beta 1. Between unit vectors every difference is below 1, so it is half the mean square."""
+    return F.smooth_l1_loss(predictions, targets)
+
+
+def l1(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
+    """Mean absolute difference."""
+    return F.l1_loss(predictions, targets)
+
+
+def l2(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
+    """Mean squared difference."""
+    return F.mse_loss(predictions, targets)
+
+
+def cosine(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
+    """One minus the cosine of prediction and target, mean over positions; blind to length."""
+    return 1.0 - F.cosine_similarity(predictions, targets, dim=-1).mean()
+
+
+def cross_entropy(
+    predictions: torch.Tensor, targets: torch.Tensor, *, temperature: float = 0.05, **_: float
+) -> torch.Tensor:
+    """Cross-entropy of picking the own target among all M targets of the batch by cosine / temperature.
+
+    Use it where a regression would settle for the mean vector: here the mean earns nothing.
+    """
+    scores = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T / temperature  # [M, M]
+    return F.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+
+
+VECTOR_LOSSES: dict[str, Callable[..., torch.Tensor]] = {
+    "smooth_l1": smooth_l1,
+    "l1": l1,
+    "l2": l2,
+    "cosine": cosine,
+    "cross_entropy": cross_entropy,
+}
+
+
+def masked_vector_loss(
+    name: str, predictions: torch.Tensor, targets: torch.Tensor, temperature: float = 0.05
+) -> torch.Tensor:
+    """The named loss, in float32; zero (with a gradient path) for a batch in which nothing was selected.
+
+    Args:
+        name: a key of `VECTOR_LOSSES`.
+        predictions, targets: ``[M, D]``.
+        temperature: of ``"cross_entropy"``.
+    """
+    if len(predictions) == 0:
+        return predictions.sum() * 0.0
+    return VECTOR_LOSSES[name](predictions.float(), targets.float(), temperature=temperature)

@@ -1,0 +1,84 @@
+"""What the models return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers.utils import ModelOutput
+
+
+@dataclass
+class DocumentModelOutput(ModelOutput):
+    """All levels of a batch of documents (B documents, L chunks in the longest, D hidden size).
+
+    Attributes:
+        last_hidden_state: ``[B, L, D]`` contextual chunk vectors, zero where there is no chunk.
+        pooler_output: ``[B, D]`` document vectors; zero for a document without chunks.
+        chunk_vectors: ``[B, L, D]`` plain chunk vectors, before the encoder over chunks.
+        chunk_mask: ``[B, L]`` bool, true where a chunk was read.
+        hidden_states, attentions: of the encoder over chunks, on request, with the positions of
+            [CLS] and [SEP]; for documents of at most `max_chunks` chunks.
+    """
+
+    last_hidden_state: torch.FloatTensor | None = None
+    pooler_output: torch.FloatTensor | None = None
+    chunk_vectors: torch.FloatTensor | None = None
+    chunk_mask: torch.BoolTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@dataclass
+class MaskedVectorModelingOutput(ModelOutput):
+    """Masked vector modelling of a batch with M selected positions, counted row by row.
+
+    Attributes:
+        loss: scalar, if labels were given.
+        predictions: ``[M, D]`` what the head predicts at the selected positions.
+        targets: ``[M, D]`` the true vectors there, if labels were given.
+        hidden_states, attentions: on request.
+    """
+
+    loss: torch.FloatTensor | None = None
+    predictions: torch.FloatTensor | None = None
+    targets: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@dataclass(frozen=True)
+class DocumentEmbedding:
+    """Everything one pass over a document gives (n chunks, D hidden size), on the CPU in float32.
+
+    Attributes:
+        document: ``[D]`` the document vector.
+        chunks: ``[n, D]`` contextual chunk vectors; under truncation only the first `max_chunks`.
+        plain: ``[n, D]`` chunk vectors as the chunk encoder made them.
+        spans: ``[n, 2]`` int64, the characters of each chunk: ``text[start:end]``.
+    """
+
+    document: torch.Tensor
+    chunks: torch.Tensor
+    plain: torch.Tensor
+    spans: np.ndarray
+
+
+@dataclass(frozen=True)
+class DocumentPlan:
+    """What encoding one document would take, and what a cut would lose.
+
+    Attributes:
+        tokens, chunks: of the whole document.
+        windows: passes of the encoder over chunks.
+        lost_chunks, lost_tokens, lost_characters: what does not fit one window: lost with
+            ``long_documents="truncate"``, and only then.
+    """
+
+    tokens: int
+    chunks: int
+    windows: int
+    lost_chunks: int
+    lost_tokens: int
+    lost_characters: int

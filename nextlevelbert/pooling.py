@@ -1,0 +1,40 @@
+"""From many vectors to one: masked pooling over the second-to-last axis, as sentence-transformers defines it."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+
+PoolingMode = Literal["mean", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"]
+
+
+def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
+    """Pools the rows that the mask keeps; a batch entry with no such row gives the zero vector.
+
+    Args:
+        hidden: ``[B, L, D]`` vectors.
+        mask: ``[B, L]``, nonzero where a vector counts.
+        mode: ``"mean"``, ``"max"``, ``"cls"`` (the first counting row), ``"lasttoken"`` (the last one), or
+            ``"mean_sqrt_len_tokens"`` (sum over the square root of the count).
+
+    Returns:
+        ``[B, D]`` in the dtype of `hidden`; means are summed in float32.
+
+    Raises:
+        ValueError: for an unknown mode.
+    """
+    keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
+    if mode in ("mean", "mean_sqrt_len_tokens"):
+        count = keep.sum(dim=1).clamp(min=1).float()  # [B, 1]
+        total = hidden.float().masked_fill(~keep, 0.0).sum(dim=1)  # [B, D]
+        return (total / (count if mode == "mean" else count.sqrt())).to(hidden.dtype)
+    if mode == "max":
+        largest = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
+        return largest.masked_fill(~keep.any(dim=1), 0.0)
+    if mode in ("cls", "lasttoken"):
+        flags = keep.squeeze(-1).long()  # [B, L]
+        position = flags.argmax(dim=1) if mode == "cls" else flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
+        row = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
+        return row.masked_fill(~keep.any(dim=1), 0.0)
+    raise ValueError(f"Unknown pooling {mode!r}; choose one of {', '.join(get_args(PoolingMode))}.")

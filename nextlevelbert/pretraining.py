@@ -1,0 +1,86 @@
+"""The pieces between `run_pretraining.py` and the Hugging Face `Trainer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
+
+from .data_collator import PackedVectorDataset
+from .evaluation.masked_vectors import masked_vector_scores, summarize
+
+
+@dataclass
+class PretrainingArguments(TrainingArguments):
+    """`TrainingArguments` with the paper's recipe as defaults (section 4.1).
+
+    AdamW (0.9, 0.999), weight decay 0.01 but none on biases and LayerNorm, peak 1e-4, cosine decay after
+    5 % of warm-up, 20 epochs. The paper's global batch is 512 sequences: set
+    ``per_device_train_batch_size x gradient_accumulation_steps x processes`` to it where the corpus is large.
+    """
+
+    learning_rate: float = field(default=1e-4)
+    weight_decay: float = field(default=0.01)
+    lr_scheduler_type: str = field(default="cosine")
+    warmup_steps: float = field(default=0.05)
+    num_train_epochs: float = field(default=20.0)
+    per_device_train_batch_size: int = field(default=8)
+    per_device_eval_batch_size: int = field(default=8)
+    logging_steps: float = field(default=10)
+    eval_strategy: str = field(default="epoch")
+    eval_on_start: bool = field(default=True)
+    save_strategy: str = field(default="epoch")
+    save_total_limit: int | None = field(default=2)
+    remove_unused_columns: bool = field(default=False)  # the collator needs what the forward does not
+    # Only this is gathered in evaluation; the labels are vectors and would fill the memory.
+    label_names: list[str] | None = field(default_factory=lambda: ["mask_positions"])
+
+    def __post_init__(self) -> None:
+        self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
+        super().__post_init__()
+        if self.dataloader_persistent_workers:
+            raise ValueError(
+                "dataloader_persistent_workers keeps copies of the dataset that do not hear of a new epoch, so masks "
+                "would repeat and a resumed run would differ; leave it off."
+            )
+
+
+class SetEpochCallback(TrainerCallback):
+    """Tells the dataset which epoch begins, so that its masks are new and a resumed run draws the same ones."""
+
+    def __init__(self, dataset: PackedVectorDataset) -> None:
+        self.dataset = dataset
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.dataset.epoch = int(state.epoch or 0)
+
+
+def _reduce(outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor) -> torch.Tensor:
+    predictions, targets = outputs[:2]
+    return masked_vector_scores(predictions, targets, mask_positions)
+
+
+def _metrics(prediction: EvalPrediction) -> dict[str, float]:
+    return summarize(torch.as_tensor(prediction.predictions))
+
+
+class MaskedVectorTrainer(Trainer):
+    """`Trainer` for masked vector modelling: evaluates by cosine and retrieval, and writes our model card.
+
+    Args:
+        card: writes ``README.md`` into a folder; called with the trainer wherever `Trainer` writes its card.
+    """
+
+    def __init__(self, *args: Any, card: Callable[[Trainer], None] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, preprocess_logits_for_metrics=_reduce, compute_metrics=_metrics, **kwargs)
+        self._card = card
+        if isinstance(self.train_dataset, PackedVectorDataset):
+            self.add_callback(SetEpochCallback(self.train_dataset))
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Our card in place of the generic one, also on `push_to_hub`."""
+        if self._card is not None and self.is_world_process_zero():
+            self._card(self)

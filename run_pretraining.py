@@ -1,0 +1,220 @@
+"""Pretrains a NextLevelBERT: documents → chunk vectors on disk → masked vector modelling → checkpoint.
+
+From text (encoded once into ``corpus_dir``; a run that is killed goes on where it stopped):
+
+    python run_pretraining.py --train_file books.jsonl --corpus_dir books_vectors --output_dir model --do_train
+
+From a corpus encoded before, on two processes:
+
+    torchrun --nproc_per_node 2 run_pretraining.py --corpus_dir books_vectors --output_dir model --do_train
+
+Without ``--do_train`` the documents are only encoded. Every option: ``--help``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import HfArgumentParser, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+
+from nextlevelbert import (
+    ChunkingRule,
+    DataCollatorForVectorMasking,
+    Document,
+    NextLevelBertForMaskedVectorModeling,
+    PackedVectorDataset,
+    VectorCorpus,
+    encode_corpus,
+    load_chunk_encoder,
+    read_documents,
+)
+from nextlevelbert.documents import read_hub_documents
+from nextlevelbert.evaluation import context_mean_baseline
+from nextlevelbert.model_card import write_pretraining_card
+from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments
+
+logger = logging.getLogger("run_pretraining")
+
+
+@dataclass
+class ModelArguments:
+    """Which model."""
+
+    chunk_encoder: str = field(
+        default="sentence-transformers/all-MiniLM-L6-v2",
+        metadata={
+            "help": "Name or folder of the sentence-transformers model that encodes chunks and gives the start."
+        },
+    )
+    chunk_encoder_name: str | None = field(
+        default=None, metadata={"help": "The encoder's name on the Hub, where --chunk_encoder is a folder."}
+    )
+    encoder_dtype: str = field(
+        default="float32",
+        metadata={"help": "Of the chunk encoder while encoding. bfloat16 is faster where the hardware has it.",
+                  "choices": ["float32", "bfloat16", "float16"]},
+    )  # fmt: skip
+    chunking: str = field(default="fixed", metadata={"help": "fixed or sentences.", "choices": ["fixed", "sentences"]})
+    chunk_size: int = field(default=256, metadata={"help": "Most tokens in a chunk, its special tokens counted."})
+    loss: str = field(default="smooth_l1", metadata={"choices": ["smooth_l1", "l1", "l2", "cosine", "cross_entropy"]})
+    temperature: float = field(default=0.05, metadata={"help": "Of the cross_entropy loss."})
+
+
+@dataclass
+class DataArguments:
+    """Which documents, and how they are masked."""
+
+    train_file: str | None = field(
+        default=None,
+        metadata={"help": "A .txt, a folder of .txt, a .jsonl, a .parquet (also .gz), or python-manual."},
+    )
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of a file."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Its configuration."})
+    dataset_split: str = field(default="train", metadata={"help": "Its split."})
+    text_column: str = field(default="text", metadata={"help": "The column that holds the document."})
+    id_column: str = field(default="id", metadata={"help": "The column that names it; numbered where there is none."})
+    corpus_dir: str | None = field(
+        default=None,
+        metadata={"help": "The encoded corpus: read if finished, else written. Default: OUTPUT_DIR/corpus."},
+    )
+    validation_corpus_dir: str | None = field(
+        default=None, metadata={"help": "An encoded corpus to evaluate on, in place of a share of the documents."}
+    )
+    validation_share: float = field(
+        default=0.05, metadata={"help": "Share of the documents held out for evaluation (at least one); 0 for none."}
+    )
+    sequence_length: int = field(default=512, metadata={"help": "Positions in a packed sequence."})
+    masking_probability: float = field(default=0.15, metadata={"help": "Share of the chunk vectors to predict."})
+    mask_share: float = field(default=0.8, metadata={"help": "Of those, the share that becomes [MASK]."})
+    random_share: float = field(default=0.1, metadata={"help": "Of those, the share that becomes another vector."})
+
+
+def documents_of(data: DataArguments) -> Iterator[Document]:
+    if data.dataset_name:
+        return read_hub_documents(
+            data.dataset_name, data.dataset_split, data.dataset_config_name, data.text_column, data.id_column
+        )
+    if not data.train_file:
+        raise ValueError("Give the documents with --train_file or --dataset_name, or a finished --corpus_dir.")
+    return read_documents(data.train_file, data.text_column, data.id_column)
+
+
+def split(corpus: VectorCorpus, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Document numbers for training and for evaluation; the same for the same seed."""
+    order = np.random.default_rng(seed).permutation(len(corpus))
+    held_out = max(1, round(share * len(corpus))) if share > 0 else 0
+    if held_out >= len(corpus):
+        raise ValueError(f"{corpus!r} is too small to hold out {held_out} document(s); set --validation_share 0.")
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+
+def main() -> None:
+    parser = HfArgumentParser((ModelArguments, DataArguments, PretrainingArguments))
+    model_args, data_args, args = parser.parse_args_into_dataclasses()
+    logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
+    set_seed(args.seed)
+
+    # 1. The frozen encoder, and the corpus of its vectors.
+    source = load_chunk_encoder(model_args.chunk_encoder, model_args.chunk_encoder_name)
+    rule = ChunkingRule.from_tokenizer(
+        source.tokenizer, model_args.chunk_size, model_args.chunking, source.max_chunk_size
+    )
+    corpus_dir = Path(data_args.corpus_dir or Path(args.output_dir) / "corpus")
+    if data_args.train_file or data_args.dataset_name or not (corpus_dir / "manifest.json").exists():
+        with args.main_process_first(desc="encoding the documents"):
+            dtype = getattr(torch, model_args.encoder_dtype)
+            encode_corpus(documents_of(data_args), source, rule, corpus_dir, dtype=dtype, device=args.device)
+    corpus = VectorCorpus(corpus_dir)
+    logger.info("%r", corpus)
+    if not args.do_train and not args.do_eval:
+        return
+
+    # 2. The model over vectors, initialised from the encoder's layers; the encoder itself stays out of training.
+    model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
+        source,
+        chunk_size=model_args.chunk_size,
+        chunking=model_args.chunking,
+        include_chunk_encoder=False,
+        loss=model_args.loss,
+        temperature=model_args.temperature,
+    )
+    corpus.check_model(model.config)
+
+    # 3. Sequences and masks.
+    if data_args.validation_corpus_dir:
+        train_documents, evaluation = None, VectorCorpus(data_args.validation_corpus_dir)
+        evaluation.check_model(model.config)
+        eval_documents = None
+    else:
+        evaluation = corpus
+        train_documents, eval_documents = split(corpus, data_args.validation_share, args.seed)
+    train_dataset = PackedVectorDataset(corpus, data_args.sequence_length, train_documents, seed=args.seed)
+    eval_dataset = None
+    if eval_documents is None or len(eval_documents):
+        eval_dataset = PackedVectorDataset(evaluation, data_args.sequence_length, eval_documents, seed=args.seed)
+    else:
+        args.eval_strategy, args.eval_on_start = "no", False
+    collator = DataCollatorForVectorMasking(
+        data_args.masking_probability, data_args.mask_share, data_args.random_share
+    )
+    baseline = None
+    if eval_dataset is not None and args.should_log:
+        baseline = context_mean_baseline(
+            (eval_dataset[i] for i in range(len(eval_dataset))), collator, args.per_device_eval_batch_size
+        )
+        logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
+
+    # 4. Training.
+    def card(trainer: MaskedVectorTrainer) -> None:
+        recipe = {
+            "objective": f"{model.config.loss} over {data_args.masking_probability:.0%} of the vectors",
+            "sequences": f"{len(train_dataset)} of {data_args.sequence_length} positions",
+            "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+            "optimizer_steps": trainer.state.max_steps,
+            **{key: getattr(args, key) for key in ("learning_rate", "weight_decay", "warmup_steps", "seed")},
+            "lr_scheduler_type": str(args.lr_scheduler_type.value),
+            "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+            "device": str(args.device),
+        }
+        name = args.hub_model_id or Path(args.output_dir).name
+        write_pretraining_card(
+            args.output_dir, name, model.config, corpus.manifest, recipe, trainer.state.log_history, baseline
+        )
+
+    trainer = MaskedVectorTrainer(
+        model=model,
+        args=args,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        data_collator=collator,
+        card=card,
+    )
+    checkpoint = args.resume_from_checkpoint
+    if checkpoint is None and os.path.isdir(args.output_dir):
+        checkpoint = get_last_checkpoint(args.output_dir)
+    if args.do_train:
+        result = trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.save_metrics("train", result.metrics)
+        trainer.save_state()
+    if eval_dataset is not None:
+        trainer.log_metrics("eval", metrics := trainer.evaluate())
+        trainer.save_metrics("eval", metrics)
+
+    # 5. A checkpoint that needs nothing else: the frozen encoder goes in, the card beside it.
+    model.base_model.attach_chunk_encoder(source)
+    trainer.save_model()
+    trainer.create_model_card()
+    if args.push_to_hub:
+        trainer.push_to_hub()
+
+
+if __name__ == "__main__":
+    main()

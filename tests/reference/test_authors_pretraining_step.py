@@ -1,0 +1,101 @@
+"""One pretraining step of the authors' code as data: inputs, predictions, losses and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig
+
+from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModeling
+from nextlevelbert.losses import masked_vector_loss
+from nextlevelbert.masking import CLS, MASK, NOT_SPECIAL, SEP
+
+LOSSES = {"smooth_l1": "smoothl1", "l1": "l1", "l2": "l2", "cosine": "cosine"}
+
+
+@pytest.fixture
+def step(shared):
+    return load_file(shared / "reference" / "nextlevelbert" / "tiny" / "expected_pretraining_step.safetensors")
+
+
+@pytest.fixture
+def model(step):
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    config = NextLevelBertConfig(
+        encoder_config=BertConfig(**size, max_position_embeddings=24).to_dict(),
+        chunk_encoder_config=BertConfig(**size).to_dict(),
+        include_chunk_encoder=False,
+    )
+    model = NextLevelBertForMaskedVectorModeling(config).eval()
+    # The authors' head is 384 wide whatever the hidden size; at theirs, 384, it has our shape.
+    model.head[0], model.head[2] = torch.nn.Linear(32, 384), torch.nn.Linear(384, 32)
+    names = {"special_vec_embeddings.weight": "model.special_embeddings.weight"}
+    ours = {}
+    for name, tensor in step.items():
+        if name.startswith("weights."):
+            name = name.removeprefix("weights.")
+            name = names.get(name, name).replace("bert.", "model.encoder.", 1).replace("cls.cls.", "head.", 1)
+            ours[name] = tensor
+    model.load_state_dict(ours)
+    return model
+
+
+def batch_of(step, scheme):
+    mask = {name: step[f"{scheme}.mask.{name}"].bool() for name in ("masked_indices", "cls_mask", "sep_mask")}
+    special = torch.full(mask["cls_mask"].shape, NOT_SPECIAL)
+    special[mask["cls_mask"]], special[mask["sep_mask"]] = CLS, SEP
+    return mask["masked_indices"], special
+
+
+def per_sample(name, predictions, targets, positions):
+    """The authors average within a sample first; ours is the mean over all positions of what it is given."""
+    return torch.stack(
+        [
+            masked_vector_loss(name, p[chosen], t[chosen])
+            for p, t, chosen in zip(predictions, targets, positions, strict=True)
+        ]
+    ).mean()
+
+
+def test_step_of_the_original_scheme(step, model):
+    positions, special = batch_of(step, "original_bert")
+    targets = step["original_bert.targets"]
+    replaced = step["original_bert.mask.replace"].bool()
+    special[step["original_bert.mask.masked"].bool()] = MASK
+    inputs = torch.where(replaced.unsqueeze(-1), step["original_bert.inputs_embeds"], targets)
+    entering = []
+    model.model.encoder.register_forward_pre_hook(
+        lambda module, args, kwargs: entering.append(kwargs["inputs_embeds"]), with_kwargs=True
+    )
+    output = model(inputs, special, positions, labels=targets)
+    torch.testing.assert_close(entering[0], step["original_bert.inputs_embeds"], atol=1e-5, rtol=1e-5)
+    expected = step["original_bert.predictions"]
+    torch.testing.assert_close(output.predictions, expected[positions], atol=1e-5, rtol=1e-5)
+    predictions = torch.zeros_like(expected).masked_scatter(positions.unsqueeze(-1), output.predictions)
+    for ours, theirs in LOSSES.items():
+        loss = per_sample(ours, predictions, targets, positions)
+        torch.testing.assert_close(loss, step[f"original_bert.loss.{theirs}"], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        output.loss, masked_vector_loss("smooth_l1", expected[positions], targets[positions]), atol=1e-5, rtol=1e-5
+    )
+    per_sample("smooth_l1", predictions, targets, positions).backward()
+    for name, grad in {
+        "special_vec_embeddings.weight": model.model.special_embeddings.weight.grad,
+        "cls.cls.2.bias": model.head[2].bias.grad,
+        "bert.embeddings.position_embeddings.weight": model.model.encoder.embeddings.position_embeddings.weight.grad,
+    }.items():
+        torch.testing.assert_close(grad, step[f"grad.{name}"], atol=1e-5, rtol=1e-5)
+
+
+def test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, model):
+    """The published `only_mask` leaks: its numbers come out only if [MASK] is added, not put in place."""
+    positions, special = batch_of(step, "only_mask")
+    targets = step["only_mask.targets"]
+    leaking = targets + positions.unsqueeze(-1) * model.model.special_embeddings.weight[MASK]
+    output = model(leaking, special, positions, labels=targets)
+    expected = step["only_mask.predictions"][positions]
+    torch.testing.assert_close(output.predictions, expected, atol=1e-5, rtol=1e-5)
+    special[positions] = MASK
+    masked = model(targets, special, positions, labels=targets)
+    assert (masked.predictions - expected).abs().max() > 1e-2

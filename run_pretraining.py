@@ -134,7 +134,7 @@ def main() -> None:
             encode_corpus(documents_of(data_args), source, rule, corpus_dir, dtype=dtype, device=args.device)
     corpus = VectorCorpus(corpus_dir)
     logger.info("%r", corpus)
-    if not args.do_train and not args.do_eval:
+    if not args.do_train:
         return
 
     # 2. The model over vectors, initialised from the encoder's layers; the encoder itself stays out of training.
@@ -200,10 +200,9 @@ def main() -> None:
     checkpoint = args.resume_from_checkpoint
     if checkpoint is None and os.path.isdir(args.output_dir):
         checkpoint = get_last_checkpoint(args.output_dir)
-    if args.do_train:
-        result = trainer.train(resume_from_checkpoint=checkpoint)
-        trainer.save_metrics("train", result.metrics)
-        trainer.save_state()
+    result = trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.save_metrics("train", result.metrics)
+    trainer.save_state()
     if eval_dataset is not None:
         trainer.log_metrics("eval", metrics := trainer.evaluate())
         trainer.save_metrics("eval", metrics)

@@ -205,8 +205,8 @@ def _read_modules(source: Any, name: str) -> tuple[PoolingMode, bool]:
     kinds = [type(module).__name__ for module in source]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise ValueError(
-            f"The chunk encoder {name!r} consists of {' → '.join(kinds)}; supported are Transformer → Pooling and "
-            "Transformer → Pooling → Normalize. Choose such a model, or encode with it yourself and give inputs_embeds."
+            f"The chunk encoder {name!r} consists of {' → '.join(kinds)}; supported are Transformer → Pooling, "
+            "with or without Normalize. Choose such a model, or encode with it yourself and give inputs_embeds."
         )
     mode = source[1].pooling_mode
     if mode not in get_args(PoolingMode):
@@ -215,7 +215,7 @@ def _read_modules(source: Any, name: str) -> tuple[PoolingMode, bool]:
         )
     if source.default_prompt_name is not None:
         raise ValueError(
-            f"The chunk encoder {name!r} puts the prompt {source.default_prompt_name!r} before every text, which chunks "
-            "of token ids have no place for. Set its default_prompt_name to None and save it to use it without."
+            f"The chunk encoder {name!r} puts the prompt {source.default_prompt_name!r} before every text, which "
+            "chunks of token ids have no place for. Set its default_prompt_name to None and save it to use it without."
         )
     return mode, kinds[-1] == "Normalize"

@@ -9,6 +9,7 @@ Notation for shapes: T tokens in a document, n chunks in a document.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,8 +44,12 @@ class TokenizedDocument:
         return len(self.input_ids)
 
 
-def check_texts(texts: str | Sequence[str]) -> list[str]:
+def check_texts(texts: str | Sequence[str], names: Sequence[str] | None = None) -> list[str]:
     """Returns the texts as a list, or says which one is not text.
+
+    Args:
+        texts: a text or several.
+        names: what to call them in an error; their numbers by default.
 
     Raises:
         ValueError: for an empty list, or a string that is not valid Unicode (a lone surrogate).
@@ -57,13 +62,14 @@ def check_texts(texts: str | Sequence[str]) -> list[str]:
     if len(texts) == 0:
         raise ValueError("Got an empty list of texts; give at least one document.")
     for index, text in enumerate(texts):
+        name = repr(names[index]) if names else str(index)
         if not isinstance(text, str):
-            raise TypeError(f"Every document must be a str, but document {index} is {type(text).__name__}.")
+            raise TypeError(f"Every document must be a str, but document {name} is {type(text).__name__}.")
         try:
             text.isascii() or text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"Document {index} is not valid Unicode: character {error.start} is a lone surrogate. "
+                f"Document {name} is not valid Unicode: character {error.start} is a lone surrogate. "
                 "Decode the file with errors='replace', or remove the character."
             ) from error
     return list(texts)
@@ -226,10 +232,7 @@ class ChunkingRule:
         if self.mode == "fixed":
             return np.append(np.arange(0, total, self.capacity, dtype=np.int64), total)
         sentences = sentence_boundaries(input_ids, self.sentence_token_ids)
-        starts = [
-            np.arange(start, end, self.capacity, dtype=np.int64)
-            for start, end in zip(sentences[:-1], sentences[1:], strict=True)
-        ]
+        starts = [np.arange(start, end, self.capacity, dtype=np.int64) for start, end in itertools.pairwise(sentences)]
         return np.append(np.concatenate(starts), total)
 
     def strip_special_tokens(self, input_ids: np.ndarray) -> np.ndarray:

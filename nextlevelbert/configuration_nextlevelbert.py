@@ -1,7 +1,6 @@
 """Configuration of NextLevelBERT."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -82,16 +81,16 @@ class NextLevelBertConfig(PreTrainedConfig):
             nested._name_or_path = ""  # otherwise a path of this machine is published
         if self.chunk_encoder_config.hidden_size != self.hidden_size:
             raise ValueError(
-                f"The chunk encoder gives vectors of {self.chunk_encoder_config.hidden_size} dimensions, but the encoder "
-                f"reads {self.hidden_size}; the two hidden sizes must be equal."
+                f"The chunk encoder gives vectors of {self.chunk_encoder_config.hidden_size} dimensions, but the "
+                f"encoder reads {self.hidden_size}; the two hidden sizes must be equal."
             )
         positions = usable_positions(self.encoder_config)
         if self.max_chunks is None:
             self.max_chunks = positions - 2 if positions else 510
         if self.max_chunks < 1 or (positions and self.max_chunks + 2 > positions):
             raise ValueError(
-                f"max_chunks is {self.max_chunks}, but the encoder has {positions} positions, two of them for [CLS] and "
-                f"[SEP]; give 1 to {positions and positions - 2}, or an encoder_config with more positions."
+                f"max_chunks is {self.max_chunks}, but the encoder has {positions} positions, two of them for [CLS] "
+                f"and [SEP]; give 1 to {positions and positions - 2}, or an encoder_config with more positions."
             )
         if self.window_overlap is None:
             self.window_overlap = self.max_chunks // 4

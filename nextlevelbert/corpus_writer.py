@@ -108,7 +108,7 @@ def encode_corpus(
     seen: set[str] = set()
     with tqdm(desc=f"encoding {folder.name}", unit="chunk", total=0, disable=not progress) as bar:
         for index, document in enumerate(documents):
-            [text] = check_texts([document.text])
+            [text] = check_texts([document.text], [document.id])
             digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:32]
             if document.id in seen:
                 raise ValueError(f"Two documents have the id {document.id!r}; ids must be unique in a corpus.")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,10 +23,12 @@ _CHUNKS_PER_GROUP = 4_096
 
 
 class DocumentEncodingMixin:
-    """`encode(texts)` and `plan(texts)` for a model with a chunking rule, a chunk encoder and an encoder over chunks."""
+    """`encode(texts)` and `plan(texts)` for a model over chunk vectors."""
 
     _tokenizer: Any = None
-    _borrowed_chunk_encoder: tuple[ChunkEncoder] | None = None  # in a tuple: not a submodule, so never saved
+    _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and the like of `from_pretrained`
+    # In a tuple, so that it is no submodule: it is never saved and never trained.
+    _borrowed_chunk_encoder: tuple[ChunkEncoder] | None = None
 
     @property
     def tokenizer(self) -> Any:
@@ -31,7 +36,7 @@ class DocumentEncodingMixin:
         if self._tokenizer is None:
             source = self.name_or_path
             try:
-                self._tokenizer = AutoTokenizer.from_pretrained(source, config=self.config)
+                self._tokenizer = AutoTokenizer.from_pretrained(source, config=self.config, **self._loaded_with)
             except (OSError, ValueError) as error:
                 raise ValueError(
                     f"Found no tokenizer beside the model (looked in {source!r}). Set model.tokenizer to the chunk "
@@ -45,7 +50,11 @@ class DocumentEncodingMixin:
 
     def find_tokenizer(self) -> Any:
         """The tokenizer, or None for a model that never had one (built from a configuration, fed with vectors)."""
-        return self.tokenizer if self._tokenizer is not None or self.name_or_path else None
+        if self._tokenizer is None:
+            folder = Path(self.name_or_path)
+            if not self.name_or_path or (folder.is_dir() and not (folder / "tokenizer_config.json").exists()):
+                return None
+        return self.tokenizer
 
     def _new_chunk_encoder(self) -> ChunkEncoder:
         config = self.config
@@ -74,8 +83,8 @@ class DocumentEncodingMixin:
                 weights = AutoModel.from_pretrained(name, dtype=torch.float32).state_dict()
             except (OSError, ValueError, TypeError) as error:
                 raise ValueError(
-                    f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. Give "
-                    "inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
+                    f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
+                    "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
                 ) from error
             encoder = self._new_chunk_encoder()
             encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
@@ -148,7 +157,7 @@ class DocumentEncodingMixin:
         ids, flat, offsets = flatten_chunks([document.input_ids for document in documents], boundaries)
         bar.total += int(offsets[-1])
         plain = self.get_chunk_encoder().encode(ids, flat, self.config.chunking_rule(), tokens_per_batch, bar)
-        vectors = [plain[start:end] for start, end in zip(offsets[:-1], offsets[1:], strict=True)]
+        vectors = [plain[start:end] for start, end in itertools.pairwise(offsets)]
         contextual, pooled = self.contextualize(vectors)
         return [
             DocumentEmbedding(
@@ -174,20 +183,22 @@ class DocumentEncodingMixin:
         """The mask of given chunk vectors as bool ``[B, L]``, after a look at both."""
         if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != self.config.hidden_size:
             raise ValueError(
-                f"inputs_embeds must be [documents, chunks, {self.config.hidden_size}], got {tuple(inputs_embeds.shape)}. "
-                "Vectors of another encoder do not fit this model."
+                f"inputs_embeds must be [documents, chunks, {self.config.hidden_size}], "
+                f"got {tuple(inputs_embeds.shape)}. Vectors of another encoder do not fit this model."
             )
         if attention_mask is None:
             attention_mask = inputs_embeds.new_ones(inputs_embeds.shape[:2])
         if attention_mask.shape != inputs_embeds.shape[:2]:
             raise ValueError(
-                f"attention_mask must be {tuple(inputs_embeds.shape[:2])}, one flag a chunk, got {tuple(attention_mask.shape)}."
+                f"attention_mask must be {tuple(inputs_embeds.shape[:2])}, one flag a chunk, "
+                f"got {tuple(attention_mask.shape)}."
             )
         mask = attention_mask.bool()
         bad = (~torch.isfinite(inputs_embeds).all(dim=-1) & mask).any(dim=1)
         if bad.any():
             raise ValueError(
-                f"inputs_embeds of document(s) {bad.nonzero().flatten().tolist()} hold NaN or infinity; encode them again."
+                f"inputs_embeds of document(s) {bad.nonzero().flatten().tolist()} hold NaN or infinity; "
+                "encode them again."
             )
         return mask
 

@@ -60,7 +60,8 @@ def read_documents(source: str | Path, text_column: str = "text", id_column: str
         return
     if not path.exists():
         raise FileNotFoundError(
-            f"No file or folder {str(source)!r}. Give a .txt, a folder of .txt, a .jsonl, a .parquet, or {PYTHON_MANUAL!r}."
+            f"No file or folder {str(source)!r}. Give a .txt, a folder of .txt, a .jsonl, "
+            f"a .parquet, or {PYTHON_MANUAL!r}."
         )
     from datasets import load_dataset  # seconds to import, and not needed for plain text
 
@@ -96,7 +97,8 @@ def documents_from_rows(rows: Iterable[dict[str, Any]], text_column: str, id_col
     for number, row in enumerate(rows):
         if text_column not in row:
             raise ValueError(
-                f"Row {number} has no column {text_column!r}; it has {', '.join(row)}. Name the text with --text_column."
+                f"Row {number} has no column {text_column!r}; it has {', '.join(row)}. "
+                "Name the text with --text_column."
             )
         yield Document(str(row.get(id_column, f"document-{number:06d}")), row[text_column])
 

@@ -89,15 +89,16 @@ def write_pretraining_card(
             )
             for metric in ("masked_cosine", "masked_accuracy")
         ]
+    upper = config.encoder_config
     facts = {
         "chunk encoder (frozen)": f"`{config.chunk_encoder_name}`, weights `{config.chunk_encoder_fingerprint[:12]}…`",
         "chunking": f"{config.chunking}, at most {config.chunk_size} tokens a chunk",
-        "encoder over chunks": f"{config.encoder_config.model_type}, {config.encoder_config.num_hidden_layers} layers, "
+        "encoder over chunks": f"{upper.model_type}, {upper.num_hidden_layers} layers, "
         f"hidden size {config.hidden_size}, {config.max_chunks} chunks in a window",
         "documents of any length": f"`long_documents={config.long_documents!r}`",
         "document vector": f"{config.pooling} of the contextual chunk vectors",
-        "training corpus": f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, {corpus['chunks']:,} chunks "
-        f"(encoded in {corpus['encoder']['dtype']})",
+        "training corpus": f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, "
+        f"{corpus['chunks']:,} chunks (encoded in {corpus['encoder']['dtype']})",
     }
     scores = ""
     if evaluations:

@@ -36,6 +36,17 @@ logger = logging.getLogger(__name__)
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB on a CPU.
 _POSITIONS_PER_PASS = 4_096
 
+# What `save_pretrained(push_to_hub=True)` hands on; what `from_pretrained` has to read the tokenizer with, too.
+_HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "tags", "max_shard_size")
+_LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
+
+
+class NextLevelBertSpecialVectors(nn.Embedding):
+    """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section 3.2)."""
+
+    def __init__(self, config: NextLevelBertConfig) -> None:
+        super().__init__(4, config.hidden_size, padding_idx=PAD)
+
 
 class NextLevelBertPreTrainedModel(PreTrainedModel):
     """Loading, saving and initialisation that all NextLevelBERT classes share."""
@@ -43,6 +54,7 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
     config: NextLevelBertConfig
     config_class = NextLevelBertConfig
     base_model_prefix = "model"
+    model_tags = ["nextlevelbert", "sentence-transformers"]
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = True
@@ -52,12 +64,20 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, NextLevelBertModel):
-            table = module.special_embeddings.weight
-            if not getattr(table, "_is_hf_initialized", False):  # a loaded table stays, its [PAD] row too
+        if isinstance(module, NextLevelBertSpecialVectors):
+            if not getattr(module.weight, "_is_hf_initialized", False):  # a loaded table stays, its [PAD] row too
                 # Length 1 on average, as the chunk vectors have that they stand among.
-                init.normal_(table, std=self.config.hidden_size**-0.5)
-                init.zeros_(table[PAD])
+                init.normal_(module.weight, std=self.config.hidden_size**-0.5)
+                init.zeros_(module.weight[PAD])
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path | None, *args: Any, **kwargs: Any) -> Any:
+        """As `PreTrainedModel.from_pretrained`; remembers where from, because the tokenizer is read on first use."""
+        loaded_with = {key: kwargs[key] for key in _LOADING_ARGUMENTS if kwargs.get(key) is not None}
+        loaded = super().from_pretrained(name_or_path, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info=True
+        model.base_model._loaded_with = loaded_with
+        return loaded
 
     @classmethod
     def from_chunk_encoder(
@@ -117,11 +137,8 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
         that tell sentence-transformers to take `pooler_output`. Arguments as in `PreTrainedModel`.
         """
         push = kwargs.pop("push_to_hub", False)
-        hub = {
-            key: kwargs.pop(key)
-            for key in ("repo_id", "commit_message", "private", "revision")
-            if push and key in kwargs
-        }
+        hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
+        tokenizer = self.base_model.find_tokenizer()
         package = Path(__file__).stem
         self.config.auto_map = {
             "AutoConfig": "configuration_nextlevelbert.NextLevelBertConfig",
@@ -131,7 +148,7 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if not is_main_process:
             return
-        write_sentence_transformer_files(save_directory, self.base_model.find_tokenizer())
+        write_sentence_transformer_files(save_directory, tokenizer)
         if push:
             self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
 
@@ -168,7 +185,7 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        self.special_embeddings = nn.Embedding(4, config.hidden_size, padding_idx=PAD)  # [PAD], [CLS], [SEP], [MASK]
+        self.special_embeddings = NextLevelBertSpecialVectors(config)
         self.encoder = backbone_from_config(config.encoder_config)
         self.encoder.set_input_embeddings(None)
         self.chunk_encoder: ChunkEncoder | None = None
@@ -274,7 +291,7 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
             raw: receives what `extras` asked for.
 
         Returns:
-            Contextual chunk vectors ``[n, D]`` of each document (fewer under truncation), and document vectors ``[B, D]``.
+            Contextual chunk vectors ``[n, D]`` of each document (fewer under truncation); document vectors ``[B, D]``.
         """
         limit, policy = self.config.max_chunks, self.config.long_documents
         long = {index: len(vectors) for index, vectors in enumerate(documents) if len(vectors) > limit}

@@ -116,7 +116,8 @@ class VectorCorpus:
         self.manifest = json.loads((self.path / MANIFEST).read_text())
         if self.manifest.get("format_version") != FORMAT_VERSION:
             raise ValueError(
-                f"{self.path} has format_version {self.manifest.get('format_version')!r}; this version reads {FORMAT_VERSION}."
+                f"{self.path} has format_version {self.manifest.get('format_version')!r}; "
+                f"this version of the package reads {FORMAT_VERSION}."
             )
         if not self.manifest["complete"]:
             raise ValueError(
@@ -248,12 +249,12 @@ class VectorCorpus:
         """
         api = HfApi(token=token)
         repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True).repo_id
-        encoder = self.manifest["encoder"]
+        encoder, chunk_size = self.manifest["encoder"], self.manifest["chunking"]["chunk_size"]
         card = (
             "---\ntags: [nextlevelbert, chunk-vectors]\n---\n"
             f"# Chunk vectors of {len(self)} documents\n\n"
-            f"{self.num_chunks} vectors of {self.hidden_size} dimensions by `{encoder['name']}` in {encoder['dtype']}, "
-            f"chunks of at most {self.manifest['chunking']['chunk_size']} tokens. No text is included.\n\n"
+            f"{self.num_chunks} vectors of {self.hidden_size} dimensions by `{encoder['name']}` in\n"
+            f"{encoder['dtype']}, from chunks of at most {chunk_size} tokens. No text is included.\n\n"
             f"```python\nfrom nextlevelbert import VectorCorpus\n\ncorpus = VectorCorpus.from_hub({repo!r})\n```\n"
         )
         api.upload_file(path_or_fileobj=card.encode(), path_in_repo="README.md", repo_id=repo, repo_type="dataset")
@@ -262,6 +263,7 @@ class VectorCorpus:
             folder_path=self.path,
             repo_type="dataset",
             allow_patterns=[MANIFEST, "shard-*.safetensors"],
+            delete_patterns="shard-*.safetensors",  # of an earlier, longer corpus
             commit_message="Add encoded corpus",
         )
 

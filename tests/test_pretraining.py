@@ -1,0 +1,167 @@
+"""`run_pretraining.py` as a user starts it: from text, from a corpus, killed and resumed, on two processes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
+from nextlevelbert.pretraining import PretrainingArguments
+
+SCRIPT = Path(__file__).parents[1] / "run_pretraining.py"
+SETTINGS = [
+    "--do_train", "--sequence_length", "16", "--per_device_train_batch_size", "4", "--num_train_epochs", "8",
+    "--learning_rate", "3e-3", "--logging_steps", "1", "--loss", "cross_entropy", "--chunk_size", "12", "--use_cpu",
+    "--disable_tqdm", "true", "--masking_probability", "0.3", "--validation_share", "0.25",
+]  # fmt: skip
+
+SAVING = ["--save_strategy", "steps", "--save_steps", "9"]
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory) -> Path:
+    """Twelve short books: each repeats the sentences of one of four subjects, so there is something to learn."""
+    subjects = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
+    path = tmp_path_factory.mktemp("books") / "books.jsonl"
+    rows = [
+        {"id": f"book-{n}", "text": f"{subjects[n % 4]} number {n}. " * 120 + f"the end of {subjects[n % 4]}"}
+        for n in range(12)
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(books, toy_encoder_path, tmp_path_factory) -> VectorCorpus:
+    source = load_chunk_encoder(toy_encoder_path)
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 12, max_chunk_size=512)
+    rows = [json.loads(line) for line in books.read_text().splitlines()]
+    documents = [Document(**row) for row in rows]
+    return encode_corpus(documents, source, rule, tmp_path_factory.mktemp("corpus"), progress=False)
+
+
+def start(encoder: str, output: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen:
+    command = [sys.executable, *launcher, str(SCRIPT), "--chunk_encoder", encoder, "--output_dir", str(output)]
+    return subprocess.Popen(
+        [*command, *SETTINGS, *arguments], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+def losses(folder: Path) -> list[float]:
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [entry["loss"] for entry in history if "loss" in entry]
+
+
+@pytest.fixture(scope="module")
+def straight(corpus, toy_encoder_path, tmp_path_factory) -> Path:
+    """A run from an encoded corpus that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("straight")
+    finish(start(toy_encoder_path, folder, "--corpus_dir", str(corpus.path), *SAVING))
+    return folder
+
+
+def test_it_learns_and_leaves_a_whole_checkpoint(straight, corpus):
+    history = json.loads((straight / "trainer_state.json").read_text())["log_history"]
+    evaluations = [entry for entry in history if "eval_masked_accuracy" in entry]
+    assert sum(losses(straight)[-5:]) < 0.85 * sum(losses(straight)[:5])
+    assert evaluations[-1]["eval_loss"] < evaluations[0]["eval_loss"]
+    assert evaluations[-1]["eval_masked_accuracy"] > 2 * evaluations[-1]["eval_chance_accuracy"]
+    model, info = AutoModel.from_pretrained(straight, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert model.config.include_chunk_encoder
+    text = "the whale swims number 0. " * 120 + "the end of the whale swims"
+    torch.testing.assert_close(model.encode(text).plain, corpus["book-0"].vectors.float(), atol=1e-3, rtol=0)
+    card = (straight / "README.md").read_text()
+    assert "model-index" in card
+    assert re.search(r"\| masked_accuracy \| 0\.\d+ \| 0\.\d+ \| 0\.\d+ \|", card)
+    assert str(straight) not in card
+    assert (straight / "loss_curve.png").read_bytes().startswith(b"\x89PNG")
+    [saved, *_] = straight.glob("checkpoint-*/model.safetensors")
+    assert not any("chunk_encoder" in name for name in load_file(saved))
+
+
+def test_from_text_the_same_model_comes_out(straight, books, toy_encoder_path, tmp_path):
+    finish(start(toy_encoder_path, tmp_path, "--train_file", str(books)))
+    ours, theirs = load_file(tmp_path / "model.safetensors"), load_file(straight / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    assert len(VectorCorpus(tmp_path / "corpus")) == 12
+
+
+def test_kill_9_and_resume_gives_the_same_weights(straight, corpus, toy_encoder_path, tmp_path):
+    arguments = ["--corpus_dir", str(corpus.path), *SAVING]
+    process = start(toy_encoder_path, tmp_path, *arguments)
+    while not (tmp_path / "checkpoint-9" / "trainer_state.json").exists():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "model.safetensors").exists()
+    finish(start(toy_encoder_path, tmp_path, *arguments))
+    ours, theirs = load_file(tmp_path / "model.safetensors"), load_file(straight / "model.safetensors")
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    assert losses(tmp_path) == losses(straight)
+
+
+def test_two_processes_follow_one_with_the_same_global_batch(straight, corpus, toy_encoder_path, tmp_path):
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    arguments = ["--corpus_dir", str(corpus.path), "--per_device_train_batch_size", "2"]
+    finish(start(toy_encoder_path, tmp_path, *arguments, launcher=launcher))
+    assert len(losses(tmp_path)) == len(losses(straight))
+    state = json.loads((tmp_path / "trainer_state.json").read_text())
+    first, *_, last = [entry for entry in state["log_history"] if "eval_masked_accuracy" in entry]
+    # The negatives of a prediction are those of its own process, so losses are close, not equal.
+    assert last["eval_loss"] < first["eval_loss"]
+    assert last["eval_masked_accuracy"] > 2 * last["eval_chance_accuracy"]
+
+
+def test_only_encoding(books, toy_encoder_path, tmp_path):
+    process = start(toy_encoder_path, tmp_path, "--train_file", str(books), "--do_train", "false")
+    assert "12 documents" in finish(process)
+    assert len(VectorCorpus(tmp_path / "corpus")) == 12
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Give the documents with --train_file or --dataset_name, or a finished --corpus_dir"),
+        (["--corpus_dir", "{corpus}", "--chunk_size", "16"], "chunking.chunk_size: 12, 16"),
+        (["--corpus_dir", "{corpus}", "--validation_share", "1.0"], "too small to hold out"),
+        (["--train_file", "nothing.jsonl"], "No file or folder 'nothing.jsonl'"),
+        (["--chunk_size", "2"], "leaves no room for text"),
+        (["--chunk_size", "513"], "limit of 512 tokens"),
+    ],
+)
+def test_what_it_refuses(corpus, toy_encoder_path, tmp_path, arguments, message):
+    process = start(toy_encoder_path, tmp_path, *[argument.format(corpus=corpus.path) for argument in arguments])
+    output, _ = process.communicate()
+    assert process.returncode != 0
+    assert message in output
+
+
+def test_persistent_workers_would_repeat_masks(tmp_path):
+    with pytest.raises(ValueError, match="dataloader_persistent_workers"):
+        PretrainingArguments(output_dir=str(tmp_path), dataloader_num_workers=1, dataloader_persistent_workers=True)
+
+
+def test_the_paper_s_recipe_is_the_default(tmp_path):
+    arguments = PretrainingArguments(output_dir=str(tmp_path))
+    assert (arguments.learning_rate, arguments.weight_decay, arguments.warmup_steps) == (1e-4, 0.01, 0.05)
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.lr_scheduler_type) == (0.9, 0.999, "cosine")

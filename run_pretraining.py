@@ -150,9 +150,10 @@ def main() -> None:
 
     # 3. Sequences and masks.
     if data_args.validation_corpus_dir:
-        train_documents, evaluation = None, VectorCorpus(data_args.validation_corpus_dir)
+        train_documents: np.ndarray | None = None  # all of either corpus
+        evaluation = VectorCorpus(data_args.validation_corpus_dir)
         evaluation.check_model(model.config)
-        eval_documents = None
+        eval_documents: np.ndarray | None = None
     else:
         evaluation = corpus
         train_documents, eval_documents = split(corpus, data_args.validation_share, args.seed)

@@ -70,7 +70,7 @@ class ChunkEncoder(nn.Module):
 
     def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
         super().__init__()
-        self.model = backbone_from_config(config)
+        self.model: Any = backbone_from_config(config)
         self.pooling: PoolingMode = pooling
         self.normalize = normalize
         self.eval()

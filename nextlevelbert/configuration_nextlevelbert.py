@@ -52,8 +52,8 @@ class NextLevelBertConfig(PreTrainedConfig):
     }
     _auto_class = "AutoConfig"
 
-    encoder_config: dict | PreTrainedConfig | None = None
-    chunk_encoder_config: dict | PreTrainedConfig | None = None
+    encoder_config: Any = None  # a configuration, a dictionary of one, or None for BERT's defaults
+    chunk_encoder_config: Any = None
     chunk_encoder_name: str | None = None
     chunk_encoder_fingerprint: str | None = None
     chunk_encoder_pooling: str = "mean"
@@ -75,6 +75,7 @@ class NextLevelBertConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
+        # Read back from JSON they are lists; compared with those, they have to be lists from the start.
         self.chunk_prefix_ids = list(self.chunk_prefix_ids)
         self.chunk_suffix_ids = list(self.chunk_suffix_ids)
         for nested in (self.encoder_config, self.chunk_encoder_config):

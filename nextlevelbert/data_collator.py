@@ -31,7 +31,11 @@ class PackedVectorDataset(Dataset):
     """
 
     def __init__(
-        self, corpus: VectorCorpus, sequence_length: int = 512, documents: Sequence[int] | None = None, seed: int = 42
+        self,
+        corpus: VectorCorpus,
+        sequence_length: int = 512,
+        documents: Sequence[int] | np.ndarray | None = None,
+        seed: int = 42,
     ) -> None:
         if sequence_length < 3:
             raise ValueError(f"sequence_length counts [CLS] and [SEP]; got {sequence_length}, give at least 3.")

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,6 +24,17 @@ _CHUNKS_PER_GROUP = 4_096
 
 class DocumentEncodingMixin:
     """`encode(texts)` and `plan(texts)` for a model over chunk vectors."""
+
+    if TYPE_CHECKING:  # what the model class brings
+        config: Any
+        name_or_path: str
+        training: bool
+        dtype: torch.dtype
+        device: torch.device
+        chunk_encoder: ChunkEncoder | None
+        eval: Any
+        train: Any
+        contextualize: Any
 
     _tokenizer: Any = None
     _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and the like of `from_pretrained`

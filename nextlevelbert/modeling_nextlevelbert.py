@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -35,6 +35,13 @@ logger = logging.getLogger(__name__)
 
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB on a CPU.
 _POSITIONS_PER_PASS = 4_096
+
+# Every class of a checkpoint, whichever of them saves it.
+_AUTO_MAP = {
+    "AutoConfig": "configuration_nextlevelbert.NextLevelBertConfig",
+    "AutoModel": "modeling_nextlevelbert.NextLevelBertModel",
+    "AutoModelForPreTraining": "modeling_nextlevelbert.NextLevelBertForMaskedVectorModeling",
+}
 
 # What `save_pretrained(push_to_hub=True)` hands on; what `from_pretrained` has to read the tokenizer with, too.
 _HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "tags", "max_shard_size")
@@ -139,12 +146,7 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
         push = kwargs.pop("push_to_hub", False)
         hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
         tokenizer = self.base_model.find_tokenizer()
-        package = Path(__file__).stem
-        self.config.auto_map = {
-            "AutoConfig": "configuration_nextlevelbert.NextLevelBertConfig",
-            "AutoModel": f"{package}.NextLevelBertModel",
-            "AutoModelForPreTraining": f"{package}.NextLevelBertForMaskedVectorModeling",
-        }
+        self.config.auto_map = dict(_AUTO_MAP)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if not is_main_process:
             return
@@ -185,9 +187,10 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
+        encoder: Any = backbone_from_config(config.encoder_config)
+        encoder.set_input_embeddings(None)  # vectors come in, not ids
         self.special_embeddings = NextLevelBertSpecialVectors(config)
-        self.encoder = backbone_from_config(config.encoder_config)
-        self.encoder.set_input_embeddings(None)
+        self.encoder = encoder
         self.chunk_encoder: ChunkEncoder | None = None
         if config.include_chunk_encoder:
             self.chunk_encoder = self._new_chunk_encoder()
@@ -235,7 +238,7 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
             )
             if wanted
         }
-        if special_ids is not None:
+        if special_ids is not None and inputs_embeds is not None:
             return self._forward_packed(inputs_embeds, special_ids, extras)
         if input_ids is not None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
@@ -243,7 +246,7 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
             mask = torch.arange(max(map(len, documents)), device=self.device) < torch.tensor(
                 [[len(document)] for document in documents], device=self.device
             )  # [B, L]
-        else:
+        elif inputs_embeds is not None:
             mask = self._check_vectors(inputs_embeds, attention_mask)
             documents = [vectors[keep].to(self.dtype) for vectors, keep in zip(inputs_embeds, mask, strict=True)]
         empty = [index for index, document in enumerate(documents) if len(document) == 0]
@@ -293,7 +296,8 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
         Returns:
             Contextual chunk vectors ``[n, D]`` of each document (fewer under truncation); document vectors ``[B, D]``.
         """
-        limit, policy = self.config.max_chunks, self.config.long_documents
+        limit, policy = cast(int, self.config.max_chunks), self.config.long_documents
+        overlap = cast(int, self.config.window_overlap)
         long = {index: len(vectors) for index, vectors in enumerate(documents) if len(vectors) > limit}
         if long and (policy == "error" or extras):
             raise ValueError(
@@ -311,7 +315,7 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
         jobs = [
             (index, start, end)
             for index, vectors in enumerate(documents)
-            for start, end in windows(len(vectors), limit, self.config.window_overlap)
+            for start, end in windows(len(vectors), limit, overlap)
         ]
         lengths = np.asarray([end - start + 2 for _, start, end in jobs], np.int64)
         batches = [np.arange(len(jobs))] if extras else micro_batches(lengths, _POSITIONS_PER_PASS)

@@ -22,12 +22,12 @@ class DocumentModelOutput(ModelOutput):
             [CLS] and [SEP]; for documents of at most `max_chunks` chunks.
     """
 
-    last_hidden_state: torch.FloatTensor | None = None
-    pooler_output: torch.FloatTensor | None = None
-    chunk_vectors: torch.FloatTensor | None = None
-    chunk_mask: torch.BoolTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    chunk_vectors: torch.Tensor | None = None
+    chunk_mask: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
@@ -41,11 +41,11 @@ class MaskedVectorModelingOutput(ModelOutput):
         hidden_states, attentions: on request.
     """
 
-    loss: torch.FloatTensor | None = None
-    predictions: torch.FloatTensor | None = None
-    targets: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    predictions: torch.Tensor | None = None
+    targets: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class PretrainingArguments(TrainingArguments):
     per_device_train_batch_size: int = field(default=8)
     per_device_eval_batch_size: int = field(default=8)
     logging_steps: float = field(default=10)
+    dataloader_pin_memory: bool = field(default=True)  # switched off where there is no accelerator
     eval_strategy: str = field(default="epoch")
     eval_on_start: bool = field(default=True)
     save_strategy: str = field(default="epoch")
@@ -39,7 +40,7 @@ class PretrainingArguments(TrainingArguments):
     label_names: list[str] | None = field(default_factory=lambda: ["mask_positions"])
 
     def __post_init__(self) -> None:
-        self.dataloader_pin_memory = self.dataloader_pin_memory and torch.accelerator.is_available()
+        self.dataloader_pin_memory = bool(self.dataloader_pin_memory) and torch.accelerator.is_available()
         super().__post_init__()
         if self.dataloader_persistent_workers:
             raise ValueError(

@@ -54,7 +54,9 @@ def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) ->
     """
     kinds = {name: np.isin(input_ids, ids) for name, ids in classes.items()}
     total = len(input_ids)
-    boundaries, quotes_open, after = [0], 0, -1  # `after`: the tail of a finished sentence reaches up to here
+    boundaries = [0]
+    after = -1  # where the sentence that has just ended may still go on: with its closing quotes and brackets
+    quotes_open = 0
     for position in np.flatnonzero(kinds["end"] | kinds["close"] | kinds["quote"]):
         if kinds["quote"][position] and after != position:
             quotes_open ^= 1
@@ -66,11 +68,11 @@ def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) ->
                 continue
             quotes_open = 1
         if kinds["end"][position]:
-            before = position > 0 and (
+            inside = position > 0 and (
                 kinds["abbreviation"][position - 1]
                 or (kinds["number"][position - 1] and position + 1 < total and kinds["number"][position + 1])
             )
-            if not before:
+            if not inside:
                 after = int(position) + 1
                 boundaries.append(after)
     if boundaries[-1] != total:

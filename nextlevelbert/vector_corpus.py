@@ -82,7 +82,7 @@ def read_shard_head(path: Path) -> dict[str, Any]:
 
 
 def read_finished_shards(folder: Path) -> list[dict[str, Any]]:
-    heads = []
+    heads: list[dict[str, Any]] = []
     while (path := folder / shard_name(len(heads))).exists():
         heads.append(read_shard_head(path))
     return heads

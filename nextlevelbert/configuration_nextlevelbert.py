@@ -9,6 +9,7 @@ from transformers.configuration_utils import SubConfigSpec
 
 from .chunk_encoder import usable_positions
 from .chunking import ChunkingRule
+from .pooling import PoolingMode
 
 VectorLoss = Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"]
 
@@ -56,7 +57,7 @@ class NextLevelBertConfig(PreTrainedConfig):
     chunk_encoder_config: Any = None
     chunk_encoder_name: str | None = None
     chunk_encoder_fingerprint: str | None = None
-    chunk_encoder_pooling: str = "mean"
+    chunk_encoder_pooling: PoolingMode = "mean"
     chunk_encoder_normalize: bool = True
     include_chunk_encoder: bool = True
     chunking: Literal["fixed", "sentences"] = "fixed"
@@ -85,20 +86,16 @@ class NextLevelBertConfig(PreTrainedConfig):
                 f"The chunk encoder gives vectors of {self.chunk_encoder_config.hidden_size} dimensions, but the "
                 f"encoder reads {self.hidden_size}; the two hidden sizes must be equal."
             )
-        positions = usable_positions(self.encoder_config)
+        embedding_size = getattr(self.encoder_config, "embedding_size", self.hidden_size)
+        if embedding_size != self.hidden_size:
+            raise ValueError(
+                f"{self.encoder_config.model_type} has an embedding_size of {embedding_size} beside a hidden_size of "
+                f"{self.hidden_size}; vectors can enter only where the two are equal."
+            )
         if self.max_chunks is None:
+            positions = usable_positions(self.encoder_config)
             self.max_chunks = positions - 2 if positions else 510
-        if self.max_chunks < 1 or (positions and self.max_chunks + 2 > positions):
-            raise ValueError(
-                f"max_chunks is {self.max_chunks}, but the encoder has {positions} positions, two of them for [CLS] "
-                f"and [SEP]; give 1 to {positions and positions - 2}, or an encoder_config with more positions."
-            )
-        if self.window_overlap is None:
-            self.window_overlap = self.max_chunks // 4
-        if not 0 <= self.window_overlap < self.max_chunks:
-            raise ValueError(
-                f"window_overlap must be from 0 to max_chunks - 1 = {self.max_chunks - 1}, got {self.window_overlap}."
-            )
+        self.window()
         if self.temperature <= 0:
             raise ValueError(f"temperature must be positive, got {self.temperature}.")
         self.chunking_rule()
@@ -107,6 +104,20 @@ class NextLevelBertConfig(PreTrainedConfig):
     def hidden_size(self) -> int:
         """Dimensions of chunk vectors and of the document vector."""
         return self.encoder_config.hidden_size
+
+    def window(self) -> tuple[int, int]:
+        """Chunks in a window, and chunks that neighbouring windows share; checked, since both can be set later."""
+        size: int = self.max_chunks  # type: ignore[assignment]
+        positions = usable_positions(self.encoder_config)
+        if size < 1 or (positions and size + 2 > positions):
+            raise ValueError(
+                f"max_chunks is {size}, but the encoder has {positions} positions, two of them for [CLS] and [SEP]; "
+                f"give 1 to {positions and positions - 2}, or an encoder_config with more positions."
+            )
+        overlap = size // 4 if self.window_overlap is None else self.window_overlap
+        if not 0 <= overlap < size:
+            raise ValueError(f"window_overlap must be from 0 to max_chunks - 1 = {size - 1}, got {overlap}.")
+        return size, overlap
 
     def chunking_rule(self) -> ChunkingRule:
         """The rule that cuts documents into chunks; checks its own values."""

@@ -26,6 +26,7 @@ from .vector_corpus import (
     chunking_facts,
     differing_fields,
     read_finished_shards,
+    read_manifest,
     shard_name,
 )
 
@@ -91,7 +92,7 @@ def encode_corpus(
         device: where the encoder runs.
         chunks_per_shard: a shard is closed with the document that reaches this many chunks. Also the
             most work a kill can cost.
-        tokens_per_batch: see `ChunkEncoder.encode`.
+        tokens_per_batch: see `ChunkEncoder.encode`; resume with the same.
         progress: show a bar.
 
     Raises:
@@ -148,7 +149,7 @@ def _claim_folder(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.exists():
         _write_manifest(path, {**facts, "complete": False})
-    manifest = json.loads(path.read_text())
+    manifest = read_manifest(folder)
     compared = ("format_version", "encoder", "chunking", "vector_dtype", "chunks_per_shard")
     there, here = ({key: side.get(key) for key in compared} for side in (manifest, facts))
     # Not the encoder's name: the same weights may lie in another folder. The hash decides.

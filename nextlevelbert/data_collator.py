@@ -40,7 +40,9 @@ class PackedVectorDataset(Dataset):
         if sequence_length < 3:
             raise ValueError(f"sequence_length counts [CLS] and [SEP]; got {sequence_length}, give at least 3.")
         self.corpus, self.sequence_length, self.seed, self.epoch = corpus, sequence_length, seed, 0
-        chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
+        chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents)
+        if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(corpus)):
+            raise ValueError(f"documents must be numbers from 0 to {len(corpus) - 1}, got {chosen!r}.")
         self._first_chunks = corpus.document_offsets[chosen]
         lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
         self._stream = np.append(0, np.cumsum(lengths + 1))  # place of each document; +1 for its [SEP]
@@ -120,7 +122,7 @@ class DataCollatorForVectorMasking:
             mask = draw_vector_mask(maskable[row], key, self.probability, self.mask_share, self.random_share)
             mask_positions[row] = torch.from_numpy(mask.selected)
             special_ids[row, torch.from_numpy(mask.masked)] = MASK
-            drawn = draw_replacements(counts, row, int(mask.replaced.sum()), key)
+            drawn = draw_replacements(counts, row, np.flatnonzero(mask.replaced[maskable[row]]), key)
             inputs_embeds[row, torch.from_numpy(mask.replaced)] = labels[real_rows[drawn], real_columns[drawn]]
         return {
             "inputs_embeds": inputs_embeds,

@@ -16,6 +16,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document, windows
+from .input_checks import check_token_ids
 from .outputs import DocumentEmbedding, DocumentPlan
 
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
@@ -35,6 +36,8 @@ class DocumentEncodingMixin:
         eval: Any
         train: Any
         contextualize: Any
+        check_lengths: Any
+        warn_if_padding_and_no_attention_mask: Any
 
     _tokenizer: Any = None
     _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and the like of `from_pretrained`
@@ -65,7 +68,11 @@ class DocumentEncodingMixin:
             folder = Path(self.name_or_path)
             if not self.name_or_path or (folder.is_dir() and not (folder / "tokenizer_config.json").exists()):
                 return None
-        return self.tokenizer
+        try:
+            return self.tokenizer
+        except ValueError as error:  # what was loaded from is gone; the weights must be saved all the same
+            warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
+            return None
 
     def _new_chunk_encoder(self) -> ChunkEncoder:
         config = self.config
@@ -97,7 +104,7 @@ class DocumentEncodingMixin:
                     f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
                     "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
                 ) from error
-            encoder = self._new_chunk_encoder()
+            encoder = self._new_chunk_encoder().float()  # hashed as it was, whatever dtype the model is in
             encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
             self._check_fingerprint(encoder.fingerprint(), name)
             self._borrowed_chunk_encoder = (encoder,)
@@ -133,15 +140,15 @@ class DocumentEncodingMixin:
             TypeError, ValueError: for an empty list or something that is not text (named).
         """
         documents = check_texts(texts)
+        if self.config.long_documents == "error":  # before anything is spent
+            self.check_lengths([plan.chunks for plan in map(self._plan_document, documents)])
         training = self.training
         self.eval()
         try:
             with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
-                found = [
-                    embedding
-                    for group in self._groups(documents)
-                    for embedding in self._encode_group(group, tokens_per_batch, bar)
-                ]
+                found: list[DocumentEmbedding] = []
+                for group in self._groups(documents):
+                    found += self._encode_group(group, len(found), tokens_per_batch, bar)
         finally:
             self.train(training)
         empty = [index for index, embedding in enumerate(found) if len(embedding.plain) == 0]
@@ -163,13 +170,15 @@ class DocumentEncodingMixin:
             yield group
 
     @torch.no_grad()
-    def _encode_group(self, group: list, tokens_per_batch: int | None, bar: tqdm) -> list[DocumentEmbedding]:
+    def _encode_group(
+        self, group: list, first: int, tokens_per_batch: int | None, bar: tqdm
+    ) -> list[DocumentEmbedding]:
         documents, boundaries = zip(*group, strict=True)
         ids, flat, offsets = flatten_chunks([document.input_ids for document in documents], boundaries)
         bar.total += int(offsets[-1])
         plain = self.get_chunk_encoder().encode(ids, flat, self.config.chunking_rule(), tokens_per_batch, bar)
         vectors = [plain[start:end] for start, end in itertools.pairwise(offsets)]
-        contextual, pooled = self.contextualize(vectors)
+        contextual, pooled = self.contextualize(vectors, first=first)
         return [
             DocumentEmbedding(
                 document=pooled[number].float().cpu(),
@@ -182,36 +191,14 @@ class DocumentEncodingMixin:
 
     def _encode_ids(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> list[torch.Tensor]:
         """Token ids ``[B, T]`` of whole documents to their chunk vectors, each ``[n, D]``."""
+        mask = check_token_ids(input_ids, attention_mask, self.config.chunk_encoder_config.vocab_size)
+        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         rule = self.config.chunking_rule()
-        keep = torch.ones_like(input_ids, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-        rows = zip(input_ids.cpu(), keep.cpu(), strict=True)
+        rows = zip(input_ids.cpu(), mask.cpu(), strict=True)
         ids = [rule.strip_special_tokens(row[real].numpy().astype(np.int32)) for row, real in rows]
         flat_ids, boundaries, offsets = flatten_chunks(ids, [rule.boundaries(document) for document in ids])
         vectors = self.get_chunk_encoder().encode(flat_ids, boundaries, rule).to(self.dtype)  # [N, D]
         return list(vectors.split(np.diff(offsets).tolist()))
-
-    def _check_vectors(self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """The mask of given chunk vectors as bool ``[B, L]``, after a look at both."""
-        if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != self.config.hidden_size:
-            raise ValueError(
-                f"inputs_embeds must be [documents, chunks, {self.config.hidden_size}], "
-                f"got {tuple(inputs_embeds.shape)}. Vectors of another encoder do not fit this model."
-            )
-        if attention_mask is None:
-            attention_mask = inputs_embeds.new_ones(inputs_embeds.shape[:2])
-        if attention_mask.shape != inputs_embeds.shape[:2]:
-            raise ValueError(
-                f"attention_mask must be {tuple(inputs_embeds.shape[:2])}, one flag a chunk, "
-                f"got {tuple(attention_mask.shape)}."
-            )
-        mask = attention_mask.bool()
-        bad = (~torch.isfinite(inputs_embeds).all(dim=-1) & mask).any(dim=1)
-        if bad.any():
-            raise ValueError(
-                f"inputs_embeds of document(s) {bad.nonzero().flatten().tolist()} hold NaN or infinity; "
-                "encode them again."
-            )
-        return mask
 
     def plan(self, texts: str | Sequence[str]) -> DocumentPlan | list[DocumentPlan]:
         """Counts tokens, chunks and windows, and what a cut would lose, without running any network."""
@@ -221,12 +208,12 @@ class DocumentEncodingMixin:
     def _plan_document(self, text: str) -> DocumentPlan:
         document = tokenize_document(self.tokenizer, text)
         boundaries = self.config.chunking_rule().boundaries(document.input_ids)
-        chunks, limit = len(boundaries) - 1, self.config.max_chunks
+        chunks, (limit, overlap) = len(boundaries) - 1, self.config.window()
         lost = document.input_ids[boundaries[limit] :] if chunks > limit else document.input_ids[:0]
         return DocumentPlan(
             tokens=len(document),
             chunks=chunks,
-            windows=len(windows(chunks, limit, self.config.window_overlap)),
+            windows=len(windows(chunks, limit, overlap)),
             lost_chunks=max(chunks - limit, 0),
             lost_tokens=len(lost),
             lost_characters=int(document.char_ends[-1] - document.char_starts[-len(lost)]) if len(lost) else 0,

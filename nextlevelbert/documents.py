@@ -56,7 +56,7 @@ def read_documents(source: str | Path, text_column: str = "text", id_column: str
                 f"The folder {source} holds no .txt file; give a folder of texts, a .jsonl or a .parquet."
             )
         for file in files:
-            yield Document(file.relative_to(path).with_suffix("").as_posix(), file.read_text(encoding="utf-8"))
+            yield Document(file.relative_to(path).with_suffix("").as_posix(), _read_text(file))
         return
     if not path.exists():
         raise FileNotFoundError(
@@ -68,13 +68,13 @@ def read_documents(source: str | Path, text_column: str = "text", id_column: str
     suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
     kind = suffixes[-1] if suffixes else ""
     if kind == ".txt" and path.suffix == ".txt":
-        yield Document(path.stem, path.read_text(encoding="utf-8"))
+        yield Document(path.stem, _read_text(path))
     elif kind in _SUFFIXES:
         rows = load_dataset(_SUFFIXES[kind], data_files=str(path), split="train", streaming=True)
         yield from documents_from_rows(rows, text_column, id_column)
     else:
         raise ValueError(
-            f"Cannot read {path.name}: known are .txt, .jsonl, .json, .parquet (also .gz), or a folder of .txt."
+            f"Cannot read {path.name}: known are .txt, .jsonl, .json (both also .gz), .parquet, or a folder of .txt."
         )
 
 
@@ -100,7 +100,15 @@ def documents_from_rows(rows: Iterable[dict[str, Any]], text_column: str, id_col
                 f"Row {number} has no column {text_column!r}; it has {', '.join(row)}. "
                 "Name the text with --text_column."
             )
-        yield Document(str(row.get(id_column, f"document-{number:06d}")), row[text_column])
+        name = row.get(id_column)
+        yield Document(f"document-{number:06d}" if name is None else str(name), row[text_column])
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 ({error}); convert it, for example with iconv.") from error
 
 
 def python_manual(smallest: int = 400) -> Iterator[Document]:

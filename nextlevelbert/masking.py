@@ -55,20 +55,23 @@ def draw_vector_mask(
     return VectorMask(masked=masked, replaced=replaced, kept=selected & ~masked & ~replaced)
 
 
-def draw_replacements(counts: np.ndarray, sequence: int, number: int, key: Sequence[int]) -> np.ndarray:
-    """Picks `number` real vectors for one sequence of a batch, from the other sequences.
+def draw_replacements(counts: np.ndarray, sequence: int, replaced: np.ndarray, key: Sequence[int]) -> np.ndarray:
+    """Picks another real vector for each replaced one of a sequence, from the other sequences of the batch.
 
     Args:
         counts: ``[B]`` real vectors of each sequence.
-        sequence: the row they are for. A batch of one has no other sequence: it draws from itself.
+        sequence: the row they are for. A batch of one has no other sequence: it draws from its own others.
+        replaced: ``[R]`` which of the sequence's real vectors are replaced, as positions among them.
         key: as for `draw_vector_mask`.
 
     Returns:
-        ``[number]`` positions in the batch's real vectors, counted row by row.
+        ``[R]`` positions in the batch's real vectors, counted row by row. A vector that is alone in its
+        batch gets itself.
     """
     rng = np.random.default_rng([*key, 1])
     start, own, total = int(counts[:sequence].sum()), int(counts[sequence]), int(counts.sum())
-    if total == own:
-        return rng.integers(0, total, number)
-    drawn = rng.integers(0, total - own, number)
-    return np.where(drawn < start, drawn, drawn + own)
+    if total > own:
+        drawn = rng.integers(0, total - own, len(replaced))
+        return np.where(drawn < start, drawn, drawn + own)
+    drawn = rng.integers(0, max(total - 1, 1), len(replaced))
+    return np.where((drawn >= replaced) & (total > 1), drawn + 1, drawn)

@@ -74,7 +74,7 @@ def write_pretraining_card(
         library_name="nextlevelbert",
         pipeline_tag="sentence-similarity",
         tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
-        base_model=config.chunk_encoder_name,
+        base_model=config.chunk_encoder_name if "/" in config.chunk_encoder_name else None,  # a name on the Hub
     )
     if evaluations:
         data.model_name = name
@@ -83,7 +83,7 @@ def write_pretraining_card(
                 task_type="fill-mask",
                 task_name="masked vector modelling",
                 dataset_type="custom",
-                dataset_name="held-out documents of the training corpus",
+                dataset_name="held-out documents",
                 metric_type=metric,
                 metric_value=round(evaluations[-1][f"eval_{metric}"], 4),
             )
@@ -102,7 +102,7 @@ def write_pretraining_card(
     }
     scores = ""
     if evaluations:
-        columns = {"before training": evaluations[0], "after training": evaluations[-1]}
+        columns = {"first evaluation": evaluations[0], "last evaluation": evaluations[-1]}
         head = ["", *columns, *(["mean of the context"] if baseline else [])]
         rows = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
         for metric in metrics:

@@ -10,8 +10,9 @@ the longest document, S = L + 2 positions with [CLS] and [SEP], D hidden size, M
 from __future__ import annotations
 
 import logging
+from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, backbone_from_confi
 from .chunking import ChunkingRule, windows
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
+from .input_checks import check_packed, check_vectors
 from .losses import masked_vector_loss
 from .masking import CLS, NOT_SPECIAL, PAD, SEP
 from .outputs import DocumentModelOutput, MaskedVectorModelingOutput
@@ -78,17 +80,17 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.weight[PAD])
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path | None, *args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """As `PreTrainedModel.from_pretrained`; remembers where from, because the tokenizer is read on first use."""
         loaded_with = {key: kwargs[key] for key in _LOADING_ARGUMENTS if kwargs.get(key) is not None}
-        loaded = super().from_pretrained(name_or_path, *args, **kwargs)
+        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info=True
         model.base_model._loaded_with = loaded_with
         return loaded
 
     @classmethod
     def from_chunk_encoder(
-        cls, chunk_encoder: str | LoadedChunkEncoder, chunk_size: int = 256, **config_kwargs: Any
+        cls, chunk_encoder: str | PathLike[str] | LoadedChunkEncoder, chunk_size: int = 256, **config_kwargs: Any
     ) -> NextLevelBertPreTrainedModel:
         """A new model around a sentence encoder, initialised from that encoder's own layers.
 
@@ -104,7 +106,7 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
         Raises:
             ValueError: for an encoder that cannot be used, or a chunk size it does not allow.
         """
-        source = load_chunk_encoder(chunk_encoder) if isinstance(chunk_encoder, str) else chunk_encoder
+        source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         chunking = config_kwargs.pop("chunking", "fixed")
         rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)
         backbone = source.encoder.model
@@ -131,6 +133,11 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
         weights = backbone.state_dict()
         base: NextLevelBertModel = model.base_model
         wanted = base.encoder.state_dict()
+        if missing := sorted(wanted.keys() - weights.keys()):
+            raise ValueError(
+                f"The chunk encoder has no weights for {len(missing)} tensors of encoder_config ({missing[0]}, …): "
+                "another architecture or more layers cannot start from it; build NextLevelBertModel(config) instead."
+            )
         base.encoder.load_state_dict({name: _fit_rows(weights[name], wanted[name], name) for name in wanted})
         base.tokenizer = source.tokenizer
         if base.chunk_encoder is not None:
@@ -238,16 +245,20 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
             )
             if wanted
         }
-        if special_ids is not None and inputs_embeds is not None:
+        if special_ids is not None:
+            if inputs_embeds is None or attention_mask is not None:
+                raise ValueError(
+                    "special_ids go with inputs_embeds and without an attention_mask: [PAD] is one of them."
+                )
+            check_packed(inputs_embeds, special_ids, self.config.hidden_size, self.config.window()[0] + 2)
             return self._forward_packed(inputs_embeds, special_ids, extras)
         if input_ids is not None:
-            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
             documents = self._encode_ids(input_ids, attention_mask)
             mask = torch.arange(max(map(len, documents)), device=self.device) < torch.tensor(
                 [[len(document)] for document in documents], device=self.device
             )  # [B, L]
         elif inputs_embeds is not None:
-            mask = self._check_vectors(inputs_embeds, attention_mask)
+            mask = check_vectors(inputs_embeds, attention_mask, self.config.hidden_size)
             documents = [vectors[keep].to(self.dtype) for vectors, keep in zip(inputs_embeds, mask, strict=True)]
         empty = [index for index, document in enumerate(documents) if len(document) == 0]
         if empty:
@@ -283,49 +294,76 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
             attentions=output.get("attentions"),
         )
 
+    def check_lengths(self, lengths: list[int], first: int = 0, one_window: bool = False) -> list[int]:
+        """Numbers of the documents with more than `max_chunks` chunks; an error where the configuration asks for it.
+
+        Args:
+            lengths: chunks of each document.
+            first: number of the first of them, for messages.
+            one_window: refuse them in any case.
+        """
+        limit, _ = self.config.window()
+        long = [index for index, length in enumerate(lengths) if length > limit]
+        if long and (one_window or self.config.long_documents == "error"):
+            remedy = (
+                "Hidden states and attentions exist for one window." if one_window else "Set long_documents='window'."
+            )
+            raise ValueError(
+                f"Documents {[first + index for index in long]} have {[lengths[index] for index in long]} chunks, "
+                f"more than max_chunks = {limit}. {remedy}"
+            )
+        return long
+
     def contextualize(
-        self, documents: list[torch.Tensor], extras: dict[str, bool] | None = None, raw: dict[str, Any] | None = None
+        self,
+        documents: list[torch.Tensor],
+        extras: dict[str, bool] | None = None,
+        raw: dict[str, Any] | None = None,
+        first: int = 0,
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Runs the encoder over each document's chunk vectors: [CLS] v1 … vn [SEP], in windows where n is large.
 
         Args:
-            documents: chunk vectors ``[n, D]`` of each document.
+            documents: chunk vectors ``[n, D]`` of each document, on any device and in any floating dtype.
             extras: further arguments of the encoder (hidden states, attentions), given for all documents at once.
             raw: receives what `extras` asked for.
+            first: number of the first document, for messages.
 
         Returns:
-            Contextual chunk vectors ``[n, D]`` of each document (fewer under truncation); document vectors ``[B, D]``.
+            Contextual chunk vectors ``[n, D]`` of each document (fewer under truncation), and the document
+            vectors ``[B, D]``.
+
+        Raises:
+            ValueError: for no document, vectors of another size, or a document too long for the configuration.
         """
-        limit, policy = cast(int, self.config.max_chunks), self.config.long_documents
-        overlap = cast(int, self.config.window_overlap)
-        long = {index: len(vectors) for index, vectors in enumerate(documents) if len(vectors) > limit}
-        if long and (policy == "error" or extras):
+        size = self.config.hidden_size
+        if not documents or any(vectors.ndim != 2 or vectors.shape[1] != size for vectors in documents):
             raise ValueError(
-                f"Documents {list(long)} have {list(long.values())} chunks, more than max_chunks = {limit}. "
-                + (
-                    "Hidden states and attentions exist for one window only."
-                    if extras
-                    else "Set long_documents='window'."
-                )
+                f"Give at least one document, each as chunk vectors [n, {size}]; "
+                f"got {[tuple(vectors.shape) for vectors in documents]}."
             )
-        if long and policy == "truncate":
-            lost = sum(long.values()) - limit * len(long)
-            logger.warning("long_documents='truncate': %d chunks of document(s) %s are cut off.", lost, list(long))
+        limit, overlap = self.config.window()
+        lengths_of_documents = [len(vectors) for vectors in documents]
+        long = self.check_lengths(lengths_of_documents, first, one_window=bool(extras))
+        if long and self.config.long_documents == "truncate":
+            lost = sum(lengths_of_documents[index] - limit for index in long)
+            names = [first + index for index in long]
+            logger.warning("long_documents='truncate': %d chunks of document(s) %s are cut off.", lost, names)
             documents = [vectors[:limit] for vectors in documents]
+        documents = [vectors.to(self.device, self.dtype) for vectors in documents]
         jobs = [
             (index, start, end)
             for index, vectors in enumerate(documents)
             for start, end in windows(len(vectors), limit, overlap)
         ]
         lengths = np.asarray([end - start + 2 for _, start, end in jobs], np.int64)
-        batches = [np.arange(len(jobs))] if extras else micro_batches(lengths, _POSITIONS_PER_PASS)
+        batches = [np.arange(len(jobs))] if extras and jobs else micro_batches(lengths, _POSITIONS_PER_PASS)
         specials = self.special_embeddings.weight
-        size = self.config.hidden_size
         totals = [torch.zeros(len(vectors), size, device=self.device, dtype=self.dtype) for vectors in documents]
         counts = [torch.zeros(len(vectors), 1, device=self.device) for vectors in documents]
         summaries: list[list[torch.Tensor]] = [[] for _ in documents]  # [CLS] outputs, one a window
         for batch in batches:
-            pieces = [documents[index][start:end].to(self.dtype) for index, start, end in (jobs[i] for i in batch)]
+            pieces = [documents[index][start:end] for index, start, end in (jobs[i] for i in batch)]
             embeds = pad_sequence(
                 [torch.cat([specials[CLS : CLS + 1], piece, specials[SEP : SEP + 1]]) for piece in pieces],
                 batch_first=True,
@@ -404,22 +442,24 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         Raises:
             ValueError: if the shapes do not fit each other.
         """
-        for name, tensor in (("special_ids", special_ids), ("mask_positions", mask_positions)):
-            if tensor.shape != inputs_embeds.shape[:2]:
-                raise ValueError(
-                    f"{name} must be {tuple(inputs_embeds.shape[:2])} like inputs_embeds, got {tuple(tensor.shape)}."
-                )
         output = self.model(
             inputs_embeds=inputs_embeds,
             special_ids=special_ids,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
         )
+        if mask_positions.shape != special_ids.shape:
+            raise ValueError(
+                f"mask_positions must be {tuple(special_ids.shape)} like special_ids, "
+                f"got {tuple(mask_positions.shape)}."
+            )
+        if labels is not None and labels.shape != inputs_embeds.shape:
+            raise ValueError(f"labels must be {tuple(inputs_embeds.shape)}, got {tuple(labels.shape)}.")
         selected = mask_positions.bool()
         predictions = self.head(output.last_hidden_state[selected])  # [M, D]
         loss = targets = None
         if labels is not None:
-            targets = labels[selected].to(predictions.dtype)  # [M, D]
+            targets = labels[selected]  # [M, D]
             loss = masked_vector_loss(self.config.loss, predictions, targets, self.config.temperature)
         return MaskedVectorModelingOutput(
             loss=loss,

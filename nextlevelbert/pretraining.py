@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +14,8 @@ from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArgum
 
 from .data_collator import PackedVectorDataset
 from .evaluation.masked_vectors import masked_vector_scores, summarize
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -30,7 +35,9 @@ class PretrainingArguments(TrainingArguments):
     per_device_train_batch_size: int = field(default=8)
     per_device_eval_batch_size: int = field(default=8)
     logging_steps: float = field(default=10)
-    dataloader_pin_memory: bool = field(default=True)  # switched off where there is no accelerator
+    ddp_timeout: int = field(default=7 * 24 * 3600)  # the other processes wait while the first encodes the texts
+    use_cpu: bool = field(default=False)
+    dataloader_pin_memory: bool = field(default=True)
     eval_strategy: str = field(default="epoch")
     eval_on_start: bool = field(default=True)
     save_strategy: str = field(default="epoch")
@@ -40,13 +47,30 @@ class PretrainingArguments(TrainingArguments):
     label_names: list[str] | None = field(default_factory=lambda: ["mask_positions"])
 
     def __post_init__(self) -> None:
-        self.dataloader_pin_memory = bool(self.dataloader_pin_memory) and torch.accelerator.is_available()
+        if not torch.accelerator.is_available():
+            self.use_cpu = True  # said outright, it allows bf16 there
+            self.dataloader_pin_memory = False
         super().__post_init__()
         if self.dataloader_persistent_workers:
             raise ValueError(
                 "dataloader_persistent_workers keeps copies of the dataset that do not hear of a new epoch, so masks "
                 "would repeat and a resumed run would differ; leave it off."
             )
+
+
+def last_whole_checkpoint(folder: str | Path) -> str | None:
+    """The newest ``checkpoint-*`` that was written to its end; warns of those that a kill has cut off.
+
+    `Trainer` writes ``trainer_state.json`` behind weights, optimizer and random state.
+    """
+    numbered = [path for path in Path(folder).glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
+    for path in sorted(numbered, key=lambda path: -int(path.name.removeprefix("checkpoint-"))):
+        try:
+            json.loads((path / "trainer_state.json").read_text())
+            return str(path)
+        except (FileNotFoundError, json.JSONDecodeError):
+            logger.warning("%s was not written to its end and is left aside.", path)
+    return None
 
 
 class SetEpochCallback(TrainerCallback):

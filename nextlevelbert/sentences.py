@@ -52,7 +52,8 @@ def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) ->
     A sentence ends after . ! ? and the brackets and quotes that close it, except after an initial or a
     known abbreviation and inside a decimal number. A straight quote closes if one is open in the sentence.
     """
-    kinds = {name: np.isin(input_ids, ids) for name, ids in classes.items()}
+    names = ("end", "close", "quote", "abbreviation", "number")
+    kinds = {name: np.isin(input_ids, classes.get(name, [])) for name in names}
     total = len(input_ids)
     boundaries = [0]
     after = -1  # where the sentence that has just ended may still go on: with its closing quotes and brackets

@@ -68,6 +68,30 @@ def differing_fields(left: dict[str, Any], right: dict[str, Any], prefix: str = 
     return found
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What a corpus folder says of itself.
+
+    Raises:
+        FileNotFoundError: if there is no manifest.
+        ValueError: if it is damaged, or of a version of the format that is not known here.
+    """
+    if not (folder / MANIFEST).exists():
+        raise FileNotFoundError(
+            f"No encoded corpus at {folder}: {MANIFEST} is missing. Make one with encode_corpus, or with "
+            "run_pretraining.py --train_file ... --corpus_dir."
+        )
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        version, _ = manifest["format_version"], manifest["complete"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder / MANIFEST} is damaged ({error!r}). Delete the folder and encode again.") from error
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"{folder} has format_version {version!r}; this version of the package reads {FORMAT_VERSION}."
+        )
+    return manifest
+
+
 def read_shard_head(path: Path) -> dict[str, Any]:
     """Document entries and offsets of a shard, without its vectors."""
     try:
@@ -108,17 +132,7 @@ class VectorCorpus:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if not (self.path / MANIFEST).exists():
-            raise FileNotFoundError(
-                f"No encoded corpus at {self.path}: {MANIFEST} is missing. Make one with encode_corpus, or with "
-                "run_pretraining.py --train_file ... --corpus_dir."
-            )
-        self.manifest = json.loads((self.path / MANIFEST).read_text())
-        if self.manifest.get("format_version") != FORMAT_VERSION:
-            raise ValueError(
-                f"{self.path} has format_version {self.manifest.get('format_version')!r}; "
-                f"this version of the package reads {FORMAT_VERSION}."
-            )
+        self.manifest = read_manifest(self.path)
         if not self.manifest["complete"]:
             raise ValueError(
                 f"The corpus at {self.path} is half-written; run the same encoding again, it goes on where it stopped."
@@ -129,6 +143,12 @@ class VectorCorpus:
             if not shard.exists():
                 raise ValueError(f"The corpus at {self.path} has lost {shard.name}; encode it again or copy it whole.")
             heads.append(read_shard_head(shard))
+        found = {"documents": sum(len(head["documents"]) for head in heads), "chunks": sum(h["chunks"] for h in heads)}
+        if differences := differing_fields({key: self.manifest[key] for key in found}, found):
+            raise ValueError(
+                f"The shards at {self.path} are not those of its manifest (manifest, shards): "
+                f"{'; '.join(differences)}. Copy the corpus whole, or encode it again."
+            )
         self.document_ids = [entry["id"] for head in heads for entry in head["documents"]]
         self._shard_starts = np.cumsum([0] + [head["chunks"] for head in heads])
         offsets = [head["offsets"][:-1] + start for head, start in zip(heads, self._shard_starts, strict=False)]

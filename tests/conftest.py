@@ -10,6 +10,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import pytest
 import torch
+import transformers
 from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, load_chunk_encoder
@@ -27,6 +28,14 @@ def shared() -> Path:
         pytest.skip("NEXTLEVELBERT_SHARED is not set")
     assert (Path(folder) / "reference").is_dir(), f"NEXTLEVELBERT_SHARED={folder} holds no reference/ folder"
     return Path(folder)
+
+
+@pytest.fixture
+def transformers_log(caplog):
+    """`caplog` that also sees what transformers logs; by itself it keeps that from other handlers."""
+    transformers.utils.logging.enable_propagation()
+    yield caplog
+    transformers.utils.logging.disable_propagation()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import operator
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from nextlevelbert import chunking
@@ -22,6 +23,7 @@ TEXTS = st.text(max_size=300) | st.lists(
         ["A word", "Mr. Brown", "naïve café", "3.14", "ﬁne", "日本語。", "\n\n", " ", "“Go!”", "[SEP]", "\x00"]
     )
 ).map(" ".join)
+WORDS = st.lists(st.sampled_from(["cat", "the", "dog", "ran", "7", "é", " ", ". "])).map(" ".join)
 
 
 @pytest.fixture(scope="module")
@@ -68,20 +70,34 @@ def test_every_token_is_in_exactly_one_chunk(tokenizer, text, size, mode, piece)
         check_lossless(ChunkingRule.from_tokenizer(tokenizer, size, mode), tokenizer, text)
 
 
-@settings(deadline=None, max_examples=100)
-@given(text=TEXTS, size=st.integers(3, 20), mode=st.sampled_from(["fixed", "sentences"]))
-def test_a_tokenizer_that_keeps_spaces_is_never_given_pieces(byte_level, text, size, mode):
-    assert not chunking.splits_at_spaces(byte_level)
-    check_lossless(ChunkingRule.from_tokenizer(byte_level, size, mode), byte_level, text)
+@settings(deadline=None, max_examples=200)
+@given(
+    text=TEXTS | WORDS, size=st.integers(3, 20), mode=st.sampled_from(["fixed", "sentences"]), piece=st.integers(1, 9)
+)
+def test_a_tokenizer_that_keeps_spaces_is_cut_between_words_only(byte_level, text, size, mode, piece):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunking, "_PIECE_CHARACTERS", piece)
+        check_lossless(ChunkingRule.from_tokenizer(byte_level, size, mode), byte_level, text)
+    assert len(list(chunking._pieces("one two  three", 1, chunking.safe_cut(byte_level)))) == 2
 
 
-def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_call(tokenizer, recwarn, caplog):
+def test_a_tokenizer_that_is_not_known_is_given_the_text_whole(byte_level):
+    tokenizer = Tokenizer(models.Unigram([("a", -1.0), ("▁", -2.0), ("<unk>", -3.0)], unk_id=2))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert chunking.safe_cut(PreTrainedTokenizerFast(tokenizer_object=tokenizer)) is None
+    swallowing = copy.deepcopy(byte_level)
+    swallowing.add_tokens(AddedToken("<x>", rstrip=True))
+    assert chunking.safe_cut(swallowing) is None
+
+
+def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_call(tokenizer, transformers_log):
     text = "The whale, the sea; nothing else -- for 3.5 days!\n\nAnd then naïve Ahab said: “No.” " * 3_000
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         document = tokenize_document(tokenizer, text)
-    assert document.input_ids.tolist() == tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    assert not caplog.records
+    assert not transformers_log.records
+    assert document.input_ids.tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert "longer than" in transformers_log.text  # a plain call does warn
 
 
 def test_spans_are_the_characters_of_the_chunk(tokenizer):
@@ -167,6 +183,12 @@ def test_what_is_not_text(texts, error, message):
 def test_a_python_tokenizer_is_refused():
     with pytest.raises(TypeError, match="not a fast tokenizer"):
         tokenize_document(object(), "text")
+
+
+@pytest.mark.parametrize("overlap", [-1, 4, 9])
+def test_windows_that_would_leave_gaps(overlap):
+    with pytest.raises(ValueError, match="from 0 to 3"):
+        windows(10, 4, overlap)
 
 
 @given(chunks=st.integers(0, 200), size=st.integers(1, 30), data=st.data())

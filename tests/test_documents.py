@@ -37,11 +37,16 @@ def test_rows(tmp_path, name):
 
 
 def test_rows_without_an_id_are_numbered():
-    documents = documents_from_rows([{"text": "x"}, {"text": "y"}], "text", "id")
+    documents = documents_from_rows([{"text": "x", "id": None}, {"text": "y"}], "text", "id")
     assert [document.id for document in documents] == ["document-000000", "document-000001"]
 
 
 def test_what_cannot_be_read(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "latin.txt").write_bytes("naïve".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.txt is not UTF-8"):
+        list(read_documents(tmp_path / "old"))
+    (tmp_path / "old" / "latin.txt").unlink()
     with pytest.raises(FileNotFoundError, match="No file or folder"):
         list(read_documents(tmp_path / "nothing.jsonl"))
     with pytest.raises(ValueError, match=r"holds no \.txt file"):

@@ -59,6 +59,13 @@ def test_scores_by_sequence():
     assert summary["masked_cosine"] == pytest.approx(sum(cosines) / 3, abs=1e-6)
 
 
+def test_a_constant_prediction_scores_as_chance():
+    for constant in (torch.zeros(5, 4), torch.ones(5, 4)):
+        targets = torch.ones(5, 4) if constant.any() else torch.randn(5, 4)
+        table = masked_vector_scores(constant, targets, torch.ones(1, 5, dtype=torch.bool))
+        assert summarize(table)["masked_accuracy"] == pytest.approx(1 / 5)
+
+
 def test_scores_of_an_empty_selection():
     table = masked_vector_scores(torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(2, 3, dtype=torch.bool))
     assert table.tolist() == [[0] * 4] * 2

@@ -53,15 +53,15 @@ def test_a_key_draws_the_same_and_another_key_something_else():
 def test_replacements_come_from_other_sequences(counts, data):
     counts = np.array(counts)
     row = data.draw(st.integers(0, len(counts) - 1))
-    number = data.draw(st.integers(0, 6)) if counts[row] else 0
-    if counts.sum() == 0:
-        return
-    drawn = draw_replacements(counts, row, number, (1, 2))
+    replaced = np.array(sorted(data.draw(st.sets(st.integers(0, counts[row] - 1))) if counts[row] else []), int)
+    drawn = draw_replacements(counts, row, replaced, (1, 2))
     start = counts[:row].sum()
     own = (drawn >= start) & (drawn < start + counts[row])
-    assert len(drawn) == number
-    assert ((drawn >= 0) & (drawn < counts.sum())).all()
+    assert len(drawn) == len(replaced)
+    assert ((drawn >= 0) & (drawn < max(counts.sum(), 1))).all()
     assert own.all() if counts.sum() == counts[row] else not own.any()
+    if counts.sum() > 1:
+        assert (drawn != start + replaced).all()  # never by itself
 
 
 @settings(deadline=None, max_examples=30)
@@ -90,6 +90,9 @@ def test_a_choice_of_documents(corpus):
         dataset[len(dataset)]
     with pytest.raises(ValueError, match="at least 3"):
         PackedVectorDataset(corpus, 2)
+    for wrong in ([-1], [4], np.array([True, False, True, False])):
+        with pytest.raises(ValueError, match="numbers from 0 to 3"):
+            PackedVectorDataset(corpus, 16, documents=wrong)
 
 
 def test_the_collator_s_batch(corpus):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import shutil
 import warnings
 
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
+    AlbertConfig,
     AutoConfig,
     AutoModel,
     AutoModelForPreTraining,
@@ -133,6 +135,10 @@ def test_it_starts_from_the_encoders_own_layers(minilm):
     assert set(source) - set(ours) == {"embeddings.word_embeddings.weight"}
     assert all(torch.equal(tensor, source[name]) for name, tensor in ours.items())
     assert model.config.max_chunks == 510
+    with pytest.raises(ValueError, match="no weights for 16 tensors of encoder_config"):
+        NextLevelBertModel.from_chunk_encoder(
+            minilm, encoder_config={**minilm.encoder.model.config.to_dict(), "num_hidden_layers": 7}
+        )
     shorter = NextLevelBertModel.from_chunk_encoder(
         minilm, encoder_config={**minilm.encoder.model.config.to_dict(), "max_position_embeddings": 34}
     )
@@ -325,6 +331,8 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, m
     again = NextLevelBertModel.from_pretrained(tmp_path)
     close(again.encode(TEXTS[2]).document, whole.encode(TEXTS[2]).document)
     assert not any("chunk_encoder" in name for name in again.state_dict())
+    rough = NextLevelBertModel.from_pretrained(tmp_path, dtype=torch.bfloat16).encode(TEXTS[2]).document
+    assert torch.cosine_similarity(rough, whole.encode(TEXTS[2]).document, dim=0) > 0.999
     again.config.chunk_encoder_name = "no/such-model"
     again._borrowed_chunk_encoder = None
     with pytest.raises(ValueError, match="holds no chunk encoder, and 'no/such-model'"):
@@ -374,9 +382,9 @@ def test_bad_vectors(toy):
     mask = torch.ones(3, 4)
     mask[1, 2:] = 0
     assert torch.isfinite(toy(inputs_embeds=vectors, attention_mask=mask).pooler_output).all()
-    with pytest.raises(ValueError, match=r"must be \[documents, chunks, 32\], got \(3, 4, 31\)"):
+    with pytest.raises(ValueError, match=r"must be \[documents, chunks, 32\].*got \(3, 4, 31\)"):
         toy(inputs_embeds=vectors[..., 1:])
-    with pytest.raises(ValueError, match=r"must be \[documents, chunks, 32\], got \(4, 32\)"):
+    with pytest.raises(ValueError, match=r"must be \[documents, chunks, 32\].*got \(4, 32\)"):
         toy(inputs_embeds=vectors[0])
     with pytest.raises(ValueError, match=r"attention_mask must be \(3, 4\)"):
         toy(inputs_embeds=vectors, attention_mask=torch.ones(3, 5))
@@ -388,10 +396,79 @@ def test_bad_vectors(toy):
         toy(inputs_embed=vectors)
 
 
-def test_a_packed_batch_whose_parts_do_not_fit():
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"special_ids": torch.zeros(2, 9, dtype=torch.long)}, r"got \(2, 10, 32\) and \(2, 9\)"),
+        ({"special_ids": torch.full((2, 10), 9)}, "got 9 to 9"),
+        ({"special_ids": torch.full((2, 10), -5)}, "got -5 to -5"),
+        ({"inputs_embeds": torch.zeros(2, 10, 1)}, r"got \(2, 10, 1\)"),
+        ({"inputs_embeds": torch.full((2, 10, 32), float("nan"))}, r"sequence\(s\) \[0, 1\] hold NaN"),
+        ({"labels": torch.zeros(2, 10, 1)}, r"labels must be \(2, 10, 32\), got \(2, 10, 1\)"),
+        ({"mask_positions": torch.zeros(2, 9)}, r"mask_positions must be \(2, 10\)"),
+    ],
+)
+def test_a_packed_batch_whose_parts_do_not_fit(change, message):
     model = NextLevelBertForMaskedVectorModeling(toy_config())
-    with pytest.raises(ValueError, match=r"special_ids must be \(2, 10\)"):
-        model(**{**packed_batch(), "special_ids": torch.zeros(2, 9, dtype=torch.long)})
+    with pytest.raises(ValueError, match=message):
+        model(**{**packed_batch(), **change})
+
+
+def test_a_packed_batch_that_is_too_long_or_has_a_mask_of_its_own():
+    model = NextLevelBertModel(toy_config())
+    batch = packed_batch(length=11)
+    with pytest.raises(ValueError, match="may have 10 positions here, got 11"):
+        model(inputs_embeds=batch["inputs_embeds"], special_ids=batch["special_ids"])
+    with pytest.raises(ValueError, match="without an attention_mask"):
+        model(inputs_embeds=batch["inputs_embeds"], special_ids=batch["special_ids"], attention_mask=torch.ones(2, 11))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"input_ids": torch.ones(5, dtype=torch.long)}, r"got torch.int64 \(5,\)"),
+        ({"input_ids": torch.ones(1, 5)}, "got torch.float32"),
+        ({"input_ids": torch.ones(0, 5, dtype=torch.long)}, "at least one document"),
+        ({"input_ids": torch.full((1, 5), 99_999)}, "from 0 to 30521.*got 99999"),
+        ({"input_ids": torch.full((1, 5), -100)}, "got -100"),
+        ({"input_ids": torch.ones(2, 5, dtype=torch.long), "attention_mask": torch.ones(1, 5)}, r"must be \(2, 5\)"),
+        ({"inputs_embeds": torch.ones(0, 3, 32)}, "at least one document"),
+    ],
+)
+def test_bad_batches(toy, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        toy(**inputs)
+
+
+def test_contextualize_looks_at_what_it_gets(toy):
+    for documents in ([], [torch.ones(3, 31)], [torch.ones(32)]):
+        with pytest.raises(ValueError, match=r"Give at least one document, each as chunk vectors \[n, 32\]"):
+            toy.contextualize(documents)
+    half, whole = (toy.contextualize([torch.ones(3, 32, dtype=dtype)])[1] for dtype in (torch.float16, torch.float32))
+    close(half, whole)
+
+
+def test_a_narrower_window_set_afterwards(toy):
+    """The overlap follows `max_chunks`, so that no chunk falls between two windows."""
+    vectors = torch.randn(1, 20, 32)
+    toy.config.max_chunks = 1
+    with torch.no_grad():
+        single = torch.stack([toy(inputs_embeds=vectors[:, i : i + 1]).pooler_output[0] for i in range(20)])
+        close(toy(inputs_embeds=vectors).last_hidden_state[0], single)
+    toy.config.max_chunks = 20
+    with pytest.raises(ValueError, match="give 1 to 8"):
+        toy(inputs_embeds=vectors)
+
+
+def test_messages_count_documents_across_groups(toy, monkeypatch, caplog):
+    monkeypatch.setattr("nextlevelbert.document_encoding._CHUNKS_PER_GROUP", 1)
+    texts = ["short", "short", "word " * 60]
+    toy.config.long_documents = "truncate"
+    toy.encode(texts)
+    assert "2 chunks of document(s) [2] are cut off" in caplog.text
+    toy.config.long_documents = "error"
+    with pytest.raises(ValueError, match=r"Documents \[2\] have \[10\] chunks"):
+        toy.encode(texts)
 
 
 def test_a_batch_in_which_nothing_is_selected_has_loss_zero():
@@ -410,6 +487,7 @@ def test_a_batch_in_which_nothing_is_selected_has_loss_zero():
         ({"max_chunks": 0}, "give 1 to 8"),
         ({"window_overlap": 8}, "from 0 to max_chunks - 1 = 7"),
         ({"temperature": 0.0}, "temperature must be positive"),
+        ({"encoder_config": AlbertConfig(hidden_size=32, num_attention_heads=4).to_dict()}, "embedding_size of 128"),
         ({"chunk_encoder_config": BertConfig(hidden_size=64).to_dict()}, "hidden sizes must be equal"),
     ],
 )
@@ -425,6 +503,15 @@ def test_choices_are_checked_when_set():
         toy_config(chunk_size="many")
 
 
+def test_a_model_whose_folder_is_gone_can_still_be_saved(minilm, tmp_path):
+    NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=16).save_pretrained(tmp_path / "first")
+    model = NextLevelBertModel.from_pretrained(tmp_path / "first")
+    shutil.rmtree(tmp_path / "first")
+    with pytest.warns(UserWarning, match="Saved without a tokenizer"):
+        model.save_pretrained(tmp_path / "second")
+    NextLevelBertModel.from_pretrained(tmp_path / "second").save_pretrained(tmp_path / "third")  # vectors only
+
+
 def test_no_tokenizer_and_no_word_embeddings(tmp_path):
     model = NextLevelBertModel(toy_config())
     with pytest.raises(ValueError, match="Found no tokenizer"):
@@ -433,10 +520,10 @@ def test_no_tokenizer_and_no_word_embeddings(tmp_path):
         model.resize_token_embeddings(10)
 
 
-def test_ordinary_use_warns_of_nothing(toy, tmp_path, caplog):
+def test_ordinary_use_warns_of_nothing(toy, tmp_path, transformers_log):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         toy.encode(TEXTS)
         toy.save_pretrained(tmp_path)
         NextLevelBertModel.from_pretrained(tmp_path).encode(TEXTS)
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    assert not [record for record in transformers_log.records if record.levelname == "WARNING"]

@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.pretraining import PretrainingArguments
+from nextlevelbert.pretraining import PretrainingArguments, last_whole_checkpoint
 
 SCRIPT = Path(__file__).parents[1] / "run_pretraining.py"
 SETTINGS = [
     "--do_train", "--sequence_length", "16", "--per_device_train_batch_size", "4", "--num_train_epochs", "8",
-    "--learning_rate", "3e-3", "--logging_steps", "1", "--loss", "cross_entropy", "--chunk_size", "12", "--use_cpu",
+    "--learning_rate", "3e-3", "--logging_steps", "1", "--loss", "cross_entropy", "--chunk_size", "12",
     "--disable_tqdm", "true", "--masking_probability", "0.3", "--validation_share", "0.25",
 ]  # fmt: skip
 
@@ -101,7 +101,7 @@ def test_from_text_the_same_model_comes_out(straight, books, toy_encoder_path, t
     ours, theirs = load_file(tmp_path / "model.safetensors"), load_file(straight / "model.safetensors")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
-    assert len(VectorCorpus(tmp_path / "corpus")) == 12
+    assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
 
 
 def test_kill_9_and_resume_gives_the_same_weights(straight, corpus, toy_encoder_path, tmp_path):
@@ -119,6 +119,18 @@ def test_kill_9_and_resume_gives_the_same_weights(straight, corpus, toy_encoder_
     assert losses(tmp_path) == losses(straight)
 
 
+def test_a_checkpoint_that_was_cut_off_is_left_aside(tmp_path, caplog):
+    for step in (2, 9, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text('{"epoch"')
+    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
+    assert "checkpoint-10 was not written to its end" in caplog.text
+    (tmp_path / "checkpoint-9" / "trainer_state.json").unlink()
+    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    assert last_whole_checkpoint(tmp_path / "nowhere") is None
+
+
 def test_two_processes_follow_one_with_the_same_global_batch(straight, corpus, toy_encoder_path, tmp_path):
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
     arguments = ["--corpus_dir", str(corpus.path), "--per_device_train_batch_size", "2"]
@@ -131,10 +143,19 @@ def test_two_processes_follow_one_with_the_same_global_batch(straight, corpus, t
     assert last["eval_masked_accuracy"] > 2 * last["eval_chance_accuracy"]
 
 
+def test_the_example_that_searches(straight, corpus):
+    script = SCRIPT.parent / "examples" / "nearest_documents.py"
+    command = [sys.executable, str(script), "--model", str(straight), "--corpus_dir", str(corpus.path), "book-0"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    [line] = [line for line in output.splitlines() if line.strip().startswith("book-0")]
+    assert len(re.findall(r"book-\d+ -?[01]\.\d\d", line)) == 4
+    assert "Training loss: first" in output
+
+
 def test_only_encoding(books, toy_encoder_path, tmp_path):
     process = start(toy_encoder_path, tmp_path, "--train_file", str(books), "--do_train", "false")
     assert "12 documents" in finish(process)
-    assert len(VectorCorpus(tmp_path / "corpus")) == 12
+    assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
     assert not (tmp_path / "model.safetensors").exists()
 
 
@@ -146,6 +167,7 @@ def test_only_encoding(books, toy_encoder_path, tmp_path):
         (["--corpus_dir", "{corpus}", "--validation_share", "1.0"], "too small to hold out"),
         (["--train_file", "nothing.jsonl"], "No file or folder 'nothing.jsonl'"),
         (["--chunk_size", "2"], "leaves no room for text"),
+        (["--corpus_dir", "{corpus}", "--sequence_length", "600"], "may have 512 positions here, got 600"),
         (["--chunk_size", "513"], "limit of 512 tokens"),
     ],
 )

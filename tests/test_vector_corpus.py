@@ -210,6 +210,14 @@ def test_missing_and_damaged_corpora(corpus, tmp_path):
     shard.write_bytes(shard.read_bytes()[:-100])
     with pytest.raises(ValueError, match="not a whole shard"):
         VectorCorpus(cut)
+    foreign = shutil.copytree(corpus.path, tmp_path / "foreign")
+    shutil.copy(foreign / "shard-00001.safetensors", foreign / "shard-00000.safetensors")
+    with pytest.raises(ValueError, match="not those of its manifest"):
+        VectorCorpus(foreign)
+    for content in ("", "{", "[]", "{}"):
+        (foreign / MANIFEST).write_text(content)
+        with pytest.raises(ValueError, match="is damaged"):
+            VectorCorpus(foreign)
     future = shutil.copytree(corpus.path, tmp_path / "future")
     (future / MANIFEST).write_text(json.dumps({**corpus.manifest, "format_version": 9}))
     with pytest.raises(ValueError, match="format_version 9"):

@@ -6,6 +6,7 @@ Notation for shapes: B sequences in a batch, S positions, M selected positions o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import torch
@@ -22,22 +23,25 @@ def masked_vector_scores(
 ) -> torch.Tensor:
     """Sums for each sequence of a batch, so that evaluation keeps four numbers a sequence and no vectors.
 
-    A target is found if no other of the batch's M targets has a higher cosine to the prediction.
+    A target is found if no other of the batch's M targets has as high a cosine to the prediction; among k
+    that tie for the highest it counts 1 / k, so that a constant prediction scores as chance does.
 
     Args:
         predictions, targets: ``[M, D]``, in the row-by-row order of `mask_positions`.
         mask_positions: ``[B, S]`` bool.
 
     Returns:
-        ``[B, 4]`` float32: number of selected positions; sums over them of the cosine, of found (0 or 1),
+        ``[B, 4]`` float32: number of selected positions; sums over them of the cosine, of found (0 to 1),
         and of the chance to find (1 / M).
     """
     sequence = mask_positions.nonzero()[:, 0]
     scores = F.normalize(predictions.float(), dim=-1) @ F.normalize(targets.float(), dim=-1).T  # [M, M]
     own = scores.diagonal()
-    found = own >= scores.amax(dim=1) if len(scores) else own
+    better = (scores > own[:, None]).sum(dim=1)
+    tied = (scores == own[:, None]).sum(dim=1).clamp(min=1)  # itself too; repeated chunks are told apart by luck
+    found = torch.where(better == 0, 1.0 / tied, 0.0)
     chance = torch.full_like(own, 1 / max(len(own), 1))
-    columns = torch.stack([torch.ones_like(own), own, found.float(), chance], dim=1)  # [M, 4]
+    columns = torch.stack([torch.ones_like(own), own, found, chance], dim=1)  # [M, 4]
     return columns.new_zeros(len(mask_positions), 4).index_add(0, sequence, columns)
 
 
@@ -64,9 +68,9 @@ def context_mean_baseline(
         collate: the collator, with the masks that the model is evaluated on.
         batch_size: as in the evaluation, because it is the size of the pool to search.
     """
-    rows, found = list(sequences), []
-    for start in range(0, len(rows), batch_size):
-        batch = collate(rows[start : start + batch_size])
+    remaining, found = iter(sequences), []
+    while rows := list(islice(remaining, batch_size)):
+        batch = collate(rows)
         visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]  # [B, S]
         labels = batch["labels"].float()
         mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]

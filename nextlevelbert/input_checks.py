@@ -1,0 +1,97 @@
+"""Refuses what torch would refuse less kindly, or compute in silence."""
+
+from __future__ import annotations
+
+import torch
+
+from .masking import MASK, NOT_SPECIAL
+
+
+def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, vocab_size: int) -> torch.Tensor:
+    """The mask of token ids ``[B, T]`` as bool, all true where none is given.
+
+    Raises:
+        ValueError: for ids that are not integers ``[B, T]`` of at least one document, a mask of another
+            shape, or an id outside the vocabulary.
+    """
+    if input_ids.ndim != 2 or len(input_ids) == 0 or input_ids.is_floating_point():
+        raise ValueError(
+            "input_ids must be integers [documents, tokens] of at least one document, "
+            f"got {input_ids.dtype} {tuple(input_ids.shape)}."
+        )
+    if attention_mask is None:
+        attention_mask = torch.ones_like(input_ids)
+    if attention_mask.shape != input_ids.shape:
+        raise ValueError(
+            f"attention_mask must be {tuple(input_ids.shape)} like input_ids, got {tuple(attention_mask.shape)}."
+        )
+    mask = attention_mask.bool()
+    bad = ((input_ids < 0) | (input_ids >= vocab_size)) & mask
+    if bad.any():
+        raise ValueError(
+            f"input_ids must be from 0 to {vocab_size - 1}, the chunk encoder's vocabulary, got "
+            f"{int(input_ids[bad][0])}; use the tokenizer that belongs to the model (model.tokenizer)."
+        )
+    return mask
+
+
+def check_vectors(inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, hidden_size: int) -> torch.Tensor:
+    """The mask of chunk vectors ``[B, L, D]`` as bool ``[B, L]``, all true where none is given.
+
+    Raises:
+        ValueError: for vectors of another shape, a mask that does not fit them, or NaN or infinity in a
+            vector that the mask keeps.
+    """
+    if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != hidden_size or len(inputs_embeds) == 0:
+        raise ValueError(
+            f"inputs_embeds must be [documents, chunks, {hidden_size}] of at least one document, "
+            f"got {tuple(inputs_embeds.shape)}. Vectors of another encoder do not fit this model."
+        )
+    if attention_mask is None:
+        attention_mask = torch.ones(inputs_embeds.shape[:2], device=inputs_embeds.device)
+    if attention_mask.shape != inputs_embeds.shape[:2]:
+        raise ValueError(
+            f"attention_mask must be {tuple(inputs_embeds.shape[:2])}, one flag a chunk, "
+            f"got {tuple(attention_mask.shape)}."
+        )
+    mask = attention_mask.bool()
+    _check_finite(inputs_embeds, mask, "document(s)")
+    return mask
+
+
+def check_packed(inputs_embeds: torch.Tensor, special_ids: torch.Tensor, hidden_size: int, positions: int) -> None:
+    """Looks at packed sequences ``[B, S, D]`` and their special positions ``[B, S]``.
+
+    Args:
+        inputs_embeds, special_ids: the sequences.
+        hidden_size: what D must be.
+        positions: most that S may be.
+
+    Raises:
+        ValueError: for shapes that do not fit, too many positions, an unknown special id, NaN or infinity.
+    """
+    shape = tuple(inputs_embeds.shape)
+    if len(shape) != 3 or shape[-1] != hidden_size or special_ids.shape != shape[:2] or 0 in shape:
+        raise ValueError(
+            f"Packed sequences are inputs_embeds [B, S, {hidden_size}] and special_ids [B, S], "
+            f"got {shape} and {tuple(special_ids.shape)}."
+        )
+    if shape[1] > positions:
+        raise ValueError(
+            f"Packed sequences may have {positions} positions here, got {shape[1]}; make them shorter "
+            "(--sequence_length), or use an encoder_config with more positions."
+        )
+    if special_ids.min() < NOT_SPECIAL or special_ids.max() > MASK:
+        raise ValueError(
+            f"special_ids must be {NOT_SPECIAL} at chunk vectors, else 0 to {MASK}, "
+            f"got {int(special_ids.min())} to {int(special_ids.max())}."
+        )
+    _check_finite(inputs_embeds, special_ids == NOT_SPECIAL, "sequence(s)")
+
+
+def _check_finite(vectors: torch.Tensor, mask: torch.Tensor, what: str) -> None:
+    bad = (~torch.isfinite(vectors).all(dim=-1) & mask).any(dim=1)
+    if bad.any():
+        raise ValueError(
+            f"inputs_embeds of {what} {bad.nonzero().flatten().tolist()} hold NaN or infinity; encode them again."
+        )

@@ -42,6 +42,7 @@ class PretrainingArguments(TrainingArguments):
     eval_on_start: bool = field(default=True)
     save_strategy: str = field(default="epoch")
     save_total_limit: int | None = field(default=2)
+    hub_strategy: str = field(default="end")  # uploads at every save would publish arguments with local paths
     remove_unused_columns: bool = field(default=False)  # the collator needs what the forward does not
     # Only this is gathered in evaluation; the labels are vectors and would fill the memory.
     label_names: list[str] | None = field(default_factory=lambda: ["mask_positions"])
@@ -104,6 +105,11 @@ class MaskedVectorTrainer(Trainer):
         self._card = card
         if isinstance(self.train_dataset, PackedVectorDataset):
             self.add_callback(SetEpochCallback(self.train_dataset))
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        # A pickle that nothing here reads, and that would publish paths of this machine.
+        (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Our card in place of the generic one, also on `push_to_hub`."""

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from transformers import BertConfig, DistilBertConfig, MPNetConfig, RobertaConfig
 
-from nextlevelbert import ChunkingRule, load_chunk_encoder
+from nextlevelbert import ChunkingRule, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.chunk_encoder import ChunkEncoder, micro_batches, usable_positions
 from nextlevelbert.chunking import tokenize_document
 
@@ -149,3 +149,14 @@ def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
     source = load_chunk_encoder(mpnet_path)
     assert source.max_chunk_size == 512
     torch.testing.assert_close(encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.mpnet
+def test_a_whole_model_around_real_mpnet(mpnet_path, tmp_path):
+    document = " ".join(SENTENCES * 20)
+    model = NextLevelBertModel.from_chunk_encoder(mpnet_path, chunk_size=64)
+    assert (model.config.max_chunks, model.config.hidden_size) == (510, 768)
+    model.save_pretrained(tmp_path)
+    expected = model.encode(document).document
+    again = SentenceTransformer(str(tmp_path), device="cpu").encode(document, convert_to_tensor=True)
+    torch.testing.assert_close(again, expected, atol=1e-5, rtol=0)

@@ -192,3 +192,27 @@ def test_model_from_the_hub_gives_the_same_vector(
 ) -> None:
     vector = run(script, hub, tmp_path, LONG_TEXT)
     torch.testing.assert_close(torch.tensor(vector), torch.tensor(toy_vector), rtol=0, atol=1e-6)
+
+
+def test_the_pretraining_script_publishes_model_and_card(
+    hub: HubServer, toy_encoder_path: str, tmp_path: Path
+) -> None:
+    """`--push_to_hub`: the last state, our card and its picture; no corpus, no text, no checkpoint."""
+    (tmp_path / "books").mkdir()
+    for number in range(4):
+        (tmp_path / "books" / f"{number}.txt").write_text(TEXT * 10)
+    arguments = ["--chunk_encoder", toy_encoder_path, "--train_file", str(tmp_path / "books"), "--do_train"]
+    arguments += ["--chunk_size", "16", "--sequence_length", "32", "--max_steps", "2", "--validation_share", "0.25"]
+    arguments += ["--push_to_hub", "--hub_model_id", "user/books-model", "--output_dir", str(tmp_path / "model")]
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[1] / "run_pretraining.py"), *arguments],
+        env=hub.environment(tmp_path / "home"), cwd=tmp_path, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    files = hub.files("model", "user/books-model")
+    assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert "# user/books-model" in files["README.md"].decode()
+    assert {"loss_curve.png", "modeling_nextlevelbert.py", "modules.json", "tokenizer.json"} <= files.keys()
+    assert not [name for name in files if "shard-" in name or "checkpoint-" in name]
+    here = str(tmp_path).encode()
+    assert [name for name, content in files.items() if here in content] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import subprocess
@@ -30,11 +31,11 @@ SAVING = ["--save_strategy", "steps", "--save_steps", "9"]
 
 @pytest.fixture(scope="module")
 def books(tmp_path_factory) -> Path:
-    """Twelve short books: each repeats the sentences of one of four subjects, so there is something to learn."""
+    """Twelve short books: in each, one of four subjects over and over, so that the context tells what is missing."""
     subjects = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
     path = tmp_path_factory.mktemp("books") / "books.jsonl"
     rows = [
-        {"id": f"book-{n}", "text": f"{subjects[n % 4]} number {n}. " * 120 + f"the end of {subjects[n % 4]}"}
+        {"id": f"book-{n}", "text": " ".join(f"{subjects[n % 4]} {day} times." for day in range(120))}
         for n in range(12)
     ]
     path.write_text("\n".join(json.dumps(row) for row in rows))
@@ -68,6 +69,11 @@ def losses(folder: Path) -> list[float]:
     return [entry["loss"] for entry in history if "loss" in entry]
 
 
+def loss_of_guessing(evaluation: dict[str, float]) -> float:
+    """Cross-entropy of giving every masked vector of the batch the same probability."""
+    return math.log(1 / evaluation["eval_chance_accuracy"])
+
+
 @pytest.fixture(scope="module")
 def straight(corpus, toy_encoder_path, tmp_path_factory) -> Path:
     """A run from an encoded corpus that nothing interrupts."""
@@ -80,12 +86,11 @@ def test_it_learns_and_leaves_a_whole_checkpoint(straight, corpus):
     history = json.loads((straight / "trainer_state.json").read_text())["log_history"]
     evaluations = [entry for entry in history if "eval_masked_accuracy" in entry]
     assert sum(losses(straight)[-5:]) < 0.85 * sum(losses(straight)[:5])
-    assert evaluations[-1]["eval_loss"] < evaluations[0]["eval_loss"]
-    assert evaluations[-1]["eval_masked_accuracy"] > 2 * evaluations[-1]["eval_chance_accuracy"]
+    assert evaluations[-1]["eval_loss"] < loss_of_guessing(evaluations[-1]) - 0.2
     model, info = AutoModel.from_pretrained(straight, output_loading_info=True)
     assert not info["missing_keys"]
     assert model.config.include_chunk_encoder
-    text = "the whale swims number 0. " * 120 + "the end of the whale swims"
+    text = " ".join(f"the whale swims {day} times." for day in range(120))
     torch.testing.assert_close(model.encode(text).plain, corpus["book-0"].vectors.float(), atol=1e-3, rtol=0)
     card = (straight / "README.md").read_text()
     assert "model-index" in card
@@ -137,10 +142,9 @@ def test_two_processes_follow_one_with_the_same_global_batch(straight, corpus, t
     finish(start(toy_encoder_path, tmp_path, *arguments, launcher=launcher))
     assert len(losses(tmp_path)) == len(losses(straight))
     state = json.loads((tmp_path / "trainer_state.json").read_text())
-    first, *_, last = [entry for entry in state["log_history"] if "eval_masked_accuracy" in entry]
+    *_, last = [entry for entry in state["log_history"] if "eval_masked_accuracy" in entry]
     # The negatives of a prediction are those of its own process, so losses are close, not equal.
-    assert last["eval_loss"] < first["eval_loss"]
-    assert last["eval_masked_accuracy"] > 2 * last["eval_chance_accuracy"]
+    assert last["eval_loss"] < loss_of_guessing(last) - 0.2
 
 
 def test_the_example_that_searches(straight, corpus):

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document, windows
-from .input_checks import check_token_ids
+from .input_checks import check_lengths, check_token_ids
 from .outputs import DocumentEmbedding, DocumentPlan
 
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
@@ -36,7 +36,6 @@ class DocumentEncodingMixin:
         eval: Any
         train: Any
         contextualize: Any
-        check_lengths: Any
         warn_if_padding_and_no_attention_mask: Any
 
     _tokenizer: Any = None
@@ -141,7 +140,8 @@ class DocumentEncodingMixin:
         """
         documents = check_texts(texts)
         if self.config.long_documents == "error":  # before anything is spent
-            self.check_lengths([plan.chunks for plan in map(self._plan_document, documents)])
+            chunks = [self._plan_document(text).chunks for text in documents]
+            check_lengths(chunks, self.config.window()[0], "error")
         training = self.training
         self.eval()
         try:

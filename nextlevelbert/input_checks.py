@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from .masking import MASK, NOT_SPECIAL
@@ -87,6 +89,31 @@ def check_packed(inputs_embeds: torch.Tensor, special_ids: torch.Tensor, hidden_
             f"got {int(special_ids.min())} to {int(special_ids.max())}."
         )
     _check_finite(inputs_embeds, special_ids == NOT_SPECIAL, "sequence(s)")
+
+
+def check_lengths(
+    lengths: Sequence[int], limit: int, policy: str, first: int = 0, one_window: bool = False
+) -> list[int]:
+    """Positions of the documents that have more chunks than a window holds.
+
+    Args:
+        lengths: chunks of each document.
+        limit: chunks in a window.
+        policy: `long_documents` of the configuration.
+        first: number of the first document, for the message.
+        one_window: refuse longer ones whatever the policy is.
+
+    Raises:
+        ValueError: naming those documents, where they are not allowed.
+    """
+    long = [index for index, length in enumerate(lengths) if length > limit]
+    if long and (one_window or policy == "error"):
+        remedy = "Hidden states and attentions exist for one window." if one_window else "Set long_documents='window'."
+        raise ValueError(
+            f"Documents {[first + index for index in long]} have {[lengths[index] for index in long]} chunks, "
+            f"more than max_chunks = {limit}. {remedy}"
+        )
+    return long
 
 
 def _check_finite(vectors: torch.Tensor, mask: torch.Tensor, what: str) -> None:

@@ -26,7 +26,7 @@ from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, backbone_from_confi
 from .chunking import ChunkingRule, windows
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
-from .input_checks import check_packed, check_vectors
+from .input_checks import check_lengths, check_packed, check_vectors
 from .losses import masked_vector_loss
 from .masking import CLS, NOT_SPECIAL, PAD, SEP
 from .outputs import DocumentModelOutput, MaskedVectorModelingOutput
@@ -294,26 +294,6 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
             attentions=output.get("attentions"),
         )
 
-    def check_lengths(self, lengths: list[int], first: int = 0, one_window: bool = False) -> list[int]:
-        """Numbers of the documents with more than `max_chunks` chunks; an error where the configuration asks for it.
-
-        Args:
-            lengths: chunks of each document.
-            first: number of the first of them, for messages.
-            one_window: refuse them in any case.
-        """
-        limit, _ = self.config.window()
-        long = [index for index, length in enumerate(lengths) if length > limit]
-        if long and (one_window or self.config.long_documents == "error"):
-            remedy = (
-                "Hidden states and attentions exist for one window." if one_window else "Set long_documents='window'."
-            )
-            raise ValueError(
-                f"Documents {[first + index for index in long]} have {[lengths[index] for index in long]} chunks, "
-                f"more than max_chunks = {limit}. {remedy}"
-            )
-        return long
-
     def contextualize(
         self,
         documents: list[torch.Tensor],
@@ -342,11 +322,10 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
                 f"Give at least one document, each as chunk vectors [n, {size}]; "
                 f"got {[tuple(vectors.shape) for vectors in documents]}."
             )
-        limit, overlap = self.config.window()
-        lengths_of_documents = [len(vectors) for vectors in documents]
-        long = self.check_lengths(lengths_of_documents, first, one_window=bool(extras))
-        if long and self.config.long_documents == "truncate":
-            lost = sum(lengths_of_documents[index] - limit for index in long)
+        (limit, overlap), policy = self.config.window(), self.config.long_documents
+        long = check_lengths([len(vectors) for vectors in documents], limit, policy, first, one_window=bool(extras))
+        if long and policy == "truncate":
+            lost = sum(len(documents[index]) - limit for index in long)
             names = [first + index for index in long]
             logger.warning("long_documents='truncate': %d chunks of document(s) %s are cut off.", lost, names)
             documents = [vectors[:limit] for vectors in documents]

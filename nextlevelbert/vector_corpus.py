@@ -243,7 +243,7 @@ class VectorCorpus:
     def to_dataset(self) -> Dataset:
         """The corpus as a `datasets.Dataset`: one row a document, columns id, vectors ``[n][D]`` and spans ``[n][2]``.
 
-        For looking and exporting; training reads the shards themselves, several hundred times faster.
+        For looking and exporting; training reads the shards themselves, a hundred times faster.
         """
         import pyarrow as pa
         from datasets import Dataset, concatenate_datasets

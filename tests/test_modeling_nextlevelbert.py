@@ -196,6 +196,20 @@ def test_text_and_vectors_give_the_same(toy):
         assert (from_text.last_hidden_state[row, chunks:] == 0).all()
 
 
+def test_sentences_are_the_same_from_text_and_from_ids(toy_encoder_path, tmp_path):
+    text = 'Mr. Brown came. "Go away!" It cost 3.50 dollars. ' * 30
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunking="sentences", chunk_size=16)
+    embedding = model.encode(text)
+    assert [text[a:b] for a, b in embedding.spans[:3]] == ["Mr. Brown came.", '"Go away!"', "It cost 3.50 dollars."]
+    assert len(embedding.chunks) == 90
+    model.save_pretrained(tmp_path)
+    for other in (model, AutoModel.from_pretrained(tmp_path)):
+        with torch.no_grad():
+            output = other(**model.tokenizer(text, return_tensors="pt", verbose=False))
+        close(output.pooler_output[0], embedding.document)
+        close(output.chunk_vectors[0], embedding.plain)
+
+
 def test_a_batch_changes_nothing(toy):
     together = toy.encode(TEXTS)
     for text, embedding in zip(TEXTS, together, strict=True):

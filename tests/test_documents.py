@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from nextlevelbert import Document, read_documents
-from nextlevelbert.documents import PYTHON_MANUAL, documents_from_rows
+from nextlevelbert.documents import PYTHON_MANUAL, documents_from_rows, read_hub_documents
 
 ROWS = [{"id": "b", "text": "second"}, {"id": "a", "text": "first,\nwith a line break"}]
 
@@ -34,6 +34,14 @@ def test_rows(tmp_path, name):
     assert list(read_documents(path)) == [Document(row["id"], row["text"]) for row in ROWS]
     with pytest.raises(ValueError, match=r"no column 'body'; it has id, text\. Name the text with --text_column"):
         list(read_documents(path, text_column="body"))
+
+
+def test_a_dataset_by_name(tmp_path):
+    """A folder laid out like a dataset repository, which `datasets` opens as it opens one on the Hub."""
+    (tmp_path / "data").mkdir()
+    pa.parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "data" / "validation-00000-of-00001.parquet")
+    documents = list(read_hub_documents(str(tmp_path), split="validation"))
+    assert documents == [Document(row["id"], row["text"]) for row in ROWS]
 
 
 def test_rows_without_an_id_are_numbered():

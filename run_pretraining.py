@@ -125,7 +125,18 @@ def main() -> None:
     rule = ChunkingRule.from_tokenizer(
         source.tokenizer, model_args.chunk_size, model_args.chunking, source.max_chunk_size
     )
-    corpus_dir = Path(data_args.corpus_dir or f"{args.output_dir}-corpus")
+    # What would stop the run later is looked at before hours of encoding.
+    positions = source.max_chunk_size  # the encoder over chunks has the chunk encoder's position table
+    if positions and data_args.sequence_length > positions:
+        raise ValueError(
+            f"--sequence_length {data_args.sequence_length} is above the {positions} positions of "
+            f"{source.name}; give at most {positions}."
+        )
+    collator = DataCollatorForVectorMasking(
+        data_args.masking_probability, data_args.mask_share, data_args.random_share
+    )
+    # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
+    corpus_dir = Path(data_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
     if data_args.train_file or data_args.dataset_name or not (corpus_dir / "manifest.json").exists():
         with args.main_process_first(desc="encoding the documents"):
             dtype = getattr(torch, model_args.encoder_dtype)
@@ -161,9 +172,6 @@ def main() -> None:
         eval_dataset = PackedVectorDataset(evaluation, data_args.sequence_length, eval_documents, seed=args.seed)
     else:
         args.eval_strategy, args.eval_on_start = "no", False
-    collator = DataCollatorForVectorMasking(
-        data_args.masking_probability, data_args.mask_share, data_args.random_share
-    )
     baseline = None
     if eval_dataset is not None and args.should_log:
         baseline = context_mean_baseline(

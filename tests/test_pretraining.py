@@ -157,7 +157,9 @@ def test_the_example_that_searches(straight, corpus):
 
 
 def test_only_encoding(books, toy_encoder_path, tmp_path):
-    process = start(toy_encoder_path, tmp_path, "--train_file", str(books), "--do_train", "false")
+    """The corpus lies beside the output folder, also where that is written with a slash behind it."""
+    arguments = ["--train_file", str(books), "--do_train", "false", "--output_dir", f"{tmp_path}/"]
+    process = start(toy_encoder_path, tmp_path, *arguments)
     assert "12 documents" in finish(process)
     assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
     assert not (tmp_path / "model.safetensors").exists()
@@ -169,9 +171,10 @@ def test_only_encoding(books, toy_encoder_path, tmp_path):
         ([], "Give the documents with --train_file or --dataset_name, or a finished --corpus_dir"),
         (["--corpus_dir", "{corpus}", "--chunk_size", "16"], "chunking.chunk_size: 12, 16"),
         (["--corpus_dir", "{corpus}", "--validation_share", "1.0"], "too small to hold out"),
+        (["--train_file", "nothing.jsonl", "--masking_probability", "1.5"], "must be above 0 and at most 1, got 1.5"),
         (["--train_file", "nothing.jsonl"], "No file or folder 'nothing.jsonl'"),
         (["--chunk_size", "2"], "leaves no room for text"),
-        (["--corpus_dir", "{corpus}", "--sequence_length", "600"], "may have 512 positions here, got 600"),
+        (["--corpus_dir", "{corpus}", "--sequence_length", "600"], "--sequence_length 600 is above the 512 positions"),
         (["--chunk_size", "513"], "limit of 512 tokens"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import pickle
 import shutil
 import signal
 import subprocess
@@ -14,12 +13,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from nextlevelbert import (
     ChunkingRule,
     Document,
     NextLevelBertConfig,
     NextLevelBertModel,
+    PackedVectorDataset,
     VectorCorpus,
     encode_corpus,
 )
@@ -86,10 +87,12 @@ def test_random_access_across_documents_and_shards(corpus):
         corpus["nobody"]
 
 
-def test_a_copy_in_another_process_reads_the_same(corpus):
+def test_a_worker_process_reads_the_same(corpus):
     corpus.vectors(0, 1)  # open a map, which must not travel
-    again = pickle.loads(pickle.dumps(corpus))
-    assert torch.equal(again.vectors(0, corpus.num_chunks), corpus.vectors(0, corpus.num_chunks))
+    dataset = PackedVectorDataset(corpus, 8)
+    workers = DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    for ours, theirs in zip((dataset[i] for i in range(len(dataset))), workers, strict=True):
+        assert torch.equal(ours["inputs_embeds"], theirs["inputs_embeds"])
 
 
 def test_the_manifest_says_what_made_it(corpus, minilm):

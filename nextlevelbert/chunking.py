@@ -9,18 +9,17 @@ Notation for shapes: T tokens in a document, n chunks in a document.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from tokenizers import pre_tokenizers
 
-from .sentences import sentence_boundaries, sentence_token_ids
+from .sentences import pack_sentences, sentence_boundaries, sentence_token_ids, split_sentences
 
-ChunkingMode = Literal["fixed", "sentences"]
+ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
 
 # Long enough to amortise a call, short enough that the Python lists of one batch stay around 10 MB.
 _PIECE_CHARACTERS = 16_384
@@ -158,7 +157,9 @@ class ChunkingRule:
     Args:
         chunk_size: most token ids in a chunk, the encoder's special tokens included (256 in the paper).
         mode: ``"fixed"`` cuts every ``chunk_size - specials`` ids. ``"sentences"`` makes one chunk a
-            sentence; a longer sentence goes on in further chunks.
+            sentence; a longer sentence goes on in further chunks. ``"packed_sentences"`` makes chunks of
+            whole sentences, with borders that an edit elsewhere leaves as they are (see `pack_sentences`):
+            about 14 % more chunks than ``"fixed"`` on novels, of which an edit changes about 1 %.
         prefix_ids, suffix_ids: the special tokens put around every chunk.
         sentence_token_ids: the ids the sentence rule looks at, by class (see `sentence_token_ids`).
         max_chunk_size: the encoder's own limit; None where it has none.
@@ -180,8 +181,8 @@ class ChunkingRule:
     max_chunk_size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in ("fixed", "sentences"):
-            raise ValueError(f"chunking must be 'fixed' or 'sentences', got {self.mode!r}.")
+        if self.mode not in get_args(ChunkingMode):
+            raise ValueError(f"chunking must be 'fixed', 'sentences' or 'packed_sentences', got {self.mode!r}.")
         specials = len(self.prefix_ids) + len(self.suffix_ids)
         if self.chunk_size < max(specials + 1, 3):
             raise ValueError(
@@ -193,10 +194,10 @@ class ChunkingRule:
                 f"chunk_size {self.chunk_size} is above the chunk encoder's limit of {self.max_chunk_size} tokens; "
                 f"give at most {self.max_chunk_size}, or use an encoder with more positions."
             )
-        if self.mode == "sentences" and not self.sentence_token_ids.get("end"):
+        if self.mode != "fixed" and not self.sentence_token_ids.get("end"):
             raise ValueError(
                 "Sentence chunking needs the tokenizer's sentence-final ids; build the rule with "
-                "ChunkingRule.from_tokenizer(tokenizer, mode='sentences')."
+                f"ChunkingRule.from_tokenizer(tokenizer, mode={self.mode!r})."
             )
 
     @classmethod
@@ -214,7 +215,7 @@ class ChunkingRule:
             mode=mode,
             prefix_ids=prefix,
             suffix_ids=suffix,
-            sentence_token_ids=sentence_token_ids(tokenizer) if mode == "sentences" else {},
+            sentence_token_ids={} if mode == "fixed" else sentence_token_ids(tokenizer),
             max_chunk_size=max_chunk_size,
         )
 
@@ -238,8 +239,9 @@ class ChunkingRule:
         if self.mode == "fixed":
             return np.append(np.arange(0, total, self.capacity, dtype=np.int64), total)
         sentences = sentence_boundaries(input_ids, self.sentence_token_ids)
-        starts = [np.arange(start, end, self.capacity, dtype=np.int64) for start, end in itertools.pairwise(sentences)]
-        return np.append(np.concatenate(starts), total)
+        if self.mode == "sentences":
+            return split_sentences(sentences, self.capacity)
+        return pack_sentences(input_ids, sentences, self.capacity)
 
     def strip_special_tokens(self, input_ids: np.ndarray) -> np.ndarray:
         """Takes off the specials that a stock tokenizer call puts around a whole document, if both ends are there."""

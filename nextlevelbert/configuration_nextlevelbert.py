@@ -27,10 +27,11 @@ class NextLevelBertConfig(PreTrainedConfig):
         chunk_encoder_fingerprint: hash of its weights; a corpus made by other weights is refused.
         chunk_encoder_pooling, chunk_encoder_normalize: how it turns token vectors into a chunk vector.
         include_chunk_encoder: whether the checkpoint holds the chunk encoder's weights.
-        chunking: ``"fixed"`` (every `chunk_size` tokens) or ``"sentences"`` (one chunk a sentence).
+        chunking: ``"fixed"`` (every `chunk_size` tokens), ``"sentences"`` (one chunk a sentence) or
+            ``"packed_sentences"`` (chunks of whole sentences, most of which an edit leaves as they are).
         chunk_size: most tokens in a chunk, its special tokens counted.
         chunk_prefix_ids, chunk_suffix_ids: those special tokens.
-        sentence_token_ids: the ids that the sentence rule looks at (`chunking="sentences"` only).
+        sentence_token_ids: the ids that the sentence rule looks at (not for `chunking="fixed"`).
         max_chunks: most chunks that the encoder sees at once; with [CLS] and [SEP] it needs two
             positions more. By default all that the encoder's position table can hold (510 of 512).
         long_documents: what happens past `max_chunks`: ``"window"`` reads overlapping windows and averages
@@ -60,7 +61,7 @@ class NextLevelBertConfig(PreTrainedConfig):
     chunk_encoder_pooling: PoolingMode = "mean"
     chunk_encoder_normalize: bool = True
     include_chunk_encoder: bool = True
-    chunking: Literal["fixed", "sentences"] = "fixed"
+    chunking: Literal["fixed", "sentences", "packed_sentences"] = "fixed"
     chunk_size: int = 256
     chunk_prefix_ids: list[int] | tuple[int, ...] = (101,)
     chunk_suffix_ids: list[int] | tuple[int, ...] = (102,)

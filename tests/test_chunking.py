@@ -7,6 +7,7 @@ import functools
 import itertools
 import operator
 import warnings
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,13 +17,22 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from nextlevelbert import chunking
-from nextlevelbert.chunking import ChunkingRule, check_texts, chunk_spans, flatten_chunks, tokenize_document, windows
+from nextlevelbert.chunking import (
+    ChunkingMode,
+    ChunkingRule,
+    check_texts,
+    chunk_spans,
+    flatten_chunks,
+    tokenize_document,
+    windows,
+)
 
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(
         ["A word", "Mr. Brown", "naïve café", "3.14", "ﬁne", "日本語。", "\n\n", " ", "“Go!”", "[SEP]", "\x00"]
     )
 ).map(" ".join)
+MODES = st.sampled_from(get_args(ChunkingMode))
 WORDS = st.lists(st.sampled_from(["cat", "the", "dog", "ran", "7", "é", " ", ". "])).map(" ".join)
 
 
@@ -63,7 +73,7 @@ def check_lossless(rule: ChunkingRule, tokenizer, text: str) -> None:
 
 
 @settings(deadline=None, max_examples=200)
-@given(text=TEXTS, size=st.integers(3, 20), mode=st.sampled_from(["fixed", "sentences"]), piece=st.integers(1, 40))
+@given(text=TEXTS, size=st.integers(3, 20), mode=MODES, piece=st.integers(1, 40))
 def test_every_token_is_in_exactly_one_chunk(tokenizer, text, size, mode, piece):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunking, "_PIECE_CHARACTERS", piece)  # so that short texts are tokenised in pieces too
@@ -71,9 +81,7 @@ def test_every_token_is_in_exactly_one_chunk(tokenizer, text, size, mode, piece)
 
 
 @settings(deadline=None, max_examples=200)
-@given(
-    text=TEXTS | WORDS, size=st.integers(3, 20), mode=st.sampled_from(["fixed", "sentences"]), piece=st.integers(1, 9)
-)
+@given(text=TEXTS | WORDS, size=st.integers(3, 20), mode=MODES, piece=st.integers(1, 9))
 def test_a_tokenizer_that_keeps_spaces_is_cut_between_words_only(byte_level, text, size, mode, piece):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunking, "_PIECE_CHARACTERS", piece)
@@ -157,8 +165,9 @@ def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
         ({"chunk_size": 2}, "leaves no room"),
         ({"chunk_size": 0}, "leaves no room"),
         ({"chunk_size": 600, "max_chunk_size": 512}, "above the chunk encoder's limit of 512"),
-        ({"mode": "words"}, "'fixed' or 'sentences'"),
+        ({"mode": "words"}, "'fixed', 'sentences' or 'packed_sentences'"),
         ({"mode": "sentences"}, "from_tokenizer"),
+        ({"mode": "packed_sentences"}, "mode='packed_sentences'"),
     ],
 )
 def test_rules_that_cannot_be(values, message):

@@ -4,11 +4,12 @@ From text (encoded once into ``corpus_dir``; a run that is killed goes on where 
 
     python run_pretraining.py --train_file books.jsonl --corpus_dir books_vectors --output_dir model --do_train
 
-From a corpus encoded before, on two processes:
+On several processes or machines, which share out encoding and training (see docs/scaling.md):
 
-    torchrun --nproc_per_node 2 run_pretraining.py --corpus_dir books_vectors --output_dir model --do_train
+    torchrun --nproc_per_node 2 run_pretraining.py --train_file books.jsonl --output_dir model --do_train
 
-Without ``--do_train`` the documents are only encoded. Every option: ``--help``.
+Without ``--do_train`` the documents are only encoded; without documents a finished ``corpus_dir`` is read.
+Every option: ``--help``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from transformers import HfArgumentParser, set_seed
 
 from nextlevelbert import (
@@ -30,10 +32,10 @@ from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     PackedVectorDataset,
     VectorCorpus,
-    encode_corpus,
     load_chunk_encoder,
     read_documents,
 )
+from nextlevelbert.corpus_writer import finish_corpus, write_shards
 from nextlevelbert.documents import read_hub_documents
 from nextlevelbert.evaluation import context_mean_baseline
 from nextlevelbert.model_card import write_pretraining_card
@@ -60,7 +62,18 @@ class ModelArguments:
         metadata={"help": "Of the chunk encoder while encoding. bfloat16 is faster where the hardware has it.",
                   "choices": ["float32", "bfloat16", "float16"]},
     )  # fmt: skip
-    chunking: str = field(default="fixed", metadata={"help": "fixed or sentences.", "choices": ["fixed", "sentences"]})
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={"help": "Of both encoders: sdpa, eager, or flash_attention_2, which leaves padding out on a GPU."},
+    )
+    compile_encoder: bool = field(
+        default=False, metadata={"help": "Compile the chunk encoder for encoding: a minute to start, then faster."}
+    )
+    chunking: str = field(
+        default="fixed",
+        metadata={"help": "fixed: chunk_size tokens each; sentences: one a chunk; packed_sentences: several a chunk.",
+                  "choices": ["fixed", "sentences", "packed_sentences"]},
+    )  # fmt: skip
     chunk_size: int = field(default=256, metadata={"help": "Most tokens in a chunk, its special tokens counted."})
     loss: str = field(default="smooth_l1", metadata={"choices": ["smooth_l1", "l1", "l2", "cosine", "cross_entropy"]})
     temperature: float = field(default=0.05, metadata={"help": "Of the cross_entropy loss."})
@@ -82,6 +95,12 @@ class DataArguments:
     corpus_dir: str | None = field(
         default=None,
         metadata={"help": "The encoded corpus: read if finished, else written. Default: OUTPUT_DIR-corpus."},
+    )
+    characters_per_shard: int = field(
+        default=4_000_000, metadata={"help": "Of the corpus: smaller ones let more processes share few documents."}
+    )
+    cache_dir: str | None = field(
+        default=None, metadata={"help": "A folder of chunk vectors: text seen before is not encoded again."}
     )
     validation_corpus_dir: str | None = field(
         default=None, metadata={"help": "An encoded corpus to evaluate on, in place of a share of the documents."}
@@ -122,6 +141,8 @@ def main() -> None:
 
     # 1. The frozen encoder, and the corpus of its vectors.
     source = load_chunk_encoder(model_args.chunk_encoder, model_args.chunk_encoder_name)
+    if model_args.attn_implementation:
+        source.encoder.model.set_attn_implementation(model_args.attn_implementation)
     rule = ChunkingRule.from_tokenizer(
         source.tokenizer, model_args.chunk_size, model_args.chunking, source.max_chunk_size
     )
@@ -138,9 +159,24 @@ def main() -> None:
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
     corpus_dir = Path(data_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
     if data_args.train_file or data_args.dataset_name or not (corpus_dir / "manifest.json").exists():
-        with args.main_process_first(desc="encoding the documents"):
-            dtype = getattr(torch, model_args.encoder_dtype)
-            encode_corpus(documents_of(data_args), source, rule, corpus_dir, dtype=dtype, device=args.device)
+        # Every process encodes its shards, on whatever machine it is; the first one closes the corpus.
+        shards = write_shards(
+            documents_of(data_args),
+            source,
+            rule,
+            corpus_dir,
+            dtype=getattr(torch, model_args.encoder_dtype),
+            device=args.device,
+            characters_per_shard=data_args.characters_per_shard,
+            num_workers=args.dataloader_num_workers,
+            compile=model_args.compile_encoder,
+            cache_dir=data_args.cache_dir,
+            process_index=args.process_index,
+            num_processes=args.world_size,
+        )
+        PartialState().wait_for_everyone()
+        with args.main_process_first(local=False, desc="closing the corpus"):
+            finish_corpus(corpus_dir, shards)
     corpus = VectorCorpus(corpus_dir)
     logger.info("%r", corpus)
     if not args.do_train:
@@ -155,6 +191,8 @@ def main() -> None:
         loss=model_args.loss,
         temperature=model_args.temperature,
     )
+    if model_args.attn_implementation:
+        model.base_model.encoder.set_attn_implementation(model_args.attn_implementation)
     corpus.check_model(model.config)
 
     # 3. Sequences and masks.

@@ -9,6 +9,7 @@ micro-batch, D hidden size.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 from collections.abc import Iterator
@@ -60,6 +61,12 @@ def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.nda
         start += count
 
 
+def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """An array on the device; from page-locked memory where that lets the copy run beside the kernels."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 3.1 "Chunk Encoding").
 
@@ -84,6 +91,22 @@ class ChunkEncoder(nn.Module):
     @property
     def hidden_size(self) -> int:
         return self.model.config.hidden_size
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def precision(self) -> str:
+        """What it computes in, as a corpus says it."""
+        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
+
+    def prepared(self, dtype: torch.dtype | None, device: str | torch.device, compile: bool) -> ChunkEncoder:
+        """A copy on a device, in a dtype (its own by default), compiled or not."""
+        prepared = copy.deepcopy(self).to(device=device, dtype=dtype)
+        if compile:
+            prepared.compile(dynamic=True)  # documents end in odd shapes; one graph serves them all
+        return prepared
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""
@@ -114,7 +137,7 @@ class ChunkEncoder(nn.Module):
         Returns:
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
         """
-        device = next(self.model.parameters()).device
+        device = self.device
         budget = tokens_per_batch or _TOKENS_PER_BATCH.get(device.type, _TOKENS_PER_BATCH_ACCELERATOR)
         prefix, suffix = np.asarray(rule.prefix_ids, np.int64), np.asarray(rule.suffix_ids, np.int64)
         lengths = np.diff(boundaries) + len(prefix) + len(suffix)
@@ -126,12 +149,10 @@ class ChunkEncoder(nn.Module):
             for row, chunk in zip(ids, rows, strict=True):
                 text = input_ids[boundaries[chunk] : boundaries[chunk + 1]]
                 row[: lengths[chunk]] = np.concatenate([prefix, text, suffix])
-            batch = torch.from_numpy(ids).to(device, non_blocking=True)
-            mask = None  # nothing is padded: the kernels without a mask are faster
+            mask = None  # nothing is padded: the kernels without a mask are faster on an accelerator
             if int(lengths[rows[-1]]) < width:
-                mask = torch.arange(width, device=device) < torch.from_numpy(lengths[rows]).to(device)[:, None]
-            index = torch.from_numpy(rows).to(device)
-            vectors[index] = self(batch, None if mask is None else mask.long())
+                mask = (torch.arange(width, device=device) < _copy(lengths[rows], device)[:, None]).long()
+            vectors[_copy(rows, device)] = self(_copy(ids, device), mask)
             if bar is not None:
                 bar.update(len(rows))
         return vectors
@@ -142,6 +163,14 @@ class ChunkEncoder(nn.Module):
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def identity(self) -> str:
+        """What decides a chunk's vector besides its ids: the weights as they are, pooling and normalisation."""
+        digest = hashlib.sha256(f"{self.pooling} {self.normalize}".encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
 

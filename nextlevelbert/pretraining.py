@@ -35,7 +35,7 @@ class PretrainingArguments(TrainingArguments):
     per_device_train_batch_size: int = field(default=8)
     per_device_eval_batch_size: int = field(default=8)
     logging_steps: float = field(default=10)
-    ddp_timeout: int = field(default=7 * 24 * 3600)  # the other processes wait while the first encodes the texts
+    ddp_timeout: int = field(default=7 * 24 * 3600)  # processes wait for each other after days of encoding
     use_cpu: bool = field(default=False)
     dataloader_pin_memory: bool = field(default=True)
     eval_strategy: str = field(default="epoch")

@@ -115,7 +115,7 @@ def corpus(minilm, tmp_path_factory) -> VectorCorpus:
     rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 32)
     documents = [Document(f"book-{count}", TEXT * count) for count in (1, 2, 3)]
     folder = tmp_path_factory.mktemp("corpora") / "books"
-    corpus = encode_corpus(documents, minilm, rule, folder, chunks_per_shard=4, progress=False)
+    corpus = encode_corpus(documents, minilm, rule, folder, characters_per_shard=3 * len(TEXT), progress=False)
     assert corpus.manifest["shards"] == 2
     (folder / "notes.txt").write_text("not part of the corpus")
     return corpus

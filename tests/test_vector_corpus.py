@@ -24,6 +24,7 @@ from nextlevelbert import (
     VectorCorpus,
     encode_corpus,
 )
+from nextlevelbert.corpus_writer import finish_corpus, write_shards
 from nextlevelbert.vector_corpus import MANIFEST
 
 DOCUMENTS = [
@@ -40,7 +41,7 @@ source = load_chunk_encoder(sys.argv[1])
 rule = ChunkingRule.from_tokenizer(source.tokenizer, 32, max_chunk_size=512)
 documents = (Document(f"d{i}", f"Document {i} tells of the sea, the ship and the whale. " * 40) for i in range(24))
 print("ready", flush=True)
-encode_corpus(documents, source, rule, sys.argv[2], chunks_per_shard=32, progress=False)
+encode_corpus(documents, source, rule, sys.argv[2], characters_per_shard=4_000, progress=False)
 """
 
 
@@ -52,7 +53,7 @@ def rule(minilm):
 @pytest.fixture(scope="module")
 def corpus(minilm, rule, tmp_path_factory):
     return encode_corpus(
-        DOCUMENTS, minilm, rule, tmp_path_factory.mktemp("corpus"), chunks_per_shard=8, progress=False
+        DOCUMENTS, minilm, rule, tmp_path_factory.mktemp("corpus"), characters_per_shard=380, progress=False
     )
 
 
@@ -122,7 +123,7 @@ def test_going_on_from_any_shard_gives_the_same_bytes(corpus, minilm, rule, tmp_
     if kept:
         shutil.copy(corpus.path / "shard-00000.safetensors", tmp_path)
     (tmp_path / "shard-00001.safetensors.tmp").write_bytes(b"half a shard")
-    encode_corpus(DOCUMENTS, minilm, rule, tmp_path, chunks_per_shard=8, progress=False)
+    encode_corpus(DOCUMENTS, minilm, rule, tmp_path, characters_per_shard=380, progress=False)
     assert contents(tmp_path) == straight
 
 
@@ -141,30 +142,80 @@ def test_kill_9_and_go_on(minilm_path, tmp_path):
     assert contents(tmp_path / "killed") == contents(tmp_path / "straight")
 
 
+def write_share(documents, minilm, rule, folder, process_index, num_processes, **options):
+    return write_shards(
+        documents, minilm, rule, folder, characters_per_shard=380, progress=False,
+        process_index=process_index, num_processes=num_processes, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_processes_write_what_one_writes(corpus, minilm, rule, tmp_path, order):
+    for process_index in order:
+        shards = write_share(iter(DOCUMENTS), minilm, rule, tmp_path, process_index, 2)
+        assert shards == 3
+        with pytest.raises(ValueError, match="half-written"):
+            VectorCorpus(tmp_path)
+    finish_corpus(tmp_path, shards)
+    assert contents(tmp_path) == contents(corpus.path)
+
+
+def test_any_number_of_processes_and_workers_can_go_on_with_what_another_left(corpus, minilm, rule, tmp_path):
+    write_share(DOCUMENTS, minilm, rule, tmp_path, 2, 3)
+    assert [file.name for file in tmp_path.glob("shard-*")] == ["shard-00002.safetensors"]
+    with pytest.raises(ValueError, match=r"lacks 2 of 3 shards, the first shard-00000.safetensors"):
+        finish_corpus(tmp_path, 3)
+    assert write_share(iter(DOCUMENTS), minilm, rule, tmp_path, 0, 1, num_workers=2) == 3
+    finish_corpus(tmp_path, 3)
+    assert contents(tmp_path) == contents(corpus.path)
+
+
+def test_workers_tokenise_in_order_and_report_what_is_wrong(corpus, minilm, rule, tmp_path):
+    for workers in (1, 2):
+        folder = tmp_path / str(workers)
+        arguments = {"characters_per_shard": 380, "num_workers": workers, "progress": False}
+        encode_corpus(iter(DOCUMENTS), minilm, rule, folder, **arguments)
+        assert contents(folder) == contents(corpus.path)
+    with pytest.raises(TypeError, match=r"'empty'.*NoneType"):
+        encode_corpus([*DOCUMENTS, Document("empty", None)], minilm, rule, tmp_path / "bad", **arguments)
+
+
+def test_a_process_that_does_not_exist(minilm, rule, tmp_path):
+    with pytest.raises(ValueError, match="from 0 to num_processes - 1 = 1: 2"):
+        write_share(DOCUMENTS, minilm, rule, tmp_path, 2, 2)
+
+
 def test_a_finished_corpus_is_checked_not_written_again(corpus, minilm, rule):
     before = {file: file.stat().st_mtime_ns for file in corpus.path.iterdir()}
-    encode_corpus(DOCUMENTS, minilm, rule, corpus.path, chunks_per_shard=8, progress=False)
+    encode_corpus(DOCUMENTS, minilm, rule, corpus.path, characters_per_shard=380, progress=False)
     assert {file: file.stat().st_mtime_ns for file in corpus.path.iterdir()} == before
 
 
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        ([DOCUMENTS[0], Document("other", "One line."), *DOCUMENTS[2:]], "document 1 is 'other'"),
+        ([DOCUMENTS[0], Document("other", "One line."), *DOCUMENTS[2:]], "has 'short' where 'other' is given"),
         ([DOCUMENTS[0], Document("short", "Another line."), *DOCUMENTS[2:]], "text of document 'short' has changed"),
-        ([*DOCUMENTS, Document("more", "more")], "finished corpus of 4 documents, but more are given"),
+        ([*DOCUMENTS, Document("more", "more")], "shard-00002.safetensors holds 1 documents, but 2 are given"),
         (DOCUMENTS[:2], "holds 4 documents, but 2 are given"),
+        (DOCUMENTS[:1], "shard-00000.safetensors holds 2 documents, but 1 are given"),
     ],
 )
 def test_other_documents_than_those_in_the_corpus(corpus, minilm, rule, documents, message):
     with pytest.raises(ValueError, match=message):
-        encode_corpus(documents, minilm, rule, corpus.path, chunks_per_shard=8, progress=False)
+        encode_corpus(documents, minilm, rule, corpus.path, characters_per_shard=380, progress=False)
+
+
+def test_more_documents_than_a_finished_corpus_has_shards_for(minilm, rule, tmp_path):
+    encode_corpus(DOCUMENTS[:3], minilm, rule, tmp_path, characters_per_shard=380, progress=False)
+    with pytest.raises(ValueError, match=r"finished corpus.*the first 'family' in shard-00002.safetensors"):
+        encode_corpus(DOCUMENTS, minilm, rule, tmp_path, characters_per_shard=380, progress=False)
 
 
 def test_a_corpus_made_otherwise_is_refused_by_field(corpus, minilm):
     other = ChunkingRule.from_tokenizer(minilm.tokenizer, 32, max_chunk_size=512)
     with pytest.raises(ValueError, match=r"chunking.chunk_size: 16, 32"):
-        encode_corpus(DOCUMENTS, minilm, other, corpus.path, chunks_per_shard=8, progress=False)
+        encode_corpus(DOCUMENTS, minilm, other, corpus.path, characters_per_shard=380, progress=False)
 
 
 def test_a_corpus_that_does_not_fit_the_model_is_refused_by_field(corpus, minilm):
@@ -178,7 +229,7 @@ def test_a_corpus_that_does_not_fit_the_model_is_refused_by_field(corpus, minilm
 
 
 def test_bad_documents(minilm, rule, tmp_path):
-    with pytest.raises(ValueError, match="holds 0 documents, but 0 are given"):
+    with pytest.raises(ValueError, match="No document was given"):
         encode_corpus([], minilm, rule, tmp_path / "none", progress=False)
     with pytest.raises(ValueError, match="Two documents have the id 'whale'"):
         encode_corpus([DOCUMENTS[0], DOCUMENTS[0]], minilm, rule, tmp_path / "twice", progress=False)

@@ -42,10 +42,13 @@ format: .venv/.installed-dev  ## Format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.installed-test  ## Measure every speed and memory claim on this machine
+bench: .venv/.installed-test  ## Measure speed and memory on this machine; half an hour on two cores
 	$(OFFLINE) $(BIN)/python benchmarks/tokenise_throughput.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/encode_dtype.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/corpus_read.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/encode_throughput.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/upper_pass_share.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/cached_encode.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/pretraining_step.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/memory_vs_length.py --encoder $(MINILM)
 
 clean:  ## Remove the environment and what the demo made

@@ -1,68 +1,72 @@
-"""Peak memory of `model.encode` for a short and a very long document, each in a fresh process."""
+"""Peak memory of `model.encode` over the length of one document, each length in a fresh process."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
-import subprocess
-import sys
 import time
+from collections.abc import Sequence
 
-# Of Python's manual in BERT's vocabulary, roughly; the true count is printed.
-TOKENS_PER_CHARACTER = 0.25
+import measuring
 
 
-def measure(encoder: str, tokens: int, dtype: str) -> dict[str, float]:
-    """Encodes one document and reports tokens, seconds and the process's peak resident memory."""
+def measure(encoder: str, source: str, tokens: int, dtype: str) -> dict[str, float]:
+    """Encodes one document and reports tokens, chunks, seconds, and this process's peak memory in MiB."""
     import torch
-    from tokenise_throughput import long_text
 
     from nextlevelbert import NextLevelBertModel
 
-    model = NextLevelBertModel.from_chunk_encoder(encoder).to(getattr(torch, dtype))
-    text = long_text(int(tokens / TOKENS_PER_CHARACTER))
+    model = NextLevelBertModel.from_chunk_encoder(encoder)
+    text = measuring.long_text(tokens * measuring.CHARACTERS_PER_TOKEN, source)
     start = time.perf_counter()
-    embedding = model.encode(text)
+    embedding = model.encode(text, dtype=getattr(torch, dtype))
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
-    return {
-        "tokens": model.plan(text).tokens,
-        "chunks": len(embedding.chunks),
-        "seconds": round(seconds, 1),
-        "peak_mib": round(peak, 1),
-    }
+    peak = measuring.peak_mib()  # before the plan, which tokenises once more
+    return {"tokens": model.plan(text).tokens, "chunks": len(embedding.chunks), "seconds": seconds, "mib": peak}
+
+
+def plot(rows: Sequence[dict[str, float]], path: str, title: str) -> None:
+    """Peak memory over tokens, the tokens on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([row["tokens"] for row in rows], [row["mib"] for row in rows], "o-", color="tab:blue")
+    axes.set(xscale="log", xlabel="tokens in the document", ylabel="peak memory (MiB)", title=title)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[20_000, 2_000_000])
+    parser.add_argument("--file", default="python-manual", help="a .txt, .jsonl or .parquet; Python's manual if not")
+    lengths = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000]
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="tokens, roughly")
     parser.add_argument("--dtype", default="bfloat16", choices=["float32", "bfloat16"])
+    parser.add_argument("--plot", help="where to write a picture (.png, .svg)")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        print(json.dumps(measure(args.encoder, args.measure, args.dtype)))
+        print(json.dumps(measure(args.encoder, args.file, args.measure, args.dtype)))
         return
-    rows = []
-    for length in args.lengths:
-        command = [
-            sys.executable,
-            __file__,
-            "--encoder",
-            args.encoder,
-            "--dtype",
-            args.dtype,
-            "--measure",
-            str(length),
-        ]
-        rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
-        print("| " + " | ".join(f"{key} {value:,}" for key, value in rows[-1].items()) + " |", flush=True)
-    first, last = rows[0], rows[-1]
-    print(
-        f"{last['tokens'] / first['tokens']:.0f} times the tokens, {last['peak_mib'] / first['peak_mib']:.2f} times "
-        f"the peak memory ({last['peak_mib'] - first['peak_mib']:.0f} MiB more)"
+    measuring.print_header(args.dtype, "one run a length, each in a fresh process")
+    same = ["--encoder", args.encoder, "--file", args.file, "--dtype", args.dtype]
+    rows = [measuring.in_child(__file__, *same, "--measure", length) for length in sorted(args.lengths)]
+    measuring.print_table(
+        ["tokens", "chunks", "seconds", "peak MiB"],
+        [[f"{row['tokens']:,}", f"{row['chunks']:,}", f"{row['seconds']:.1f}", f"{row['mib']:,.0f}"] for row in rows],
     )
+    # Not the shortest: below about 30,000 tokens not every buffer has been filled once.
+    first = min(rows[:-1] or rows, key=lambda row: abs(row["tokens"] - 30_000))
+    last = rows[-1]
+    print(
+        f"\n{last['tokens']:,} tokens against {first['tokens']:,}: {last['tokens'] / first['tokens']:.0f} times the "
+        f"text, {last['mib'] / first['mib']:.2f} times the peak memory ({last['mib'] - first['mib']:+.0f} MiB)"
+    )
+    if args.plot:
+        plot(rows, args.plot, f"model.encode, {args.dtype}")
 
 
 if __name__ == "__main__":

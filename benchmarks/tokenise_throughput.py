@@ -1,46 +1,33 @@
-"""How fast a 2-million-token document is tokenised: ours against one plain call of the same tokenizer.
-
-Prints the ratio of the medians of interleaved runs, and whether the ids are the same.
-"""
+"""How fast a 2-million-token document is tokenised with offsets: ours against one plain call of the same tokenizer."""
 
 from __future__ import annotations
 
-import argparse
-import os
-import statistics
-import time
-from itertools import islice
+import measuring
 
-from nextlevelbert import load_chunk_encoder, read_documents
+from nextlevelbert import load_chunk_encoder
 from nextlevelbert.chunking import tokenize_document
 
 
-def long_text(characters: int) -> str:
-    """Python's own manual, over and over, as one document."""
-    manual = "\n\n".join(document.text for document in islice(read_documents("python-manual"), 400))
-    return (manual * (characters // len(manual) + 1))[:characters]
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--characters", type=int, default=8_000_000)
-    parser.add_argument("--runs", type=int, default=3)
+    parser = measuring.parser_with_text(__doc__, tokens=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     tokenizer = load_chunk_encoder(args.encoder).tokenizer
-    text = long_text(args.characters)
-    ours, plain = [], []
-    for _ in range(args.runs):
-        start = time.perf_counter()
-        document = tokenize_document(tokenizer, text)
-        ours.append(time.perf_counter() - start)
-        start = time.perf_counter()
-        ids = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["input_ids"]
-        plain.append(time.perf_counter() - start)
-    same = document.input_ids.tolist() == ids
-    a, b = statistics.median(ours), statistics.median(plain)
-    print(f"{len(ids):,} tokens with offsets, {os.cpu_count()} cores, medians of {args.runs}. Same ids: {same}")
-    print(f"| plain call | {b:.2f} s |\n| tokenize_document | {a:.2f} s |\n| ratio | {b / a:.2f} |")
+    text = measuring.long_text(args.tokens * measuring.CHARACTERS_PER_TOKEN, args.file)
+    options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+    cases = {
+        "plain call": lambda: tokenizer(text, **options)["input_ids"],
+        "`tokenize_document`": lambda: tokenize_document(tokenizer, text).input_ids.tolist(),
+    }
+    seconds, results = measuring.interleaved(cases, args.rounds)
+    plain, ours = results.values()
+    measuring.print_header("no network", f"{len(plain):,} tokens; medians of {args.rounds} interleaved rounds")
+    rows = []
+    for name, took in seconds.items():
+        rows.append([name, f"{took.wall:.2f}", f"{len(plain) / took.wall:,.0f}"])
+        rows[-1] += [f"{seconds['plain call'].wall / took.wall:.2f}", f"{seconds['plain call'].cpu / took.cpu:.2f}"]
+    measuring.print_table(["way", "seconds", "tokens/s", "times the plain call", "the same per CPU-second"], rows)
+    print(f"\nSame ids: {plain == ours}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Every way reads the same text in chunks of 254 tokens and two special ones, and 
 
 - bare forward: the sentence encoder over ids that lie ready, 8 chunks at a time, no mask, no pooling. No tokenising.
 - `NextLevelBertModel.encode`: tokenising, chunk encoding, next-level pass (always float32), pooling.
+  The int8 encoder (OpenVINO) stands beside the bare forward in bfloat16.
 - sentence-transformers: what one writes without this package: cut the ids, decode them, `SentenceTransformer.encode`,
   mean of the chunk vectors. No next-level pass.
 - authors' recipe in plain transformers: a reconstruction, since their batch sizes are not known: as the line before,
@@ -17,8 +18,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import measuring
@@ -28,7 +31,8 @@ from long_models import LONG_MODELS, one_window
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 
 Run = Callable[[], Any]
 BARE, OURS, BY_HAND = "bare forward", "`NextLevelBertModel.encode`", "sentence-transformers + mean"
@@ -59,8 +63,20 @@ def bare(encoder: str, text: str, dtype: torch.dtype) -> tuple[Run, int]:
 
 
 def ours(encoder: str, text: str, dtype: torch.dtype) -> tuple[Run, int]:
+    torch.manual_seed(0)  # the special vectors are new, and have to be the same in each dtype
     model = NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=CAPACITY + 2)
-    return lambda: model.encode(text, dtype=dtype).document, model.plan(text).tokens
+    return lambda: model.encode(text, dtype=dtype), model.plan(text).tokens
+
+
+def ours_in_int8(encoder: str, text: str, folder: str) -> tuple[Run, int]:
+    """With the int8 form of the chunk encoder from a folder; calibrated on the manual if it is empty."""
+    source = load_chunk_encoder(encoder)
+    torch.manual_seed(0)
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=CAPACITY + 2)
+    if not list(Path(folder).iterdir()):
+        quantize_chunk_encoder(source, [measuring.long_text(200_000)], model.config.chunking_rule(), folder)
+    int8 = load_int8_chunk_encoder(source, folder)
+    return lambda: model.encode(text, chunk_encoder=int8), model.plan(text).tokens
 
 
 def by_hand(encoder: str, text: str, dtype: torch.dtype, upper: bool = False) -> tuple[Run, int]:
@@ -90,13 +106,14 @@ def long_model(name: str, encoder: str, text: str, dtype: torch.dtype) -> tuple[
     return one_window(name, read_ids(encoder, text)[1], dtype)
 
 
-def ways() -> dict[str, Callable[[str, str], tuple[Run, int]]]:
+def ways(int8_folder: str) -> dict[str, Callable[[str, str], tuple[Run, int]]]:
     """``"name, dtype"`` and what builds it from the encoder and the text: a run, and the tokens it reads."""
     makers: dict[str, Callable[..., tuple[Run, int]]] = {BARE: bare, OURS: ours, BY_HAND: by_hand}
     makers |= {name: partial(long_model, name) for name in LONG_MODELS}
     found: dict[str, Callable[[str, str], tuple[Run, int]]] = {
         f"{name}, {key}": partial(make, dtype=dtype) for name, make in makers.items() for key, dtype in DTYPES.items()
     }
+    found[f"{OURS}, int8"] = partial(ours_in_int8, folder=int8_folder)
     return found | {f"{AUTHORS}, float32": partial(by_hand, dtype=torch.float32, upper=True)}
 
 
@@ -104,10 +121,10 @@ def is_long(name: str) -> bool:
     return name.rpartition(", ")[0] in LONG_MODELS
 
 
-def alone(encoder: str, file: str, name: str) -> dict[str, float]:
+def alone(encoder: str, file: str, name: str, int8_folder: str) -> dict[str, float]:
     """One run of one way on little text: tokens, seconds, and the peak memory of this process; "" runs nothing."""
     text = measuring.long_text(RSS_TOKENS * measuring.CHARACTERS_PER_TOKEN, file)
-    run, tokens = ways()[name](encoder, text) if name else (lambda: None, 0)
+    run, tokens = ways(int8_folder)[name](encoder, text) if name else (lambda: None, 0)
     seconds, _ = measuring.interleaved({name: run}, rounds=1)
     return {"tokens": tokens, "wall": seconds[name].wall, "cpu": seconds[name].cpu, "mib": measuring.peak_mib()}
 
@@ -117,32 +134,48 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--without-long-models", action="store_true")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
+    parser.add_argument("--int8_folder", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     if args.alone is not None:
-        print(json.dumps(alone(args.encoder, args.file, args.alone)))
+        print(json.dumps(alone(args.encoder, args.file, args.alone, args.int8_folder)))
         return
+    with tempfile.TemporaryDirectory() as folder:
+        compare(args, folder)
+
+
+def compare(args: argparse.Namespace, folder: str) -> None:
+    """Runs all ways and prints the table; `folder` takes the int8 encoder."""
     text = measuring.long_text(args.tokens * measuring.CHARACTERS_PER_TOKEN, args.file)
-    chosen = {name: make for name, make in ways().items() if not (args.without_long_models and is_long(name))}
+    chosen = {name: make for name, make in ways(folder).items() if not (args.without_long_models and is_long(name))}
     runs = {name: make(args.encoder, text) for name, make in chosen.items() if not is_long(name)}
-    measuring.print_header("float32 and bfloat16", f"medians of {args.rounds} interleaved rounds")
+    measuring.print_header("float32, bfloat16 and int8", f"medians of {args.rounds} interleaved rounds")
     seconds, vectors = measuring.interleaved({name: run for name, (run, _) in runs.items()}, args.rounds)
     rates = {name: (runs[name][1] / took.wall, runs[name][1] / took.cpu) for name, took in seconds.items()}
     rows = []
     for name in chosen:
-        one = measuring.in_child(__file__, "--encoder", args.encoder, "--file", args.file, "--alone", name)
+        one = measuring.in_child(__file__, "--encoder", args.encoder, "--file", args.file, "--alone", name,
+                                 "--int8_folder", folder)  # fmt: skip
         tokens = runs[name][1] if name in runs else one["tokens"]
         rate = rates[name] if name in runs else (tokens / one["wall"], tokens / one["cpu"])
-        base = rates[f"{BARE}, {name.rpartition(', ')[2]}"]
+        base = rates[f"{BARE}, {name.rpartition(', ')[2]}".replace("int8", "bfloat16")]  # torch has no bare int8
         shares = [f"{ours / theirs:.3f}" for ours, theirs in zip(rate, base, strict=True)]
         rows.append([name, f"{tokens:,}", *(f"{value:,.0f}" for value in rate), *shares, f"{one['mib']:,.0f}"])
     head = ["way, dtype", "tokens", "tokens/s", "tokens per CPU-s", "of bare", "of bare, per CPU-s"]
     measuring.print_table([*head, f"peak MiB ({RSS_TOKENS:,} tokens)"], rows)
     idle = measuring.in_child(__file__, "--alone", "")["mib"]
-    cosine = torch.cosine_similarity(vectors[f"{OURS}, float32"], vectors[f"{OURS}, bfloat16"], dim=0)
     print(f"\nA process that only imports the libraries and reads the text has a peak of {idle:,.0f} MiB.")
-    print(f"Cosine of our document vectors, bfloat16 to float32: {cosine:.6f}")
+    for dtype in ("bfloat16", "int8"):
+        cosines = [
+            torch.cosine_similarity(
+                getattr(vectors[f"{OURS}, float32"], level), getattr(vectors[f"{OURS}, {dtype}"], level), dim=-1
+            )
+            for level in ("document", "plain")
+        ]
+        print(
+            f"Cosine of {dtype} to float32: document {cosines[0]:.6f}, chunk vectors at least {cosines[1].min():.6f}"
+        )
 
 
 if __name__ == "__main__":

@@ -154,8 +154,8 @@ class DocumentEncodingMixin:
             tokens_per_batch: token positions of one forward pass of the chunk encoder.
             show_progress_bar: show a bar that counts chunks.
             dtype: what the chunk encoder computes in, in place of its own dtype. bfloat16 is about twice as fast
-                on processors that have it. The pass over chunk vectors stays in the model's dtype: it takes a
-                few per cent of the time, and document vectors suffer more from it in bfloat16 than from chunks.
+                on processors that have it. The pass over chunk vectors stays in the model's dtype: it takes
+                about a per cent of the time, and in bfloat16 it would add as much error again.
             compile: run the chunk encoder through `torch.compile` (up to a minute at the first call).
             cache_dir: a folder (or an open `VectorCache`) where the vectors of chunks are kept: text seen
                 before, by any model with this chunk encoder, is not encoded again.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -71,6 +74,28 @@ def test_a_model_and_a_corpus_use_it(minilm, int8, folder, rule, texts, tmp_path
     encode_corpus(documents, load_int8_chunk_encoder(minilm, folder), rule, tmp_path / "corpus", progress=False)
     with pytest.raises(ValueError, match=r"encoder.dtype: 'int8 \w+', 'float32'"):
         encode_corpus(documents, minilm, rule, tmp_path / "corpus", progress=False)
+
+
+def test_nobody_is_told(toy_encoder_path, tmp_path):
+    """The packages beneath would leave an identity in the home folder and report to an analytics service."""
+    script = (
+        "import sys\n"
+        "from nextlevelbert import ChunkingRule, load_chunk_encoder\n"
+        "from nextlevelbert.int8_encoder import quantize_chunk_encoder\n"
+        "source = load_chunk_encoder(sys.argv[1])\n"
+        "rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)\n"
+        "quantize_chunk_encoder(source, ['The whale swam on and on. ' * 50], rule, sys.argv[2], chunks=4)\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "CI"}  # which would keep them quiet, too
+    (tmp_path / "home").mkdir()
+    subprocess.run(
+        [sys.executable, "-c", script, toy_encoder_path, str(tmp_path / "int8")],
+        check=True,
+        capture_output=True,
+        env={**environment, "HOME": str(tmp_path / "home")},
+    )
+    assert (tmp_path / "int8" / "chunk_encoder_int8.bin").exists()
+    assert not (tmp_path / "home" / "intel").exists()
 
 
 def test_what_it_refuses(minilm, int8, folder, rule, texts, tmp_path):

@@ -177,6 +177,18 @@ def test_only_encoding(books, toy_encoder_path, tmp_path):
     assert not (tmp_path / "model.safetensors").exists()
 
 
+def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(books, toy_encoder_path, tmp_path):
+    arguments = ["--train_file", str(books), "--do_train", "false", "--encoder_dtype", "int8"]
+    finish(start(toy_encoder_path, tmp_path / "model", *arguments))
+    corpus = VectorCorpus(tmp_path / "model-corpus")
+    assert corpus.manifest["encoder"]["dtype"].startswith("int8 ")
+    before = corpus.vectors(0, corpus.num_chunks)
+    (corpus.path / "shard-00000.safetensors").unlink()
+    (corpus.path / "manifest.json").unlink()
+    finish(start(toy_encoder_path, tmp_path / "model", *arguments))
+    assert torch.equal(VectorCorpus(corpus.path).vectors(0, corpus.num_chunks), before)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

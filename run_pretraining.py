@@ -103,7 +103,8 @@ class DataArguments:
         default=4_000_000, metadata={"help": "Of the corpus: smaller ones let more processes share few documents."}
     )
     cache_dir: str | None = field(
-        default=None, metadata={"help": "A folder of chunk vectors: text seen before is not encoded again."}
+        default=None,
+        metadata={"help": "A folder of chunk vectors on a local disk: text seen before is not encoded again."},
     )
     validation_corpus_dir: str | None = field(
         default=None, metadata={"help": "An encoded corpus to evaluate on, in place of a share of the documents."}
@@ -131,6 +132,8 @@ def in_int8(
     source: LoadedChunkEncoder, data: DataArguments, rule: ChunkingRule, folder: Path, args: PretrainingArguments
 ) -> LoadedChunkEncoder:
     """The int8 form of the encoder: made once, from the first documents, and kept beside the vectors."""
+    if args.device.type != "cpu":
+        raise ValueError("--encoder_dtype int8 runs on CPUs only; add --use_cpu, or use bfloat16 on this machine.")
     with args.main_process_first(local=False, desc="making the int8 encoder"):
         try:
             return load_int8_chunk_encoder(source, folder)
@@ -183,7 +186,7 @@ def main() -> None:
             dtype=torch.float32 if int8 else getattr(torch, model_args.encoder_dtype),
             device=args.device,
             characters_per_shard=data_args.characters_per_shard,
-            num_workers=args.dataloader_num_workers,
+            num_workers=args.dataloader_num_workers or None,
             compile=model_args.compile_encoder,
             cache_dir=data_args.cache_dir,
             process_index=args.process_index,
@@ -198,6 +201,7 @@ def main() -> None:
         return
 
     # 2. The model over vectors, initialised from the encoder's layers; the encoder itself stays out of training.
+    set_seed(args.seed)  # again: the same model, whether there was anything to encode or not
     model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
         source,
         chunk_size=model_args.chunk_size,

@@ -89,7 +89,7 @@ def text_rate(source: Any, rule: ChunkingRule, text: str, device: torch.device, 
         with tempfile.TemporaryDirectory() as folder:
             start = time.perf_counter()
             corpus = encode_corpus(
-                documents(length), source, rule, folder, torch.bfloat16, device, progress=False, **options
+                documents(length), source, rule, folder, torch.bfloat16, device, 1_000_000, progress=False, **options
             )
             points.append((time.perf_counter() - start, corpus.manifest["tokens"]))
     (first, _), (short, few), (long, many) = points

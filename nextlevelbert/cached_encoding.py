@@ -79,37 +79,47 @@ def opened(cache: str | Path | VectorCache | None) -> Iterator[VectorCache | Non
             yield own
 
 
-def cached_encode(
-    encoder: ChunkEncoder,
-    cache: VectorCache,
-    input_ids: np.ndarray,
-    boundaries: np.ndarray,
-    rule: ChunkingRule,
-    tokens_per_batch: int | None = None,
-    bar: tqdm | None = None,
-) -> torch.Tensor:
+class CachedEncoder:
     """`ChunkEncoder.encode` that looks into a cache first and puts in what was not there.
 
     A chunk that occurs twice is encoded once. Which chunks share a micro-batch depends on what is in the
     cache, so a vector can differ from that of an uncached run in the last bits (1e-6 in float32).
 
-    Returns:
-        ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
+    Args:
+        encoder: its weights are hashed here, and must not change while this object is used.
+        cache: an open cache.
     """
-    keys = chunk_keys(encoder.identity(), input_ids, boundaries, rule.prefix_ids, rule.suffix_ids)
-    found, vectors = cache.read(keys, encoder.hidden_size)
-    if bar is not None:
-        bar.update(int(found.sum()))
-    first: dict[bytes, int] = {}
-    for index in np.flatnonzero(~found):
-        first.setdefault(keys[index], int(index))
-    new = np.fromiter(first.values(), np.int64, len(first))
-    for start in range(0, len(new), _CHUNKS_PER_WRITE):
-        part = new[start : start + _CHUNKS_PER_WRITE]
-        texts = [input_ids[boundaries[index] : boundaries[index + 1]] for index in part]
-        cuts = np.cumsum([0] + [len(text) for text in texts])
-        vectors[part] = encoder.encode(np.concatenate(texts), cuts, rule, tokens_per_batch, bar).cpu().numpy()
-        cache.write([keys[index] for index in part], vectors[part])
-    for index in np.flatnonzero(~found):
-        vectors[index] = vectors[first[keys[index]]]
-    return torch.from_numpy(vectors).to(encoder.device)
+
+    def __init__(self, encoder: ChunkEncoder, cache: VectorCache) -> None:
+        self._encoder, self._cache, self._identity = encoder, cache, encoder.identity()
+
+    def encode(
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None = None,
+        bar: tqdm | None = None,
+    ) -> torch.Tensor:
+        """Arguments and result as those of `ChunkEncoder.encode`: ``[N, D]`` float32 on the encoder's device."""
+        keys = chunk_keys(self._identity, input_ids, boundaries, rule.prefix_ids, rule.suffix_ids)
+        found, vectors = self._cache.read(keys, self._encoder.hidden_size)
+        first: dict[bytes, int] = {}
+        for index in np.flatnonzero(~found):
+            first.setdefault(keys[index], int(index))
+        new = np.fromiter(first.values(), np.int64, len(first))
+        if bar is not None:
+            bar.update(len(keys) - len(new))
+        device_type = self._encoder.device.type
+        for start in range(0, len(new), _CHUNKS_PER_WRITE):
+            part = new[start : start + _CHUNKS_PER_WRITE]
+            texts = [input_ids[boundaries[index] : boundaries[index + 1]] for index in part]
+            cuts = np.cumsum([0] + [len(text) for text in texts])
+            with torch.autocast(device_type, enabled=False):  # what is stored must not depend on who asked first
+                encoded = self._encoder.encode(np.concatenate(texts), cuts, rule, tokens_per_batch, bar)
+            vectors[part] = encoded.cpu().numpy()
+            sound = part[np.isfinite(vectors[part]).all(axis=1)]  # a fault must not outlive its cause
+            self._cache.write([keys[index] for index in sound], vectors[sound])
+        for index in np.flatnonzero(~found):
+            vectors[index] = vectors[first[keys[index]]]
+        return torch.from_numpy(vectors).to(self._encoder.device)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ _TOKENS_PER_BATCH_ACCELERATOR = 131_072
 
 # Backbones whose position table starts behind the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
+# Fields of a configuration that change with the way it was loaded, not with what it says.
+_INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
 
 
 def backbone_from_config(config: PreTrainedConfig) -> nn.Module:
@@ -101,9 +105,10 @@ class ChunkEncoder(nn.Module):
         """What it computes in, as a corpus says it."""
         return str(next(self.model.parameters()).dtype).removeprefix("torch.")
 
-    def prepared(self, dtype: torch.dtype | None, device: str | torch.device, compile: bool) -> ChunkEncoder:
+    def prepared(self, dtype: torch.dtype | str | None, device: str | torch.device, compile: bool) -> ChunkEncoder:
         """A copy on a device, in a dtype (its own by default), compiled or not."""
-        prepared = copy.deepcopy(self).to(device=device, dtype=dtype)
+        number: Any = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        prepared = copy.deepcopy(self).to(device=device, dtype=number)
         if compile:
             prepared.compile(dynamic=True)  # documents end in odd shapes; one graph serves them all
         return prepared
@@ -166,8 +171,10 @@ class ChunkEncoder(nn.Module):
         return digest.hexdigest()
 
     def identity(self) -> str:
-        """What decides a chunk's vector besides its ids: the weights as they are, pooling and normalisation."""
-        digest = hashlib.sha256(f"{self.pooling} {self.normalize}".encode())
+        """A hash of what decides a chunk's vector besides its ids: weights as they are, configuration, pooling."""
+        config = {key: value for key, value in self.model.config.to_dict().items() if key not in _INCIDENTAL}
+        facts = [self.pooling, self.normalize, self.model.config._attn_implementation, config]
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())

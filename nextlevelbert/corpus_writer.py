@@ -21,11 +21,11 @@ from safetensors.torch import save_file
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from .cached_encoding import cached_encode, opened
+from .cached_encoding import CachedEncoder, opened
 from .chunk_encoder import LoadedChunkEncoder
 from .chunking import ChunkingRule
 from .documents import Document
-from .shard_reader import EndOfDocuments, TokenizedShard, TokenizedShards
+from .shard_reader import ShardPlan, ShardTokenizer, TokenizedShard, extend_chain
 from .vector_cache import VectorCache
 from .vector_corpus import (
     FORMAT_VERSION,
@@ -39,19 +39,31 @@ from .vector_corpus import (
 )
 
 
-def _write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Calls `write(temporary_path)` and renames: a file under its own name is always whole, even after a power cut."""
+def _write_atomically(path: Path, write: Callable[[Path], Any], only_if_missing: bool = False) -> None:
+    """Calls `write(temporary_path)` and renames: a file under its own name is always whole, even after a power cut.
+
+    With `only_if_missing` the first of several processes wins, where the file system has hard links.
+    """
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")  # several processes may write one manifest
     write(temporary)
     with open(temporary, "rb") as file:
         os.fsync(file.fileno())
-    os.replace(temporary, path)
+    if only_if_missing:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            pass
+        except OSError:
+            os.replace(temporary, path)
+        temporary.unlink(missing_ok=True)
+    else:
+        os.replace(temporary, path)
 
 
 def describe(
     source: LoadedChunkEncoder, rule: ChunkingRule, characters_per_shard: int, precision: str
 ) -> dict[str, Any]:
-    """The part of a manifest that fixes every byte of a corpus, given its documents."""
+    """What a manifest says from the start: all that decides a corpus, but for the order of sums in a micro-batch."""
     from . import __version__
 
     return {
@@ -80,16 +92,16 @@ def encode_corpus(
     device: str | torch.device = "cpu",
     characters_per_shard: int = 4_000_000,
     tokens_per_batch: int | None = None,
-    num_workers: int = 0,
+    num_workers: int | None = None,
     compile: bool = False,
     cache_dir: str | Path | VectorCache | None = None,
     progress: bool = True,
 ) -> VectorCorpus:
     """Encodes documents into a corpus folder, or goes on where an earlier call was killed.
 
-    Memory holds one shard at a time. The micro-batches of a shard depend on its documents only, so a
-    resumed run, and one on several processes (`write_shards`), writes the bytes of a straight one (on the
-    same kind of processor, and unless a cache or `compile` is used).
+    Memory holds two shards, and two more a worker. The micro-batches of a shard depend on its documents
+    only, so a resumed run, and one on several processes (`write_shards`), writes the bytes of a straight one
+    (on the same kind of processor, and without cache, `compile` and int8, whose vectors differ in last bits).
 
     Args:
         documents: read once, in order; a resumed run must give the same ones (checked by id and text hash).
@@ -103,8 +115,8 @@ def encode_corpus(
         characters_per_shard: a shard is closed with the document that reaches this many characters (4
             million are some 4,000 chunks of 256 tokens). Also the most work that a kill can cost.
         tokens_per_batch: see `ChunkEncoder.encode`; resume with the same.
-        num_workers: processes that tokenise ahead, for an accelerator that would wait otherwise. On a CPU
-            0 is best: there tokenising takes a hundredth of the time.
+        num_workers: processes that tokenise ahead; by default none on a CPU, where tokenising takes a
+            hundredth of the time, and up to eight for an accelerator, which would wait otherwise.
         compile: run the encoder through `torch.compile`: up to a minute to start, then some per cent
             faster on a CPU.
         cache_dir: a folder (or an open `VectorCache`) of vectors that need not be computed again.
@@ -115,9 +127,19 @@ def encode_corpus(
             folder that holds a corpus made otherwise (the differing fields or document are named).
     """
     shards = write_shards(
-        documents, source, rule, path, dtype, device, characters_per_shard, tokens_per_batch,
-        num_workers, compile, cache_dir, progress,
-    )  # fmt: skip
+        documents,
+        source,
+        rule,
+        path,
+        dtype=dtype,
+        device=device,
+        characters_per_shard=characters_per_shard,
+        tokens_per_batch=tokens_per_batch,
+        num_workers=num_workers,
+        compile=compile,
+        cache_dir=cache_dir,
+        progress=progress,
+    )
     return finish_corpus(path, shards)
 
 
@@ -130,7 +152,7 @@ def write_shards(
     device: str | torch.device = "cpu",
     characters_per_shard: int = 4_000_000,
     tokens_per_batch: int | None = None,
-    num_workers: int = 0,
+    num_workers: int | None = None,
     compile: bool = False,
     cache_dir: str | Path | VectorCache | None = None,
     progress: bool = True,
@@ -152,10 +174,18 @@ def write_shards(
     folder = Path(path)
     encoder = source.encoder.prepared(dtype, device, compile)
     manifest = _claim_folder(folder, describe(source, rule, characters_per_shard, encoder.precision))
-    shards = TokenizedShards(
-        documents, source.tokenizer, rule, folder, characters_per_shard, process_index, num_processes
+    plan = ShardPlan(documents, folder, characters_per_shard, process_index, num_processes)
+    if num_workers is None:
+        num_workers = 0 if encoder.device.type == "cpu" else min(8, max(1, (os.cpu_count() or 1) - 1))
+    # The generator is its own, because a DataLoader draws a seed, and encoding must not move anyone's random state.
+    loader = DataLoader(
+        ShardTokenizer(source.tokenizer, rule),
+        batch_size=None,
+        sampler=plan,
+        num_workers=num_workers,
+        generator=torch.Generator(),
     )
-    totals = EndOfDocuments(0, 0)
+    shards = iter(loader)  # workers start here, before the cache is open: a database must not cross a fork
     waiting: Future[None] | None = None
     # A shard is written while the next one is encoded, so that an accelerator does not wait for the disk.
     with (
@@ -163,29 +193,24 @@ def write_shards(
         ThreadPoolExecutor(max_workers=1) as writer,
         opened(cache_dir) as cache,
     ):
-        for shard in DataLoader(shards, batch_size=None, num_workers=num_workers):
-            if isinstance(shard, EndOfDocuments):
-                totals = shard
-                continue
-            if shard.written:
-                continue
+        encode = encoder.encode if cache is None else CachedEncoder(encoder, cache).encode
+        for shard in shards:
             bar.total = bar.n + len(shard.boundaries) - 1
             bar.refresh()
-            arguments = (shard.input_ids.numpy(), shard.boundaries.numpy(), rule, tokens_per_batch, bar)
-            vectors = cached_encode(encoder, cache, *arguments) if cache is not None else encoder.encode(*arguments)
+            vectors = encode(shard.input_ids.numpy(), shard.boundaries.numpy(), rule, tokens_per_batch, bar)
             if waiting:
                 waiting.result()
             waiting = writer.submit(_write_shard, folder / shard_name(shard.number), shard, vectors.half())
         if waiting:
             waiting.result()
-    if totals.documents == 0:
+    if plan.documents == 0:
         raise ValueError("No document was given; a corpus needs at least one.")
-    if manifest["complete"] and manifest["documents"] != totals.documents:
+    if manifest["complete"] and manifest["documents"] != plan.documents:
         raise ValueError(
-            f"{folder} holds {manifest['documents']} documents, but {totals.documents} are given. "
+            f"{folder} holds {manifest['documents']} documents, but {plan.documents} are given. "
             "Encode into another folder, or delete this one."
         )
-    return totals.shards
+    return plan.shards
 
 
 def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
@@ -196,30 +221,48 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
         shards: how many there must be, as `write_shards` returned it.
 
     Raises:
-        ValueError: if a shard is missing.
+        ValueError: if a shard is missing or too many, or processes were given different documents.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
+    if manifest["complete"]:
+        return VectorCorpus(folder)
     missing = [number for number in range(shards) if not (folder / shard_name(number)).exists()]
     if missing:
         raise ValueError(
             f"{folder} lacks {len(missing)} of {shards} shards, the first {shard_name(missing[0])}: the process that "
             "was to write it has not, or does not see the same folder. Run the same encoding again, it goes on."
         )
-    if not manifest["complete"]:
-        heads = [read_shard_head(folder / shard_name(number)) for number in range(shards)]
-        entries = [entry for head in heads for entry in head["documents"]]
-        totals = {
-            "complete": True,
-            "shards": shards,
-            "documents": len(entries),
-            "chunks": sum(head["chunks"] for head in heads),
-            "tokens": sum(entry["tokens"] for entry in entries),
-        }
-        _write_manifest(folder / MANIFEST, {**manifest, **totals})
-        for leftover in folder.glob("*.tmp"):  # of processes that were killed; all others are done
-            leftover.unlink()
+    heads = [read_shard_head(folder / shard_name(number)) for number in range(shards)]
+    entries = [entry for head in heads for entry in head["documents"]]
+    _check_chain(folder, heads)
+    totals = {
+        "complete": True,
+        "shards": shards,
+        "documents": len(entries),
+        "chunks": sum(head["chunks"] for head in heads),
+        "tokens": sum(entry["tokens"] for entry in entries),
+    }
+    _write_atomically(folder / MANIFEST, lambda file: _dump({**manifest, **totals}, file))
+    for leftover in folder.glob("*.tmp"):  # of processes that were killed; all others are done
+        leftover.unlink(missing_ok=True)
     return VectorCorpus(folder)
+
+
+def _check_chain(folder: Path, heads: list[dict[str, Any]]) -> None:
+    """Refuses shards that were written by processes which did not read the same documents in the same order."""
+    advice = f"Delete {folder} and encode again, with the same documents for every process."
+    if (folder / shard_name(len(heads))).exists():
+        raise ValueError(f"{folder / shard_name(len(heads))} is left over behind the last of {len(heads)}. {advice}")
+    chain = ""
+    for number, head in enumerate(heads):
+        for entry in head["documents"]:
+            chain = extend_chain(chain, entry["id"], entry["characters"])
+        if head["chain"] != chain:
+            raise ValueError(
+                f"{folder / shard_name(number)} was written by a process that was given other documents, or another "
+                f"order, than those before it. {advice}"
+            )
 
 
 def _claim_folder(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
@@ -227,7 +270,7 @@ def _claim_folder(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / MANIFEST
     if not path.exists():
-        _write_manifest(path, {**facts, "complete": False})
+        _write_atomically(path, lambda file: _dump({**facts, "complete": False}, file), only_if_missing=True)
     manifest = read_manifest(folder)
     compared = ("format_version", "encoder", "chunking", "vector_dtype", "characters_per_shard")
     there, here = ({key: side.get(key) for key in compared} for side in (manifest, facts))
@@ -241,8 +284,8 @@ def _claim_folder(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def _write_manifest(path: Path, manifest: dict[str, Any]) -> None:
-    _write_atomically(path, lambda file: file.write_text(json.dumps(manifest, indent=1) + "\n"))
+def _dump(manifest: dict[str, Any], file: Path) -> None:
+    file.write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def _write_shard(path: Path, shard: TokenizedShard, vectors: torch.Tensor) -> None:
@@ -253,9 +296,9 @@ def _write_shard(path: Path, shard: TokenizedShard, vectors: torch.Tensor) -> No
         document = int(np.searchsorted(shard.document_offsets.numpy(), int(bad[0]), side="right")) - 1
         raise ValueError(
             f"The encoder gave {len(bad)} vectors that are not finite, the first in document "
-            f"{shard.entries[document]['id']!r}."
+            f"{shard.head['documents'][document]['id']!r}."
         )
     tensors = {"vectors": vectors.contiguous(), "spans": shard.spans, "document_offsets": shard.document_offsets}
     # One key only: safetensors writes several in no fixed order, and a corpus must be the same byte for byte.
-    metadata = {"documents": json.dumps(shard.entries)}
+    metadata = {"shard": json.dumps(shard.head)}
     _write_atomically(path, lambda file: save_file(tensors, file, metadata))

@@ -14,7 +14,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import AutoModel, AutoTokenizer
 
-from .cached_encoding import cached_encode, opened
+from .cached_encoding import CachedEncoder, opened
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document, windows
 from .input_checks import check_lengths, check_token_ids
@@ -44,7 +44,7 @@ class DocumentEncodingMixin:
     _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and the like of `from_pretrained`
     # In a tuple, so that it is no submodule: it is never saved and never trained.
     _borrowed_chunk_encoder: tuple[ChunkEncoder] | None = None
-    _copied_chunk_encoder: tuple[Any, ChunkEncoder] | None = None
+    _copied_chunk_encoder: tuple[ChunkEncoder, Any, ChunkEncoder] | None = None
 
     @property
     def tokenizer(self) -> Any:
@@ -113,19 +113,31 @@ class DocumentEncodingMixin:
         return self._borrowed_chunk_encoder[0].to(self.device, self.dtype)
 
     def _prepared_chunk_encoder(
-        self, other: LoadedChunkEncoder | None, dtype: torch.dtype | None, compile: bool
+        self, other: LoadedChunkEncoder | None, dtype: torch.dtype | str | None, compile: bool
     ) -> ChunkEncoder:
         """The chunk encoder, or a copy of it in another dtype or compiled, which is kept for the next call."""
         if other is not None:
             self._check_fingerprint(other.fingerprint, other.name)
+            theirs = (other.encoder.pooling, other.encoder.normalize)
+            if theirs != (ours := (self.config.chunk_encoder_pooling, self.config.chunk_encoder_normalize)):
+                raise ValueError(
+                    f"chunk_encoder has pooling and normalize {theirs}, but the model was made with {ours}; give the "
+                    f"encoder that made its vectors ({self.config.chunk_encoder_name!r})."
+                )
         encoder = self.get_chunk_encoder() if other is None else other.encoder
-        if not compile and (dtype is None or str(dtype) == f"torch.{encoder.precision}"):
+        if not compile and (dtype is None or str(dtype).removeprefix("torch.") == encoder.precision):
             return encoder
-        versions = sum(parameter._version for parameter in encoder.parameters())  # weights were loaded since
-        state = (dtype, compile, encoder.device, id(encoder), versions)
-        if self._copied_chunk_encoder is None or self._copied_chunk_encoder[0] != state:
-            self._copied_chunk_encoder = (state, encoder.prepared(dtype, encoder.device, compile))
-        return self._copied_chunk_encoder[1]
+        weights = [(weight.data_ptr(), weight._version, weight.dtype) for weight in encoder.parameters()]
+        state = (str(dtype), compile, weights)  # the pointers are not reused: the encoder is kept beside its copy
+        if self._copied_chunk_encoder is None or self._copied_chunk_encoder[:2] != (encoder, state):
+            prepared = encoder.prepared(dtype, encoder.device, compile)
+            if prepared is encoder:
+                return encoder
+            self._copied_chunk_encoder = (encoder, state, prepared)
+        return self._copied_chunk_encoder[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_copied_chunk_encoder": None}  # not for pickles and copies of the model
 
     def _check_fingerprint(self, fingerprint: str, name: str | None) -> None:
         expected = self.config.chunk_encoder_fingerprint
@@ -140,7 +152,7 @@ class DocumentEncodingMixin:
         texts: str | Sequence[str],
         tokens_per_batch: int | None = None,
         show_progress_bar: bool = False,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         compile: bool = False,
         cache_dir: str | Path | VectorCache | None = None,
         chunk_encoder: LoadedChunkEncoder | None = None,
@@ -179,10 +191,11 @@ class DocumentEncodingMixin:
                 tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar,
                 opened(cache_dir) as cache,
             ):
-                encoder = self._prepared_chunk_encoder(chunk_encoder, dtype, compile)
+                prepared = self._prepared_chunk_encoder(chunk_encoder, dtype, compile)
+                encoder = prepared if cache is None else CachedEncoder(prepared, cache)
                 found: list[DocumentEmbedding] = []
                 for group in self._groups(documents):
-                    found += self._encode_group(group, len(found), encoder, tokens_per_batch, bar, cache)
+                    found += self._encode_group(group, len(found), encoder, tokens_per_batch, bar)
         finally:
             self.train(training)
         empty = [index for index, embedding in enumerate(found) if len(embedding.plain) == 0]
@@ -208,19 +221,14 @@ class DocumentEncodingMixin:
         self,
         group: list,
         first: int,
-        encoder: ChunkEncoder,
+        encoder: ChunkEncoder | CachedEncoder,
         tokens_per_batch: int | None,
         bar: tqdm,
-        cache: VectorCache | None,
     ) -> list[DocumentEmbedding]:
         documents, boundaries = zip(*group, strict=True)
         ids, flat, offsets = flatten_chunks([document.input_ids for document in documents], boundaries)
         bar.total += int(offsets[-1])
-        rule = self.config.chunking_rule()
-        if cache is not None:
-            plain = cached_encode(encoder, cache, ids, flat, rule, tokens_per_batch, bar)
-        else:
-            plain = encoder.encode(ids, flat, rule, tokens_per_batch, bar)
+        plain = encoder.encode(ids, flat, self.config.chunking_rule(), tokens_per_batch, bar)
         vectors = [plain[start:end] for start, end in itertools.pairwise(offsets)]
         contextual, pooled = self.contextualize(vectors, first=first)
         return [

@@ -47,9 +47,8 @@ class Int8ChunkEncoder(ChunkEncoder):
         nn.Module.__init__(self)  # not the parent's: there is no network of torch
         self.model: Any = _OnlyConfig(source.model.config)
         self.pooling, self.normalize = source.pooling, source.normalize
-        self._digest = hashlib.sha256()
-        for file in (folder / _MODEL, (folder / _MODEL).with_suffix(".bin")):
-            self._digest.update(file.read_bytes())
+        files = (folder / _MODEL, (folder / _MODEL).with_suffix(".bin"))
+        self._digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
         # One stream a core: each works on chunks of its own and waits for no other within a layer.
         self._streams = torch.get_num_threads()
         hints = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": self._streams}
@@ -62,7 +61,7 @@ class Int8ChunkEncoder(ChunkEncoder):
 
     @property
     def precision(self) -> str:
-        return f"int8 {self._digest.hexdigest()[:12]}"  # other texts to calibrate on make another encoder
+        return f"int8 {self._digest[:12]}"  # other texts to calibrate on make another encoder
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""
@@ -75,17 +74,20 @@ class Int8ChunkEncoder(ChunkEncoder):
         self._queue.wait_all()
         return torch.from_numpy(np.concatenate([parts[part] for part in sorted(parts)]))
 
-    def prepared(self, dtype: torch.dtype | None, device: str | torch.device, compile: bool) -> ChunkEncoder:
+    def prepared(self, dtype: torch.dtype | str | None, device: str | torch.device, compile: bool) -> ChunkEncoder:
         """Itself: it has its own arithmetic and runs on the CPU."""
         if torch.device(device).type != "cpu" or compile:
-            raise ValueError(f"An int8 chunk encoder runs on the CPU, not compiled; got {device=}, {compile=}.")
+            raise ValueError(
+                f"An int8 chunk encoder runs on the CPU, not compiled; got {device=}, {compile=}. Leave both out "
+                "(on a machine with a GPU: --use_cpu), or use bfloat16."
+            )
         return self
 
     def fingerprint(self) -> str:
         raise NotImplementedError("The weights of an int8 encoder are not those of a checkpoint.")
 
     def identity(self) -> str:
-        return self._digest.hexdigest()
+        return self._digest
 
 
 class _OnlyConfig(nn.Module):
@@ -161,9 +163,12 @@ def quantize_chunk_encoder(
     )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / _FACTS).unlink(missing_ok=True)
     openvino.save_model(quantized, folder / _MODEL, compress_to_fp16=False)
     # Last, so that a folder that has it is whole.
-    (folder / _FACTS).write_text(json.dumps({"fingerprint": source.fingerprint, "chunks": len(rows)}) + "\n")
+    temporary = folder / f"{_FACTS}.tmp"
+    temporary.write_text(json.dumps({"fingerprint": source.fingerprint, "chunks": len(rows)}) + "\n")
+    os.replace(temporary, folder / _FACTS)
     return load_int8_chunk_encoder(source, folder)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 MANIFEST = "manifest.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -93,23 +93,16 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_shard_head(path: Path) -> dict[str, Any]:
-    """Document entries and offsets of a shard, without its vectors."""
+    """Document entries, chain (see `extend_chain`) and offsets of a shard, without its vectors."""
     try:
         with safe_open(path, framework="pt") as file:
             offsets = file.get_tensor("document_offsets").numpy()
-            documents = json.loads(file.metadata()["documents"])
+            head = json.loads(file.metadata()["shard"])
     except (SafetensorError, OSError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} is not a whole shard of an encoded corpus ({error}). Delete it and encode again."
         ) from error
-    return {"documents": documents, "offsets": offsets, "chunks": int(offsets[-1])}
-
-
-def read_finished_shards(folder: Path) -> list[dict[str, Any]]:
-    heads: list[dict[str, Any]] = []
-    while (path := folder / shard_name(len(heads))).exists():
-        heads.append(read_shard_head(path))
-    return heads
+    return {**head, "offsets": offsets, "chunks": int(offsets[-1])}
 
 
 class VectorCorpus:

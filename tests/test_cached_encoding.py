@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import itertools
+import pickle
 
 import pytest
 import torch
 
 from nextlevelbert import ChunkingRule, Document, NextLevelBertModel, encode_corpus, load_chunk_encoder
-from nextlevelbert.cached_encoding import cached_encode
+from nextlevelbert.cached_encoding import CachedEncoder
 from nextlevelbert.chunk_encoder import ChunkEncoder
 from nextlevelbert.chunking import tokenize_document
 from nextlevelbert.vector_cache import VectorCache
@@ -80,7 +83,7 @@ def test_an_edited_text_with_packed_sentences(source, encoded, tmp_path):
     torch.testing.assert_close(result.plain, model.encode(edited).plain, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("change", ["weights", "dtype", "pooling", "normalize"])
+@pytest.mark.parametrize("change", ["weights", "dtype", "pooling", "normalize", "heads"])
 def test_another_encoder_finds_nothing(source, encoded, tmp_path, change):
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)
     ids = tokenize_document(source.tokenizer, TEXT).input_ids
@@ -88,8 +91,8 @@ def test_another_encoder_finds_nothing(source, encoded, tmp_path, change):
     other = ChunkEncoder(source.encoder.model.config, "mean", True)
     other.load_state_dict(source.encoder.state_dict())
     with VectorCache(tmp_path) as cache:
-        cached_encode(source.encoder, cache, ids, boundaries, rule)
-        cached_encode(other, cache, ids, boundaries, rule)
+        CachedEncoder(source.encoder, cache).encode(ids, boundaries, rule)
+        CachedEncoder(other, cache).encode(ids, boundaries, rule)
         assert len(encoded) == 1  # the same weights in another object
         if change == "weights":
             other.model.embeddings.LayerNorm.bias.data[0] += 0.01
@@ -97,9 +100,14 @@ def test_another_encoder_finds_nothing(source, encoded, tmp_path, change):
             other.bfloat16()
         elif change == "pooling":
             other.pooling = "cls"
+        elif change == "heads":
+            config = copy.deepcopy(source.encoder.model.config)
+            config.num_attention_heads = 2
+            other = ChunkEncoder(config, "mean", True)
+            other.load_state_dict(source.encoder.state_dict())
         else:
             other.normalize = False
-        vectors = cached_encode(other, cache, ids, boundaries, rule)
+        vectors = CachedEncoder(other, cache).encode(ids, boundaries, rule)
     assert len(encoded) == 2
     torch.testing.assert_close(vectors, other.encode(ids, boundaries, rule), atol=2e-2, rtol=0)
 
@@ -116,7 +124,7 @@ def test_a_corpus_takes_from_the_cache_and_puts_into_it(model, source, encoded, 
     assert len(encoded) == 2
 
 
-def test_what_a_kill_leaves_is_used(source, tmp_path, monkeypatch):
+def test_what_a_kill_leaves_is_used(source, encoded, tmp_path, monkeypatch):
     """Long documents reach the disk in parts, so that a run that dies in the middle has not run for nothing."""
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 8)
     ids = tokenize_document(source.tokenizer, TEXT).input_ids
@@ -133,14 +141,77 @@ def test_what_a_kill_leaves_is_used(source, tmp_path, monkeypatch):
     with VectorCache(tmp_path) as cache, monkeypatch.context() as patch:
         patch.setattr(ChunkEncoder, "encode", dying)
         with pytest.raises(KeyboardInterrupt):
-            cached_encode(source.encoder, cache, ids, boundaries, rule)
+            CachedEncoder(source.encoder, cache).encode(ids, boundaries, rule)
     with VectorCache(tmp_path) as cache:
-        vectors = cached_encode(source.encoder, cache, ids, boundaries, rule)
+        vectors = CachedEncoder(source.encoder, cache).encode(ids, boundaries, rule)
     torch.testing.assert_close(vectors, source.encoder.encode(ids, boundaries, rule), atol=1e-5, rtol=0)
-    assert len(calls) == 2
+    assert encoded[0] + encoded[1] == 100
+    assert sum(encoded[:-1]) == len({tuple(ids[a:b]) for a, b in itertools.pairwise(boundaries)})
+
+
+def test_vectors_that_are_not_finite_are_not_kept(source, tmp_path):
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)
+    ids = tokenize_document(source.tokenizer, TEXT).input_ids
+    boundaries = rule.boundaries(ids)
+    with VectorCache(tmp_path) as cache:
+        encoder = CachedEncoder(source.encoder, cache)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                ChunkEncoder,
+                "forward",
+                lambda self, ids, mask=None: torch.full((len(ids), self.hidden_size), torch.nan),
+            )
+            assert encoder.encode(ids, boundaries, rule).isnan().all()
+        assert encoder.encode(ids, boundaries, rule).isfinite().all()
+
+
+def test_what_is_stored_does_not_depend_on_autocast(model, tmp_path):
+    exact = model.encode(TEXT)
+    with torch.autocast("cpu", torch.bfloat16):
+        model.encode(TEXT, cache_dir=tmp_path)
+    torch.testing.assert_close(model.encode(TEXT, cache_dir=tmp_path).plain, exact.plain, atol=1e-5, rtol=0)
+
+
+def test_a_model_encodes_in_another_dtype_and_keeps_its_own(model):
+    exact, near = model.encode(TEXT), model.encode(TEXT, dtype=torch.bfloat16)
+    half = copy.deepcopy(model.chunk_encoder).bfloat16()
+    ids = tokenize_document(model.tokenizer, TEXT).input_ids
+    rule = model.config.chunking_rule()
+    assert torch.equal(near.plain, half.encode(ids, rule.boundaries(ids), rule))
+    assert not torch.equal(near.plain, exact.plain)
+    assert torch.equal(model.encode(TEXT, dtype="bfloat16").plain, near.plain)
+    assert torch.equal(model.encode(TEXT).plain, exact.plain)
+    assert model.chunk_encoder.precision == "float32"
+
+
+def test_the_copy_follows_the_model(model, toy_encoder_path, tmp_path):
+    """After other weights or another dtype the copy of before is not used; and it does not travel."""
+    before = model.encode(TEXT, dtype=torch.bfloat16)
+    assert model._copied_chunk_encoder is not None
+    assert copy.deepcopy(model)._copied_chunk_encoder is None
+    assert pickle.loads(pickle.dumps(model))._copied_chunk_encoder is None
+    changed = {name: weight * 1.5 for name, weight in model.chunk_encoder.state_dict().items()}
+    model.chunk_encoder.load_state_dict(changed)
+    after = model.encode(TEXT, dtype=torch.bfloat16)
+    assert not torch.allclose(after.plain, before.plain, atol=1e-2)
+    model.encode(TEXT, dtype=torch.float16)
+    model.half()
+    assert torch.equal(model.encode(TEXT, dtype=torch.float16).plain, model.encode(TEXT).plain)
+
+
+def test_another_form_with_other_pooling_is_refused(model, source):
+    encoder = copy.deepcopy(source.encoder)
+    encoder.pooling = "cls"
+    with pytest.raises(ValueError, match=r"\('cls', True\), but the model was made with \('mean', True\)"):
+        model.encode(TEXT, chunk_encoder=dataclasses.replace(source, encoder=encoder))
+
+
+def graphs() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 def test_a_compiled_encoder_writes_the_same_vectors(source, tmp_path):
+    torch._dynamo.utils.counters.clear()
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)
     documents = [Document("whale", TEXT), Document("short", "One line.")]
     plain, compiled = (
@@ -149,3 +220,4 @@ def test_a_compiled_encoder_writes_the_same_vectors(source, tmp_path):
     )
     for name in ("whale", "short"):
         torch.testing.assert_close(compiled[name].vectors, plain[name].vectors, atol=1e-3, rtol=0)
+    assert graphs() > 0

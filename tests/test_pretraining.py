@@ -183,10 +183,12 @@ def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(books, toy
     corpus = VectorCorpus(tmp_path / "model-corpus")
     assert corpus.manifest["encoder"]["dtype"].startswith("int8 ")
     before = corpus.vectors(0, corpus.num_chunks)
+    calibrated = {file: file.stat().st_mtime_ns for file in (corpus.path / "int8_encoder").iterdir()}
     (corpus.path / "shard-00000.safetensors").unlink()
     (corpus.path / "manifest.json").unlink()
     finish(start(toy_encoder_path, tmp_path / "model", *arguments))
     assert torch.equal(VectorCorpus(corpus.path).vectors(0, corpus.num_chunks), before)
+    assert {file: file.stat().st_mtime_ns for file in (corpus.path / "int8_encoder").iterdir()} == calibrated
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import load_dataset
 from torch.utils.data import DataLoader
 
 from nextlevelbert import (
@@ -24,7 +25,8 @@ from nextlevelbert import (
     VectorCorpus,
     encode_corpus,
 )
-from nextlevelbert.corpus_writer import finish_corpus, write_shards
+from nextlevelbert.corpus_writer import _write_atomically, finish_corpus, write_shards
+from nextlevelbert.documents import documents_from_rows, read_documents
 from nextlevelbert.vector_corpus import MANIFEST
 
 DOCUMENTS = [
@@ -170,14 +172,59 @@ def test_any_number_of_processes_and_workers_can_go_on_with_what_another_left(co
     assert contents(tmp_path) == contents(corpus.path)
 
 
-def test_workers_tokenise_in_order_and_report_what_is_wrong(corpus, minilm, rule, tmp_path):
-    for workers in (1, 2):
-        folder = tmp_path / str(workers)
-        arguments = {"characters_per_shard": 380, "num_workers": workers, "progress": False}
-        encode_corpus(iter(DOCUMENTS), minilm, rule, folder, **arguments)
-        assert contents(folder) == contents(corpus.path)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_tokenise_in_order_and_report_what_is_wrong(corpus, minilm, rule, tmp_path, workers):
+    arguments = {"characters_per_shard": 380, "num_workers": workers, "progress": False}
+    encode_corpus(iter(DOCUMENTS), minilm, rule, tmp_path / "good", **arguments)
+    assert contents(tmp_path / "good") == contents(corpus.path)
     with pytest.raises(TypeError, match=r"'empty'.*NoneType"):
         encode_corpus([*DOCUMENTS, Document("empty", None)], minilm, rule, tmp_path / "bad", **arguments)
+
+
+def test_workers_share_files_and_datasets_without_losing_a_document(corpus, minilm, rule, tmp_path):
+    """`datasets` splits its files among the workers of a DataLoader by itself; a file that is open is shared."""
+    rows = [json.dumps({"id": document.id, "text": document.text}) for document in DOCUMENTS]
+    (tmp_path / "a.jsonl").write_text("\n".join(rows[:2]))
+    (tmp_path / "b.jsonl").write_text("\n".join(rows[2:]))
+    (tmp_path / "all.jsonl").write_text("\n".join(rows))
+    files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
+    arguments = {"characters_per_shard": 380, "num_workers": 2, "progress": False}
+    sources = {
+        "file": read_documents(tmp_path / "all.jsonl"),
+        "dataset": documents_from_rows(
+            load_dataset("json", data_files=files, split="train", streaming=True), "text", "id"
+        ),
+        "open": (Document(**json.loads(line)) for line in (tmp_path / "all.jsonl").open()),
+    }
+    for name, documents in sources.items():
+        encode_corpus(documents, minilm, rule, tmp_path / name, **arguments)
+        assert contents(tmp_path / name) == contents(corpus.path)
+
+
+def test_processes_with_different_documents_are_found_out(minilm, rule, tmp_path):
+    other = [DOCUMENTS[1], DOCUMENTS[0], *DOCUMENTS[2:]]
+    write_share(DOCUMENTS, minilm, rule, tmp_path / "order", 0, 2)
+    shards = write_share(other, minilm, rule, tmp_path / "order", 1, 2)
+    with pytest.raises(ValueError, match=r"shard-00001.safetensors was written by a process that was given other"):
+        finish_corpus(tmp_path / "order", shards)
+    shards = write_share(DOCUMENTS[:2], minilm, rule, tmp_path / "more", 0, 2)
+    write_share(DOCUMENTS, minilm, rule, tmp_path / "more", 1, 2)
+    with pytest.raises(ValueError, match=r"shard-00001.safetensors is left over behind the last of 1"):
+        finish_corpus(tmp_path / "more", shards)
+
+
+def test_of_two_that_begin_at_once_the_first_decides(tmp_path):
+    for text in ("first", "second"):
+        _write_atomically(tmp_path / "manifest", lambda file, text=text: file.write_text(text), only_if_missing=True)
+    assert contents(tmp_path) == {"manifest": b"first"}
+
+
+def test_encoding_leaves_the_random_state_alone(minilm, rule, tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    encode_corpus(DOCUMENTS, minilm, rule, tmp_path, num_workers=1, progress=False)
+    assert torch.rand(1) == expected
 
 
 def test_a_process_that_does_not_exist(minilm, rule, tmp_path):

@@ -32,14 +32,16 @@ from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     PackedVectorDataset,
     VectorCorpus,
+    finish_corpus,
     load_chunk_encoder,
+    load_int8_chunk_encoder,
+    quantize_chunk_encoder,
     read_documents,
+    write_shards,
 )
 from nextlevelbert.chunk_encoder import LoadedChunkEncoder
-from nextlevelbert.corpus_writer import finish_corpus, write_shards
 from nextlevelbert.documents import read_hub_documents
 from nextlevelbert.evaluation import context_mean_baseline
-from nextlevelbert.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from nextlevelbert.model_card import write_pretraining_card
 from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments, last_whole_checkpoint
 

@@ -31,8 +31,13 @@ from long_models import LONG_MODELS, one_window
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from nextlevelbert import NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
+from nextlevelbert import (
+    NextLevelBertModel,
+    load_chunk_encoder,
+    load_int8_chunk_encoder,
+    quantize_chunk_encoder,
+)
+from nextlevelbert.chunk_encoder import LoadedChunkEncoder
 
 Run = Callable[[], Any]
 BARE, OURS, BY_HAND = "bare forward", "`NextLevelBertModel.encode`", "sentence-transformers + mean"
@@ -62,17 +67,21 @@ def bare(encoder: str, text: str, dtype: torch.dtype) -> tuple[Run, int]:
     return run, CAPACITY * sum(map(len, batches))
 
 
+def new_model(encoder: str) -> tuple[LoadedChunkEncoder, Any]:
+    """The chunk encoder and an untrained model around it, whose new vectors are the same every time."""
+    source = load_chunk_encoder(encoder)
+    torch.manual_seed(0)
+    return source, NextLevelBertModel.from_chunk_encoder(source, chunk_size=CAPACITY + 2)
+
+
 def ours(encoder: str, text: str, dtype: torch.dtype) -> tuple[Run, int]:
-    torch.manual_seed(0)  # the special vectors are new, and have to be the same in each dtype
-    model = NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=CAPACITY + 2)
+    _, model = new_model(encoder)
     return lambda: model.encode(text, dtype=dtype), model.plan(text).tokens
 
 
 def ours_in_int8(encoder: str, text: str, folder: str) -> tuple[Run, int]:
     """With the int8 form of the chunk encoder from a folder; calibrated on the manual if it is empty."""
-    source = load_chunk_encoder(encoder)
-    torch.manual_seed(0)
-    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=CAPACITY + 2)
+    source, model = new_model(encoder)
     if not list(Path(folder).iterdir()):
         quantize_chunk_encoder(source, [measuring.long_text(200_000)], model.config.chunking_rule(), folder)
     int8 = load_int8_chunk_encoder(source, folder)

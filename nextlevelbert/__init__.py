@@ -11,11 +11,13 @@ __version__ = "0.1.0"
 from .chunk_encoder import load_chunk_encoder
 from .chunking import ChunkingRule
 from .configuration_nextlevelbert import NextLevelBertConfig
-from .corpus_writer import encode_corpus
+from .corpus_writer import encode_corpus, finish_corpus, write_shards
 from .data_collator import DataCollatorForVectorMasking, PackedVectorDataset
 from .documents import Document, read_documents
+from .int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from .modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 from .outputs import DocumentEmbedding, DocumentPlan
+from .vector_cache import VectorCache
 from .vector_corpus import VectorCorpus
 
 AutoConfig.register("nextlevelbert", NextLevelBertConfig, exist_ok=True)
@@ -32,8 +34,13 @@ __all__ = [
     "NextLevelBertForMaskedVectorModeling",
     "NextLevelBertModel",
     "PackedVectorDataset",
+    "VectorCache",
     "VectorCorpus",
     "encode_corpus",
+    "finish_corpus",
     "load_chunk_encoder",
+    "load_int8_chunk_encoder",
+    "quantize_chunk_encoder",
     "read_documents",
+    "write_shards",
 ]

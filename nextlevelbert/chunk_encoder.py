@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 from transformers import AutoModel, PreTrainedConfig
 
 from .chunking import ChunkingRule
-from .pooling import PoolingMode, pool
+from .pooling import PoolingMode, masked_mean, pool
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU wants enough work to fill it.
@@ -34,6 +34,9 @@ _TOKENS_PER_BATCH_ACCELERATOR = 131_072
 
 # Backbones whose position table starts behind the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
+# Chunks of at least this share of the longest one's length go well together with it.
+_SIMILAR = 15 / 16
 
 # Fields of a configuration that change with the way it was loaded, not with what it says.
 _INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
@@ -56,11 +59,19 @@ def usable_positions(config: PreTrainedConfig) -> int | None:
 
 
 def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Groups of indices of similar length whose padded size stays within the budget (one chunk at least)."""
+    """Groups of indices of similar length whose padded size stays within the budget (one chunk at least).
+
+    A group that holds an eighth of the budget also ends where chunks become much shorter than its longest,
+    so that a large budget does not buy its size with padding.
+    """
     order = np.argsort(-lengths, kind="stable")
+    descending = lengths[order]
     start = 0
     while start < len(order):
-        count = max(1, tokens_per_batch // max(int(lengths[order[start]]), 1))
+        width = max(int(descending[start]), 1)
+        count = max(1, tokens_per_batch // width)
+        similar = int(np.searchsorted(-descending[start:], -width * _SIMILAR, side="right"))
+        count = min(count, max(similar, -(-tokens_per_batch // (8 * width))))
         yield order[start : start + count]
         start += count
 
@@ -85,6 +96,7 @@ class ChunkEncoder(nn.Module):
         self.model: Any = backbone_from_config(config)
         self.pooling: PoolingMode = pooling
         self.normalize = normalize
+        self._identity: tuple[list, str, list] | None = None
         self.eval()
 
     def train(self, mode: bool = True) -> ChunkEncoder:
@@ -116,9 +128,11 @@ class ChunkEncoder(nn.Module):
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""
         hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # [N, C, D]
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-        vectors = pool(hidden, attention_mask, self.pooling).float()  # [N, D]
+        if self.pooling == "mean":  # by far the most common; in float32 whatever the encoder computes in
+            vectors = masked_mean(hidden, attention_mask)  # [N, D]
+        else:
+            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            vectors = pool(hidden, mask, self.pooling).float()  # [N, D]
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
     @torch.no_grad()
@@ -171,14 +185,27 @@ class ChunkEncoder(nn.Module):
         return digest.hexdigest()
 
     def identity(self) -> str:
-        """A hash of what decides a chunk's vector besides its ids: weights as they are, configuration, pooling."""
+        """A hash of what decides a chunk's vector besides its ids: weights as they are, configuration, pooling.
+
+        Computed anew when a weight was exchanged or changed in place (not through ``.data``, which leaves no trace).
+        """
         config = {key: value for key, value in self.model.config.to_dict().items() if key not in _INCIDENTAL}
-        facts = [self.pooling, self.normalize, self.model.config._attn_implementation, config]
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode())
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-        return digest.hexdigest()
+        facts = json.dumps(
+            [self.pooling, self.normalize, self.model.config._attn_implementation, config], sort_keys=True, default=str
+        )
+        weights = sorted(self.model.state_dict().items())
+        state = [facts, *((tensor.data_ptr(), tensor._version, tensor.dtype) for _, tensor in weights)]
+        if self._identity is None or self._identity[0] != state:
+            digest = hashlib.sha256(facts.encode())
+            for name, tensor in weights:
+                digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+                digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            # The weights are kept so that no others can come to lie where they are.
+            self._identity = (state, digest.hexdigest(), weights)
+        return self._identity[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_identity": None}
 
 
 @dataclass

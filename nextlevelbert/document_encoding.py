@@ -137,7 +137,8 @@ class DocumentEncodingMixin:
         return self._copied_chunk_encoder[2]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_copied_chunk_encoder": None}  # not for pickles and copies of the model
+        state: Any = super().__getstate__()
+        return {**state, "_copied_chunk_encoder": None}  # not for pickles and copies of the model
 
     def _check_fingerprint(self, fingerprint: str, name: str | None) -> None:
         expected = self.config.chunk_encoder_fingerprint

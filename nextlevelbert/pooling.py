@@ -9,6 +9,15 @@ import torch
 PoolingMode = Literal["mean", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"]
 
 
+def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Mean of the rows that a mask keeps, all without one: ``[B, L, D]`` to ``[B, D]`` float32, zero where none is."""
+    if mask is None:
+        return hidden.mean(dim=1, dtype=torch.float32)
+    keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
+    total = hidden.masked_fill(~keep, 0.0).sum(dim=1, dtype=torch.float32)  # [B, D]
+    return total / keep.sum(dim=1).clamp(min=1)
+
+
 def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
     """Pools the rows that the mask keeps; a batch entry with no such row gives the zero vector.
 
@@ -25,10 +34,10 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
         ValueError: for an unknown mode.
     """
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
-    if mode in ("mean", "mean_sqrt_len_tokens"):
-        count = keep.sum(dim=1).clamp(min=1).float()  # [B, 1]
-        total = hidden.float().masked_fill(~keep, 0.0).sum(dim=1)  # [B, D]
-        return (total / (count if mode == "mean" else count.sqrt())).to(hidden.dtype)
+    if mode == "mean":
+        return masked_mean(hidden, mask).to(hidden.dtype)
+    if mode == "mean_sqrt_len_tokens":
+        return (masked_mean(hidden, mask) * keep.sum(dim=1).sqrt()).to(hidden.dtype)
     if mode == "max":
         largest = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
         return largest.masked_fill(~keep.any(dim=1), 0.0)

@@ -44,6 +44,7 @@ format: .venv/.installed-dev  ## Format and mend what can be mended
 
 bench: .venv/.installed-test  ## Measure speed and memory on this machine; half an hour on two cores
 	$(OFFLINE) $(BIN)/python benchmarks/tokenise_throughput.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/chunk_borders.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/corpus_read.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/encode_throughput.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/upper_pass_share.py --encoder $(MINILM)

@@ -44,7 +44,7 @@ class DocumentEncodingMixin:
     _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and the like of `from_pretrained`
     # In a tuple, so that it is no submodule: it is never saved and never trained.
     _borrowed_chunk_encoder: tuple[ChunkEncoder] | None = None
-    _copied_chunk_encoder: tuple[ChunkEncoder, Any, ChunkEncoder] | None = None
+    _copied_chunk_encoder: tuple[Any, ChunkEncoder] | None = None
 
     @property
     def tokenizer(self) -> Any:
@@ -127,14 +127,13 @@ class DocumentEncodingMixin:
         encoder = self.get_chunk_encoder() if other is None else other.encoder
         if not compile and (dtype is None or str(dtype).removeprefix("torch.") == encoder.precision):
             return encoder
-        weights = [(weight.data_ptr(), weight._version, weight.dtype) for weight in encoder.parameters()]
-        state = (str(dtype), compile, weights)  # the pointers are not reused: the encoder is kept beside its copy
-        if self._copied_chunk_encoder is None or self._copied_chunk_encoder[:2] != (encoder, state):
+        state = (encoder.identity(), encoder.device, str(dtype), compile)
+        if self._copied_chunk_encoder is None or self._copied_chunk_encoder[0] != state:
             prepared = encoder.prepared(dtype, encoder.device, compile)
             if prepared is encoder:
                 return encoder
-            self._copied_chunk_encoder = (encoder, state, prepared)
-        return self._copied_chunk_encoder[2]
+            self._copied_chunk_encoder = (state, prepared)
+        return self._copied_chunk_encoder[1]
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -179,7 +178,8 @@ class DocumentEncodingMixin:
             One `DocumentEmbedding` for a single text, a list for a list.
 
         Raises:
-            TypeError, ValueError: for an empty list or something that is not text (named).
+            TypeError, ValueError: for an empty list or something that is not text (named), or a `chunk_encoder`
+                of other weights, pooling or normalisation than the model's.
         """
         documents = check_texts(texts)
         if self.config.long_documents == "error":  # before anything is spent

@@ -41,12 +41,13 @@ class Int8ChunkEncoder(ChunkEncoder):
         source: the encoder that it was made from.
     """
 
-    def __init__(self, folder: Path, source: ChunkEncoder) -> None:
+    def __init__(self, folder: Path, source: LoadedChunkEncoder) -> None:
         import openvino
 
         nn.Module.__init__(self)  # not the parent's: there is no network of torch
-        self.model: Any = _OnlyConfig(source.model.config)
-        self.pooling, self.normalize = source.pooling, source.normalize
+        self.model: Any = _OnlyConfig(source.encoder.model.config)
+        self.pooling, self.normalize = source.encoder.pooling, source.encoder.normalize
+        self._fingerprint = source.fingerprint
         files = (folder / _MODEL, (folder / _MODEL).with_suffix(".bin"))
         self._digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
         # One stream a core: each works on chunks of its own and waits for no other within a layer.
@@ -84,9 +85,11 @@ class Int8ChunkEncoder(ChunkEncoder):
         return self
 
     def fingerprint(self) -> str:
-        raise NotImplementedError("The weights of an int8 encoder are not those of a checkpoint.")
+        """That of the weights it was made from: a model that was made with those takes this form of them, too."""
+        return self._fingerprint
 
     def identity(self) -> str:
+        """A hash of the quantised network, so that its vectors are never taken for others from a cache."""
         return self._digest
 
 
@@ -188,7 +191,7 @@ def load_int8_chunk_encoder(source: LoadedChunkEncoder, folder: str | os.PathLik
             f"The int8 chunk encoder in {folder} was made from weights {fingerprint[:12]}…, but {source.name!r} has "
             f"{source.fingerprint[:12]}…; make one from it in another folder."
         )
-    return dataclasses.replace(source, encoder=Int8ChunkEncoder(folder, source.encoder))
+    return dataclasses.replace(source, encoder=Int8ChunkEncoder(folder, source))
 
 
 def _full_chunks(source: LoadedChunkEncoder, texts: Iterable[str], rule: ChunkingRule, count: int) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import pickle
 
 import pytest
 import torch
@@ -190,7 +189,7 @@ def test_the_copy_follows_the_model(model, toy_encoder_path, tmp_path):
     before = model.encode(TEXT, dtype=torch.bfloat16)
     assert model._copied_chunk_encoder is not None
     assert copy.deepcopy(model)._copied_chunk_encoder is None
-    assert pickle.loads(pickle.dumps(model))._copied_chunk_encoder is None
+    assert model.__getstate__()["_copied_chunk_encoder"] is None  # what a pickle would hold
     changed = {name: weight * 1.5 for name, weight in model.chunk_encoder.state_dict().items()}
     model.chunk_encoder.load_state_dict(changed)
     after = model.encode(TEXT, dtype=torch.bfloat16)

@@ -49,6 +49,11 @@ def test_vectors_of_other_texts_are_near_those_in_float32(minilm, int8, rule, te
     torch.testing.assert_close(near.norm(dim=1), torch.ones(len(near)))
 
 
+def test_it_stands_for_the_weights_it_was_made_from_but_not_in_a_cache(minilm, int8):
+    assert int8.encoder.fingerprint() == int8.fingerprint == minilm.encoder.fingerprint()
+    assert int8.encoder.identity() != minilm.encoder.identity()
+
+
 def test_padding_does_not_count(minilm, int8):
     rng = np.random.default_rng(0)
     ids = torch.from_numpy(rng.integers(1_000, 30_000, (5, 40)))

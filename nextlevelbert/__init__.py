@@ -1,10 +1,16 @@
 """Long-document encoders for Hugging Face Transformers: half a million tokens as one sequence of chunk vectors.
 
-Importing this package registers its models with `AutoConfig`, `AutoModel` and `AutoModelForPreTraining`,
-so that `AutoModel.from_pretrained` and `SentenceTransformer` open its checkpoints without a flag.
+Importing this package registers its models with `AutoConfig`, `AutoModel` and the `AutoModelFor…` classes, so
+that `AutoModel.from_pretrained` and `SentenceTransformer` open its checkpoints without a flag.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForPreTraining
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMultipleChoice,
+    AutoModelForPreTraining,
+    AutoModelForSequenceClassification,
+)
 
 __version__ = "0.1.0"
 
@@ -15,7 +21,12 @@ from .corpus_writer import encode_corpus, finish_corpus, write_shards
 from .data_collator import DataCollatorForVectorMasking, PackedVectorDataset
 from .documents import Document, read_documents
 from .int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
-from .modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from .modeling_nextlevelbert import (
+    NextLevelBertForMaskedVectorModeling,
+    NextLevelBertForMultipleChoice,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+)
 from .outputs import DocumentEmbedding, DocumentPlan
 from .vector_cache import VectorCache
 from .vector_corpus import VectorCorpus
@@ -23,6 +34,8 @@ from .vector_corpus import VectorCorpus
 AutoConfig.register("nextlevelbert", NextLevelBertConfig, exist_ok=True)
 AutoModel.register(NextLevelBertConfig, NextLevelBertModel, exist_ok=True)
 AutoModelForPreTraining.register(NextLevelBertConfig, NextLevelBertForMaskedVectorModeling, exist_ok=True)
+AutoModelForSequenceClassification.register(NextLevelBertConfig, NextLevelBertForSequenceClassification, exist_ok=True)
+AutoModelForMultipleChoice.register(NextLevelBertConfig, NextLevelBertForMultipleChoice, exist_ok=True)
 
 __all__ = [
     "ChunkingRule",
@@ -32,6 +45,8 @@ __all__ = [
     "DocumentPlan",
     "NextLevelBertConfig",
     "NextLevelBertForMaskedVectorModeling",
+    "NextLevelBertForMultipleChoice",
+    "NextLevelBertForSequenceClassification",
     "NextLevelBertModel",
     "PackedVectorDataset",
     "VectorCache",

@@ -41,6 +41,8 @@ class NextLevelBertConfig(PreTrainedConfig):
         pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, or ``"cls"``.
         loss: of masked vector modelling, see `nextlevelbert.losses`.
         temperature: of the ``"cross_entropy"`` loss.
+        text_pair: whether the sequence classifier reads a question beside the document.
+        classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
         initializer_range: standard deviation of new linear layers.
 
     Raises:
@@ -72,6 +74,8 @@ class NextLevelBertConfig(PreTrainedConfig):
     pooling: Literal["mean", "max", "cls"] = "mean"
     loss: VectorLoss = "smooth_l1"
     temperature: float = 0.05
+    text_pair: bool = False
+    classifier_hidden_size: int = 768
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
 
@@ -99,6 +103,8 @@ class NextLevelBertConfig(PreTrainedConfig):
         self.window()
         if self.temperature <= 0:
             raise ValueError(f"temperature must be positive, got {self.temperature}.")
+        if self.classifier_hidden_size < 1:
+            raise ValueError(f"classifier_hidden_size must be at least 1, got {self.classifier_hidden_size}.")
         self.chunking_rule()
 
     @property

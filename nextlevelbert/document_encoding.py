@@ -93,6 +93,19 @@ class DocumentEncodingMixin:
         self.config.include_chunk_encoder = True
         self.tokenizer = source.tokenizer
 
+    def detach_chunk_encoder(self) -> LoadedChunkEncoder:
+        """Takes the frozen encoder out, so that checkpoints of a training run do not hold it again and again.
+
+        `attach_chunk_encoder` puts it back; until then, text is encoded by `config.chunk_encoder_name`.
+        """
+        encoder = self.get_chunk_encoder()
+        name = self.config.chunk_encoder_name or "the model's own chunk encoder"
+        fingerprint = self.config.chunk_encoder_fingerprint or encoder.fingerprint()
+        source = LoadedChunkEncoder(encoder, self.tokenizer, name, fingerprint)
+        self.chunk_encoder = None
+        self.config.include_chunk_encoder = False
+        return source
+
     def get_chunk_encoder(self) -> ChunkEncoder:
         """The frozen encoder; read from `config.chunk_encoder_name` if the checkpoint came without it."""
         if self.chunk_encoder is not None:
@@ -252,6 +265,44 @@ class DocumentEncodingMixin:
         flat_ids, boundaries, offsets = flatten_chunks(ids, [rule.boundaries(document) for document in ids])
         vectors = self.get_chunk_encoder().encode(flat_ids, boundaries, rule).to(self.dtype)  # [N, D]
         return list(vectors.split(np.diff(offsets).tolist()))
+
+    def encode_pairs(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None = None,
+        embeds: torch.Tensor | None = None,
+    ) -> torch.Tensor | None:
+        """Vectors of short texts that stand beside documents: questions ``[N]`` or candidates ``[N, C]``.
+
+        Args:
+            input_ids: ``[N, Q]`` or ``[N, C, Q]`` token ids; each text becomes one chunk, and one longer than a
+                chunk several, of whose vectors the mean is taken.
+            attention_mask: of the same shape; zero at padding.
+            embeds: the vectors, where they were encoded before.
+
+        Returns:
+            ``[N, D]`` or ``[N, C, D]``; None if nothing was given.
+
+        Raises:
+            ValueError: for both, vectors of another size, or a text without a token (numbered).
+        """
+        if embeds is not None:
+            if input_ids is not None or embeds.ndim not in (2, 3) or embeds.shape[-1] != self.config.hidden_size:
+                raise ValueError(
+                    f"Give either pair_input_ids or pair_embeds [N, {self.config.hidden_size}] or "
+                    f"[N, C, {self.config.hidden_size}]; got pair_embeds {tuple(embeds.shape)}"
+                    f"{' and pair_input_ids' if input_ids is not None else ''}."
+                )
+            return embeds.to(self.device, self.dtype)
+        if input_ids is None:
+            return None
+        flat = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
+        mask = None if attention_mask is None else attention_mask.reshape(flat.shape)
+        vectors = self._encode_ids(flat, mask)
+        if blank := [number for number, chunks in enumerate(vectors) if len(chunks) == 0]:
+            raise ValueError(f"pair_input_ids: texts {blank} contain no token; give each question a text.")
+        means = torch.stack([chunks.mean(dim=0) for chunks in vectors])  # [N * C, D]
+        return means.reshape(*input_ids.shape[:-1], -1)
 
     def plan(self, texts: str | Sequence[str]) -> DocumentPlan | list[DocumentPlan]:
         """Counts tokens, chunks and windows, and what a cut would lose, without running any network."""

@@ -9,45 +9,28 @@ the longest document, S = L + 2 positions with [CLS] and [SEP], D hidden size, M
 
 from __future__ import annotations
 
-import logging
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers import initialization as init
+from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, backbone_from_config, load_chunk_encoder, micro_batches
-from .chunking import ChunkingRule, windows
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, backbone_from_config, load_chunk_encoder
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
-from .input_checks import check_lengths, check_packed, check_vectors
+from .input_checks import check_packed, check_vectors
 from .losses import masked_vector_loss
-from .masking import CLS, NOT_SPECIAL, PAD, SEP
+from .masking import NOT_SPECIAL, PAD
 from .outputs import DocumentModelOutput, MaskedVectorModelingOutput
 from .pooling import pool
-from .sentence_transformer import write_sentence_transformer_files
-
-logger = logging.getLogger(__name__)
-
-# Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB on a CPU.
-_POSITIONS_PER_PASS = 4_096
-
-# Every class of a checkpoint, whichever of them saves it.
-_AUTO_MAP = {
-    "AutoConfig": "configuration_nextlevelbert.NextLevelBertConfig",
-    "AutoModel": "modeling_nextlevelbert.NextLevelBertModel",
-    "AutoModelForPreTraining": "modeling_nextlevelbert.NextLevelBertForMaskedVectorModeling",
-}
-
-# What `save_pretrained(push_to_hub=True)` hands on; what `from_pretrained` has to read the tokenizer with, too.
-_HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "tags", "max_shard_size")
-_LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
+from .portable_checkpoint import PortableCheckpointMixin
+from .starting_weights import config_values, copy_layers
+from .task_heads import TaskClassifier, beside_documents, check_labels, split_pair
+from .windowed_pass import WindowedPassMixin
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
@@ -57,12 +40,19 @@ class NextLevelBertSpecialVectors(nn.Embedding):
         super().__init__(4, config.hidden_size, padding_idx=PAD)
 
 
-class NextLevelBertPreTrainedModel(PreTrainedModel):
+class NextLevelBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
     """Loading, saving and initialisation that all NextLevelBERT classes share."""
 
     config: NextLevelBertConfig
     config_class = NextLevelBertConfig
     base_model_prefix = "model"
+    family_auto_map = {
+        "AutoConfig": "configuration_nextlevelbert.NextLevelBertConfig",
+        "AutoModel": "modeling_nextlevelbert.NextLevelBertModel",
+        "AutoModelForPreTraining": "modeling_nextlevelbert.NextLevelBertForMaskedVectorModeling",
+        "AutoModelForSequenceClassification": "modeling_nextlevelbert.NextLevelBertForSequenceClassification",
+        "AutoModelForMultipleChoice": "modeling_nextlevelbert.NextLevelBertForMultipleChoice",
+    }
     model_tags = ["nextlevelbert", "sentence-transformers"]
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -78,15 +68,6 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
                 # Length 1 on average, as the chunk vectors have that they stand among.
                 init.normal_(module.weight, std=self.config.hidden_size**-0.5)
                 init.zeros_(module.weight[PAD])
-
-    @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `PreTrainedModel.from_pretrained`; remembers where from, because the tokenizer is read on first use."""
-        loaded_with = {key: kwargs[key] for key in _LOADING_ARGUMENTS if kwargs.get(key) is not None}
-        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info=True
-        model.base_model._loaded_with = loaded_with
-        return loaded
 
     @classmethod
     def from_chunk_encoder(
@@ -107,75 +88,20 @@ class NextLevelBertPreTrainedModel(PreTrainedModel):
             ValueError: for an encoder that cannot be used, or a chunk size it does not allow.
         """
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
-        chunking = config_kwargs.pop("chunking", "fixed")
-        rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)
-        backbone = source.encoder.model
-        encoder_config = backbone.config.to_dict()
-        encoder_config.update(
-            {key: 0.0 for key in ("attention_probs_dropout_prob", "attention_dropout") if key in encoder_config}
-        )
-        config = NextLevelBertConfig(
-            encoder_config=config_kwargs.pop("encoder_config", encoder_config),
-            chunk_encoder_config=backbone.config.to_dict(),
-            chunk_encoder_name=source.name,
-            chunk_encoder_fingerprint=source.fingerprint,
-            chunk_encoder_pooling=source.encoder.pooling,
-            chunk_encoder_normalize=source.encoder.normalize,
-            chunking=chunking,
-            chunk_size=chunk_size,
-            chunk_prefix_ids=rule.prefix_ids,
-            chunk_suffix_ids=rule.suffix_ids,
-            sentence_token_ids=rule.sentence_token_ids or None,
-            pad_token_id=source.tokenizer.pad_token_id,
-            **config_kwargs,
-        )
-        model = cls(config)
-        weights = backbone.state_dict()
+        values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"))
+        model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))
         base: NextLevelBertModel = model.base_model
-        wanted = base.encoder.state_dict()
-        if missing := sorted(wanted.keys() - weights.keys()):
-            raise ValueError(
-                f"The chunk encoder has no weights for {len(missing)} tensors of encoder_config ({missing[0]}, …): "
-                "another architecture or more layers cannot start from it; build NextLevelBertModel(config) instead."
-            )
-        base.encoder.load_state_dict({name: _fit_rows(weights[name], wanted[name], name) for name in wanted})
+        copy_layers(source, base.encoder)
         base.tokenizer = source.tokenizer
         if base.chunk_encoder is not None:
             base.attach_chunk_encoder(source)
         return model.eval()
 
-    def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **kwargs: Any) -> None:
-        """Saves a folder that opens with this package, with `SentenceTransformer`, and with `trust_remote_code`.
-
-        Beside weights and configuration it holds the tokenizer, the modelling code, and three small files
-        that tell sentence-transformers to take `pooler_output`. Arguments as in `PreTrainedModel`.
-        """
-        push = kwargs.pop("push_to_hub", False)
-        hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
-        tokenizer = self.base_model.find_tokenizer()
-        self.config.auto_map = dict(_AUTO_MAP)
-        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
-        if not is_main_process:
-            return
-        write_sentence_transformer_files(save_directory, tokenizer)
-        if push:
-            self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
-
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         raise ValueError("NextLevelBERT has no word embeddings to resize: its inputs are chunk vectors.")
 
 
-def _fit_rows(source: torch.Tensor, target: torch.Tensor, name: str) -> torch.Tensor:
-    """A weight, cut or continued by the target's own rows where only the number of rows (positions) differs."""
-    if source.shape[1:] != target.shape[1:] or (source.shape != target.shape and "position" not in name):
-        raise ValueError(
-            f"{name} has shape {tuple(source.shape)} in the chunk encoder, but {tuple(target.shape)} here."
-        )
-    rows = min(len(source), len(target))
-    return torch.cat([source[:rows], target[rows:]])
-
-
-class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
+class NextLevelBertModel(DocumentEncodingMixin, WindowedPassMixin, NextLevelBertPreTrainedModel):
     """Whole documents to contextual chunk vectors and one document vector (paper, section 3).
 
     Args:
@@ -190,7 +116,7 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
     """
 
     _auto_class = "AutoModel"
-    _keys_to_ignore_on_load_unexpected = [r"^head\."]  # the pretraining head is dropped on purpose
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\."]  # heads are dropped on purpose
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -294,87 +220,6 @@ class NextLevelBertModel(DocumentEncodingMixin, NextLevelBertPreTrainedModel):
             attentions=output.get("attentions"),
         )
 
-    def contextualize(
-        self,
-        documents: list[torch.Tensor],
-        extras: dict[str, bool] | None = None,
-        raw: dict[str, Any] | None = None,
-        first: int = 0,
-    ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Runs the encoder over each document's chunk vectors: [CLS] v1 … vn [SEP], in windows where n is large.
-
-        Args:
-            documents: chunk vectors ``[n, D]`` of each document, on any device and in any floating dtype.
-            extras: further arguments of the encoder (hidden states, attentions), given for all documents at once.
-            raw: receives what `extras` asked for.
-            first: number of the first document, for messages.
-
-        Returns:
-            Contextual chunk vectors ``[n, D]`` of each document (fewer under truncation), and the document
-            vectors ``[B, D]``.
-
-        Raises:
-            ValueError: for no document, vectors of another size, or a document too long for the configuration.
-        """
-        size = self.config.hidden_size
-        if not documents or any(vectors.ndim != 2 or vectors.shape[1] != size for vectors in documents):
-            raise ValueError(
-                f"Give at least one document, each as chunk vectors [n, {size}]; "
-                f"got {[tuple(vectors.shape) for vectors in documents]}."
-            )
-        (limit, overlap), policy = self.config.window(), self.config.long_documents
-        long = check_lengths([len(vectors) for vectors in documents], limit, policy, first, one_window=bool(extras))
-        if long and policy == "truncate":
-            lost = sum(len(documents[index]) - limit for index in long)
-            names = [first + index for index in long]
-            logger.warning("long_documents='truncate': %d chunks of document(s) %s are cut off.", lost, names)
-            documents = [vectors[:limit] for vectors in documents]
-        documents = [vectors.to(self.device, self.dtype) for vectors in documents]
-        jobs = [
-            (index, start, end)
-            for index, vectors in enumerate(documents)
-            for start, end in windows(len(vectors), limit, overlap)
-        ]
-        lengths = np.asarray([end - start + 2 for _, start, end in jobs], np.int64)
-        batches = [np.arange(len(jobs))] if extras and jobs else micro_batches(lengths, _POSITIONS_PER_PASS)
-        specials = self.special_embeddings.weight
-        totals = [torch.zeros(len(vectors), size, device=self.device, dtype=self.dtype) for vectors in documents]
-        counts = [torch.zeros(len(vectors), 1, device=self.device) for vectors in documents]
-        summaries: list[list[torch.Tensor]] = [[] for _ in documents]  # [CLS] outputs, one a window
-        for batch in batches:
-            pieces = [documents[index][start:end] for index, start, end in (jobs[i] for i in batch)]
-            embeds = pad_sequence(
-                [torch.cat([specials[CLS : CLS + 1], piece, specials[SEP : SEP + 1]]) for piece in pieces],
-                batch_first=True,
-            )  # [B, S, D]
-            reach = torch.from_numpy(lengths[batch]).to(self.device)
-            mask = None
-            if lengths[batch].min() < embeds.shape[1]:
-                mask = (torch.arange(embeds.shape[1], device=self.device) < reach[:, None]).long()
-            output = self.encoder(inputs_embeds=embeds, attention_mask=mask, **(extras or {}))
-            if extras and raw is not None:
-                raw.update({name: output[name] for name in ("hidden_states", "attentions") if output.get(name)})
-            for hidden, (index, start, end) in zip(output.last_hidden_state, (jobs[i] for i in batch), strict=True):
-                part = slice(start, end)
-                totals[index][part] = totals[index][part] + hidden[1 : end - start + 1]
-                counts[index][part] += 1
-                summaries[index].append(hidden[0])
-        contextual = [total / count.to(total.dtype) for total, count in zip(totals, counts, strict=True)]
-        return contextual, self._pool_documents(contextual, summaries)
-
-    def _pool_documents(self, contextual: list[torch.Tensor], summaries: list[list[torch.Tensor]]) -> torch.Tensor:
-        """Document vectors ``[B, D]`` by the configured pooling; zero where a document has no chunk."""
-        zero = torch.zeros(self.config.hidden_size, device=self.device, dtype=self.dtype)
-        if self.config.pooling == "cls":
-            return torch.stack([torch.stack(rows).mean(dim=0) if rows else zero for rows in summaries])
-        pooled = [
-            pool(rows[None], torch.ones(1, len(rows), device=self.device), self.config.pooling)[0]
-            if len(rows)
-            else zero
-            for rows in contextual
-        ]
-        return torch.stack(pooled)
-
 
 class NextLevelBertPredictionHead(nn.Sequential):
     """Linear, GELU, Linear: from a contextual vector to the chunk vector that stood there (paper, section 3.2)."""
@@ -447,3 +292,171 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
+
+
+class NextLevelBertTaskModel(NextLevelBertPreTrainedModel):
+    """What the heads for tasks share: a document vector beside encoded questions, and a classifier over both."""
+
+    _keys_to_ignore_on_load_unexpected = [r"^head\."]  # the pretraining head is dropped on purpose
+    accepts_loss_kwargs = False  # losses are means over the batch
+
+    def __init__(self, config: NextLevelBertConfig, out_features: int, text_pair: bool) -> None:
+        super().__init__(config)
+        self.model = NextLevelBertModel(config)
+        width = config.hidden_size * (2 if text_pair else 1)
+        self.classifier = TaskClassifier(width, config.classifier_hidden_size, out_features)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.get_input_embeddings()
+
+    def _score(
+        self, pairs: torch.Tensor | None, document_index: torch.Tensor | None, **documents: Any
+    ) -> tuple[torch.Tensor, DocumentModelOutput]:
+        output = self.model(**documents)
+        return self.classifier(beside_documents(output.pooler_output, pairs, document_index)), output
+
+
+class NextLevelBertForSequenceClassification(NextLevelBertTaskModel):
+    """Classifies documents, alone or with a question: one label, several, or values (paper, section 4.1).
+
+    Which of the three is `config.problem_type`, or guessed from the labels as in transformers. With
+    ``config.text_pair`` the classifier reads [document vector ; encoded question].
+
+    Example:
+        >>> model = NextLevelBertForSequenceClassification.from_chunk_encoder(minilm, num_labels=3, text_pair=True)
+        >>> book = torch.randn(1, 400, 384)  # chunk vectors, encoded before
+        >>> questions = model.base_model.tokenizer(["Who tells it?", "Who dies?"], return_tensors="pt", padding=True)
+        >>> model(
+        ...     inputs_embeds=book,
+        ...     pair_input_ids=questions["input_ids"],
+        ...     pair_attention_mask=questions["attention_mask"],
+        ...     document_index=torch.tensor([0, 0]),
+        ... ).logits.shape
+        torch.Size([2, 3])
+    """
+
+    _auto_class = "AutoModelForSequenceClassification"
+
+    def __init__(self, config: NextLevelBertConfig) -> None:
+        super().__init__(config, config.num_labels, config.text_pair)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        pair_input_ids: torch.Tensor | None = None,
+        pair_attention_mask: torch.Tensor | None = None,
+        pair_embeds: torch.Tensor | None = None,
+        document_index: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> SequenceClassifierOutput:
+        """Reads each document once, whatever the number of its questions.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: documents, as in `NextLevelBertModel`.
+            token_type_ids: ``[B, T]``; where the tokenizer was given pairs, 1 marks the question.
+            pair_input_ids, pair_attention_mask: ``[N, Q]`` ids of the questions. One longer than a chunk is cut
+                like a document, and the mean of its chunk vectors taken.
+            pair_embeds: ``[N, D]`` questions encoded before, in place of their ids.
+            document_index: ``[N]``, the document of each question (or label); by default one each, in order.
+            labels: ``[N]`` integers, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
+            output_hidden_states, output_attentions: as in `NextLevelBertModel`.
+
+        Raises:
+            ValueError: for a question where there is no place for one or none where it is needed, labels out of
+                range (rows named), or what `NextLevelBertModel` refuses.
+        """
+        text_pair = self.config.text_pair
+        if token_type_ids is not None and input_ids is not None and bool((token_type_ids == 1).any()):
+            prefix = len(self.config.chunk_prefix_ids)
+            attention_mask, pair_attention_mask = split_pair(input_ids, attention_mask, token_type_ids, prefix)
+            pair_input_ids = input_ids
+        pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
+        if (pairs is not None) != text_pair:
+            raise ValueError(
+                f"This model has text_pair={text_pair} and was given {'no ' if pairs is None else 'a '}question: "
+                + ("give pair_input_ids or pair_embeds." if text_pair else "load it with text_pair=True.")
+            )
+        logits, output = self._score(
+            pairs,
+            document_index,
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )  # [N, num_labels]
+        loss = None
+        if labels is not None:
+            check_labels(labels, logits, self.config.problem_type)
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+
+
+class NextLevelBertForMultipleChoice(NextLevelBertTaskModel):
+    """Chooses among candidate answers to a question about a document (paper, section 4.1).
+
+    Each candidate is encoded together with the question as one text; [document vector ; that vector] gives
+    its score, and the softmax runs over the candidates of a question.
+    """
+
+    _auto_class = "AutoModelForMultipleChoice"
+
+    def __init__(self, config: NextLevelBertConfig) -> None:
+        super().__init__(config, out_features=1, text_pair=True)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        pair_input_ids: torch.Tensor | None = None,
+        pair_attention_mask: torch.Tensor | None = None,
+        pair_embeds: torch.Tensor | None = None,
+        document_index: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> MultipleChoiceModelOutput:
+        """Reads each document once, whatever the number of its questions and candidates.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: documents, as in `NextLevelBertModel`.
+            token_type_ids: has no meaning here.
+            pair_input_ids, pair_attention_mask: ``[N, C, Q]`` ids of question and candidate, N questions with C
+                candidates each. One longer than a chunk is cut like a document, and the mean taken.
+            pair_embeds: ``[N, C, D]`` the same, encoded before.
+            document_index: ``[N]``, the document of each question; by default one each, in order.
+            labels: ``[N]``, the number of the right candidate.
+            output_hidden_states, output_attentions: as in `NextLevelBertModel`.
+
+        Raises:
+            ValueError: without candidates, for labels out of range, or what `NextLevelBertModel` refuses.
+        """
+        pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
+        if pairs is None or pairs.ndim != 3:
+            shape = None if pairs is None else tuple(pairs.shape)
+            raise ValueError(f"Give the candidates as pair_input_ids [N, C, Q] or pair_embeds [N, C, D], got {shape}.")
+        logits, output = self._score(
+            pairs,
+            document_index,
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )  # [N, C, 1]
+        logits = logits.squeeze(-1)  # [N, C]
+        loss = None
+        if labels is not None:
+            check_labels(labels, logits, "single_label_classification")
+            loss = nn.functional.cross_entropy(logits, labels)
+        return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)

@@ -39,11 +39,12 @@ from nextlevelbert import (
     read_documents,
     write_shards,
 )
+from nextlevelbert.card_trainer import last_whole_checkpoint
 from nextlevelbert.chunk_encoder import LoadedChunkEncoder
 from nextlevelbert.documents import read_hub_documents
 from nextlevelbert.evaluation import context_mean_baseline
 from nextlevelbert.model_card import write_pretraining_card
-from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments, last_whole_checkpoint
+from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments
 
 logger = logging.getLogger("run_pretraining")
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
+from transformers import EvalPrediction, TrainerCallback, TrainingArguments
 
+from .card_trainer import CardTrainer, use_what_there_is
 from .data_collator import PackedVectorDataset
 from .evaluation.masked_vectors import masked_vector_scores, summarize
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -48,30 +43,13 @@ class PretrainingArguments(TrainingArguments):
     label_names: list[str] | None = field(default_factory=lambda: ["mask_positions"])
 
     def __post_init__(self) -> None:
-        if not torch.accelerator.is_available():
-            self.use_cpu = True  # said outright, it allows bf16 there
-            self.dataloader_pin_memory = False
+        use_what_there_is(self)
         super().__post_init__()
         if self.dataloader_persistent_workers:
             raise ValueError(
                 "dataloader_persistent_workers keeps copies of the dataset that do not hear of a new epoch, so masks "
                 "would repeat and a resumed run would differ; leave it off."
             )
-
-
-def last_whole_checkpoint(folder: str | Path) -> str | None:
-    """The newest ``checkpoint-*`` that was written to its end; warns of those that a kill has cut off.
-
-    `Trainer` writes ``trainer_state.json`` behind weights, optimizer and random state.
-    """
-    numbered = [path for path in Path(folder).glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    for path in sorted(numbered, key=lambda path: -int(path.name.removeprefix("checkpoint-"))):
-        try:
-            json.loads((path / "trainer_state.json").read_text())
-            return str(path)
-        except (FileNotFoundError, json.JSONDecodeError):
-            logger.warning("%s was not written to its end and is left aside.", path)
-    return None
 
 
 class SetEpochCallback(TrainerCallback):
@@ -93,25 +71,10 @@ def _metrics(prediction: EvalPrediction) -> dict[str, float]:
     return summarize(torch.as_tensor(prediction.predictions))
 
 
-class MaskedVectorTrainer(Trainer):
-    """`Trainer` for masked vector modelling: evaluates by cosine and retrieval, and writes our model card.
+class MaskedVectorTrainer(CardTrainer):
+    """Trains masked vector modelling; evaluates by cosine and retrieval."""
 
-    Args:
-        card: writes ``README.md`` into a folder; called with the trainer wherever `Trainer` writes its card.
-    """
-
-    def __init__(self, *args: Any, card: Callable[[Trainer], None] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, preprocess_logits_for_metrics=_reduce, compute_metrics=_metrics, **kwargs)
-        self._card = card
         if isinstance(self.train_dataset, PackedVectorDataset):
             self.add_callback(SetEpochCallback(self.train_dataset))
-
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        super()._save(output_dir, state_dict)
-        # A pickle that nothing here reads, and that would publish paths of this machine.
-        (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Our card in place of the generic one, also on `push_to_hub`."""
-        if self._card is not None and self.is_world_process_zero():
-            self._card(self)

@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.pretraining import PretrainingArguments, last_whole_checkpoint
+from nextlevelbert.card_trainer import last_whole_checkpoint
+from nextlevelbert.pretraining import PretrainingArguments
 
 SCRIPT = Path(__file__).parents[1] / "run_pretraining.py"
 SETTINGS = [

@@ -97,6 +97,7 @@ def test_without_the_package(folder, tmp_path):
 
 def test_what_the_folder_holds(folder):
     config = (folder / "config.json").read_text()
-    assert set(json.loads(config)["auto_map"]) == {"AutoConfig", "AutoModel", "AutoModelForPreTraining"}
+    tasks = {"AutoModelForPreTraining", "AutoModelForSequenceClassification", "AutoModelForMultipleChoice"}
+    assert set(json.loads(config)["auto_map"]) == {"AutoConfig", "AutoModel"} | tasks
     assert str(folder) not in config
     assert {file.name for file in folder.iterdir()} >= {"modules.json", "tokenizer.json", "modeling_nextlevelbert.py"}

@@ -1,5 +1,32 @@
-"""How well the models do: metrics that no library has."""
+"""How well the models do: metrics that no library has, and document retrieval.
 
+`sentence_evaluator` is imported by its own name, because it needs sentence-transformers.
+"""
+
+from .lexical import bm25_scores, tfidf_scores
 from .masked_vectors import context_mean_baseline, masked_vector_scores
+from .retrieval import (
+    RetrievalTask,
+    plot_by_length,
+    rank_by_scores,
+    rank_documents,
+    retrieval_scores,
+    scores_by_length,
+)
+from .retrieval_data import read_beir_task, read_retrieval_task, retrieval_task_from_rows
 
-__all__ = ["context_mean_baseline", "masked_vector_scores"]
+__all__ = [
+    "RetrievalTask",
+    "bm25_scores",
+    "context_mean_baseline",
+    "masked_vector_scores",
+    "plot_by_length",
+    "rank_by_scores",
+    "rank_documents",
+    "read_beir_task",
+    "read_retrieval_task",
+    "retrieval_scores",
+    "retrieval_task_from_rows",
+    "scores_by_length",
+    "tfidf_scores",
+]

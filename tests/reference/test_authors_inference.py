@@ -10,8 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert import load_chunk_encoder
 from nextlevelbert.chunking import tokenize_document
+from nextlevelbert.convert import convert_checkpoint
 from nextlevelbert.document_encoding import flatten_chunks
 
 CASES = [
@@ -38,13 +39,8 @@ def encoders(tiny, tmp_path_factory):
 
 
 def authors_model(source, tiny, chunk_size, **config):
-    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=chunk_size, **config)
-    weights = load_file(tiny / "checkpoint" / "model.safetensors")
-    ours = {"special_embeddings.weight": weights.pop("special_vec_embeddings.weight")}
-    ours |= {name.replace("bert.", "encoder.", 1): t for name, t in weights.items() if name.startswith("bert.")}
-    missing, unexpected = model.load_state_dict(ours, strict=False)
-    assert unexpected == []
-    assert all(name.startswith("chunk_encoder.") for name in missing)
+    model = convert_checkpoint(tiny / "checkpoint", source, chunk_size)
+    model.config.update(config)
     return model
 
 

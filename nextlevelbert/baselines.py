@@ -1,0 +1,123 @@
+"""What every table of results is read against: the mean of the chunk vectors, truncation, and word counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import PreTrainedConfig
+from transformers.loss.loss_utils import ForSequenceClassificationLoss
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from .input_checks import check_vectors
+from .pooling import masked_mean
+from .task_data import TaskData
+from .task_heads import TaskClassifier, beside_documents, check_labels
+
+
+class ChunkMeanClassifier(nn.Module):
+    """The classifier of our task heads over the plain mean of the chunk vectors, with no encoder between.
+
+    Over all chunks this is the paper's "Avg. SBERT"; given the first chunk only, its truncated SBERT. The
+    chunk vectors stay frozen.
+
+    Args:
+        hidden_size: D, size of a chunk vector.
+        problem_type: as in `TaskData`.
+        num_labels: classes, or 1 for values; not used for multiple choice.
+        text_pair: whether a question stands beside the document.
+        classifier_hidden_size: width of the hidden layer.
+    """
+
+    accepts_loss_kwargs = False  # losses are means over the batch
+
+    def __init__(
+        self,
+        hidden_size: int,
+        problem_type: str,
+        num_labels: int,
+        text_pair: bool,
+        classifier_hidden_size: int = 768,
+    ) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.choice = problem_type == "multiple_choice"
+        self.problem_type = "single_label_classification" if self.choice else problem_type
+        self.num_labels = num_labels
+        width = hidden_size * (2 if text_pair or self.choice else 1)
+        self.classifier = TaskClassifier(width, classifier_hidden_size, 1 if self.choice else num_labels)
+
+    def forward(
+        self,
+        inputs_embeds: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        pair_embeds: torch.Tensor | None = None,
+        document_index: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """Arguments as those of `NextLevelBertForSequenceClassification` and `NextLevelBertForMultipleChoice`."""
+        mask = check_vectors(inputs_embeds, attention_mask, self.hidden_size)
+        documents = masked_mean(inputs_embeds, mask)  # [B, D]
+        logits = self.classifier(beside_documents(documents, pair_embeds, document_index))
+        logits = logits.squeeze(-1) if self.choice else logits  # [N, C] or [N, num_labels]
+        loss = None
+        if labels is not None:
+            check_labels(labels, logits, self.problem_type)
+            config = PreTrainedConfig(num_labels=logits.shape[-1], problem_type=self.problem_type)
+            loss = ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
+        return SequenceClassifierOutput(loss, logits)
+
+
+def tfidf_logistic_regression(train: TaskData, others: Sequence[TaskData]) -> list[np.ndarray]:
+    """Word counts and a linear classifier, by scikit-learn: the baseline that needs no encoder.
+
+    Sublinear TF-IDF over words and pairs of words that stand in at least two training documents; the
+    regularisation of the logistic regression is chosen by five-fold cross-validation within the training set.
+    A question is put before its document.
+
+    Args:
+        train: with single labels.
+        others: what to predict.
+
+    Returns:
+        For each of `others` the log-probabilities ``[N, K]`` of the K classes.
+
+    Raises:
+        ValueError: for a task that is not single-label classification.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer  # a second to import
+    from sklearn.linear_model import LogisticRegressionCV
+    from sklearn.pipeline import make_pipeline
+
+    if train.problem_type != "single_label_classification":
+        raise ValueError(
+            f"The TF-IDF baseline classifies with a single label, got {train.problem_type}; choose another --model."
+        )
+    labels = np.array([example.label for example in train.examples])
+    known = np.unique(labels)
+    folds = min(5, int(np.bincount(labels)[known].min()))
+    if folds < 2:
+        raise ValueError("The TF-IDF baseline needs at least two training examples of every class.")
+    classifier = LogisticRegressionCV(
+        Cs=[0.1, 1.0, 10.0, 100.0, 1000.0],
+        cv=folds,
+        max_iter=1000,
+        scoring="neg_log_loss",
+        l1_ratios=(0.0,),
+        use_legacy_attributes=False,
+    )
+    pipeline = make_pipeline(TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2), classifier)
+    pipeline.fit(_texts(train), labels)
+    classes = len(train.label_names or known)
+    found = []
+    for data in others:
+        scores = np.full((len(data.examples), classes), -np.inf)
+        scores[:, known] = pipeline.predict_log_proba(_texts(data))
+        found.append(scores)
+    return found
+
+
+def _texts(data: TaskData) -> list[str]:
+    return [f"{example.question or ''} {data.documents[example.document]}" for example in data.examples]

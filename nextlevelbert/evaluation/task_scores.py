@@ -1,0 +1,72 @@
+"""Scores of classification, regression and multiple choice, by scikit-learn and SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def predicted(problem_type: str, logits: np.ndarray) -> np.ndarray:
+    """What logits ``[N, K]`` say: the best class or candidate ``[N]``, classes above 0.5 ``[N, K]``, values ``[N]``.
+
+    Example:
+        >>> predicted("multi_label_classification", np.array([[2.0, -1.0, 0.1]])).tolist()
+        [[1, 0, 1]]
+    """
+    if problem_type == "regression":
+        return logits.reshape(len(logits))
+    if problem_type == "multi_label_classification":
+        return (logits > 0).astype(int)  # the sigmoid is above 0.5
+    return logits.argmax(axis=-1)
+
+
+def task_scores(problem_type: str, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Scores of a set of predictions.
+
+    Args:
+        problem_type: as in `TaskData`.
+        logits: ``[N, K]``.
+        labels: ``[N]``, or ``[N, K]`` zeros and ones for several labels.
+
+    Returns:
+        ``accuracy``, ``macro_f1`` and ``micro_f1`` of classes; with two classes also ``f1`` of class 1. With
+        several labels a row, accuracy counts rows with all of them right. ``mse``, ``pearson`` and ``spearman``
+        of values. ``accuracy`` of multiple choice.
+    """
+    from sklearn.metrics import accuracy_score, f1_score, mean_squared_error
+
+    found = predicted(problem_type, logits)
+    if problem_type == "regression":
+        from scipy.stats import pearsonr, spearmanr
+
+        scores = {"mse": float(mean_squared_error(labels, found))}
+        if len(labels) > 2 and np.ptp(found) > 0 and np.ptp(labels) > 0:  # else there is no correlation
+            scores |= {
+                "pearson": float(pearsonr(labels, found).statistic),
+                "spearman": float(spearmanr(labels, found).statistic),
+            }
+        return scores
+    scores = {"accuracy": float(accuracy_score(labels, found))}
+    if problem_type == "multiple_choice":
+        return scores
+    if problem_type == "single_label_classification" and logits.shape[-1] == 2:
+        scores["f1"] = float(f1_score(labels, found, zero_division=0.0))
+    for average in ("macro", "micro"):
+        scores[f"{average}_f1"] = float(f1_score(labels, found, average=average, zero_division=0.0))
+    return scores
+
+
+def majority_scores(problem_type: str, train_labels: np.ndarray, labels: np.ndarray, classes: int) -> dict[str, float]:
+    """Scores of always giving the most frequent training label, or the mean of the values: what knowing nothing gives.
+
+    Args:
+        problem_type: as in `TaskData`.
+        train_labels, labels: ``[N]``, or ``[N, K]``.
+        classes: K.
+    """
+    if problem_type == "regression":
+        logits = np.full((len(labels), 1), train_labels.mean())
+    elif problem_type == "multi_label_classification":
+        logits = np.tile(train_labels.mean(axis=0) - 0.5, (len(labels), 1))
+    else:
+        logits = np.tile(np.bincount(train_labels, minlength=classes), (len(labels), 1))
+    return task_scores(problem_type, logits, labels)

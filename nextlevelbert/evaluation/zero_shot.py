@@ -1,0 +1,71 @@
+"""Retrieval without training: document vectors of a model or a baseline, ranked, scored, plotted, written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from ..finetuning_card import results_table
+from .lexical import bm25_scores, tfidf_scores
+from .retrieval import (
+    Ranks,
+    RetrievalTask,
+    plot_by_length,
+    rank_by_scores,
+    rank_documents,
+    retrieval_scores,
+    scores_by_length,
+)
+
+_TEXTS_PER_CALL = 64
+
+
+def document_vectors(model: Any, texts: Sequence[str], kind: str = "", **encode: Any) -> torch.Tensor:
+    """Document vectors ``[N, D]``: the model's, or those of a baseline over the same chunk vectors.
+
+    Args:
+        model: a `NextLevelBertModel`.
+        texts: whole documents.
+        kind: ``"avg_sbert"`` for the mean of the plain chunk vectors, ``"sbert"`` for the first one.
+        encode: further arguments of `model.encode`.
+    """
+    rows = []
+    with tqdm(total=len(texts), unit="text", desc="encoding", disable=len(texts) <= _TEXTS_PER_CALL) as bar:
+        for start in range(0, len(texts), _TEXTS_PER_CALL):
+            for book in model.encode(list(texts[start : start + _TEXTS_PER_CALL]), **encode):
+                if kind == "avg_sbert":
+                    rows.append(book.plain.mean(dim=0) if len(book.plain) else book.document)
+                elif kind == "sbert":
+                    rows.append(book.plain[0] if len(book.plain) else book.document)
+                else:
+                    rows.append(book.document)
+                bar.update(1)
+    return torch.stack(rows)
+
+
+def search(task: RetrievalTask, kind: str, model: Any = None, **encode: Any) -> Ranks:
+    """Ranks of the relevant documents by a model, or by one of the baselines tfidf, bm25, avg_sbert and sbert."""
+    queries, documents = list(task.queries.values()), list(task.documents.values())
+    if kind == "tfidf":
+        return rank_by_scores(task, tfidf_scores(queries, documents))
+    if kind == "bm25":
+        return rank_by_scores(task, bm25_scores(queries, documents))
+    return rank_documents(task, *(document_vectors(model, texts, kind, **encode) for texts in (queries, documents)))
+
+
+def write_search(output: Path, task: RetrievalTask, name: str, ranks: Ranks, k: int) -> str:
+    """Writes scores, ranks of every query and the plot over document length; returns the table in markdown."""
+    output.mkdir(parents=True, exist_ok=True)
+    scores, lengths = retrieval_scores(ranks, k), scores_by_length(task, ranks, k=k)
+    plot_by_length({name: lengths}, output / "mrr_by_length.png", title=task.name)
+    results = {"task": task.name, "model": name, "scores": scores, "by_length": lengths}
+    (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    with (output / "predictions.jsonl").open("w", encoding="utf-8") as file:
+        for query, found in ranks.items():
+            file.write(json.dumps({"query": query, "ranks_of_relevant_documents": found.tolist()}) + "\n")
+    return results_table({name: scores})

@@ -1,0 +1,206 @@
+"""The pieces between `run_finetune.py` and the Hugging Face `Trainer`."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
+from transformers import EarlyStoppingCallback, EvalPrediction, TrainingArguments, set_seed
+
+from .card_trainer import CardTrainer, last_whole_checkpoint, use_what_there_is
+from .evaluation.task_scores import task_scores
+from .task_data import TaskData
+from .task_vectors import TaskVectorDataset, collate_task_vectors
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class FinetuningArguments(TrainingArguments):
+    """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 4.1)."""
+
+    learning_rate: float | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "Default: 5e-5 for a whole model, 1e-3 where only a head or adapters learn."}
+    )
+    weight_decay: float = field(default=0.01)
+    warmup_steps: float = field(default=0.1)
+    num_train_epochs: float = field(default=20.0)
+    per_device_train_batch_size: int = field(default=8)
+    per_device_eval_batch_size: int = field(default=32)
+    logging_strategy: str = field(default="epoch")
+    eval_strategy: str = field(default="epoch")
+    save_strategy: str = field(default="epoch")
+    save_total_limit: int | None = field(default=1)
+    load_best_model_at_end: bool = field(default=True)
+    metric_for_best_model: str | None = field(default="loss")
+    use_cpu: bool = field(default=False)
+    dataloader_pin_memory: bool = field(default=True)
+    ddp_timeout: int = field(default=7 * 24 * 3600)  # the other processes wait while the first one encodes
+    remove_unused_columns: bool = field(default=False)  # the collator needs what the forward does not
+    label_names: list[str] | None = field(default_factory=lambda: ["labels"])  # an adapter hides the model's own
+
+    def __post_init__(self) -> None:
+        use_what_there_is(self)
+        super().__post_init__()
+
+
+class FinetuningTrainer(CardTrainer):
+    """Trains a head on stored vectors.
+
+    Args:
+        problem_type: as in `TaskData`.
+        class_weights: ``[K]`` weight of each class in the loss; for single labels only.
+    """
+
+    def __init__(
+        self, *args: Any, problem_type: str, class_weights: torch.Tensor | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(
+            *args,
+            data_collator=collate_task_vectors,
+            compute_metrics=partial(_metrics, problem_type),
+            **kwargs,
+        )
+        self._class_weights = class_weights
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The model's own loss, or cross-entropy with a weight for each class."""
+        if self._class_weights is None or "labels" not in inputs:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        outputs = model(**inputs)
+        weights = self._class_weights.to(outputs["logits"])
+        outputs["loss"] = nn.functional.cross_entropy(outputs["logits"], inputs["labels"], weights)
+        return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
+
+
+def _metrics(problem_type: str, prediction: EvalPrediction) -> dict[str, float]:
+    return task_scores(problem_type, np.asarray(prediction.predictions), np.asarray(prediction.label_ids))
+
+
+def labels_of(data: TaskData) -> np.ndarray:
+    """Labels ``[N]``, or ``[N, K]`` zeros and ones for several labels."""
+    if data.problem_type != "multi_label_classification":
+        return np.array([example.label for example in data.examples])
+    rows = np.zeros((len(data.examples), len(data.label_names or ())), int)
+    for row, example in zip(rows, data.examples, strict=True):
+        row[list(example.label or ())] = 1  # type: ignore[arg-type]
+    return rows
+
+
+def balanced_class_weights(data: TaskData) -> torch.Tensor:
+    """``[K]`` weights that are inverse to the frequency of each class: N / (K · count), as in scikit-learn.
+
+    Raises:
+        ValueError: for a task without single labels, or a class without a training example.
+    """
+    if data.problem_type != "single_label_classification" or data.label_names is None:
+        raise ValueError(f"Class weights are for single labels, not for {data.problem_type}; leave them out.")
+    counts = np.bincount(labels_of(data), minlength=len(data.label_names))
+    if not counts.all():
+        missing = [name for name, count in zip(data.label_names, counts, strict=True) if not count]
+        raise ValueError(f"{data.source} has no training example of {', '.join(missing)}; class weights need one.")
+    return torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
+
+
+def with_lora(model: Any, r: int, alpha: int, target_modules: Sequence[str]) -> PeftModel:
+    """Puts low-rank adapters into the encoder over chunks; the classifier stays trainable as a whole.
+
+    Args:
+        model: a model with a head for a task.
+        r, alpha: rank and scale.
+        target_modules: names (or ends of names) of linear layers, or the one word ``all-linear``.
+
+    Raises:
+        ValueError: of peft, if no layer has one of these names.
+    """
+    targets: Any = "all-linear" if list(target_modules) == ["all-linear"] else list(target_modules)
+    settings = LoraConfig(
+        r=r,
+        lora_alpha=alpha,
+        target_modules=targets,
+        modules_to_save=["classifier"],
+        exclude_modules=r".*\bchunk_encoder\b.*",  # frozen; adapters there would never learn anything
+    )
+    return get_peft_model(model, settings)
+
+
+def count_parameters(model: nn.Module) -> tuple[int, int]:
+    """Trainable parameters and all of them."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
+
+
+def train_one_seed(
+    seed: int,
+    folder: Path,
+    new_model: Callable[[], Any],
+    args: FinetuningArguments,
+    train: TaskVectorDataset,
+    evaluations: dict[str, TaskVectorDataset],
+    patience: int,
+    class_weights: torch.Tensor | None,
+) -> dict[str, Any]:
+    """One fine-tuning run; one that was killed goes on at its last checkpoint.
+
+    Args:
+        seed: of the new head, the order of the examples and dropout.
+        folder: where the model goes (its best epoch).
+        new_model: makes it.
+        args: of the whole fine-tuning.
+        train: what to train on.
+        evaluations: ``"validation"`` chooses the epoch; all of them are scored and predicted.
+        patience: epochs without progress after which to stop.
+        class_weights: see `FinetuningTrainer`.
+
+    Returns:
+        Scores, learning curve and counts; logits under ``"logits"``, by name of the evaluation.
+    """
+    set_seed(seed)
+    model = new_model()
+    trainable, total = count_parameters(model)
+    args = copy.copy(args)
+    args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
+    logger.info("seed %d: %s of %s parameters are trainable (%.1f %%)", seed, f"{trainable:,}", f"{total:,}",
+                100 * trainable / total)  # fmt: skip
+    trainer = FinetuningTrainer(
+        model=model,
+        args=args,
+        train_dataset=train,
+        eval_dataset=evaluations["validation"],
+        problem_type=train.data.problem_type,
+        class_weights=class_weights,
+        callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],
+    )
+    result = trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
+    found: dict[str, Any] = {
+        "seed": seed,
+        "trainable_parameters": trainable,
+        "parameters": total,
+        "steps": trainer.state.global_step,
+        "seconds": round(result.metrics["train_runtime"], 1),
+        "curve": [entry for entry in trainer.state.log_history if "loss" in entry or "eval_loss" in entry],
+        "logits": {},
+    }
+    for name, dataset in evaluations.items():
+        prediction = trainer.predict(dataset, metric_key_prefix=name)
+        found["logits"][name] = np.asarray(prediction.predictions)
+        if prediction.label_ids is not None:
+            found[name] = task_scores(dataset.data.problem_type, found["logits"][name], labels_of(dataset.data))
+            found[name]["loss"] = prediction.metrics[f"{name}_loss"]
+    trainer.save_model(str(folder))
+    if args.should_save:
+        for checkpoint in folder.glob("checkpoint-*"):
+            shutil.rmtree(checkpoint)
+    return found

@@ -1,0 +1,198 @@
+"""Cards and pictures of fine-tuned models: what was trained on what, what was measured, over how many seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from .task_data import TaskData
+
+CURVE = "learning_curve.png"
+CONFUSION = "confusion_matrix.png"
+
+_PIPELINES = {
+    "single_label_classification": "text-classification",
+    "multi_label_classification": "text-classification",
+    "regression": "text-classification",
+    "multiple_choice": "multiple-choice",
+}
+_AUTO_CLASSES = {"multiple_choice": "AutoModelForMultipleChoice"}
+
+
+def plot_curves(results: Sequence[Mapping[str, Any]], metric: str, path: str | Path) -> None:
+    """Loss and a score over epochs, a thin line a seed, as a PNG.
+
+    Args:
+        results: of `train_one_seed`.
+        metric: the score to show.
+        path: where the picture goes.
+    """
+    from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
+
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    losses, scores = figure.subplots(1, 2)
+
+    def draw(axes: Any, key: str, color: str, label: str) -> None:
+        for number, result in enumerate(results):
+            rows = [(entry["epoch"], entry[key]) for entry in result["curve"] if key in entry]
+            axes.plot(*zip(*rows, strict=True), color=color, alpha=0.6, label=label if number == 0 else None)
+
+    draw(losses, "loss", "tab:blue", "training")
+    draw(losses, "eval_loss", "tab:orange", "validation")
+    draw(scores, f"eval_{metric}", "tab:green", f"validation {metric}")
+    losses.set(xlabel="epoch", ylabel="loss", title=f"Loss, {len(results)} seed(s)")
+    scores.set(xlabel="epoch", title="Validation score")
+    for axes in (losses, scores):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def plot_confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[str], path: str | Path) -> None:
+    """Counts of true against predicted classes as a PNG, each row shaded by its share.
+
+    Args:
+        labels, predictions: ``[N]`` class numbers, of all seeds together.
+        names: of the classes.
+        path: where the picture goes.
+    """
+    from matplotlib.figure import Figure
+    from sklearn.metrics import confusion_matrix
+
+    counts = confusion_matrix(labels, predictions, labels=list(range(len(names))))
+    shares = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
+    size = max(3.4, 0.45 * len(names) + 2.0)
+    figure = Figure(figsize=(size + 0.8, size), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for row in range(len(names)):
+        for column in range(len(names)):
+            color = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color, fontsize=9)
+    axes.set_xticks(range(len(names)), names, rotation=45 if len(names) > 3 else 0)
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="predicted", ylabel="true", title="Predictions of all seeds")
+    figure.colorbar(image, ax=axes, label="share of the true class")
+    figure.savefig(path, dpi=120)
+
+
+def results_table(rows: Mapping[str, Mapping[str, tuple[float, float] | float]]) -> str:
+    """A markdown table: one row a model (or evaluation), one column a score; pairs are mean ± standard deviation."""
+    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
+    lines = [f"| | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
+    for name, row in rows.items():
+        cells = []
+        for column in columns:
+            value = row.get(column)
+            if value is None:
+                cells.append("")
+            else:
+                cells.append(f"{value[0]:.4f} ± {value[1]:.4f}" if isinstance(value, tuple) else f"{value:.4f}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_finetuning_card(
+    folder: str | Path,
+    name: str,
+    train: TaskData,
+    facts: Mapping[str, Any],
+    table: str,
+    published: Mapping[str, float],
+    evaluation: str,
+    base_model: str | None = None,
+    adapter: bool = False,
+) -> ModelCard:
+    """Writes ``README.md`` beside a fine-tuned model; the pictures lie there already.
+
+    Args:
+        folder: the model's folder.
+        name: the model's name, or its repository on the Hub.
+        train: what it was trained on.
+        facts: what it is made of, and the training arguments worth telling.
+        table: of `results_table`, all seeds.
+        published: scores of the model in this folder, on `evaluation`.
+        evaluation: name of the set that the scores are from.
+        base_model: where that has a name on the Hub.
+        adapter: whether the folder holds a LoRA adapter.
+    """
+    folder, problem_type, dataset = Path(folder), train.problem_type, train.source
+    auto_class = _AUTO_CLASSES.get(problem_type, "AutoModelForSequenceClassification")
+    data = ModelCardData(
+        license="apache-2.0",
+        library_name="peft" if adapter else "nextlevelbert",
+        pipeline_tag=_PIPELINES[problem_type],
+        tags=["nextlevelbert", "long-documents", *(["lora"] if adapter else [])],
+        base_model=base_model,
+        model_name=name,
+        eval_results=[
+            EvalResult(
+                task_type=_PIPELINES[problem_type],
+                task_name=problem_type.replace("_", " "),
+                dataset_type="custom",
+                dataset_name=f"{dataset} ({evaluation})",
+                metric_type=metric,
+                metric_value=round(value, 4),
+            )
+            for metric, value in published.items()
+            if metric != "loss"
+        ],
+    )
+    base, labels = base_model or "the base checkpoint", len(train.label_names or ()) or 1
+    text_pair = train.examples[0].question is not None
+    if adapter:
+        head = "" if problem_type == "multiple_choice" else f", num_labels={labels}, text_pair={text_pair}"
+        opening = (
+            f'base = {auto_class}.from_pretrained("{base}"{head})\nmodel = PeftModel.from_pretrained(base, "{name}")'
+        )
+        imports = "from peft import PeftModel\n"
+    else:
+        opening = f'model = {auto_class}.from_pretrained("{name}")'
+        imports = ""
+    pictures = f"![Loss and score over epochs]({CURVE})\n"
+    if (folder / CONFUSION).exists():
+        pictures += f"\n![Confusion matrix]({CONFUSION})\n"
+    text = f"""---
+{data.to_yaml()}
+---
+# {name}
+
+A [NextLevelBERT](https://arxiv.org/abs/2402.17682) fine-tuned on {dataset}. It reads documents of any length.
+
+```python
+import nextlevelbert  # registers the architecture
+{imports}from transformers import {auto_class}, AutoTokenizer
+
+{opening}
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+scores = model(**tokenizer("the text of a whole document", return_tensors="pt")).logits
+```
+
+## What was measured
+
+{table}
+
+Mean ± standard deviation over the seeds; the checkpoint in this folder is the seed with the best validation loss.
+
+{pictures}
+## What it is, and how it was trained
+
+{_two_columns(facts)}
+
+## Limits
+
+- Scores are from the set named in the table; small sets have wide margins, and the deviation over seeds does not cover
+  the choice of the set.
+- The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector.
+"""
+    card = ModelCard(text)
+    card.save(folder / "README.md")
+    return card
+
+
+def _two_columns(rows: Mapping[str, Any]) -> str:
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())])

@@ -1,0 +1,131 @@
+"""Results of fine-tuning on disk: each seed's as soon as it is there, then what they come to together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .evaluation.task_scores import majority_scores, predicted
+from .finetuning import labels_of
+from .finetuning_card import CONFUSION, CURVE, plot_confusion, plot_curves, results_table
+from .task_data import TaskData
+
+_RESULT = "result.json"
+
+
+def read_result(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The result of a seed that was finished before, or None.
+
+    Raises:
+        ValueError: if it was made with other settings (named).
+    """
+    if not (folder / _RESULT).exists():
+        return None
+    result = json.loads((folder / _RESULT).read_text())
+    theirs, ours = result.pop("settings"), json.loads(json.dumps(settings))
+    if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
+        pairs = ", ".join(f"{key}: {theirs.get(key)} there, {ours.get(key)} now" for key in different)
+        raise ValueError(
+            f"{folder} holds a run with other settings ({pairs}). Give another --output_dir, or remove it."
+        )
+    result["logits"] = {name: np.array(rows) for name, rows in result["logits"].items()}
+    return result
+
+
+def write_result(folder: Path, result: dict[str, Any], settings: dict[str, Any], sets: dict[str, TaskData]) -> None:
+    """Stores the result of a seed, and its predictions as JSON lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in result["logits"].items():
+        write_predictions(folder / f"{name}_predictions.jsonl", sets[name], rows)
+    plain = {**result, "logits": {name: rows.tolist() for name, rows in result["logits"].items()}}
+    (folder / _RESULT).write_text(json.dumps({**plain, "settings": settings}))
+
+
+def summarize_seeds(
+    output: Path,
+    name: str,
+    sets: dict[str, TaskData],
+    results: Sequence[dict[str, Any]],
+    settings: dict[str, Any],
+    reported: str,
+) -> tuple[dict[str, Any], str]:
+    """Writes ``results.json``, predictions of the best seed and pictures.
+
+    Args:
+        output: the folder.
+        name: of the model, for the table.
+        sets: the task.
+        results: of every seed.
+        settings: of the runs.
+        reported: name of the set whose scores count.
+
+    Returns:
+        The result of the seed with the lowest validation loss, and the table in markdown.
+    """
+    labels, train = labels_of(sets[reported]), sets["train"]
+    best = min(results, key=lambda result: result["validation"].get("loss", 0.0))
+    scores = mean_and_deviation(results, reported)
+    classes = best["logits"][reported].shape[-1]
+    chance = majority_scores(train.problem_type, labels_of(train), labels, classes)
+    table = results_table({f"{name}, {len(results)} seed(s), {reported}": scores, "most frequent label": chance})
+    summary = {
+        "settings": settings,
+        "reported": reported,
+        "best_seed": best["seed"],
+        "mean_and_deviation": scores,
+        "most_frequent_label": chance,
+        "seeds": {result["seed"]: result[reported] for result in results},
+    }
+    (output / "results.json").write_text(json.dumps(summary, indent=2) + "\n")
+    for evaluation in best["logits"]:
+        shutil.copy(output / f"seed-{best['seed']}" / f"{evaluation}_predictions.jsonl", output)
+    if train.problem_type == "single_label_classification":
+        found = np.concatenate([predicted(train.problem_type, result["logits"][reported]) for result in results])
+        plot_confusion(np.tile(labels, len(results)), found, train.label_names or (), output / CONFUSION)
+    if best["curve"]:
+        metric = {"regression": "mse", "multi_label_classification": "micro_f1"}.get(train.problem_type, "accuracy")
+        plot_curves(results, metric, output / CURVE)
+    return best, table
+
+
+def mean_and_deviation(results: Sequence[dict[str, Any]], evaluation: str) -> dict[str, tuple[float, float]]:
+    """Mean and sample standard deviation over seeds of each score (the deviation is 0 for a single seed)."""
+    table = {name: np.array([result[evaluation][name] for result in results]) for name in results[0][evaluation]}
+    return {
+        name: (float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
+        for name, values in table.items()
+    }
+
+
+def write_predictions(path: Path, data: TaskData, logits: np.ndarray) -> None:
+    """One JSON object a line: id, prediction, label (as given, where there is one), and a score for each class."""
+    found = predicted(data.problem_type, logits)
+    if data.problem_type in ("single_label_classification", "multiple_choice"):
+        scores = torch.tensor(logits, dtype=torch.float64).softmax(-1).numpy()
+    elif data.problem_type == "multi_label_classification":
+        scores = torch.tensor(logits, dtype=torch.float64).sigmoid().numpy()
+    else:
+        scores = logits.reshape(len(logits), -1)
+    names = data.label_names
+
+    def spoken(label: Any) -> Any:
+        if names is None:
+            return float(label) if data.problem_type == "regression" else int(label)
+        return [names[number] for number in label] if isinstance(label, (tuple, list)) else names[int(label)]
+
+    with path.open("w", encoding="utf-8") as file:
+        for example, row, given in zip(data.examples, found, scores, strict=True):
+            prediction: Any = row
+            if data.problem_type == "multi_label_classification":
+                prediction = np.flatnonzero(row).tolist()
+            record = {"id": example.id, "prediction": spoken(prediction)}
+            if example.label is not None:
+                record["label"] = spoken(example.label)
+            record["scores"] = [round(float(score), 6) for score in given]
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")

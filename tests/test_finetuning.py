@@ -1,0 +1,398 @@
+"""`run_finetune.py` as a user starts it, and its pieces against hand-worked numbers and scikit-learn."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+from sklearn.utils.class_weight import compute_class_weight
+from torch import nn
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
+
+from nextlevelbert import NextLevelBertForSequenceClassification, NextLevelBertModel
+from nextlevelbert.baselines import ChunkMeanClassifier, tfidf_logistic_regression
+from nextlevelbert.evaluation.task_scores import majority_scores, predicted, task_scores
+from nextlevelbert.finetuning import balanced_class_weights, labels_of, train_one_seed
+from nextlevelbert.finetuning_results import mean_and_deviation, write_predictions
+from nextlevelbert.task_data import Example, TaskData, read_classification
+from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, collate_task_vectors, encode_task
+
+from .conftest import toy_config
+
+SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
+SEA = ("whale", "ship", "harbour", "sail", "captain")
+BREAD = ("oven", "flour", "yeast", "crust", "baker")
+
+
+def rows(count: int, seed: int) -> list[dict]:
+    """Short documents about the sea or about bread, with a question about one of the two."""
+    draw = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        label = ("bread", "sea")[number % 2]
+        words = draw.choice({"bread": BREAD, "sea": SEA}[label], 24)
+        text = " ".join(f"The {first} of the {second}." for first, second in zip(words[::2], words[1::2], strict=True))
+        made.append({"id": f"{seed}-{number}", "text": f"{text} {number}", "label": label})
+    return made
+
+
+def write(path: Path, made: list[dict]) -> str:
+    path.write_text("\n".join(json.dumps(row) for row in made))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("task")
+    return {
+        "--train_file": write(folder / "train.jsonl", rows(32, 1)),
+        "--validation_file": write(folder / "validation.jsonl", rows(8, 2)),
+        "--test_file": write(folder / "test.jsonl", rows(11, 3)),
+    }
+
+
+@pytest.fixture(scope="module")
+def checkpoint(toy_encoder_path, tmp_path_factory) -> str:
+    """A toy model without dropout, so that runs can be compared number by number."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("checkpoint") / "toy"
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+    model.config.encoder_config.hidden_dropout_prob = 0.0
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+def start(output: Path, model: str, *arguments: str, task: str = "classification", **options: str) -> None:
+    """Runs the script in this process."""
+    pairs = [word for option in options.items() for word in option]
+    command = ["--task", task, "--model", model, "--output_dir", str(output), "--disable_tqdm", "true"]
+    before, sys.argv = sys.argv, [str(SCRIPT), *command, *pairs, *arguments]
+    try:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    finally:
+        sys.argv = before
+
+
+FAST = ("--num_train_epochs", "4", "--learning_rate", "3e-3")
+
+
+@pytest.fixture(scope="module")
+def classifier(files, checkpoint, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier") / "model"
+    start(folder, checkpoint, *FAST, "--seeds", "0", "1", **files)
+    return folder
+
+
+def predictions(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_it_learns_and_leaves_a_whole_checkpoint(classifier, files):
+    results = json.loads((classifier / "results.json").read_text())
+    assert results["reported"] == "test"
+    assert results["most_frequent_label"]["accuracy"] == pytest.approx(6 / 11)
+    values = [results["seeds"][seed]["accuracy"] for seed in ("0", "1")]
+    assert min(values) > 0.8
+    assert results["mean_and_deviation"]["accuracy"] == pytest.approx([np.mean(values), np.std(values, ddof=1)])
+    model = AutoModelForSequenceClassification.from_pretrained(classifier)
+    assert model.config.include_chunk_encoder
+    assert model.config.id2label == {0: "bread", 1: "sea"}
+    found = predictions(classifier / "test_predictions.jsonl")
+    texts = [row["text"] for row in rows(11, 3)]
+    # From text, by the stock tokenizer, the published model says what the run on stored vectors said.
+    tokenizer = AutoTokenizer.from_pretrained(classifier)
+    scores = model(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(-1)
+    torch.testing.assert_close(scores, torch.tensor([row["scores"] for row in found]), atol=1e-5, rtol=0)
+    assert [row["id"] for row in found] == [f"3-{number}" for number in range(11)]
+    assert [row["prediction"] for row in found] == [model.config.id2label[int(row.argmax())] for row in scores]
+    correct = np.mean([row["prediction"] == row["label"] for row in found])
+    assert correct == results["seeds"][str(results["best_seed"])]["accuracy"]
+
+
+def test_the_card_and_the_pictures(classifier):
+    card = (classifier / "README.md").read_text()
+    results = json.loads((classifier / "results.json").read_text())
+    mean, deviation = results["mean_and_deviation"]["accuracy"]
+    assert f"| {mean:.4f} ± {deviation:.4f} |" in card
+    assert "model-index" in card
+    assert "AutoModelForSequenceClassification" in card
+    assert str(classifier.parent) not in card + (classifier / "config.json").read_text()
+    for picture in ("learning_curve.png", "confusion_matrix.png"):
+        assert (classifier / picture).read_bytes().startswith(b"\x89PNG")
+        assert f"({picture})" in card
+    assert not list(classifier.rglob("checkpoint-*"))
+    assert not list(classifier.rglob("*.bin"))
+
+
+def test_finished_seeds_are_not_run_again_and_other_settings_are_refused(classifier, files, checkpoint):
+    before = {path: path.stat().st_mtime_ns for path in classifier.glob("seed-*/model.safetensors")}
+    assert len(before) == 2
+    start(classifier, checkpoint, *FAST, "--seeds", "0", "1", **files)
+    assert {path: path.stat().st_mtime_ns for path in classifier.glob("seed-*/model.safetensors")} == before
+    with pytest.raises(ValueError, match=r"other settings \(num_train_epochs: 4.0 there, 5.0 now\)"):
+        start(classifier, checkpoint, "--num_train_epochs", "5", "--learning_rate", "3e-3", "--seeds", "0", **files)
+
+
+def test_a_killed_seed_goes_on_to_the_same_weights(files, checkpoint, classifier, tmp_path):
+    """The run is stopped at the end of its second epoch, as a kill would, and started again."""
+    from nextlevelbert import finetuning
+
+    class Stopped(Exception):
+        pass
+
+    class EarlyStoppingCallback(finetuning.EarlyStoppingCallback):  # stored by its name
+        def on_save(self, args, state, control, **kwargs):
+            if state.epoch >= 2:
+                raise Stopped
+
+    genuine, finetuning.EarlyStoppingCallback = finetuning.EarlyStoppingCallback, EarlyStoppingCallback
+    try:
+        with pytest.raises(Stopped):
+            start(tmp_path / "model", checkpoint, *FAST, "--seeds", "0", **files)
+    finally:
+        finetuning.EarlyStoppingCallback = genuine
+    assert list(tmp_path.glob("model/seed-0/checkpoint-*"))
+    start(tmp_path / "model", checkpoint, *FAST, "--seeds", "0", **files)
+    ours, theirs = (load_file(folder / "seed-0" / "model.safetensors") for folder in (tmp_path / "model", classifier))
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], atol=1e-6, rtol=1e-5)
+
+
+def test_an_adapter_on_the_base_checkpoint(files, checkpoint, tmp_path, caplog):
+    caplog.set_level("INFO")
+    start(tmp_path / "adapter", checkpoint, *FAST, "--lora", "--lora_target_modules", "all-linear", **files)
+    assert "parameters are trainable" in caplog.text
+    assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json", "README.md"} <= {
+        file.name for file in (tmp_path / "adapter").iterdir()
+    }
+    assert not (tmp_path / "adapter" / "model.safetensors").exists()
+    base = AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2)
+    model = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "adapter")
+    batch = tokenizer([row["text"] for row in rows(11, 3)], padding=True, return_tensors="pt")
+    found = torch.tensor([row["scores"] for row in predictions(tmp_path / "adapter" / "test_predictions.jsonl")])
+    torch.testing.assert_close(model(**batch).logits.softmax(-1), found, atol=1e-5, rtol=0)
+
+
+def test_quality_s_real_article_end_to_end(shared, checkpoint, tmp_path):
+    sample = str(shared / "data" / "quality" / "examples.jsonl.gz")
+    options = {"--train_file": sample, "--validation_file": sample, "--num_train_epochs": "2"}
+    start(tmp_path / "chooser", checkpoint, task="multiple_choice", **options)
+    found = predictions(tmp_path / "chooser" / "validation_predictions.jsonl")
+    assert len(found) == 5
+    assert all(len(row["scores"]) == 4 and sum(row["scores"]) == pytest.approx(1, abs=1e-5) for row in found)
+    assert type(AutoModelForMultipleChoice.from_pretrained(tmp_path / "chooser")).__name__.startswith("NextLevelBert")
+
+
+def test_the_baselines_in_the_same_script(files, toy_encoder_path, tmp_path):
+    options = {**files, "--chunk_encoder": toy_encoder_path, "--chunk_size": "16", "--num_train_epochs": "12"}
+    cache = ("--cache_dir", str(tmp_path / "cache"))
+    accuracy = {}
+    for model in ("avg_sbert", "sbert", "tfidf"):
+        start(tmp_path / model, model, *cache, **options)
+        accuracy[model] = json.loads((tmp_path / model / "results.json").read_text())["seeds"]["0"]["accuracy"]
+    assert accuracy["tfidf"] == 1.0
+    assert accuracy["avg_sbert"] > 0.8
+    assert "sbert" in accuracy
+
+
+def test_retrieval_by_the_script(checkpoint, tmp_path):
+    pairs = [{"query": f"the {word}", "document": f"The {word} of the {word}. " * 9} for word in (*SEA, *BREAD)]
+    options = {"--test_file": write(tmp_path / "pairs.jsonl", pairs)}
+    for model in ("bm25", "tfidf", checkpoint):
+        start(tmp_path / Path(model).name, model, task="retrieval", **options)
+    scores = json.loads((tmp_path / "bm25" / "results.json").read_text())["scores"]
+    assert scores["mrr"] == 1.0
+    assert scores["queries"] == 10
+    [line, *_] = predictions(tmp_path / "toy" / "predictions.jsonl")
+    assert line["query"] == "query-000000"
+    assert 1 <= line["ranks_of_relevant_documents"][0] <= 10
+    assert (tmp_path / "toy" / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_processes_learn_what_one_does(files, checkpoint, tmp_path):
+    arguments = ["--task", "classification", "--model", checkpoint, "--max_steps", "6", "--learning_rate", "3e-3",
+                 "--logging_strategy", "steps", "--logging_steps", "1", "--disable_tqdm", "true",
+                 "--cache_dir", str(tmp_path / "cache")]  # fmt: skip
+    arguments += [word for option in files.items() for word in option]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    curves, logits = [], []
+    for name, launch, size in (("one", [], "8"), ("two", launcher, "4")):
+        folder = tmp_path / name
+        command = [sys.executable, *launch, str(SCRIPT), *arguments, "--output_dir", str(folder)]
+        process = subprocess.run(
+            [*command, "--per_device_train_batch_size", size], capture_output=True, text=True, timeout=300
+        )
+        assert process.returncode == 0, process.stderr
+        result = json.loads((folder / "seed-0" / "result.json").read_text())
+        curves.append([entry["loss"] for entry in result["curve"] if "loss" in entry])
+        logits.append(torch.tensor(result["logits"]["test"]))
+    assert len(curves[0]) == 6
+    assert logits[0].shape == (11, 2)
+    torch.testing.assert_close(logits[1], logits[0], atol=5e-3, rtol=0)
+    torch.testing.assert_close(torch.tensor(curves[1]), torch.tensor(curves[0]), atol=2e-4, rtol=0)
+    assert curves[0][-1] < curves[0][0] - 0.05  # there was something to follow
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "message"),
+    [
+        ("classification", {}, "Give the training set with --train_file or --dataset_name"),
+        ("classification", {"--train_file": "{train}", "--halve_validation": "true"}, "half the validation set"),
+        ("classification", {"--train_file": "{train}", "--text_column": "body"}, r"row 0 .* no column .body."),
+        ("classification", {"--train_file": "{train}", "--label_column": "y"}, "has no labels in column 'y'"),
+        ("classification", {"--train_file": "{train}", "--test_file": "{odd}"}, r"row 1 .*sky.* bread, sea"),
+        ("classification", {"--train_file": "{blank}"}, r"row 2 .*column 'text': is blank"),
+        ("multiple_choice", {"--train_file": "{uneven}", "--question_column": "q", "--candidates_column": "c"},
+         r"row 1 .*column 'c': has 3 candidates, but the first row 4"),
+        ("retrieval", {}, "Give the task with --test_file"),
+        ("retrieval", {"--test_file": "{train}", "--push_to_hub": "true"}, "no model to push"),
+    ],
+)  # fmt: skip
+def test_what_it_refuses(files, checkpoint, tmp_path, task, arguments, message):
+    odd = rows(2, 4)
+    odd[1]["label"] = "sky"
+    blank = rows(4, 5)
+    blank[2]["text"] = " \n"
+    uneven = [{"text": "A story.", "q": "Who?", "c": list("abcd")[:count], "label": 0} for count in (4, 3)]
+    made = {"odd": odd, "blank": blank, "uneven": uneven}
+    paths = {name: write(tmp_path / f"{name}.jsonl", content) for name, content in made.items()}
+    options = {key: value.format(train=files["--train_file"], **paths) for key, value in arguments.items()}
+    with pytest.raises(ValueError, match=message):
+        start(tmp_path / "model", checkpoint, task=task, **options)
+
+
+def data(labels, problem="single_label_classification", names=("a", "b", "c"), documents=None):
+    examples = [Example(f"x{number}", number, label=label) for number, label in enumerate(labels)]
+    return TaskData(problem, documents or [f"text {n}" for n in range(len(labels))], examples, names, "here")
+
+
+def test_class_weights_are_scikit_learn_s_and_weigh_the_loss(tmp_path):
+    task = data([0, 0, 0, 1, 2, 2])
+    weights = balanced_class_weights(task)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels_of(task))
+    np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="here has no training example of c"):
+        balanced_class_weights(data([0, 1, 1]))
+    with pytest.raises(ValueError, match="for single labels, not for regression"):
+        balanced_class_weights(data([0.5, 1.0], "regression", None))
+
+
+def test_a_run_with_class_weights(tmp_path):
+    from nextlevelbert.finetuning import FinetuningArguments
+
+    vectors = TaskVectors([torch.full((1, 32), float(n % 3)) for n in range(6)], None)
+    dataset = TaskVectorDataset(data([0, 0, 0, 1, 2, 2]), vectors)
+    weights = balanced_class_weights(dataset.data)
+    args = FinetuningArguments(output_dir=str(tmp_path), max_steps=1, learning_rate=1e-9, report_to=[])
+    found = train_one_seed(
+        0, tmp_path / "seed-0", lambda: ChunkMeanClassifier(32, "single_label_classification", 3, False), args,
+        dataset, {"validation": dataset}, 3, weights,
+    )  # fmt: skip
+    logits = torch.tensor(found["logits"]["validation"])
+    labels = torch.tensor(labels_of(dataset.data))
+    by_hand = -(weights[labels] * logits.log_softmax(-1)[range(6), labels]).sum() / weights[labels].sum()
+    assert found["validation"]["loss"] == pytest.approx(by_hand.item(), abs=1e-5)
+
+
+def test_a_batch_holds_each_document_once():
+    task = TaskData(
+        "multi_label_classification",
+        ["one", "two"],
+        [Example("a", 1, label=(0, 2)), Example("b", 0, label=()), Example("c", 1, label=(1,))],
+        ("x", "y", "z"),
+        "here",
+    )
+    documents = [torch.ones(1, 2), torch.arange(6.0).reshape(3, 2)]
+    pairs = [torch.full((2,), float(n)) for n in range(3)]
+    dataset = TaskVectorDataset(task, TaskVectors(documents, pairs))
+    batch = collate_task_vectors([dataset[n] for n in range(3)])
+    assert next(iter(batch)) == "document_index"  # Trainer takes its length for the batch size
+    assert batch["document_index"].tolist() == [0, 1, 0]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    torch.testing.assert_close(batch["inputs_embeds"][0], documents[1])
+    assert batch["labels"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    torch.testing.assert_close(batch["pair_embeds"], torch.stack(pairs))
+    model = NextLevelBertForSequenceClassification(toy_config(num_labels=3, text_pair=True))
+    with pytest.raises(ValueError, match=r"\[N, 32\]"):
+        model(**batch)
+
+
+def test_long_questions_are_counted_and_empty_ones_named(checkpoint, caplog):
+    model = NextLevelBertModel.from_pretrained(checkpoint)
+    long = "Is the whale that the captain saw from the harbour larger than the ship? " * 2
+    examples = [Example("a", 0, long, label=0), Example("b", 0, "Short?", label=1)]
+    task = TaskData("single_label_classification", ["The ship."], examples, ("n", "y"), "here")
+    vectors = encode_task(model, task)
+    assert "here: 1 of 2 questions are longer than a chunk" in caplog.text
+    torch.testing.assert_close(vectors.pairs[0], model.encode(long).plain.mean(0))
+    blank = TaskData("regression", ["The ship.", "\u200b"], [Example("a", 0), Example("b", 1)], None, "here")
+    with (
+        pytest.raises(ValueError, match=r"documents of \['b'\] contain no token"),
+        pytest.warns(UserWarning, match="contain no token"),
+    ):
+        encode_task(model, blank)
+
+
+def test_the_chunk_mean_baseline_by_hand():
+    torch.manual_seed(0)
+    model = ChunkMeanClassifier(4, "multiple_choice", 0, text_pair=False)
+    documents, pairs = torch.randn(2, 3, 4), torch.randn(3, 2, 4)
+    mask, index = torch.tensor([[1, 1, 0], [1, 1, 1]]), torch.tensor([0, 1, 1])
+    labels = torch.tensor([1, 0, 1])
+    output = model(documents, mask, pairs, index, labels)
+    means = torch.stack([documents[0, :2].mean(0), documents[1].mean(0)])[index]
+    features = torch.cat([means[:, None].expand(3, 2, 4), pairs], dim=-1)
+    logits = model.classifier[2](model.classifier[0](features).clamp(min=0)).squeeze(-1)
+    torch.testing.assert_close(output.logits, logits)
+    torch.testing.assert_close(output.loss, nn.functional.nll_loss(logits.log_softmax(-1), labels))
+
+
+def test_word_counts_find_the_subject(files):
+    train = read_classification(files["--train_file"])
+    test = read_classification(files["--test_file"], label_names=train.label_names)
+    [logits] = tfidf_logistic_regression(train, [test])
+    assert (logits.argmax(-1) == labels_of(test)).all()
+    np.testing.assert_allclose(np.exp(logits).sum(-1), 1)
+    with pytest.raises(ValueError, match="classifies with a single label, got regression"):
+        tfidf_logistic_regression(data([0.5], "regression", None), [])
+
+
+def test_scores_worked_by_hand():
+    logits = np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 2.0], [5.0, 1.0]])  # says 0, 1, 1, 0
+    scores = task_scores("single_label_classification", logits, np.array([0, 1, 0, 1]))
+    # Class 1: one found of two, one of two findings right: precision = recall = 1/2; class 0 likewise.
+    assert scores == {"accuracy": 0.5, "f1": 0.5, "macro_f1": 0.5, "micro_f1": 0.5}
+    several = np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])  # says {0}, {0, 1}, {}
+    scores = task_scores("multi_label_classification", several, np.array([[1, 0], [1, 0], [0, 1]]))
+    # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 given and 3 wanted.
+    assert scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.5, "micro_f1": 2 / 3})
+    values = task_scores("regression", np.array([[1.0], [2.0], [4.0]]), np.array([1.0, 2.0, 3.0]))
+    assert values == pytest.approx({"mse": 1 / 3, "pearson": 0.98198, "spearman": 1.0}, abs=1e-5)
+    assert task_scores("multiple_choice", np.eye(4), np.array([0, 1, 0, 0])) == {"accuracy": 0.5}
+    guess = majority_scores("single_label_classification", np.array([1, 1, 0]), np.array([0, 1, 1, 1]), 2)
+    assert guess["accuracy"] == 0.75
+    assert predicted("regression", np.array([[1.5]])).tolist() == [1.5]
+    table = [{"test": {"accuracy": 0.5}}, {"test": {"accuracy": 0.7}}]
+    assert mean_and_deviation(table, "test")["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
+
+
+def test_predictions_in_words(tmp_path):
+    task = data([(0,), (0, 2)], "multi_label_classification")
+    write_predictions(tmp_path / "p.jsonl", task, np.array([[0.0, 1.0, -1.0], [3.0, -3.0, 3.0]]))
+    first, second = predictions(tmp_path / "p.jsonl")
+    assert (first["prediction"], first["label"], first["scores"][0]) == (["b"], ["a"], 0.5)
+    assert second["prediction"] == second["label"] == ["a", "c"]
+    write_predictions(tmp_path / "v.jsonl", data([1.5, None], "regression", None), np.array([[1.25], [0.0]]))
+    assert predictions(tmp_path / "v.jsonl") == [
+        {"id": "x0", "prediction": 1.25, "label": 1.5, "scores": [1.25]},
+        {"id": "x1", "prediction": 0.0, "scores": [0.0]},
+    ]

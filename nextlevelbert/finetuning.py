@@ -172,6 +172,7 @@ def train_one_seed(
     trainable, total = count_parameters(model)
     args = copy.copy(args)
     args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
+    args.push_to_hub = False  # the best seed is published when all are there
     logger.info("seed %d: %s of %s parameters are trainable (%.1f %%)", seed, f"{trainable:,}", f"{total:,}",
                 100 * trainable / total)  # fmt: skip
     trainer = FinetuningTrainer(

@@ -100,7 +100,7 @@ def test_it_learns_and_leaves_a_whole_checkpoint(classifier, files):
     assert results["reported"] == "test"
     assert results["most_frequent_label"]["accuracy"] == pytest.approx(6 / 11)
     values = [results["seeds"][seed]["accuracy"] for seed in ("0", "1")]
-    assert min(values) > 0.8
+    assert min(values) > results["most_frequent_label"]["accuracy"] + 0.1
     assert results["mean_and_deviation"]["accuracy"] == pytest.approx([np.mean(values), np.std(values, ddof=1)])
     model = AutoModelForSequenceClassification.from_pretrained(classifier)
     assert model.config.include_chunk_encoder

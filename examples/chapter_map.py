@@ -1,0 +1,118 @@
+r"""Which chapters of a novel are alike, and which way does the book go? A heat map, and the arc under it.
+
+python examples/chapter_map.py --model demo/model --documents novels.jsonl --id moby-dick --output chapters.png
+python examples/chapter_map.py --model demo/model --documents moby-dick.txt --heading_pattern "^CHAPTER \d+.*" ...
+
+Chapters are those of the field `chapters` of a .jsonl ([{"heading", "start", "end"}]), or begin where a line matches
+--heading_pattern. A chapter's vector is the mean of the contextual chunk vectors in it, each weighted by how many of
+its characters stand there. What all chapters share (their mean) is taken off before cosines are computed. The encoder
+reads a chunk in the light of its neighbours, so chapters side by side come out more alike than their words alone are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from datasets import load_dataset
+from matplotlib.figure import Figure
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import normalize
+from transformers import AutoModel
+
+import nextlevelbert
+
+
+def split_at_headings(text: str, pattern: str) -> list[dict[str, Any]]:
+    """Chapters of a text, each from a line that matches to the next one; what stands before the first is one, too."""
+    found = [(" ".join(match.group().split()), match.start()) for match in re.finditer(pattern, text, re.MULTILINE)]
+    if found and text[: found[0][1]].strip():
+        found.insert(0, ("(before the first heading)", 0))
+    ends = [start for _, start in found[1:]] + [len(text)]
+    return [{"heading": name, "start": start, "end": end} for (name, start), end in zip(found, ends, strict=False)]
+
+
+def read_book(source: str, wanted: str | None, pattern: str | None) -> tuple[nextlevelbert.Document, list]:
+    """The document with the id `wanted` (or the first) and its chapters."""
+    if not pattern and ".json" not in Path(source).suffixes and ".jsonl" not in Path(source).suffixes:
+        raise SystemExit(f"{source} cannot say where chapters begin: give a --heading_pattern, or a .jsonl.")
+    rows = itertools.repeat({}) if pattern else load_dataset("json", data_files=source, split="train", streaming=True)
+    for document, row in zip(nextlevelbert.read_documents(source), rows, strict=False):
+        if wanted in (None, document.id):
+            chapters = split_at_headings(document.text, pattern) if pattern else row.get("chapters") or []
+            if len(chapters) < 3:
+                way = "another --heading_pattern" if pattern else 'a --heading_pattern, such as "^CHAPTER .*"'
+                raise SystemExit(f"{document.id!r} has {len(chapters)} chapter(s); a map needs three. Give {way}.")
+            return document, chapters
+    raise SystemExit(f"There is no document {wanted!r} in {source}; without --id the first is taken.")
+
+
+def chapter_vectors(book: nextlevelbert.DocumentEmbedding, chapters: list) -> np.ndarray:
+    """``[chapters, D]``: means of the contextual chunk vectors, weighted by their characters in the chapter."""
+    starts, ends = book.spans[: len(book.chunks)].T
+    shared = [np.minimum(ends, it["end"]) - np.maximum(starts, it["start"]) for it in chapters]
+    weights = np.maximum(np.stack(shared), 0).astype(np.float32)  # [chapters, n]
+    if missing := [it["heading"] for it, row in zip(chapters, weights, strict=True) if not row.any()]:
+        raise SystemExit(f"The model read nothing of {', '.join(missing)}: they are blank, or were cut off.")
+    return weights / weights.sum(axis=1, keepdims=True) @ book.chunks.numpy()
+
+
+def draw(vectors: np.ndarray, headings: list[str], title: str) -> Figure:
+    """The heat map of centred chapter vectors, and under it their first two principal components as curves."""
+    directions = normalize(vectors - vectors.mean(axis=0))  # [chapters, D]
+    cosines, count = directions @ directions.T, len(directions)
+    limit = np.abs(cosines[~np.eye(count, dtype=bool)]).max()  # the diagonal is 1 in any book
+    figure = Figure(figsize=(9.5, max(10.5, 2.5 + 0.2 * count)), dpi=130, layout="constrained")
+    heat, arc = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    image = heat.imshow(cosines, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto")
+    figure.colorbar(image, ax=heat, label="cosine of centred chapter vectors", pad=0.01)
+    short = [name if len(name) <= 40 else name[:39] + "…" for name in headings]
+    labels = [f"{name}  {number}" for number, name in enumerate(short, start=1)]
+    small = 9 if count <= 40 else 7
+    heat.set_yticks(range(count), labels, fontsize=small)
+    heat.set_title(f"{title}: which chapters are alike")
+
+    components = PCA(2)
+    curves = components.fit_transform(directions)  # [chapters, 2]
+    names = [f"{share:.0%} of the variance" for share in components.explained_variance_ratio_]
+    arc.plot(curves[:, 0], "o-", color="tab:purple", markersize=4, label=f"first component ({names[0]})")
+    arc.plot(curves[:, 1], "o--", color="tab:green", markersize=3, lw=1, label=f"second ({names[1]})")
+    arc.axhline(0, color="0.7", lw=0.8, zorder=0)
+    marked = range(0, count, 1 + count // 30)
+    arc.set_xticks(marked, [str(number + 1) for number in marked], fontsize=small)
+    arc.set(xlabel="chapter", ylabel="principal\ncomponents")
+    arc.set_title("The book's arc", fontsize=10)
+    figure.legend(loc="outside lower right", ncols=2, fontsize=8, frameon=False)
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a checkpoint")
+    parser.add_argument("--documents", required=True, help="a .jsonl with chapters; with a pattern, any documents")
+    parser.add_argument("--id", help="which of the documents (default: the first)")
+    parser.add_argument("--heading_pattern", help="regular expression of a chapter's first line")
+    parser.add_argument("--output", required=True, help="the picture to write (.png)")
+    parser.add_argument("--cache_dir", help="keep chunk vectors here, so that a second run is quick")
+    args = parser.parse_args()
+    try:
+        re.compile(args.heading_pattern or "")
+    except re.error as error:
+        parser.error(f"--heading_pattern {args.heading_pattern!r} is no regular expression: {error}")
+
+    matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a title is one
+    document, chapters = read_book(args.documents, args.id, args.heading_pattern)
+    model = AutoModel.from_pretrained(args.model)
+    book = model.encode(document.text, show_progress_bar=True, cache_dir=args.cache_dir)
+    vectors = chapter_vectors(book, chapters)
+    draw(vectors, [it["heading"] for it in chapters], document.id).savefig(args.output)
+    print(f"Wrote {args.output}: {len(chapters)} chapters of {document.id!r}, {len(book.plain)} chunks.")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,8 +9,8 @@ Classification of documents, alone or with a question each; multiple choice abou
     python run_finetune.py --task retrieval --model my-model --dataset_name kmfoda/booksum --output_dir search
 
 ``--model`` is a checkpoint, or a baseline: untrained (a new model around --chunk_encoder), avg_sbert (mean of the
-chunk vectors), sbert (the first chunk only), tfidf, and for retrieval bm25. Chunk vectors are encoded once and kept in
-``--cache_dir`` for every epoch, seed, model and task. Every option: ``--help``.
+chunk vectors), sbert (the first chunk only), tfidf, and for retrieval bm25. Chunk vectors are encoded once for all
+epochs and seeds; runs that are given the same ``--cache_dir`` share them. Every option: ``--help``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from dataclasses import dataclass, field
+from argparse import RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi
 from transformers import (
+    AutoConfig,
     AutoModel,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
@@ -41,15 +42,23 @@ from nextlevelbert.baselines import ChunkMeanClassifier, tfidf_logistic_regressi
 from nextlevelbert.evaluation import read_retrieval_task
 from nextlevelbert.evaluation.task_scores import task_scores
 from nextlevelbert.evaluation.zero_shot import search, write_search
-from nextlevelbert.finetuning import (
+from nextlevelbert.finetuning import balanced_class_weights, labels_of, train_one_seed, with_lora
+from nextlevelbert.finetuning_arguments import (
+    BASELINES,
     FinetuningArguments,
-    balanced_class_weights,
-    labels_of,
-    train_one_seed,
-    with_lora,
+    ModelArguments,
+    TaskArguments,
+    check_arguments,
 )
 from nextlevelbert.finetuning_card import write_finetuning_card
-from nextlevelbert.finetuning_results import read_result, summarize_seeds, write_result
+from nextlevelbert.finetuning_results import (
+    fingerprint,
+    read_result,
+    summarize_seeds,
+    weights_fingerprint,
+    write_result,
+    write_settings,
+)
 from nextlevelbert.task_data import (
     Columns,
     TaskData,
@@ -62,73 +71,8 @@ from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, default_c
 
 logger = logging.getLogger("run_finetune")
 
-BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
-_TOLD = ("learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "bf16")
-
-
-@dataclass
-class ModelArguments:
-    """Which model."""
-
-    model: str = field(metadata={"help": "A checkpoint (folder or name), untrained, avg_sbert, sbert, tfidf or bm25."})
-    chunk_encoder: str = field(
-        default="sentence-transformers/all-MiniLM-L6-v2",
-        metadata={"help": "Sentence encoder of untrained, avg_sbert and sbert: name or folder."},
-    )
-    chunk_encoder_name: str | None = field(
-        default=None, metadata={"help": "The encoder's name on the Hub, where --chunk_encoder is a folder."}
-    )
-    chunk_size: int = field(default=256, metadata={"help": "Of untrained, avg_sbert and sbert."})
-    encoder_dtype: str = field(
-        default="float32",
-        metadata={"help": "Of the chunk encoder. bfloat16 is faster where the hardware has it.",
-                  "choices": ["float32", "bfloat16", "float16"]},
-    )  # fmt: skip
-    lora: bool = field(default=False, metadata={"help": "Train low-rank adapters and the head only."})
-    lora_r: int = field(default=8, metadata={"help": "Rank of the adapters."})
-    lora_alpha: int = field(default=16, metadata={"help": "Their scale, divided by the rank."})
-    lora_target_modules: list[str] = field(
-        default_factory=lambda: ["query", "value"], metadata={"help": "Linear layers that get one, or all-linear."}
-    )
-
-
-@dataclass
-class TaskArguments:
-    """Which task."""
-
-    task: str = field(metadata={"choices": ["classification", "multiple_choice", "retrieval"]})
-    train_file: str | None = field(default=None, metadata={"help": "A .jsonl or .parquet (also .gz)."})
-    validation_file: str | None = field(
-        default=None, metadata={"help": "Chooses the epoch; else a share is held out."}
-    )
-    test_file: str | None = field(
-        default=None, metadata={"help": "What is reported (else validation); retrieval: pairs, or a folder as BEIR's."}
-    )
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of files."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Its configuration."})
-    train_split: str = field(default="train", metadata={"help": "Its split to train on."})
-    validation_split: str | None = field(default=None, metadata={"help": "Its split to validate on."})
-    test_split: str | None = field(default=None, metadata={"help": "Its split to report on (retrieval: test)."})
-    text_column: str = field(default="text", metadata={"help": "The column of the documents."})
-    question_column: str | None = field(default=None, metadata={"help": "Of questions that go with them."})
-    candidates_column: str | None = field(default=None, metadata={"help": "Of lists of candidate answers."})
-    label_column: str = field(default="label", metadata={"help": "Of labels."})
-    id_column: str = field(default="id", metadata={"help": "Of names of rows."})
-    query_column: str | None = field(default=None, metadata={"help": "Retrieval: of queries."})
-    document_column: str | None = field(default=None, metadata={"help": "Retrieval: of their documents."})
-    problem_type: str | None = field(
-        default=None, metadata={"help": "Single or multi-label classification or regression; guessed from the labels."}
-    )
-    class_weights: bool = field(default=False, metadata={"help": "Weigh classes by the inverse of their frequency."})
-    validation_share: float = field(default=0.15, metadata={"help": "Of the training documents, without a set."})
-    halve_validation: bool = field(
-        default=False,
-        metadata={"help": "Validate on half of the validation documents, report on the others (QuALITY)."},
-    )
-    early_stopping_patience: int = field(default=3, metadata={"help": "Epochs without progress before stopping."})
-    seeds: list[int] = field(default_factory=lambda: [0], metadata={"help": "One run each; the mean is reported."})
-    cache_dir: str | None = field(default=None, metadata={"help": "Of chunk vectors. Default: OUTPUT_DIR-vectors."})
-    k: int = field(default=10, metadata={"help": "Retrieval: where hit rate and recall cut the ranking."})
+# Of the settings, those that a card tells.
+_TOLD = ("learning_rate", "num_train_epochs", "batch_size", "weight_decay", "warmup_steps", "bf16", "class_weights")
 
 
 def read_sets(task: TaskArguments, seed: int) -> dict[str, TaskData]:
@@ -149,8 +93,7 @@ def read_sets(task: TaskArguments, seed: int) -> dict[str, TaskData]:
 
     train: TaskData | None = None
     train = read(task.train_file, task.train_split)
-    if train is None:
-        raise ValueError("Give the training set with --train_file or --dataset_name.")
+    assert train is not None  # one of file and dataset is given
     validation = read(task.validation_file, task.validation_split, train.label_names)
     test = read(task.test_file, task.test_split, train.label_names)
     if task.halve_validation:
@@ -164,26 +107,39 @@ def read_sets(task: TaskArguments, seed: int) -> dict[str, TaskData]:
     for name, data in (("training", train), ("validation", validation)):
         if data.examples[0].label is None:
             raise ValueError(f"The {name} set {data.source} has no labels in column {task.label_column!r}.")
-    sets = {"train": train, "validation": validation}
-    return sets if test is None else {**sets, "test": test}
+    sets = {"train": train, "validation": validation} | ({} if test is None else {"test": test})
+    for name in list(sets)[1:]:
+        if shared := len(set(train.documents) & set(sets[name].documents)):
+            logger.warning("%d documents of the %s set are in the training set, too.", shared, name)
+    return sets
 
 
 def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> Any:
-    """The model with a new head, or the bare one; `untrained` and the baselines are made around the chunk encoder."""
+    """The model with a head, or the bare one; `untrained` and the baselines are made around the chunk encoder."""
     if arguments.model in ("untrained", *BASELINES):
         source = load_chunk_encoder(arguments.chunk_encoder, arguments.chunk_encoder_name)
         ours = {None: NextLevelBertModel, AutoModelForMultipleChoice: NextLevelBertForMultipleChoice}
         cls = ours.get(task_class, NextLevelBertForSequenceClassification)
         return cls.from_chunk_encoder(source, arguments.chunk_size, **config)
-    return (task_class or AutoModel).from_pretrained(arguments.model, **config)
+    words = f"Otherwise --model is one of untrained, {', '.join(BASELINES)}."
+    try:
+        kind = AutoConfig.from_pretrained(arguments.model).model_type
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"--model {arguments.model!r} is no folder with a checkpoint, and not on the Hub. {words}"
+        ) from error
+    if kind != "nextlevelbert":
+        raise ValueError(f"--model {arguments.model!r} is a {kind}; give a NextLevelBERT. {words}")
+    # A checkpoint that was fine-tuned keeps its classifier where it fits, and else gets a new one.
+    return (task_class or AutoModel).from_pretrained(arguments.model, ignore_mismatched_sizes=True, **config)
 
 
 def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
     output, baseline = Path(args.output_dir), arguments.model in BASELINES
+    local = Path(arguments.model).exists()
+    model_name = Path(arguments.model).name if local else arguments.model  # no path of this machine in what is told
     if args.learning_rate is None:
         args.learning_rate = 1e-3 if baseline or arguments.lora else 5e-5
-    if arguments.model == "bm25" or (arguments.model == "tfidf" and task.task == "multiple_choice"):
-        raise ValueError(f"--model {arguments.model} cannot do --task {task.task}; choose another baseline.")
 
     # 1. The sets; what is reported is the test set where there is one with labels.
     sets = read_sets(task, args.seed)
@@ -194,20 +150,11 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
     choice = train.problem_type == "multiple_choice"
     text_pair = not choice and train.examples[0].question is not None
     weights = balanced_class_weights(train) if task.class_weights else None
-    settings = {
-        "task": task.task,
-        **vars(arguments),
-        "examples": {name: len(data.examples) for name, data in sets.items()},
-        **{name: getattr(args, name) for name in _TOLD},
-        "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "class_weights": task.class_weights,
-        "early_stopping_patience": task.early_stopping_patience,
-        "validation_seed": args.seed,
-    }
 
     # 2. Every distinct text through the frozen encoder, once for all epochs, seeds and models.
     vectors: dict[str, TaskVectors] = {}
     source: Any = None
+    model_weights = None
     if arguments.model != "tfidf":
         reader = load(arguments).to(args.device)
         encode = {"dtype": arguments.encoder_dtype, "cache_dir": task.cache_dir or default_cache(output)}
@@ -215,8 +162,20 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
             vectors = {name: encode_task(reader, data, **encode) for name, data in sets.items()}
         if arguments.model == "sbert":
             vectors = {name: TaskVectors([d[:1] for d in v.documents], v.pairs) for name, v in vectors.items()}
+        # An untrained model has random special vectors, so it is told by its chunk encoder.
+        model_weights = weights_fingerprint(reader.get_chunk_encoder() if arguments.model == "untrained" else reader)
         source = reader.cpu().detach_chunk_encoder()
     datasets = {name: TaskVectorDataset(sets[name], vectors[name]) for name in vectors}
+    settings = {
+        "task": task.task,
+        **{**vars(arguments), "model": model_name, "chunk_encoder": Path(arguments.chunk_encoder).name},
+        "weights": model_weights,
+        **{f"{name}_examples": len(data.examples) for name, data in sets.items()},
+        **{f"{name}_sha256": fingerprint(data) for name, data in sets.items()},
+        **args.deciding(),
+        "class_weights": task.class_weights,
+        "early_stopping_patience": task.early_stopping_patience,
+    }
 
     def new_model() -> Any:
         if baseline:
@@ -234,31 +193,33 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
             return with_lora(model, arguments.lora_r, arguments.lora_alpha, arguments.lora_target_modules)
         return model
 
-    # 3. One run a seed; a seed that was finished before is not run again.
+    # 3. One run a seed; a seed that was finished before is not run again, and one that was killed goes on.
     evaluations = [name for name in sets if name != "train"]
     results = []
-    for seed in task.seeds:
+    for seed in task.seeds[:1] if arguments.model == "tfidf" else task.seeds:
         folder = output / f"seed-{seed}"
         result = read_result(folder, settings)
-        if result is None and arguments.model == "tfidf":
-            logits = tfidf_logistic_regression(train, [sets[name] for name in evaluations])
-            result = {"seed": seed, "curve": [], "logits": dict(zip(evaluations, logits, strict=True))}
-            for name in ("validation", reported):
-                result[name] = task_scores(train.problem_type, result["logits"][name], labels_of(sets[name]))
-        elif result is None:
-            others = {name: datasets[name] for name in evaluations}
-            patience = task.early_stopping_patience
-            result = train_one_seed(seed, folder, new_model, args, datasets["train"], others, patience, weights)
-        if args.should_save:
-            write_result(folder, result, settings, sets)
+        if result is None:
+            if args.should_save:
+                write_settings(folder, settings)
+            if arguments.model == "tfidf":
+                logits = tfidf_logistic_regression(train, [sets[name] for name in evaluations])
+                result = {"seed": seed, "curve": [], "logits": dict(zip(evaluations, logits, strict=True))}
+                for name in ("validation", reported):
+                    result[name] = task_scores(train.problem_type, result["logits"][name], labels_of(sets[name]))
+            else:
+                others = {name: datasets[name] for name in evaluations}
+                patience = task.early_stopping_patience
+                result = train_one_seed(seed, folder, new_model, args, datasets["train"], others, patience, weights)
+            if args.should_save:
+                write_result(folder, result, sets)
         logger.info("seed %d, %s: %s", seed, reported, json.dumps(result[reported]))
         results.append(result)
     if not args.should_save:
         return
 
     # 4. Figures, pictures, and the model of the best seed with everything that opening it needs.
-    name = args.hub_model_id or output.name
-    best, table = summarize_seeds(output, arguments.model, sets, results, settings, reported)
+    best, table = summarize_seeds(output, model_name, sets, results, settings, reported)
     print(f"\n{table}\n")
     folder = output / f"seed-{best['seed']}"
     if baseline:
@@ -266,55 +227,59 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
             shutil.copy(file, output)
         return
     if arguments.lora:
-        for file in ("adapter_model.safetensors", "adapter_config.json"):
-            shutil.copy(folder / file, output)
+        shutil.copy(folder / "adapter_model.safetensors", output)
+        adapter = json.loads((folder / "adapter_config.json").read_text())
+        if local:
+            adapter["base_model_name_or_path"] = None  # a path of this machine means nothing to others
+        (output / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
         source.tokenizer.save_pretrained(output)
     else:
         task_class = AutoModelForMultipleChoice if choice else AutoModelForSequenceClassification
         model = task_class.from_pretrained(folder)
         model.base_model.attach_chunk_encoder(source)
         model.save_pretrained(output)
-    local = arguments.model == "untrained" or Path(arguments.model).exists()
+    api = HfApi(token=args.hub_token)
+    name = output.name
+    if args.push_to_hub:
+        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
     facts = {
-        "started from": "a local checkpoint" if Path(arguments.model).exists() else arguments.model,
+        "started from": f"`{model_name}`" + (" (a local checkpoint)" if local else ""),
         "classes": ", ".join(train.label_names or ()) or "none",
-        "examples": ", ".join(f"{len(data.examples):,} {name}" for name, data in sets.items()),
+        "examples": ", ".join(f"{len(data.examples):,} {part}" for part, data in sets.items()),
         "trainable parameters": f"{best['trainable_parameters']:,} of {best['parameters']:,} "
         "(the frozen chunk encoder not counted)",
-        **{key: settings[key] for key in (*_TOLD, "batch_size", "class_weights", "early_stopping_patience")},
+        **{key: settings[key] for key in _TOLD},
+        "seeds": ", ".join(str(result["seed"]) for result in results),
     }
+    chosen = "Epoch and seed of this checkpoint have the lowest validation loss."
+    if reported == "validation":
+        chosen += " The scores are from that validation set, too, so they flatter the model: there was no test set."
+    on_hub = None if local or arguments.model == "untrained" else arguments.model
     write_finetuning_card(
-        output, name, train, facts, table, best[reported], reported,
-        base_model=None if local else arguments.model, adapter=arguments.lora,
-    )  # fmt: skip
+        output, name, train, sets[reported], facts, table, best[reported], chosen, on_hub, adapter=arguments.lora
+    )
     if args.push_to_hub:
-        api = HfApi(token=args.hub_token)
-        repo = api.create_repo(name, private=args.hub_private_repo, exist_ok=True)
         unpublished = ["seed-*", "*.jsonl", "results.json"]  # predictions hold ids of the user's rows
-        api.upload_folder(repo_id=repo.repo_id, folder_path=output, ignore_patterns=unpublished)
+        api.upload_folder(repo_id=name, folder_path=output, ignore_patterns=unpublished)
 
 
 def retrieve(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
-    where = task.dataset_name or task.test_file
-    if args.push_to_hub or where is None:
-        raise ValueError(
-            "--task retrieval trains nothing, so there is no model to push; leave --push_to_hub out."
-            if args.push_to_hub
-            else "Give the task with --test_file (pairs, or a folder as BEIR's) or --dataset_name."
-        )
-    columns = (task.query_column, task.document_column)
+    where, columns = task.dataset_name or task.test_file or "", (task.query_column, task.document_column)
     found = read_retrieval_task(where, *columns, task.test_split or "test", task.dataset_config_name)
     logger.info("%s: %d queries, %d documents", found.name, len(found.queries), len(found.documents))
     cache = task.cache_dir or default_cache(args.output_dir)
     model = None if arguments.model in ("tfidf", "bm25") else load(arguments).to(args.device)
     ranks = search(found, arguments.model, model, dtype=arguments.encoder_dtype, cache_dir=cache)
-    print(f"\n{write_search(Path(args.output_dir), found, arguments.model, ranks, task.k)}\n")
+    name = Path(arguments.model).name
+    print(f"\n{write_search(Path(args.output_dir), found, name, ranks, task.k)}\n")
 
 
 def main() -> None:
-    parser = HfArgumentParser((ModelArguments, TaskArguments, FinetuningArguments))
+    classes = (ModelArguments, TaskArguments, FinetuningArguments)
+    parser = HfArgumentParser(classes, description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     arguments, task, args = parser.parse_args_into_dataclasses()
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
+    check_arguments(arguments, task, args)
     set_seed(args.seed)
     (retrieve if task.task == "retrieval" else finetune)(arguments, task, args)
 

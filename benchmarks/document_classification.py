@@ -30,20 +30,24 @@ def main() -> None:
     args, others = parser.parse_known_args()  # the rest goes to run_finetune.py
     models = dict(model.split("=", 1) for model in args.model)
     models |= {name: name for name in ("untrained", "avg_sbert", "sbert", "tfidf")}
-    rows: dict[str, dict[str, tuple[float, float]]] = {}
+    rows: dict[str, dict[str, tuple[float, float] | float]] = {}
+    without: dict[str, dict[str, tuple[float, float] | float]] = {}
     for name, model in models.items():
         folder = Path(args.output_dir) / name
-        # Word counts with a linear classifier have nothing random in them.
-        seeds = args.seeds[:1] if model == "tfidf" else args.seeds
         command = [sys.executable, str(SCRIPT), "--task", "classification", "--model", model, "--chunk_encoder"]
         command += [args.encoder, "--train_file", args.train_file, "--test_file", args.test_file, "--output_dir"]
-        command += [str(folder), "--cache_dir", str(Path(args.output_dir) / "vectors"), "--seeds", *seeds]
+        command += [str(folder), "--cache_dir", str(Path(args.output_dir) / "vectors"), "--seeds", *args.seeds]
         subprocess.run([*command, "--disable_tqdm", "true", *others], check=True, stdout=sys.stderr)
         results = json.loads((folder / "results.json").read_text())
-        scores = {metric: tuple(pair) for metric, pair in results["mean_and_deviation"].items() if metric != "loss"}
-        rows[f"{name} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})"] = scores
-        rows["most frequent label"] = results["most_frequent_label"]
-    rows["most frequent label"] = rows.pop("most frequent label")
+        scores = {
+            metric: tuple(value) if isinstance(value, list) else value
+            for metric, value in results["mean_and_deviation"].items()
+            if metric != "loss"
+        }
+        rate = f", rate {results['settings']['learning_rate']:g}" if model != "tfidf" else ""
+        rows[f"{name} ({len(results['seeds'])} seeds{rate})"] = scores
+        without = results["without_a_model"]
+    rows.update(without)
     table = results_table(rows)
     (Path(args.output_dir) / "table.md").write_text(table + "\n")
     print(f"\n{table}")

@@ -48,6 +48,8 @@ class ChunkMeanClassifier(nn.Module):
         self.num_labels = num_labels
         width = hidden_size * (2 if text_pair or self.choice else 1)
         self.classifier = TaskClassifier(width, classifier_hidden_size, 1 if self.choice else num_labels)
+        for parameter in self.classifier.parameters():  # as the heads start
+            nn.init.normal_(parameter, std=0.02) if parameter.ndim == 2 else nn.init.zeros_(parameter)
 
     def forward(
         self,

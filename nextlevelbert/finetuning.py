@@ -6,7 +6,6 @@ import copy
 import logging
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,43 +14,15 @@ import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
-from transformers import EarlyStoppingCallback, EvalPrediction, TrainingArguments, set_seed
+from transformers import EarlyStoppingCallback, EvalPrediction, set_seed
 
-from .card_trainer import CardTrainer, last_whole_checkpoint, use_what_there_is
+from .card_trainer import CardTrainer, last_whole_checkpoint
 from .evaluation.task_scores import task_scores
+from .finetuning_arguments import FinetuningArguments
 from .task_data import TaskData
 from .task_vectors import TaskVectorDataset, collate_task_vectors
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class FinetuningArguments(TrainingArguments):
-    """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 4.1)."""
-
-    learning_rate: float | None = field(  # type: ignore[assignment]
-        default=None, metadata={"help": "Default: 5e-5 for a whole model, 1e-3 where only a head or adapters learn."}
-    )
-    weight_decay: float = field(default=0.01)
-    warmup_steps: float = field(default=0.1)
-    num_train_epochs: float = field(default=20.0)
-    per_device_train_batch_size: int = field(default=8)
-    per_device_eval_batch_size: int = field(default=32)
-    logging_strategy: str = field(default="epoch")
-    eval_strategy: str = field(default="epoch")
-    save_strategy: str = field(default="epoch")
-    save_total_limit: int | None = field(default=1)
-    load_best_model_at_end: bool = field(default=True)
-    metric_for_best_model: str | None = field(default="loss")
-    use_cpu: bool = field(default=False)
-    dataloader_pin_memory: bool = field(default=True)
-    ddp_timeout: int = field(default=7 * 24 * 3600)  # the other processes wait while the first one encodes
-    remove_unused_columns: bool = field(default=False)  # the collator needs what the forward does not
-    label_names: list[str] | None = field(default_factory=lambda: ["labels"])  # an adapter hides the model's own
-
-    def __post_init__(self) -> None:
-        use_what_there_is(self)
-        super().__post_init__()
 
 
 class FinetuningTrainer(CardTrainer):
@@ -59,7 +30,9 @@ class FinetuningTrainer(CardTrainer):
 
     Args:
         problem_type: as in `TaskData`.
-        class_weights: ``[K]`` weight of each class in the loss; for single labels only.
+        class_weights: ``[K]`` weight of each class in the loss; for single labels only. The loss is the mean of
+            the weighted losses, not divided by the weights of its batch, so that it does not depend on how a
+            batch is shared among processes and steps.
     """
 
     def __init__(
@@ -80,8 +53,14 @@ class FinetuningTrainer(CardTrainer):
         if self._class_weights is None or "labels" not in inputs:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         outputs = model(**inputs)
-        weights = self._class_weights.to(outputs["logits"])
-        outputs["loss"] = nn.functional.cross_entropy(outputs["logits"], inputs["labels"], weights)
+        losses = nn.functional.cross_entropy(
+            outputs["logits"],
+            inputs["labels"],
+            self._class_weights.to(outputs["logits"]),
+            reduction="none",
+            label_smoothing=self.args.label_smoothing_factor,
+        )  # [N]
+        outputs["loss"] = losses.mean()
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
 
@@ -172,6 +151,7 @@ def train_one_seed(
     trainable, total = count_parameters(model)
     args = copy.copy(args)
     args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
+    args.learning_rate = args.learning_rate or 5e-5
     args.push_to_hub = False  # the best seed is published when all are there
     logger.info("seed %d: %s of %s parameters are trainable (%.1f %%)", seed, f"{trainable:,}", f"{total:,}",
                 100 * trainable / total)  # fmt: skip
@@ -185,6 +165,7 @@ def train_one_seed(
         callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],
     )
     result = trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
+    trainer.save_model(str(folder))  # before evaluation, which may cast the weights
     found: dict[str, Any] = {
         "seed": seed,
         "trainable_parameters": trainable,
@@ -200,7 +181,6 @@ def train_one_seed(
         if prediction.label_ids is not None:
             found[name] = task_scores(dataset.data.problem_type, found["logits"][name], labels_of(dataset.data))
             found[name]["loss"] = prediction.metrics[f"{name}_loss"]
-    trainer.save_model(str(folder))
     if args.should_save:
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)

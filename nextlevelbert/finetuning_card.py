@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ _PIPELINES = {
     "regression": "text-classification",
     "multiple_choice": "multiple-choice",
 }
-_AUTO_CLASSES = {"multiple_choice": "AutoModelForMultipleChoice"}
 
 
 def plot_curves(results: Sequence[Mapping[str, Any]], metric: str, path: str | Path) -> None:
@@ -90,8 +90,10 @@ def results_table(rows: Mapping[str, Mapping[str, tuple[float, float] | float]])
             value = row.get(column)
             if value is None:
                 cells.append("")
+            elif isinstance(value, tuple):
+                cells.append(f"{value[0]:.4f} ± {value[1]:.4f}")
             else:
-                cells.append(f"{value[0]:.4f} ± {value[1]:.4f}" if isinstance(value, tuple) else f"{value:.4f}")
+                cells.append("" if math.isnan(value) else f"{value:.4f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -100,10 +102,11 @@ def write_finetuning_card(
     folder: str | Path,
     name: str,
     train: TaskData,
+    reported: TaskData,
     facts: Mapping[str, Any],
     table: str,
     published: Mapping[str, float],
-    evaluation: str,
+    choice: str,
     base_model: str | None = None,
     adapter: bool = False,
 ) -> ModelCard:
@@ -113,15 +116,15 @@ def write_finetuning_card(
         folder: the model's folder.
         name: the model's name, or its repository on the Hub.
         train: what it was trained on.
+        reported: the set that the scores are from.
         facts: what it is made of, and the training arguments worth telling.
         table: of `results_table`, all seeds.
-        published: scores of the model in this folder, on `evaluation`.
-        evaluation: name of the set that the scores are from.
+        published: scores of the model in this folder.
+        choice: a sentence that says how this model was chosen, and on which set.
         base_model: where that has a name on the Hub.
         adapter: whether the folder holds a LoRA adapter.
     """
-    folder, problem_type, dataset = Path(folder), train.problem_type, train.source
-    auto_class = _AUTO_CLASSES.get(problem_type, "AutoModelForSequenceClassification")
+    folder, problem_type = Path(folder), train.problem_type
     data = ModelCardData(
         license="apache-2.0",
         library_name="peft" if adapter else "nextlevelbert",
@@ -134,25 +137,14 @@ def write_finetuning_card(
                 task_type=_PIPELINES[problem_type],
                 task_name=problem_type.replace("_", " "),
                 dataset_type="custom",
-                dataset_name=f"{dataset} ({evaluation})",
+                dataset_name=reported.source,
                 metric_type=metric,
                 metric_value=round(value, 4),
             )
             for metric, value in published.items()
-            if metric != "loss"
+            if metric != "loss" and not math.isnan(value)
         ],
     )
-    base, labels = base_model or "the base checkpoint", len(train.label_names or ()) or 1
-    text_pair = train.examples[0].question is not None
-    if adapter:
-        head = "" if problem_type == "multiple_choice" else f", num_labels={labels}, text_pair={text_pair}"
-        opening = (
-            f'base = {auto_class}.from_pretrained("{base}"{head})\nmodel = PeftModel.from_pretrained(base, "{name}")'
-        )
-        imports = "from peft import PeftModel\n"
-    else:
-        opening = f'model = {auto_class}.from_pretrained("{name}")'
-        imports = ""
     pictures = f"![Loss and score over epochs]({CURVE})\n"
     if (folder / CONFUSION).exists():
         pictures += f"\n![Confusion matrix]({CONFUSION})\n"
@@ -161,22 +153,17 @@ def write_finetuning_card(
 ---
 # {name}
 
-A [NextLevelBERT](https://arxiv.org/abs/2402.17682) fine-tuned on {dataset}. It reads documents of any length.
+A [NextLevelBERT](https://arxiv.org/abs/2402.17682) fine-tuned on {train.source}. It reads documents of any length.
 
 ```python
-import nextlevelbert  # registers the architecture
-{imports}from transformers import {auto_class}, AutoTokenizer
-
-{opening}
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-scores = model(**tokenizer("the text of a whole document", return_tensors="pt")).logits
+{_snippet(name, train, base_model or "the base checkpoint", adapter)}
 ```
 
 ## What was measured
 
 {table}
 
-Mean ± standard deviation over the seeds; the checkpoint in this folder is the seed with the best validation loss.
+{choice}
 
 {pictures}
 ## What it is, and how it was trained
@@ -185,13 +172,40 @@ Mean ± standard deviation over the seeds; the checkpoint in this folder is the 
 
 ## Limits
 
-- Scores are from the set named in the table; small sets have wide margins, and the deviation over seeds does not cover
-  the choice of the set.
+- Small sets have wide margins, and the deviation over seeds does not cover the choice of the set.
 - The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector.
 """
     card = ModelCard(text)
     card.save(folder / "README.md")
     return card
+
+
+def _snippet(name: str, train: TaskData, base: str, adapter: bool) -> str:
+    """Code that opens the model and reads a document, with a question or candidates where it takes them."""
+    choice, pair = train.problem_type == "multiple_choice", train.examples[0].question is not None
+    auto_class = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
+    labels = len(train.label_names or ()) or 1
+    lines = ["import nextlevelbert  # registers the architecture"]
+    if adapter:
+        lines.append("from peft import PeftModel")
+    lines += [f"from transformers import {auto_class}, AutoTokenizer", ""]
+    if adapter:
+        head = "" if choice else f", num_labels={labels}, text_pair={pair}"
+        lines.append(f'base = {auto_class}.from_pretrained("{base}"{head})')
+        lines.append(f'model = PeftModel.from_pretrained(base, "{name}").eval()')
+    else:
+        lines.append(f'model = {auto_class}.from_pretrained("{name}")')
+    lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{name}")')
+    if not (choice or pair):
+        lines.append('scores = model(**tokenizer("the text of a whole document", return_tensors="pt")).logits')
+        return "\n".join(lines)
+    lines.append('document = tokenizer("the text of a whole document", return_tensors="pt")')
+    texts = '["the question? one answer", "the question? another"]' if choice else '["a question about it"]'
+    lines.append(f'pair = tokenizer({texts}, padding=True, return_tensors="pt")')
+    ids = ['pair_input_ids=pair["input_ids"]', 'pair_attention_mask=pair["attention_mask"]']
+    ids = [f"{part}[None]" for part in ids] if choice else ids
+    lines.append(f"scores = model(**document, {', '.join(ids)}).logits")
+    return "\n".join(lines)
 
 
 def _two_columns(rows: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -16,35 +17,72 @@ from .finetuning import labels_of
 from .finetuning_card import CONFUSION, CURVE, plot_confusion, plot_curves, results_table
 from .task_data import TaskData
 
-_RESULT = "result.json"
+_RESULT, _SETTINGS = "result.json", "settings.json"
+
+
+def fingerprint(data: TaskData) -> str:
+    """SHA-256 over everything in a set that a run depends on."""
+    rows = [
+        [example.id, example.document, example.question, example.candidates, example.label]
+        for example in data.examples
+    ]
+    return hashlib.sha256(json.dumps([data.label_names, data.documents, rows]).encode()).hexdigest()
+
+
+def weights_fingerprint(model: torch.nn.Module) -> str:
+    """SHA-256 over names and values of a model's weights."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def read_result(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """The result of a seed that was finished before, or None.
+    """The result of a seed that was finished before, or None; after it, `folder` belongs to these settings.
 
     Raises:
-        ValueError: if it was made with other settings (named).
+        ValueError: if the folder was begun with other settings (named).
     """
+    ours = json.loads(json.dumps(settings))
+    if (folder / _SETTINGS).exists():
+        theirs = json.loads((folder / _SETTINGS).read_text())
+        if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
+            pairs = ", ".join(
+                f"{key}: {_short(theirs.get(key))} there, {_short(ours.get(key))} now" for key in different
+            )
+            raise ValueError(
+                f"{folder} holds a run with other settings ({pairs}). Give another --output_dir, or remove it."
+            )
     if not (folder / _RESULT).exists():
         return None
     result = json.loads((folder / _RESULT).read_text())
-    theirs, ours = result.pop("settings"), json.loads(json.dumps(settings))
-    if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
-        pairs = ", ".join(f"{key}: {theirs.get(key)} there, {ours.get(key)} now" for key in different)
-        raise ValueError(
-            f"{folder} holds a run with other settings ({pairs}). Give another --output_dir, or remove it."
-        )
     result["logits"] = {name: np.array(rows) for name, rows in result["logits"].items()}
     return result
 
 
-def write_result(folder: Path, result: dict[str, Any], settings: dict[str, Any], sets: dict[str, TaskData]) -> None:
-    """Stores the result of a seed, and its predictions as JSON lines."""
+def write_settings(folder: Path, settings: dict[str, Any]) -> None:
+    """Marks a seed's folder as begun with these settings."""
     folder.mkdir(parents=True, exist_ok=True)
+    _write_whole(folder / _SETTINGS, json.dumps(settings, indent=2))
+
+
+def write_result(folder: Path, result: dict[str, Any], sets: dict[str, TaskData]) -> None:
+    """Stores the result of a seed, and its predictions as JSON lines."""
     for name, rows in result["logits"].items():
         write_predictions(folder / f"{name}_predictions.jsonl", sets[name], rows)
     plain = {**result, "logits": {name: rows.tolist() for name, rows in result["logits"].items()}}
-    (folder / _RESULT).write_text(json.dumps({**plain, "settings": settings}))
+    _write_whole(folder / _RESULT, json.dumps(plain))
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """The whole file or none, whenever the process is killed."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text + "\n")
+    partial.replace(path)
+
+
+def _short(value: Any) -> str:
+    return f"{value[:12]}…" if isinstance(value, str) and len(value) == 64 else str(value)
 
 
 def summarize_seeds(
@@ -73,13 +111,15 @@ def summarize_seeds(
     scores = mean_and_deviation(results, reported)
     classes = best["logits"][reported].shape[-1]
     chance = majority_scores(train.problem_type, labels_of(train), labels, classes)
-    table = results_table({f"{name}, {len(results)} seed(s), {reported}": scores, "most frequent label": chance})
+    row = f"{name}, {len(results)} seeds, {reported}" if len(results) > 1 else f"{name}, {reported}"
+    nothing = "mean of the labels" if train.problem_type == "regression" else "most frequent label"
+    table = results_table({row: scores, nothing: chance})
     summary = {
         "settings": settings,
         "reported": reported,
         "best_seed": best["seed"],
         "mean_and_deviation": scores,
-        "most_frequent_label": chance,
+        "without_a_model": {nothing: chance},
         "seeds": {result["seed"]: result[reported] for result in results},
     }
     (output / "results.json").write_text(json.dumps(summary, indent=2) + "\n")
@@ -94,13 +134,12 @@ def summarize_seeds(
     return best, table
 
 
-def mean_and_deviation(results: Sequence[dict[str, Any]], evaluation: str) -> dict[str, tuple[float, float]]:
-    """Mean and sample standard deviation over seeds of each score (the deviation is 0 for a single seed)."""
+def mean_and_deviation(results: Sequence[dict[str, Any]], evaluation: str) -> dict[str, tuple[float, float] | float]:
+    """Mean and sample standard deviation over seeds of each score; the score itself where there is one seed."""
     table = {name: np.array([result[evaluation][name] for result in results]) for name in results[0][evaluation]}
-    return {
-        name: (float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)
-        for name, values in table.items()
-    }
+    if len(results) == 1:
+        return {name: float(values[0]) for name, values in table.items()}
+    return {name: (float(values.mean()), float(values.std(ddof=1))) for name, values in table.items()}
 
 
 def write_predictions(path: Path, data: TaskData, logits: np.ndarray) -> None:

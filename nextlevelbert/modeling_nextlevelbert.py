@@ -374,6 +374,10 @@ class NextLevelBertForSequenceClassification(NextLevelBertTaskModel):
         """
         text_pair = self.config.text_pair
         if token_type_ids is not None and input_ids is not None and bool((token_type_ids == 1).any()):
+            if pair_input_ids is not None or pair_embeds is not None:
+                raise ValueError(
+                    "Questions came twice: in input_ids (token_type_ids of 1) and apart; give one of both."
+                )
             prefix = len(self.config.chunk_prefix_ids)
             attention_mask, pair_attention_mask = split_pair(input_ids, attention_mask, token_type_ids, prefix)
             pair_input_ids = input_ids

@@ -30,10 +30,11 @@ def beside_documents(
         ValueError: for an index outside the documents, or numbers that do not fit each other.
     """
     if document_index is not None:
-        if document_index.ndim != 1 or document_index.min() < 0 or document_index.max() >= len(documents):
+        outside = (document_index < 0) | (document_index >= len(documents))
+        if document_index.ndim != 1 or len(document_index) == 0 or outside.any():
             raise ValueError(
-                f"document_index must be [N] numbers from 0 to {len(documents) - 1}, the documents of this batch, got "
-                f"shape {tuple(document_index.shape)}, {int(document_index.min())} to {int(document_index.max())}."
+                f"document_index must be [N] numbers from 0 to {len(documents) - 1}, the documents of this batch, "
+                f"and at least one; got {document_index.tolist()}."
             )
         documents = documents[document_index]  # [N, D]
     if pairs is None:

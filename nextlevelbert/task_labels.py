@@ -76,7 +76,13 @@ def class_indices(
         if type(each) is not kind or kind not in (str, int, bool) or not str(each).strip():
             raise place.error(column, f"holds {short(each)}; classes are names (not blank), or integers throughout.")
     names = names or _names_of_classes(labels[0][0].source, column, {each for _, each in flat}, kind)
-    numbers = {(name if kind is str else number): number for number, name in enumerate(names)}
+    numbers: dict[Any, int] = {(name if kind is str else number): number for number, name in enumerate(names)}
+    if kind is int and all(name.isdecimal() for name in names):
+        numbers = {int(name): number for number, name in enumerate(names)}  # "1", "2", "3" are not places 0, 1, 2
+    elif kind is int:
+        logger.warning(
+            "%s: integers in column %r are taken as places in %s.", labels[0][0].source, column, ", ".join(names)
+        )
     known = ", ".join(str(each) for each in itertools.islice(numbers, 20)) + (", ..." if len(names) > 20 else "")
     indices = []
     for place, row in rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
+from .outputs import DocumentEmbedding
 from .task_data import Example, TaskData
 
 logger = logging.getLogger(__name__)
@@ -35,8 +36,8 @@ class TaskVectors:
     pairs: list[torch.Tensor] | None
 
 
-def plain_vectors(model: Any, texts: Sequence[str], desc: str = "encoding", **encode: Any) -> list[torch.Tensor]:
-    """Plain chunk vectors ``[n, D]`` of each text.
+def encode_in_parts(model: Any, texts: Sequence[str], desc: str, **encode: Any) -> Iterator[DocumentEmbedding]:
+    """The embeddings of texts one after another, so that the caller keeps only what it needs of each.
 
     Args:
         model: a `NextLevelBertModel`.
@@ -44,13 +45,11 @@ def plain_vectors(model: Any, texts: Sequence[str], desc: str = "encoding", **en
         desc: name of the progress bar.
         encode: further arguments of `model.encode` (`dtype`, `cache_dir`, `chunk_encoder`).
     """
-    found: list[torch.Tensor] = []
     with tqdm(total=len(texts), unit="text", desc=desc, disable=len(texts) <= _TEXTS_PER_CALL) as bar:
         for start in range(0, len(texts), _TEXTS_PER_CALL):
             part = list(texts[start : start + _TEXTS_PER_CALL])
-            found += [embedding.plain for embedding in model.encode(part, **encode)]
+            yield from model.encode(part, **encode)
             bar.update(len(part))
-    return found
 
 
 def pair_texts(example: Example) -> list[str]:
@@ -74,7 +73,8 @@ def encode_task(model: Any, data: TaskData, **encode: Any) -> TaskVectors:
     Raises:
         ValueError: for a document or question in which the tokenizer finds no token, naming the example.
     """
-    documents = plain_vectors(model, data.documents, f"encoding documents of {data.source}", **encode)
+    books = encode_in_parts(model, data.documents, f"encoding documents of {data.source}", **encode)
+    documents = [book.plain for book in books]
     if empty := {number for number, vectors in enumerate(documents) if len(vectors) == 0}:
         names = [example.id for example in data.examples if example.document in empty]
         raise ValueError(f"{data.source}: documents of {names} contain no token; leave these rows out.")
@@ -82,9 +82,8 @@ def encode_task(model: Any, data: TaskData, **encode: Any) -> TaskVectors:
     if not any(texts):
         return TaskVectors(documents, None)
     distinct = list(dict.fromkeys(text for row in texts for text in row))
-    encoded = dict(
-        zip(distinct, plain_vectors(model, distinct, f"encoding questions of {data.source}", **encode), strict=True)
-    )
+    questions = encode_in_parts(model, distinct, f"encoding questions of {data.source}", **encode)
+    encoded = {text: found.plain for text, found in zip(distinct, questions, strict=True)}
     for example, row in zip(data.examples, texts, strict=True):
         if any(len(encoded[text]) == 0 for text in row):
             raise ValueError(f"{data.source}: the question of {example.id} contains no token; leave this row out.")

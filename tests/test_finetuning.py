@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -11,16 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from peft import PeftModel
 from safetensors.torch import load_file
 from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
-from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nextlevelbert import NextLevelBertForSequenceClassification, NextLevelBertModel
 from nextlevelbert.baselines import ChunkMeanClassifier, tfidf_logistic_regression
 from nextlevelbert.evaluation.task_scores import majority_scores, predicted, task_scores
 from nextlevelbert.finetuning import balanced_class_weights, labels_of, train_one_seed
+from nextlevelbert.finetuning_arguments import FinetuningArguments
 from nextlevelbert.finetuning_results import mean_and_deviation, write_predictions
 from nextlevelbert.task_data import Example, TaskData, read_classification
 from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, collate_task_vectors, encode_task
@@ -98,9 +101,9 @@ def predictions(path: Path) -> list[dict]:
 def test_it_learns_and_leaves_a_whole_checkpoint(classifier, files):
     results = json.loads((classifier / "results.json").read_text())
     assert results["reported"] == "test"
-    assert results["most_frequent_label"]["accuracy"] == pytest.approx(6 / 11)
+    assert results["without_a_model"]["most frequent label"]["accuracy"] == pytest.approx(6 / 11)
     values = [results["seeds"][seed]["accuracy"] for seed in ("0", "1")]
-    assert min(values) > results["most_frequent_label"]["accuracy"] + 0.1
+    assert min(values) > 6 / 11 + 0.1
     assert results["mean_and_deviation"]["accuracy"] == pytest.approx([np.mean(values), np.std(values, ddof=1)])
     model = AutoModelForSequenceClassification.from_pretrained(classifier)
     assert model.config.include_chunk_encoder
@@ -117,14 +120,32 @@ def test_it_learns_and_leaves_a_whole_checkpoint(classifier, files):
     assert correct == results["seeds"][str(results["best_seed"])]["accuracy"]
 
 
-def test_the_card_and_the_pictures(classifier):
+def published(folder: Path) -> str:
+    """All text of the files that a push uploads."""
+    files = [file for file in folder.iterdir() if file.is_file() and file.suffix in (".json", ".md", ".py")]
+    return "\n".join(file.read_text() for file in files if file.name != "results.json")
+
+
+def run_the_card(folder: Path, card: str, base: str = "") -> torch.Tensor:
+    """Runs the code of a card, with the folder in place of the name, and gives back its scores."""
+    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    code = code.replace(f'"{folder.name}"', repr(str(folder))).replace("the base checkpoint", base)
+    names: dict = {}
+    exec(code, names)
+    return names["scores"]
+
+
+def test_the_card_and_the_pictures(classifier, checkpoint):
     card = (classifier / "README.md").read_text()
     results = json.loads((classifier / "results.json").read_text())
     mean, deviation = results["mean_and_deviation"]["accuracy"]
     assert f"| {mean:.4f} ± {deviation:.4f} |" in card
-    assert "model-index" in card
-    assert "AutoModelForSequenceClassification" in card
-    assert str(classifier.parent) not in card + (classifier / "config.json").read_text()
+    [result, *_] = ModelCard(card).data.eval_results
+    assert (result.dataset_name, result.metric_type) == ("test.jsonl", "accuracy")
+    assert result.metric_value == round(results["seeds"][str(results["best_seed"])]["accuracy"], 4)
+    assert run_the_card(classifier, card).shape == (1, 2)
+    for path in (classifier.parent, Path(checkpoint).parent):
+        assert str(path) not in published(classifier)
     for picture in ("learning_curve.png", "confusion_matrix.png"):
         assert (classifier / picture).read_bytes().startswith(b"\x89PNG")
         assert f"({picture})" in card
@@ -132,17 +153,20 @@ def test_the_card_and_the_pictures(classifier):
     assert not list(classifier.rglob("*.bin"))
 
 
-def test_finished_seeds_are_not_run_again_and_other_settings_are_refused(classifier, files, checkpoint):
+def test_finished_seeds_are_not_run_again_and_other_settings_are_refused(classifier, files, checkpoint, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in classifier.glob("seed-*/model.safetensors")}
     assert len(before) == 2
     start(classifier, checkpoint, *FAST, "--seeds", "0", "1", **files)
     assert {path: path.stat().st_mtime_ns for path in classifier.glob("seed-*/model.safetensors")} == before
-    with pytest.raises(ValueError, match=r"other settings \(num_train_epochs: 4.0 there, 5.0 now\)"):
-        start(classifier, checkpoint, "--num_train_epochs", "5", "--learning_rate", "3e-3", "--seeds", "0", **files)
+    with pytest.raises(ValueError, match=r"other settings \(lr_scheduler_type: linear there, constant now\)"):
+        start(classifier, checkpoint, *FAST, "--lr_scheduler_type", "constant", **files)
+    other = {**files, "--train_file": write(tmp_path / "train.jsonl", rows(32, 9))}  # as many rows, other texts
+    with pytest.raises(ValueError, match=r"other settings \(train_sha256: "):
+        start(classifier, checkpoint, *FAST, **other)
 
 
-def test_a_killed_seed_goes_on_to_the_same_weights(files, checkpoint, classifier, tmp_path):
-    """The run is stopped at the end of its second epoch, as a kill would, and started again."""
+def test_a_killed_seed_goes_on_to_the_same_weights(files, checkpoint, tmp_path):
+    """Progress ends with the first epoch; the kill comes when half of the patience is spent."""
     from nextlevelbert import finetuning
 
     class Stopped(Exception):
@@ -150,18 +174,26 @@ def test_a_killed_seed_goes_on_to_the_same_weights(files, checkpoint, classifier
 
     class EarlyStoppingCallback(finetuning.EarlyStoppingCallback):  # stored by its name
         def on_save(self, args, state, control, **kwargs):
-            if state.epoch >= 2:
+            if state.epoch >= 3:
                 raise Stopped
 
+    # A huge step makes the loss jump up, and a decay to nothing keeps it there.
+    settings = ("--num_train_epochs", "30", "--learning_rate", "0.5", "--early_stopping_patience", "4")
+    options = {**files, "--cache_dir": str(tmp_path / "cache")}
+    start(tmp_path / "straight", checkpoint, *settings, **options)
     genuine, finetuning.EarlyStoppingCallback = finetuning.EarlyStoppingCallback, EarlyStoppingCallback
     try:
         with pytest.raises(Stopped):
-            start(tmp_path / "model", checkpoint, *FAST, "--seeds", "0", **files)
+            start(tmp_path / "killed", checkpoint, *settings, **options)
     finally:
         finetuning.EarlyStoppingCallback = genuine
-    assert list(tmp_path.glob("model/seed-0/checkpoint-*"))
-    start(tmp_path / "model", checkpoint, *FAST, "--seeds", "0", **files)
-    ours, theirs = (load_file(folder / "seed-0" / "model.safetensors") for folder in (tmp_path / "model", classifier))
+    assert list(tmp_path.glob("killed/seed-0/checkpoint-*"))
+    with pytest.raises(ValueError, match=r"weight_decay: 0.01 there, 0.5 now"):
+        start(tmp_path / "killed", checkpoint, *settings, "--weight_decay", "0.5", **options)
+    start(tmp_path / "killed", checkpoint, *settings, **options)
+    results = [json.loads((tmp_path / name / "seed-0" / "result.json").read_text()) for name in ("killed", "straight")]
+    assert results[0]["steps"] == results[1]["steps"] < 30 * 4  # stopped early, at the same step
+    ours, theirs = (load_file(tmp_path / name / "seed-0" / "model.safetensors") for name in ("killed", "straight"))
     for name, tensor in ours.items():
         torch.testing.assert_close(tensor, theirs[name], atol=1e-6, rtol=1e-5)
 
@@ -169,7 +201,13 @@ def test_a_killed_seed_goes_on_to_the_same_weights(files, checkpoint, classifier
 def test_an_adapter_on_the_base_checkpoint(files, checkpoint, tmp_path, caplog):
     caplog.set_level("INFO")
     start(tmp_path / "adapter", checkpoint, *FAST, "--lora", "--lora_target_modules", "all-linear", **files)
-    assert "parameters are trainable" in caplog.text
+    [share] = re.findall(r"seed 0: [\d,]+ of [\d,]+ parameters are trainable \((\d+\.\d) %\)", caplog.text)
+    assert 0 < float(share) < 100
+    assert str(Path(checkpoint).parent) not in published(tmp_path / "adapter")
+    assert run_the_card(tmp_path / "adapter", (tmp_path / "adapter" / "README.md").read_text(), checkpoint).shape == (
+        1,
+        2,
+    )
     assert {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json", "README.md"} <= {
         file.name for file in (tmp_path / "adapter").iterdir()
     }
@@ -189,11 +227,45 @@ def test_quality_s_real_article_end_to_end(shared, checkpoint, tmp_path):
     found = predictions(tmp_path / "chooser" / "validation_predictions.jsonl")
     assert len(found) == 5
     assert all(len(row["scores"]) == 4 and sum(row["scores"]) == pytest.approx(1, abs=1e-5) for row in found)
-    assert type(AutoModelForMultipleChoice.from_pretrained(tmp_path / "chooser")).__name__.startswith("NextLevelBert")
+    card = (tmp_path / "chooser" / "README.md").read_text()
+    assert "so they flatter the model" in card  # there is but one article
+    assert run_the_card(tmp_path / "chooser", card).shape == (1, 2)
 
 
-def test_the_baselines_in_the_same_script(files, toy_encoder_path, tmp_path):
-    options = {**files, "--chunk_encoder": toy_encoder_path, "--chunk_size": "16", "--num_train_epochs": "12"}
+def test_questions_beside_documents(checkpoint, tmp_path):
+    """Every document has two questions, and only the question tells the answer; halves of a validation set."""
+    made = [
+        {"story": row["text"], "asked": f"Is it about {word}?", "answer": word == row["label"]}
+        for row in rows(16, 6)
+        for word in ("bread", "sea")
+    ]
+    options = {"--train_file": write(tmp_path / "rows.jsonl", made), "--text_column": "story"}
+    options |= {"--validation_file": write(tmp_path / "more.jsonl", made[:12]), "--num_train_epochs": "1"}
+    options |= {"--question_column": "asked", "--label_column": "answer"}
+    start(tmp_path / "model", checkpoint, "--halve_validation", "--class_weights", **options)
+    found = [predictions(tmp_path / "model" / f"{name}_predictions.jsonl") for name in ("validation", "test")]
+    assert [len(part) for part in found] == [6, 6]
+    assert {row["prediction"] for part in found for row in part} <= {"True", "False"}
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "flatter" not in card
+    assert run_the_card(tmp_path / "model", card).shape == (1, 2)
+
+
+def test_a_checkpoint_that_was_fine_tuned_gets_a_new_classifier_where_the_old_one_does_not_fit(classifier, tmp_path):
+    made = [{"text": f"{word} {number} " * 9, "label": [word]} for number in range(6) for word in ("a", "b", "c")]
+    options = {"--train_file": write(tmp_path / "rows.jsonl", made), "--max_steps": "1"}
+    start(tmp_path / "model", str(classifier), **options)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert model.config.problem_type == "multi_label_classification"
+    assert model.classifier[2].out_features == 3
+
+
+def test_the_baselines_in_the_same_script(toy_encoder_path, tmp_path):
+    start_alike = "In the year that all of this happened to us nothing else was of interest. "
+    options = {"--chunk_encoder": toy_encoder_path, "--chunk_size": "16", "--num_train_epochs": "12"}
+    for option, count, seed in (("--train_file", 32, 1), ("--validation_file", 8, 2), ("--test_file", 11, 3)):
+        made = [{**row, "text": start_alike + row["text"]} for row in rows(count, seed)]
+        options[option] = write(tmp_path / f"{seed}.jsonl", made)
     cache = ("--cache_dir", str(tmp_path / "cache"))
     accuracy = {}
     for model in ("avg_sbert", "sbert", "tfidf"):
@@ -201,7 +273,8 @@ def test_the_baselines_in_the_same_script(files, toy_encoder_path, tmp_path):
         accuracy[model] = json.loads((tmp_path / model / "results.json").read_text())["seeds"]["0"]["accuracy"]
     assert accuracy["tfidf"] == 1.0
     assert accuracy["avg_sbert"] > 0.8
-    assert "sbert" in accuracy
+    # Truncated to the first chunk of 14 tokens, which all documents have in common, it can only guess.
+    assert accuracy["sbert"] <= 6 / 11
 
 
 def test_retrieval_by_the_script(checkpoint, tmp_path):
@@ -213,15 +286,20 @@ def test_retrieval_by_the_script(checkpoint, tmp_path):
     assert scores["mrr"] == 1.0
     assert scores["queries"] == 10
     [line, *_] = predictions(tmp_path / "toy" / "predictions.jsonl")
-    assert line["query"] == "query-000000"
-    assert 1 <= line["ranks_of_relevant_documents"][0] <= 10
+    model = NextLevelBertModel.from_pretrained(checkpoint)
+    query = model.encode(pairs[0]["query"]).document
+    cosines = [torch.cosine_similarity(query, model.encode(pair["document"]).document, dim=0) for pair in pairs]
+    assert line == {
+        "query": "query-000000",
+        "ranks_of_relevant_documents": [1 + sum(bool(other > cosines[0]) for other in cosines)],
+    }
     assert (tmp_path / "toy" / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_two_processes_learn_what_one_does(files, checkpoint, tmp_path):
     arguments = ["--task", "classification", "--model", checkpoint, "--max_steps", "6", "--learning_rate", "3e-3",
                  "--logging_strategy", "steps", "--logging_steps", "1", "--disable_tqdm", "true",
-                 "--cache_dir", str(tmp_path / "cache")]  # fmt: skip
+                 "--class_weights", "--cache_dir", str(tmp_path / "cache")]  # fmt: skip
     arguments += [word for option in files.items() for word in option]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     curves, logits = [], []
@@ -254,10 +332,16 @@ def test_two_processes_learn_what_one_does(files, checkpoint, tmp_path):
         ("multiple_choice", {"--train_file": "{uneven}", "--question_column": "q", "--candidates_column": "c"},
          r"row 1 .*column 'c': has 3 candidates, but the first row 4"),
         ("retrieval", {}, "Give the task with --test_file"),
-        ("retrieval", {"--test_file": "{train}", "--push_to_hub": "true"}, "no model to push"),
+        ("retrieval", {"--test_file": "{train}", "--push_to_hub": "true"}, "trains nothing: leave out --push_to_hub"),
+        ("classification", {"--train_file": "{train}", "--model": "avg-sbert"}, "one of untrained, avg_sbert, sbert,"),
+        ("classification", {"--train_file": "{train}", "--model": "{plain}"}, "is a bert; give a NextLevelBERT"),
+        ("classification", {"--train_file": "{train}", "--model": "untrained", "--lora": "true"}, "save that first"),
+        ("classification", {"--train_file": "{train}", "--model": "sbert", "--push_to_hub": "true"}, "not published"),
+        ("classification", {"--train_file": "{train}", "--model": "bm25"}, "ranks documents only"),
+        ("multiple_choice", {"--train_file": "{train}", "--model": "tfidf"}, "cannot choose among candidates"),
     ],
 )  # fmt: skip
-def test_what_it_refuses(files, checkpoint, tmp_path, task, arguments, message):
+def test_what_it_refuses(files, checkpoint, toy_encoder_path, tmp_path, task, arguments, message):
     odd = rows(2, 4)
     odd[1]["label"] = "sky"
     blank = rows(4, 5)
@@ -265,7 +349,10 @@ def test_what_it_refuses(files, checkpoint, tmp_path, task, arguments, message):
     uneven = [{"text": "A story.", "q": "Who?", "c": list("abcd")[:count], "label": 0} for count in (4, 3)]
     made = {"odd": odd, "blank": blank, "uneven": uneven}
     paths = {name: write(tmp_path / f"{name}.jsonl", content) for name, content in made.items()}
-    options = {key: value.format(train=files["--train_file"], **paths) for key, value in arguments.items()}
+    options = {
+        key: value.format(train=files["--train_file"], plain=toy_encoder_path, **paths)
+        for key, value in arguments.items()
+    }
     with pytest.raises(ValueError, match=message):
         start(tmp_path / "model", checkpoint, task=task, **options)
 
@@ -287,8 +374,6 @@ def test_class_weights_are_scikit_learn_s_and_weigh_the_loss(tmp_path):
 
 
 def test_a_run_with_class_weights(tmp_path):
-    from nextlevelbert.finetuning import FinetuningArguments
-
     vectors = TaskVectors([torch.full((1, 32), float(n % 3)) for n in range(6)], None)
     dataset = TaskVectorDataset(data([0, 0, 0, 1, 2, 2]), vectors)
     weights = balanced_class_weights(dataset.data)
@@ -299,7 +384,8 @@ def test_a_run_with_class_weights(tmp_path):
     )  # fmt: skip
     logits = torch.tensor(found["logits"]["validation"])
     labels = torch.tensor(labels_of(dataset.data))
-    by_hand = -(weights[labels] * logits.log_softmax(-1)[range(6), labels]).sum() / weights[labels].sum()
+    # Not divided by the batch's own weights, so that it does not matter how examples are put into batches.
+    by_hand = -(weights[labels] * logits.log_softmax(-1)[range(6), labels]).mean()
     assert found["validation"]["loss"] == pytest.approx(by_hand.item(), abs=1e-5)
 
 
@@ -375,6 +461,8 @@ def test_scores_worked_by_hand():
     scores = task_scores("multi_label_classification", several, np.array([[1, 0], [1, 0], [0, 1]]))
     # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 given and 3 wanted.
     assert scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.5, "micro_f1": 2 / 3})
+    flat = task_scores("regression", np.array([[1.0], [1.0], [1.0]]), np.array([1.0, 2.0, 3.0]))
+    assert np.isnan(flat["pearson"])
     values = task_scores("regression", np.array([[1.0], [2.0], [4.0]]), np.array([1.0, 2.0, 3.0]))
     assert values == pytest.approx({"mse": 1 / 3, "pearson": 0.98198, "spearman": 1.0}, abs=1e-5)
     assert task_scores("multiple_choice", np.eye(4), np.array([0, 1, 0, 0])) == {"accuracy": 0.5}

@@ -299,7 +299,7 @@ def test_the_frozen_encoder_goes_out_and_comes_back(minilm, tmp_path):
         (
             {"text_pair": True},
             {"pair_embeds": torch.ones(1, 32), "document_index": torch.tensor([3])},
-            r"numbers from 0 to 2, the documents of this batch, got shape \(1,\), 3 to 3",
+            r"numbers from 0 to 2, the documents of this batch, and at least one; got \[3\]",
         ),
         (
             {"text_pair": True},
@@ -311,6 +311,12 @@ def test_the_frozen_encoder_goes_out_and_comes_back(minilm, tmp_path):
 def test_what_the_classifier_refuses(config, inputs, message, documents):
     with pytest.raises(ValueError, match=message):
         toy(NextLevelBertForSequenceClassification, **config)(**documents, **inputs)
+
+
+def test_a_question_that_comes_twice(tokenizer):
+    model = toy(NextLevelBertForSequenceClassification, text_pair=True)
+    with pytest.raises(ValueError, match="Questions came twice"):
+        model(**tokenizer(WORDS, "Who wrote?", return_tensors="pt"), pair_embeds=torch.ones(1, 32))
 
 
 def test_what_the_chooser_refuses(documents):

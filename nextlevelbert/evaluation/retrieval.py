@@ -295,7 +295,7 @@ def plot_by_length(
     scores.set_zorder(numbers.get_zorder() + 1)  # lines in front of bars
     scores.patch.set_visible(False)
     scores.grid(alpha=0.3)
-    scores.legend(fontsize="small")
+    figure.legend(loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=120)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 
@@ -30,7 +32,7 @@ def task_scores(problem_type: str, logits: np.ndarray, labels: np.ndarray) -> di
     Returns:
         ``accuracy``, ``macro_f1`` and ``micro_f1`` of classes; with two classes also ``f1`` of class 1. With
         several labels a row, accuracy counts rows with all of them right. ``mse``, ``pearson`` and ``spearman``
-        of values. ``accuracy`` of multiple choice.
+        of values (NaN where predictions or labels are all the same). ``accuracy`` of multiple choice.
     """
     from sklearn.metrics import accuracy_score, f1_score, mean_squared_error
 
@@ -38,12 +40,10 @@ def task_scores(problem_type: str, logits: np.ndarray, labels: np.ndarray) -> di
     if problem_type == "regression":
         from scipy.stats import pearsonr, spearmanr
 
-        scores = {"mse": float(mean_squared_error(labels, found))}
+        scores = {"mse": float(mean_squared_error(labels, found)), "pearson": math.nan, "spearman": math.nan}
         if len(labels) > 2 and np.ptp(found) > 0 and np.ptp(labels) > 0:  # else there is no correlation
-            scores |= {
-                "pearson": float(pearsonr(labels, found).statistic),
-                "spearman": float(spearmanr(labels, found).statistic),
-            }
+            scores["pearson"] = float(pearsonr(labels, found).statistic)
+            scores["spearman"] = float(spearmanr(labels, found).statistic)
         return scores
     scores = {"accuracy": float(accuracy_score(labels, found))}
     if problem_type == "multiple_choice":

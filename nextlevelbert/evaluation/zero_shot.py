@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from ..finetuning_card import results_table
+from ..task_vectors import encode_in_parts
 from .lexical import bm25_scores, tfidf_scores
 from .retrieval import (
     Ranks,
@@ -21,8 +21,6 @@ from .retrieval import (
     retrieval_scores,
     scores_by_length,
 )
-
-_TEXTS_PER_CALL = 64
 
 
 def document_vectors(model: Any, texts: Sequence[str], kind: str = "", **encode: Any) -> torch.Tensor:
@@ -35,16 +33,11 @@ def document_vectors(model: Any, texts: Sequence[str], kind: str = "", **encode:
         encode: further arguments of `model.encode`.
     """
     rows = []
-    with tqdm(total=len(texts), unit="text", desc="encoding", disable=len(texts) <= _TEXTS_PER_CALL) as bar:
-        for start in range(0, len(texts), _TEXTS_PER_CALL):
-            for book in model.encode(list(texts[start : start + _TEXTS_PER_CALL]), **encode):
-                if kind == "avg_sbert":
-                    rows.append(book.plain.mean(dim=0) if len(book.plain) else book.document)
-                elif kind == "sbert":
-                    rows.append(book.plain[0] if len(book.plain) else book.document)
-                else:
-                    rows.append(book.document)
-                bar.update(1)
+    for book in encode_in_parts(model, texts, "encoding", **encode):
+        if kind in ("avg_sbert", "sbert") and len(book.plain):
+            rows.append(book.plain.mean(dim=0) if kind == "avg_sbert" else book.plain[0])
+        else:
+            rows.append(book.document)
     return torch.stack(rows)
 
 

@@ -1,0 +1,203 @@
+"""Every option of `run_finetune.py`, and which of them do not go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import TrainingArguments
+
+from .card_trainer import use_what_there_is
+
+BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
+
+# Training arguments that decide what comes out; a run is only continued with the same ones.
+_DECIDING = (
+    "learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "lr_scheduler_type",
+    "lr_scheduler_kwargs", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+    "label_smoothing_factor", "bf16", "fp16", "neftune_noise_alpha", "eval_strategy", "eval_steps", "save_strategy",
+    "save_steps", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "full_determinism",
+)  # fmt: skip
+
+
+@dataclass
+class ModelArguments:
+    """Which model."""
+
+    model: str = field(
+        metadata={"help": "A checkpoint (folder or name on the Hub), or one of untrained (a new model around "
+                          "--chunk_encoder), avg_sbert, sbert, tfidf, bm25 (retrieval only)."}
+    )  # fmt: skip
+    chunk_encoder: str = field(
+        default="sentence-transformers/all-MiniLM-L6-v2",
+        metadata={"help": "Sentence encoder of untrained, avg_sbert and sbert: name or folder."},
+    )
+    chunk_encoder_name: str | None = field(
+        default=None, metadata={"help": "The encoder's name on the Hub, where --chunk_encoder is a folder."}
+    )
+    chunk_size: int = field(default=256, metadata={"help": "Most tokens in a chunk of untrained, avg_sbert, sbert."})
+    encoder_dtype: str = field(
+        default="float32",
+        metadata={"help": "Of the chunk encoder while encoding. bfloat16 is faster where the hardware has it.",
+                  "choices": ["float32", "bfloat16", "float16"]},
+    )  # fmt: skip
+    lora: bool = field(default=False, metadata={"help": "Train low-rank adapters and the head only."})
+    lora_r: int = field(default=8, metadata={"help": "Rank of the adapters."})
+    lora_alpha: int = field(default=16, metadata={"help": "Scale of the adapters, before division by the rank."})
+    lora_target_modules: list[str] = field(
+        default_factory=lambda: ["query", "value"],
+        metadata={"help": "Names of the linear layers that get an adapter, or all-linear."},
+    )
+
+
+@dataclass
+class TaskArguments:
+    """Which task."""
+
+    task: str = field(
+        metadata={"help": "What to do; retrieval trains nothing.",
+                  "choices": ["classification", "multiple_choice", "retrieval"]}
+    )  # fmt: skip
+    train_file: str | None = field(
+        default=None, metadata={"help": "Training set: a .jsonl or .parquet (also .gz), or QuALITY's official file."}
+    )
+    validation_file: str | None = field(
+        default=None, metadata={"help": "Set that chooses the epoch; by default some training documents are held out."}
+    )
+    test_file: str | None = field(
+        default=None,
+        metadata={"help": "Set to report on; by default the validation set. For retrieval a table of pairs, or a "
+                          "folder laid out as BEIR's."},
+    )  # fmt: skip
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of files."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
+    train_split: str = field(default="train", metadata={"help": "Split of the dataset to train on."})
+    validation_split: str | None = field(default=None, metadata={"help": "Split of the dataset to validate on."})
+    test_split: str | None = field(default=None, metadata={"help": "Split of the dataset to report on."})
+    text_column: str = field(default="text", metadata={"help": "Column of the documents."})
+    question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
+    candidates_column: str | None = field(default=None, metadata={"help": "Column of lists of candidate answers."})
+    label_column: str = field(default="label", metadata={"help": "Column of the labels."})
+    id_column: str = field(default="id", metadata={"help": "Column of names of rows."})
+    query_column: str | None = field(default=None, metadata={"help": "Column of queries (retrieval)."})
+    document_column: str | None = field(default=None, metadata={"help": "Column of their documents (retrieval)."})
+    problem_type: str | None = field(
+        default=None,
+        metadata={"help": "Guessed from the labels by default.",
+                  "choices": [None, "single_label_classification", "multi_label_classification", "regression"]},
+    )  # fmt: skip
+    class_weights: bool = field(default=False, metadata={"help": "Weigh classes by the inverse of their frequency."})
+    validation_share: float = field(
+        default=0.15,
+        metadata={"help": "Share of the training documents to hold out where no validation set is given."},
+    )
+    halve_validation: bool = field(
+        default=False,
+        metadata={"help": "Validate on half of the validation documents and report on the others, as the paper does "
+                          "with QuALITY."},
+    )  # fmt: skip
+    early_stopping_patience: int = field(
+        default=3, metadata={"help": "Evaluations without progress before training stops."}
+    )
+    seeds: list[int] = field(default_factory=lambda: [0], metadata={"help": "One run each; the mean is reported."})
+    cache_dir: str | None = field(
+        default=None,
+        metadata={"help": "Folder of chunk vectors, which runs that are given the same one share. "
+                          "Default: OUTPUT_DIR-vectors."},
+    )  # fmt: skip
+    k: int = field(default=10, metadata={"help": "Where hit rate and recall cut the ranking (retrieval)."})
+
+
+@dataclass
+class FinetuningArguments(TrainingArguments):
+    """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 4.1)."""
+
+    learning_rate: float | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "By default 5e-5 for a whole model, 1e-3 where only a head or adapters learn."}
+    )
+    weight_decay: float = field(default=0.01, metadata={"help": "Default 0.01."})
+    warmup_steps: float = field(default=0.1, metadata={"help": "Steps, or below 1 a share of all; default 0.1."})
+    num_train_epochs: float = field(default=20.0, metadata={"help": "At most; default 20."})
+    per_device_train_batch_size: int = field(default=8, metadata={"help": "Examples; default 8."})
+    per_device_eval_batch_size: int = field(default=32, metadata={"help": "Examples; default 32."})
+    seed: int = field(
+        default=42, metadata={"help": "Draws the documents that are held out; the runs themselves have --seeds."}
+    )
+    logging_strategy: str = field(default="epoch", metadata={"help": "Default epoch."})
+    eval_strategy: str = field(default="epoch", metadata={"help": "Default epoch."})
+    save_strategy: str = field(default="epoch", metadata={"help": "Default epoch."})
+    save_total_limit: int | None = field(default=1, metadata={"help": "Checkpoints beside the best; default 1."})
+    load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the best evaluation's weights."})
+    metric_for_best_model: str | None = field(default="loss", metadata={"help": "Default loss."})
+    # Without this a run that is killed would forget how long it has made no progress.
+    restore_callback_states_from_checkpoint: bool = field(default=True, metadata={"help": "Default true."})
+    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU where there is an accelerator."})
+    dataloader_pin_memory: bool = field(default=True, metadata={"help": "Default true with an accelerator."})
+    ddp_timeout: int = field(  # the other processes wait while the first one encodes
+        default=7 * 24 * 3600, metadata={"help": "Seconds; default a week."}
+    )
+    remove_unused_columns: bool = field(  # the collator needs what the forward does not
+        default=False, metadata={"help": "Default false, and has to stay so."}
+    )
+    label_names: list[str] | None = field(  # said outright, because an adapter hides the model's own
+        default_factory=lambda: ["labels"], metadata={"help": "Default labels."}
+    )
+
+    def __post_init__(self) -> None:
+        use_what_there_is(self)
+        super().__post_init__()
+        if self.n_gpu > 1:
+            raise ValueError(
+                f"One process with {self.n_gpu} GPUs would tear documents from their questions; start one process a "
+                "GPU: torchrun --nproc_per_node N run_finetune.py ..."
+            )
+
+    def deciding(self) -> dict[str, Any]:
+        """What decides the weights that come out, beside the model and the data."""
+        batch = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
+        values = {name: getattr(self, name) for name in _DECIDING}
+        return {**{name: getattr(value, "value", value) for name, value in values.items()}, "batch_size": batch}
+
+
+def check_arguments(model: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
+    """Refuses what would be ignored, before anything is read.
+
+    Raises:
+        ValueError: naming the options that do not go together.
+    """
+    retrieval, new = task.task == "retrieval", model.model in ("untrained", *BASELINES)
+    for refused, message in (
+        (model.model == "bm25" and not retrieval, "--model bm25 ranks documents only; use it with --task retrieval."),
+        (
+            model.model == "tfidf" and task.task == "multiple_choice",
+            "--model tfidf cannot choose among candidates; use avg_sbert or sbert.",
+        ),
+        (
+            model.lora and new,
+            f"--lora adapts a checkpoint, and --model {model.model} is none. (An adapter for an untrained model would "
+            "fit no other: save that first with NextLevelBertModel.from_chunk_encoder(...).save_pretrained(folder).)",
+        ),
+        (args.push_to_hub and model.model in BASELINES, f"--model {model.model} is not published; no --push_to_hub."),
+        (
+            task.class_weights and model.model == "tfidf",
+            "--class_weights has no effect on --model tfidf; leave it out.",
+        ),
+        (
+            retrieval and (args.push_to_hub or model.lora or task.train_file is not None),
+            "--task retrieval trains nothing: leave out --push_to_hub, --lora and --train_file.",
+        ),
+        (
+            retrieval and not (task.test_file or task.dataset_name),
+            "Give the task with --test_file (pairs, or a folder as BEIR's) or --dataset_name.",
+        ),
+        (
+            not retrieval and not (task.train_file or task.dataset_name),
+            "Give the training set with --train_file or --dataset_name.",
+        ),
+        (
+            bool(args.resume_from_checkpoint),
+            "A killed run goes on by itself, given the same --output_dir; leave out --resume_from_checkpoint.",
+        ),
+    ):
+        if refused:
+            raise ValueError(message)

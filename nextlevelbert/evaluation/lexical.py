@@ -68,7 +68,11 @@ def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     index = bm25s.BM25()
     index.index(bm25s.tokenize(list(documents), show_progress=False), show_progress=False)
     words = bm25s.tokenize(list(queries), return_ids=False, show_progress=False)
-    return np.stack([index.get_scores(query) for query in words]).astype(np.float32)  # [Q, N]
+    scores = np.zeros((len(words), len(documents)), np.float32)  # a query of stop words only finds nothing
+    for row, query in zip(scores, words, strict=True):
+        if query:
+            row[:] = index.get_scores(query)
+    return scores  # [Q, N]
 
 
 def _check(queries: Sequence[str], documents: Sequence[str]) -> None:

@@ -50,6 +50,7 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python benchmarks/upper_pass_share.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/cached_encode.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/pretraining_step.py --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python benchmarks/finetune_stored_vectors.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/memory_vs_length.py --encoder $(MINILM)
 
 clean:  ## Remove the environment and what the demo made

@@ -134,10 +134,15 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
     return (task_class or AutoModel).from_pretrained(arguments.model, ignore_mismatched_sizes=True, **config)
 
 
+def told_name(model: str) -> tuple[bool, str]:
+    """Whether the model is a folder here, and its name in tables and cards: never a path of this machine."""
+    local = model not in ("untrained", *BASELINES) and Path(model).exists()
+    return local, Path(model).resolve().name if local else model
+
+
 def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
     output, baseline = Path(args.output_dir), arguments.model in BASELINES
-    local = Path(arguments.model).exists()
-    model_name = Path(arguments.model).name if local else arguments.model  # no path of this machine in what is told
+    local, model_name = told_name(arguments.model)
     if args.learning_rate is None:
         args.learning_rate = 1e-3 if baseline or arguments.lora else 5e-5
 
@@ -162,8 +167,9 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
             vectors = {name: encode_task(reader, data, **encode) for name, data in sets.items()}
         if arguments.model == "sbert":
             vectors = {name: TaskVectors([d[:1] for d in v.documents], v.pairs) for name, v in vectors.items()}
-        # An untrained model has random special vectors, so it is told by its chunk encoder.
-        model_weights = weights_fingerprint(reader.get_chunk_encoder() if arguments.model == "untrained" else reader)
+        # What is made around a chunk encoder has random special vectors, so it is told by that encoder.
+        made_here = baseline or arguments.model == "untrained"
+        model_weights = weights_fingerprint(reader.get_chunk_encoder() if made_here else reader)
         source = reader.cpu().detach_chunk_encoder()
     datasets = {name: TaskVectorDataset(sets[name], vectors[name]) for name in vectors}
     settings = {
@@ -251,12 +257,13 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
         **{key: settings[key] for key in _TOLD},
         "seeds": ", ".join(str(result["seed"]) for result in results),
     }
-    chosen = "Epoch and seed of this checkpoint have the lowest validation loss."
+    epoch = f"best epoch by validation {args.metric_for_best_model}" if args.load_best_model_at_end else "last epoch"
+    chosen = f"This checkpoint is the {epoch} of the seed with the lowest validation loss."
     if reported == "validation":
         chosen += " The scores are from that validation set, too, so they flatter the model: there was no test set."
-    on_hub = None if local or arguments.model == "untrained" else arguments.model
+    base = None if local or arguments.model == "untrained" else arguments.model
     write_finetuning_card(
-        output, name, train, sets[reported], facts, table, best[reported], chosen, on_hub, adapter=arguments.lora
+        output, name, train, sets[reported], facts, table, best[reported], chosen, base, adapter=arguments.lora
     )
     if args.push_to_hub:
         unpublished = ["seed-*", "*.jsonl", "results.json"]  # predictions hold ids of the user's rows
@@ -270,7 +277,7 @@ def retrieve(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
     cache = task.cache_dir or default_cache(args.output_dir)
     model = None if arguments.model in ("tfidf", "bm25") else load(arguments).to(args.device)
     ranks = search(found, arguments.model, model, dtype=arguments.encoder_dtype, cache_dir=cache)
-    name = Path(arguments.model).name
+    _, name = told_name(arguments.model)
     print(f"\n{write_search(Path(args.output_dir), found, name, ranks, task.k)}\n")
 
 

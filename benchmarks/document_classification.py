@@ -20,7 +20,9 @@ SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--test_file", required=True)
     parser.add_argument("--model", action="append", default=[], metavar="NAME=PATH", help="a checkpoint; repeatable")
@@ -28,6 +30,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2", "3", "4"])
     parser.add_argument("--output_dir", required=True)
     args, others = parser.parse_known_args()  # the rest goes to run_finetune.py
+    if unnamed := [model for model in args.model if "=" not in model]:
+        parser.error(f"--model takes NAME=PATH, got {unnamed[0]!r}")
     models = dict(model.split("=", 1) for model in args.model)
     models |= {name: name for name in ("untrained", "avg_sbert", "sbert", "tfidf")}
     rows: dict[str, dict[str, tuple[float, float] | float]] = {}
@@ -45,7 +49,7 @@ def main() -> None:
             if metric != "loss"
         }
         rate = f", rate {results['settings']['learning_rate']:g}" if model != "tfidf" else ""
-        rows[f"{name} ({len(results['seeds'])} seeds{rate})"] = scores
+        rows[f"{name} ({len(results['seeds'])} runs{rate})"] = scores
         without = results["without_a_model"]
     rows.update(without)
     table = results_table(rows)

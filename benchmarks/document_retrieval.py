@@ -23,6 +23,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import bm25s  # noqa: F401  (missed now, not after an hour of encoding: pip install nextlevelbert[retrieval])
 import measuring
 import torch
 from tqdm import tqdm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -181,6 +182,11 @@ def train_one_seed(
         if prediction.label_ids is not None:
             found[name] = task_scores(dataset.data.problem_type, found["logits"][name], labels_of(dataset.data))
             found[name]["loss"] = prediction.metrics[f"{name}_loss"]
+    if not math.isfinite(found["validation"]["loss"]):
+        raise ValueError(
+            f"Seed {seed} ended with a validation loss of {found['validation']['loss']}; lower the learning rate "
+            f"({args.learning_rate})."
+        )
     if args.should_save:
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)

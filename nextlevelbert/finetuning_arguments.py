@@ -16,7 +16,8 @@ _DECIDING = (
     "learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "lr_scheduler_type",
     "lr_scheduler_kwargs", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
     "label_smoothing_factor", "bf16", "fp16", "neftune_noise_alpha", "eval_strategy", "eval_steps", "save_strategy",
-    "save_steps", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "full_determinism",
+    "save_steps", "dataloader_drop_last", "train_sampling_strategy", "tf32", "optim_target_modules",
+    "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "full_determinism",
 )  # fmt: skip
 
 
@@ -183,9 +184,20 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             "--class_weights has no effect on --model tfidf; leave it out.",
         ),
         (
-            retrieval and (args.push_to_hub or model.lora or task.train_file is not None),
-            "--task retrieval trains nothing: leave out --push_to_hub, --lora and --train_file.",
+            retrieval
+            and (args.push_to_hub or model.lora or task.class_weights or task.halve_validation or len(task.seeds) > 1),
+            "--task retrieval trains nothing: leave out --push_to_hub, --lora, --class_weights, --seeds and "
+            "--halve_validation.",
         ),
+        (
+            retrieval and bool(task.train_file or task.validation_file),
+            "--task retrieval reads one set: give it with --test_file, not as --train_file or --validation_file.",
+        ),
+        (
+            bool(task.dataset_name and (task.train_file or task.validation_file or task.test_file)),
+            "Give either --dataset_name with its splits or files, not both.",
+        ),
+        (len(set(task.seeds)) < len(task.seeds), f"--seeds names a seed twice: {task.seeds}."),
         (
             retrieval and not (task.test_file or task.dataset_name),
             "Give the task with --test_file (pairs, or a folder as BEIR's) or --dataset_name.",

@@ -19,10 +19,14 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from nextlevelbert import NextLevelBertForSequenceClassification, NextLevelBertModel
+from nextlevelbert import (
+    NextLevelBertForMultipleChoice,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+)
 from nextlevelbert.baselines import ChunkMeanClassifier, tfidf_logistic_regression
 from nextlevelbert.evaluation.task_scores import majority_scores, predicted, task_scores
-from nextlevelbert.finetuning import balanced_class_weights, labels_of, train_one_seed
+from nextlevelbert.finetuning import balanced_class_weights, count_parameters, labels_of, train_one_seed, with_lora
 from nextlevelbert.finetuning_arguments import FinetuningArguments
 from nextlevelbert.finetuning_results import mean_and_deviation, write_predictions
 from nextlevelbert.task_data import Example, TaskData, read_classification
@@ -220,6 +224,16 @@ def test_an_adapter_on_the_base_checkpoint(files, checkpoint, tmp_path, caplog):
     torch.testing.assert_close(model(**batch).logits.softmax(-1), found, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("cls", [NextLevelBertForSequenceClassification, NextLevelBertForMultipleChoice])
+@pytest.mark.parametrize("targets", [["query", "value"], ["all-linear"]])
+def test_adapters_train_less_than_a_tenth(minilm, cls, targets):
+    """Of the real size, the frozen chunk encoder not counted."""
+    model = cls.from_chunk_encoder(minilm, include_chunk_encoder=False)
+    trainable, total = count_parameters(with_lora(model, 8, 16, targets))
+    assert total > 10_000_000
+    assert 0.03 < trainable / total < 0.10
+
+
 def test_quality_s_real_article_end_to_end(shared, checkpoint, tmp_path):
     sample = str(shared / "data" / "quality" / "examples.jsonl.gz")
     options = {"--train_file": sample, "--validation_file": sample, "--num_train_epochs": "2"}
@@ -333,6 +347,9 @@ def test_two_processes_learn_what_one_does(files, checkpoint, tmp_path):
          r"row 1 .*column 'c': has 3 candidates, but the first row 4"),
         ("retrieval", {}, "Give the task with --test_file"),
         ("retrieval", {"--test_file": "{train}", "--push_to_hub": "true"}, "trains nothing: leave out --push_to_hub"),
+        ("retrieval", {"--test_file": "{train}", "--validation_file": "{train}"}, "reads one set"),
+        ("classification", {"--train_file": "{train}", "--dataset_name": "me/books"}, "Give either --dataset_name"),
+        ("classification", {"--train_file": "{train}", "--learning_rate": "1e30"}, "a validation loss of nan"),
         ("classification", {"--train_file": "{train}", "--model": "avg-sbert"}, "one of untrained, avg_sbert, sbert,"),
         ("classification", {"--train_file": "{train}", "--model": "{plain}"}, "is a bert; give a NextLevelBERT"),
         ("classification", {"--train_file": "{train}", "--model": "untrained", "--lora": "true"}, "save that first"),

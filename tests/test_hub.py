@@ -223,41 +223,63 @@ import json, sys
 sys.modules["nextlevelbert"] = None  # importing it is an error now
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-model = AutoModelForSequenceClassification.from_pretrained("user/classifier", trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained("user/classifier", trust_remote_code=True)
-scores = model(**tokenizer(sys.argv[1], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
-[result] = [r for r in ModelCard.load("user/classifier").data.eval_results if r.metric_type == "accuracy"]
-print(json.dumps({"scores": scores, "labels": model.config.id2label, "accuracy": result.metric_value}))
+name = sys.argv[1]
+model = AutoModelForSequenceClassification.from_pretrained(name, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
+scores = model(**tokenizer(sys.argv[2], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
+[accuracy] = [r.metric_value for r in ModelCard.load(name).data.eval_results if r.metric_type == "accuracy"]
+print(json.dumps({"scores": scores, "accuracy": accuracy}))
+"""
+
+LOAD_ADAPTER = """
+import json, sys
+import nextlevelbert
+from huggingface_hub import ModelCard
+from peft import PeftModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+name = sys.argv[1]
+base = AutoModelForSequenceClassification.from_pretrained("user/classifier", num_labels=2)
+model = PeftModel.from_pretrained(base, name).eval()
+tokenizer = AutoTokenizer.from_pretrained(name)
+scores = model(**tokenizer(sys.argv[2], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
+[accuracy] = [r.metric_value for r in ModelCard.load(name).data.eval_results if r.metric_type == "accuracy"]
+print(json.dumps({"scores": scores, "accuracy": accuracy}))
 """
 
 
-def test_the_finetuning_script_publishes_a_model_that_opens_without_the_package(
+def test_the_finetuning_script_publishes_what_opens_again(
     hub: HubServer, toy_encoder_path: str, tmp_path: Path
 ) -> None:
-    rows = [{"id": str(n), "text": f"{('ship', 'bread')[n % 2]} {n}. " * 30, "label": n % 2} for n in range(12)]
+    """A classifier, opened without the package; then an adapter made on it, both from the hub."""
+    texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
+    rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    arguments = ["--task", "classification", "--model", "untrained", "--chunk_encoder", toy_encoder_path]
-    arguments += ["--train_file", str(tmp_path / "rows.jsonl"), "--test_file", str(tmp_path / "rows.jsonl")]
-    arguments += ["--chunk_size", "16", "--num_train_epochs", "2", "--output_dir", str(tmp_path / "model")]
-    process = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[1] / "run_finetune.py"), *arguments,
-         "--push_to_hub", "--hub_model_id", "user/classifier"],
-        env=hub.environment(tmp_path / "home"), cwd=tmp_path, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    files = hub.files("model", "user/classifier")
-    assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
-    assert {"confusion_matrix.png", "learning_curve.png", "task_heads.py", "modules.json", "tokenizer.json"} <= set(
-        files
-    )
-    assert not [name for name in files if name.startswith("seed-") or name.endswith(("jsonl", "results.json"))]
-    here = str(tmp_path).encode()
-    assert [name for name, content in files.items() if here in content] == []
-    loaded = run(LOAD_CLASSIFIER, hub, tmp_path / "other", rows[0]["text"])
-    [first, *_] = (tmp_path / "model" / "test_predictions.jsonl").read_text().splitlines()
-    torch.testing.assert_close(
-        torch.tensor(loaded["scores"]), torch.tensor(json.loads(first)["scores"]), rtol=0, atol=1e-5
-    )
-    assert loaded["labels"] == {"0": "0", "1": "1"}
-    results = json.loads((tmp_path / "model" / "results.json").read_text())
-    assert loaded["accuracy"] == pytest.approx(results["seeds"]["0"]["accuracy"], abs=1e-4)
+    pictures = {"README.md", "confusion_matrix.png", "learning_curve.png", "tokenizer.json"}
+    for name, model, options, load, expected in (
+        ("user/classifier", "untrained", [], LOAD_CLASSIFIER, {"model.safetensors", "task_heads.py", "modules.json"}),
+        ("user/adapter", "user/classifier", ["--lora"], LOAD_ADAPTER, {"adapter_model.safetensors"}),
+    ):
+        output = tmp_path / name.replace("/", "-")
+        arguments = ["--task", "classification", "--model", model, "--chunk_encoder", toy_encoder_path, *options]
+        arguments += ["--train_file", str(tmp_path / "rows.jsonl"), "--test_file", str(tmp_path / "rows.jsonl")]
+        arguments += ["--chunk_size", "16", "--num_train_epochs", "2", "--output_dir", str(output)]
+        process = subprocess.run(
+            [sys.executable, str(Path(__file__).parents[1] / "run_finetune.py"), *arguments,
+             "--push_to_hub", "--hub_model_id", name],
+            env=hub.environment(tmp_path / "home"), cwd=tmp_path, capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        assert process.returncode == 0, process.stderr
+        files = hub.files("model", name)
+        assert expected | pictures <= files.keys()
+        assert not [file for file in files if file.startswith("seed-") or file.endswith(("jsonl", "results.json"))]
+        here = str(tmp_path).encode()
+        assert [file for file, content in files.items() if here in content] == []
+        loaded = run(load, hub, tmp_path / "other", name, texts[0])
+        [first, *_] = (output / "test_predictions.jsonl").read_text().splitlines()
+        torch.testing.assert_close(
+            torch.tensor(loaded["scores"]), torch.tensor(json.loads(first)["scores"]), rtol=0, atol=1e-5
+        )
+        results = json.loads((output / "results.json").read_text())
+        assert loaded["accuracy"] == pytest.approx(results["seeds"]["0"]["accuracy"], abs=1e-4)
+    assert b"base_model: user/classifier" in files["README.md"]
+    assert json.loads(files["adapter_config.json"])["base_model_name_or_path"] == "user/classifier"

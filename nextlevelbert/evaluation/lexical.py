@@ -63,7 +63,7 @@ def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     try:
         import bm25s
     except ImportError as error:
-        raise ImportError("BM25 needs the package bm25s: pip install bm25s") from error
+        raise ImportError("BM25 needs the package bm25s: pip install nextlevelbert[retrieval]") from error
     _check(queries, documents)
     index = bm25s.BM25()
     index.index(bm25s.tokenize(list(documents), show_progress=False), show_progress=False)

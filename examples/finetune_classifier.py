@@ -10,9 +10,9 @@ every epoch: that is short to write and slow to run. run_finetune.py computes th
 
 from __future__ import annotations
 
-import argparse
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
-from datasets import load_dataset
+from datasets import ClassLabel, load_dataset
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -25,41 +25,22 @@ import nextlevelbert  # noqa: F401  (registers the architecture)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="a checkpoint")
-    parser.add_argument("--documents", required=True, help="articles to learn from (.jsonl with text and label)")
-    parser.add_argument("--test_documents", required=True, help="articles to be tested on, of the same kind")
-    parser.add_argument("--output_dir", required=True, help="where the classifier goes")
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    for name in ("model", "documents", "test_documents", "output_dir"):
+        parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--epochs", type=float, default=3)
     args = parser.parse_args()
 
     articles = load_dataset("json", data_files={"train": args.documents, "test": args.test_documents})
-    names = [str(label) for label in sorted(set(articles["train"]["label"]))]
-    if unknown := {str(label) for label in articles["test"]["label"]} - set(names):
-        parser.error(f"labels of --test_documents that --documents does not have: {', '.join(sorted(unknown))}")
+    names = sorted(map(str, articles["train"].unique("label")))
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    articles = articles.map(
-        lambda article: {
-            **tokenizer(article["text"], truncation=False, verbose=False),
-            "labels": names.index(str(article["label"])),
-        },
-        remove_columns=articles["train"].column_names,
-    )
-    model = AutoModelForSequenceClassification.from_pretrained(
-        args.model,
-        num_labels=len(names),
-        id2label=dict(enumerate(names)),
-        label2id={n: i for i, n in enumerate(names)},
-    )
+    articles = articles.map(lambda article: tokenizer(article["text"], truncation=False, verbose=False))
+    articles = articles.cast_column("label", ClassLabel(names=names)).rename_column("label", "labels")
+    labels = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    settings = {"num_train_epochs": args.epochs, "learning_rate": 1e-4, "warmup_steps": 0.1, "save_strategy": "no"}
     trainer = Trainer(
-        model,
-        TrainingArguments(
-            args.output_dir,
-            num_train_epochs=args.epochs,
-            learning_rate=1e-4,
-            warmup_steps=0.1,
-            save_strategy="no",
-        ),
+        AutoModelForSequenceClassification.from_pretrained(args.model, **labels),
+        TrainingArguments(args.output_dir, **settings),
         data_collator=DataCollatorWithPadding(tokenizer),
         train_dataset=articles["train"],
         eval_dataset=articles["test"],
@@ -68,10 +49,7 @@ def main() -> None:
     trainer.train()
     trainer.save_model()
     accuracy = trainer.evaluate()["eval_accuracy"]
-    print(
-        f"Wrote {args.output_dir}: a classifier into {', '.join(names)}; "
-        f"accuracy {accuracy:.3f} on {len(articles['test'])} articles."
-    )
+    print(f"Wrote {args.output_dir}: a classifier into {', '.join(names)}; accuracy {accuracy:.3f}.")
 
 
 if __name__ == "__main__":

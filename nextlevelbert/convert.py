@@ -53,11 +53,9 @@ _ARCHITECTURE = (
 )
 
 _NO_PICKLES = (
-    "Pickles (pytorch_model.bin, .ckpt) can run any code when they are opened, so they are not read here. Make "
-    "safetensors of one you trust: state = torch.load(path, map_location='cpu', weights_only=True); "
-    "state = state.get('state_dict', state); safetensors.torch.save_file({name: tensor.contiguous() for name, tensor "
-    "in state.items()}, 'model.safetensors'); and put a config.json with _encoder_name, encoder_config and chunk_size "
-    "beside it."
+    "Pickles (pytorch_model.bin, .ckpt) can run any code when they are opened, so they are not read here. Turn one "
+    "that you trust into model.safetensors (https://huggingface.co/docs/safetensors/convert-weights), names as in its "
+    "state dict, and put a config.json with _encoder_name, encoder_config and chunk_size beside it."
 )
 
 

@@ -332,10 +332,14 @@ def test_files_that_are_missing_or_damaged(tiny, encoders, config, weights, tmp_
     folder = write(tmp_path / "theirs", config, weights)
     (folder / "model.safetensors").rename(tmp_path / "aside")
     (folder / "pytorch_model.bin").write_bytes(b"pickle")
-    how = r"has no model\.safetensors; it holds config\.json, pytorch_model\.bin\..*weights_only=True.*save_file"
+    how = r"has no model\.safetensors; it holds config\.json, pytorch_model\.bin\..*Turn one that you trust"
     refused(how, folder, error=FileNotFoundError)
     (tmp_path / "last.ckpt").write_bytes(b"pickle")
-    refused(r"last\.ckpt' is a file.*weights_only=True", tmp_path / "last.ckpt", error=FileNotFoundError)
+    refused(
+        r"last\.ckpt' is a file.*Turn one that you trust into model.safetensors",
+        tmp_path / "last.ckpt",
+        error=FileNotFoundError,
+    )
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
     refused("theirs' is damaged, or only a pointer", folder)
     (tmp_path / "aside").rename(folder / "model.safetensors")

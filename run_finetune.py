@@ -39,6 +39,7 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.baselines import ChunkMeanClassifier, tfidf_logistic_regression
+from nextlevelbert.chunk_encoder import LoadedChunkEncoder
 from nextlevelbert.evaluation import read_retrieval_task
 from nextlevelbert.evaluation.task_scores import task_scores
 from nextlevelbert.evaluation.zero_shot import search, write_search
@@ -142,7 +143,7 @@ def told_name(model: str) -> tuple[bool, str]:
 
 def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
     output, baseline = Path(args.output_dir), arguments.model in BASELINES
-    local, model_name = told_name(arguments.model)
+    _, model_name = told_name(arguments.model)
     if args.learning_rate is None:
         args.learning_rate = 1e-3 if baseline or arguments.lora else 5e-5
 
@@ -221,17 +222,30 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
                 write_result(folder, result, sets)
         logger.info("seed %d, %s: %s", seed, reported, json.dumps(result[reported]))
         results.append(result)
-    if not args.should_save:
-        return
-
     # 4. Figures, pictures, and the model of the best seed with everything that opening it needs.
-    best, table = summarize_seeds(output, model_name, sets, results, settings, reported)
-    print(f"\n{table}\n")
-    folder = output / f"seed-{best['seed']}"
-    if baseline:
-        for file in folder.glob("*.safetensors"):
+    if args.should_save:
+        best, table = summarize_seeds(output, model_name, sets, results, settings, reported)
+        print(f"\n{table}\n")
+        for file in (output / f"seed-{best['seed']}").glob("*.safetensors") if baseline else ():
             shutil.copy(file, output)
-        return
+        if not baseline:
+            publish(arguments, args, sets, settings, best, table, reported, source)
+
+
+def publish(
+    arguments: ModelArguments,
+    args: FinetuningArguments,
+    sets: dict[str, TaskData],
+    settings: dict[str, Any],
+    best: dict[str, Any],
+    table: str,
+    reported: str,
+    source: LoadedChunkEncoder,
+) -> None:
+    """The model or adapter of the best seed with tokenizer and card, and on the Hub where that is asked for."""
+    output, train = Path(args.output_dir), sets["train"]
+    local, model_name = told_name(arguments.model)
+    folder = output / f"seed-{best['seed']}"
     if arguments.lora:
         shutil.copy(folder / "adapter_model.safetensors", output)
         adapter = json.loads((folder / "adapter_config.json").read_text())
@@ -240,12 +254,12 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
         (output / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
         source.tokenizer.save_pretrained(output)
     else:
+        choice = train.problem_type == "multiple_choice"
         task_class = AutoModelForMultipleChoice if choice else AutoModelForSequenceClassification
         model = task_class.from_pretrained(folder)
         model.base_model.attach_chunk_encoder(source)
         model.save_pretrained(output)
-    api = HfApi(token=args.hub_token)
-    name = output.name
+    api, name = HfApi(token=args.hub_token), output.name
     if args.push_to_hub:
         name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
     facts = {
@@ -255,7 +269,7 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
         "trainable parameters": f"{best['trainable_parameters']:,} of {best['parameters']:,} "
         "(the frozen chunk encoder not counted)",
         **{key: settings[key] for key in _TOLD},
-        "seeds": ", ".join(str(result["seed"]) for result in results),
+        "seed": best["seed"],
     }
     epoch = f"best epoch by validation {args.metric_for_best_model}" if args.load_best_model_at_end else "last epoch"
     chosen = f"This checkpoint is the {epoch} of the seed with the lowest validation loss."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,6 +82,15 @@ def _write_whole(path: Path, text: str) -> None:
     partial.replace(path)
 
 
+def _without_nan(value: Any) -> Any:
+    """NaN (a correlation that does not exist) as null, which every reader of JSON knows."""
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def _short(value: Any) -> str:
     return f"{value[:12]}…" if isinstance(value, str) and len(value) == 64 else str(value)
 
@@ -122,7 +132,7 @@ def summarize_seeds(
         "without_a_model": {nothing: chance},
         "seeds": {result["seed"]: result[reported] for result in results},
     }
-    (output / "results.json").write_text(json.dumps(summary, indent=2) + "\n")
+    _write_whole(output / "results.json", json.dumps(_without_nan(summary), indent=2))
     for evaluation in best["logits"]:
         shutil.copy(output / f"seed-{best['seed']}" / f"{evaluation}_predictions.jsonl", output)
     if train.problem_type == "single_label_classification":

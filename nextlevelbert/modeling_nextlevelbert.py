@@ -311,7 +311,7 @@ class NextLevelBertTaskModel(NextLevelBertPreTrainedModel):
         return self.model.get_input_embeddings()
 
     def _score(
-        self, pairs: torch.Tensor | None, document_index: torch.Tensor | None, **documents: Any
+        self, pairs: torch.Tensor | None, document_index: torch.Tensor | None, documents: dict[str, Any]
     ) -> tuple[torch.Tensor, DocumentModelOutput]:
         output = self.model(**documents)
         return self.classifier(beside_documents(output.pooler_output, pairs, document_index)), output
@@ -387,15 +387,13 @@ class NextLevelBertForSequenceClassification(NextLevelBertTaskModel):
                 f"This model has text_pair={text_pair} and was given {'no ' if pairs is None else 'a '}question: "
                 + ("give pair_input_ids or pair_embeds." if text_pair else "load it with text_pair=True.")
             )
-        logits, output = self._score(
-            pairs,
-            document_index,
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-        )  # [N, num_labels]
+        documents: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "inputs_embeds": inputs_embeds,
+        }
+        documents |= {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        logits, output = self._score(pairs, document_index, documents)  # [N, num_labels]
         loss = None
         if labels is not None:
             check_labels(labels, logits, self.config.problem_type)
@@ -449,15 +447,13 @@ class NextLevelBertForMultipleChoice(NextLevelBertTaskModel):
         if pairs is None or pairs.ndim != 3:
             shape = None if pairs is None else tuple(pairs.shape)
             raise ValueError(f"Give the candidates as pair_input_ids [N, C, Q] or pair_embeds [N, C, D], got {shape}.")
-        logits, output = self._score(
-            pairs,
-            document_index,
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-        )  # [N, C, 1]
+        documents: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "inputs_embeds": inputs_embeds,
+        }
+        documents |= {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        logits, output = self._score(pairs, document_index, documents)  # [N, C, 1]
         logits = logits.squeeze(-1)  # [N, C]
         loss = None
         if labels is not None:

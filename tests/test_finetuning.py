@@ -490,6 +490,19 @@ def test_scores_worked_by_hand():
     assert mean_and_deviation(table, "test")["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
 
 
+def test_results_are_json_that_every_reader_knows(files, toy_encoder_path, tmp_path):
+    """A correlation that does not exist is null; with one text throughout, all predictions are the same."""
+    made = [{"text": "The same words.", "label": number / 2} for number in range(6)]
+    options = {"--train_file": write(tmp_path / "a.jsonl", made), "--chunk_encoder": toy_encoder_path}
+    options |= {"--validation_file": write(tmp_path / "b.jsonl", made), "--max_steps": "2"}
+    start(tmp_path / "model", "avg_sbert", **options)
+    text = (tmp_path / "model" / "results.json").read_text()
+    assert "NaN" not in text
+    scores = json.loads(text)["seeds"]["0"]
+    assert scores["pearson"] is None
+    assert scores["mse"] > 0
+
+
 def test_predictions_in_words(tmp_path):
     task = data([(0,), (0, 2)], "multi_label_classification")
     write_predictions(tmp_path / "p.jsonl", task, np.array([[0.0, 1.0, -1.0], [3.0, -3.0, 3.0]]))

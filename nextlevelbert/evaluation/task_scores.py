@@ -41,7 +41,8 @@ def task_scores(problem_type: str, logits: np.ndarray, labels: np.ndarray) -> di
         from scipy.stats import pearsonr, spearmanr
 
         scores = {"mse": float(mean_squared_error(labels, found)), "pearson": math.nan, "spearman": math.nan}
-        if len(labels) > 2 and np.ptp(found) > 0 and np.ptp(labels) > 0:  # else there is no correlation
+        # Equal predictions differ by rounding, which correlates with anything.
+        if len(labels) > 2 and np.ptp(found) > 1e-6 * np.abs(found).max() and np.ptp(labels) > 0:
             scores["pearson"] = float(pearsonr(labels, found).statistic)
             scores["spearman"] = float(spearmanr(labels, found).statistic)
         return scores

@@ -39,7 +39,7 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.baselines import ChunkMeanClassifier, tfidf_logistic_regression
-from nextlevelbert.chunk_encoder import LoadedChunkEncoder
+from nextlevelbert.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from nextlevelbert.evaluation import read_retrieval_task
 from nextlevelbert.evaluation.task_scores import task_scores
 from nextlevelbert.evaluation.zero_shot import search, write_search
@@ -56,7 +56,6 @@ from nextlevelbert.finetuning_results import (
     fingerprint,
     read_result,
     summarize_seeds,
-    weights_fingerprint,
     write_result,
     write_settings,
 )
@@ -73,7 +72,15 @@ from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, default_c
 logger = logging.getLogger("run_finetune")
 
 # Of the settings, those that a card tells.
-_TOLD = ("learning_rate", "num_train_epochs", "batch_size", "weight_decay", "warmup_steps", "bf16", "class_weights")
+_CARD_SETTINGS = (
+    "learning_rate",
+    "num_train_epochs",
+    "batch_size",
+    "weight_decay",
+    "warmup_steps",
+    "bf16",
+    "class_weights",
+)
 
 
 def read_sets(task: TaskArguments, seed: int) -> dict[str, TaskData]:
@@ -135,7 +142,7 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
     return (task_class or AutoModel).from_pretrained(arguments.model, ignore_mismatched_sizes=True, **config)
 
 
-def told_name(model: str) -> tuple[bool, str]:
+def public_name(model: str) -> tuple[bool, str]:
     """Whether the model is a folder here, and its name in tables and cards: never a path of this machine."""
     local = model not in ("untrained", *BASELINES) and Path(model).exists()
     return local, Path(model).resolve().name if local else model
@@ -143,7 +150,7 @@ def told_name(model: str) -> tuple[bool, str]:
 
 def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
     output, baseline = Path(args.output_dir), arguments.model in BASELINES
-    _, model_name = told_name(arguments.model)
+    _, model_name = public_name(arguments.model)
     if args.learning_rate is None:
         args.learning_rate = 1e-3 if baseline or arguments.lora else 5e-5
 
@@ -170,7 +177,7 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
             vectors = {name: TaskVectors([d[:1] for d in v.documents], v.pairs) for name, v in vectors.items()}
         # What is made around a chunk encoder has random special vectors, so it is told by that encoder.
         made_here = baseline or arguments.model == "untrained"
-        model_weights = weights_fingerprint(reader.get_chunk_encoder() if made_here else reader)
+        model_weights = reader.get_chunk_encoder().fingerprint() if made_here else weights_fingerprint(reader)
         source = reader.cpu().detach_chunk_encoder()
     datasets = {name: TaskVectorDataset(sets[name], vectors[name]) for name in vectors}
     settings = {
@@ -244,7 +251,7 @@ def publish(
 ) -> None:
     """The model or adapter of the best seed with tokenizer and card, and on the Hub where that is asked for."""
     output, train = Path(args.output_dir), sets["train"]
-    local, model_name = told_name(arguments.model)
+    local, model_name = public_name(arguments.model)
     folder = output / f"seed-{best['seed']}"
     if arguments.lora:
         shutil.copy(folder / "adapter_model.safetensors", output)
@@ -268,7 +275,7 @@ def publish(
         "examples": ", ".join(f"{len(data.examples):,} {part}" for part, data in sets.items()),
         "trainable parameters": f"{best['trainable_parameters']:,} of {best['parameters']:,} "
         "(the frozen chunk encoder not counted)",
-        **{key: settings[key] for key in _TOLD},
+        **{key: settings[key] for key in _CARD_SETTINGS},
         "seed": best["seed"],
     }
     epoch = f"best epoch by validation {args.metric_for_best_model}" if args.load_best_model_at_end else "last epoch"
@@ -291,7 +298,7 @@ def retrieve(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
     cache = task.cache_dir or default_cache(args.output_dir)
     model = None if arguments.model in ("tfidf", "bm25") else load(arguments).to(args.device)
     ranks = search(found, arguments.model, model, dtype=arguments.encoder_dtype, cache_dir=cache)
-    _, name = told_name(arguments.model)
+    _, name = public_name(arguments.model)
     print(f"\n{write_search(Path(args.output_dir), found, name, ranks, task.k)}\n")
 
 

@@ -50,7 +50,7 @@ def main() -> None:
         }
         rate = f", rate {results['settings']['learning_rate']:g}" if model != "tfidf" else ""
         rows[f"{name} ({len(results['seeds'])} runs{rate})"] = scores
-        without = results["without_a_model"]
+        without = results["trivial_baseline"]
     rows.update(without)
     table = results_table(rows)
     (Path(args.output_dir) / "table.md").write_text(table + "\n")

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from .input_checks import check_vectors
 from .pooling import masked_mean
 from .task_data import TaskData
-from .task_heads import TaskClassifier, beside_documents, check_labels
+from .task_heads import TaskClassifier, check_labels, concatenate_pairs
 
 
 class ChunkMeanClassifier(nn.Module):
@@ -62,7 +62,7 @@ class ChunkMeanClassifier(nn.Module):
         """Arguments as those of `NextLevelBertForSequenceClassification` and `NextLevelBertForMultipleChoice`."""
         mask = check_vectors(inputs_embeds, attention_mask, self.hidden_size)
         documents = masked_mean(inputs_embeds, mask)  # [B, D]
-        logits = self.classifier(beside_documents(documents, pair_embeds, document_index))
+        logits = self.classifier(concatenate_pairs(documents, pair_embeds, document_index))
         logits = logits.squeeze(-1) if self.choice else logits  # [N, C] or [N, num_labels]
         loss = None
         if labels is not None:

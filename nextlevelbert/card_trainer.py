@@ -36,7 +36,7 @@ class CardTrainer(Trainer):
             self._card(self)
 
 
-def use_what_there_is(args: Any) -> None:
+def use_cpu_without_accelerator(args: Any) -> None:
     """Sets training arguments for a machine without an accelerator; before `TrainingArguments` looks at them."""
     if not torch.accelerator.is_available():
         args.use_cpu = True  # said outright, it allows bf16 there

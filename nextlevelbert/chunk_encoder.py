@@ -82,6 +82,15 @@ def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
+def weights_fingerprint(model: nn.Module) -> str:
+    """SHA-256 over names, shapes and float32 values of all weights of a model."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
 class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 3.1 "Chunk Encoding").
 
@@ -178,11 +187,7 @@ class ChunkEncoder(nn.Module):
 
     def fingerprint(self) -> str:
         """SHA-256 over names, shapes and float32 values of all weights."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return weights_fingerprint(self.model)
 
     def identity(self) -> str:
         """A hash of what decides a chunk's vector besides its ids: weights as they are, configuration, pooling.

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from .card_trainer import use_what_there_is
+from .card_trainer import use_cpu_without_accelerator
 
 BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
 
@@ -145,7 +145,7 @@ class FinetuningArguments(TrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        use_what_there_is(self)
+        use_cpu_without_accelerator(self)
         super().__post_init__()
         if self.n_gpu > 1:
             raise ValueError(

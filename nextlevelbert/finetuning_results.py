@@ -30,14 +30,6 @@ def fingerprint(data: TaskData) -> str:
     return hashlib.sha256(json.dumps([data.label_names, data.documents, rows]).encode()).hexdigest()
 
 
-def weights_fingerprint(model: torch.nn.Module) -> str:
-    """SHA-256 over names and values of a model's weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().float().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def read_result(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     """The result of a seed that was finished before, or None; after it, `folder` belongs to these settings.
 
@@ -129,7 +121,7 @@ def summarize_seeds(
         "reported": reported,
         "best_seed": best["seed"],
         "mean_and_deviation": scores,
-        "without_a_model": {nothing: chance},
+        "trivial_baseline": {nothing: chance},
         "seeds": {result["seed"]: result[reported] for result in results},
     }
     _write_whole(output / "results.json", json.dumps(_without_nan(summary), indent=2))

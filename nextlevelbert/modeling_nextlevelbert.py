@@ -29,7 +29,7 @@ from .outputs import DocumentModelOutput, MaskedVectorModelingOutput
 from .pooling import pool
 from .portable_checkpoint import PortableCheckpointMixin
 from .starting_weights import config_values, copy_layers
-from .task_heads import TaskClassifier, beside_documents, check_labels, split_pair
+from .task_heads import TaskClassifier, check_labels, concatenate_pairs, split_pair
 from .windowed_pass import WindowedPassMixin
 
 
@@ -314,7 +314,7 @@ class NextLevelBertTaskModel(NextLevelBertPreTrainedModel):
         self, pairs: torch.Tensor | None, document_index: torch.Tensor | None, documents: dict[str, Any]
     ) -> tuple[torch.Tensor, DocumentModelOutput]:
         output = self.model(**documents)
-        return self.classifier(beside_documents(output.pooler_output, pairs, document_index)), output
+        return self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index)), output
 
 
 class NextLevelBertForSequenceClassification(NextLevelBertTaskModel):

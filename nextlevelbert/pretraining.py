@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import EvalPrediction, TrainerCallback, TrainingArguments
 
-from .card_trainer import CardTrainer, use_what_there_is
+from .card_trainer import CardTrainer, use_cpu_without_accelerator
 from .data_collator import PackedVectorDataset
 from .evaluation.masked_vectors import masked_vector_scores, summarize
 
@@ -43,7 +43,7 @@ class PretrainingArguments(TrainingArguments):
     label_names: list[str] | None = field(default_factory=lambda: ["mask_positions"])
 
     def __post_init__(self) -> None:
-        use_what_there_is(self)
+        use_cpu_without_accelerator(self)
         super().__post_init__()
         if self.dataloader_persistent_workers:
             raise ValueError(

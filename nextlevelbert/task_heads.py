@@ -13,7 +13,7 @@ class TaskClassifier(nn.Sequential):
         super().__init__(nn.Linear(in_features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, out_features))
 
 
-def beside_documents(
+def concatenate_pairs(
     documents: torch.Tensor, pairs: torch.Tensor | None, document_index: torch.Tensor | None
 ) -> torch.Tensor:
     """Puts each document's vector beside the vectors of its questions.

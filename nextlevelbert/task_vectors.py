@@ -18,8 +18,8 @@ from .task_data import Example, TaskData
 
 logger = logging.getLogger(__name__)
 
-# Texts encoded at a time: what is kept of them is their plain chunk vectors only.
-_TEXTS_PER_CALL = 64
+# Encoded at a time, so that a bar moves and no more than this is held beside what the caller keeps.
+_TEXTS_PER_CALL, _CHARACTERS_PER_CALL = 64, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,15 @@ def encode_in_parts(model: Any, texts: Sequence[str], desc: str, **encode: Any) 
         desc: name of the progress bar.
         encode: further arguments of `model.encode` (`dtype`, `cache_dir`, `chunk_encoder`).
     """
-    with tqdm(total=len(texts), unit="text", desc=desc, disable=len(texts) <= _TEXTS_PER_CALL) as bar:
-        for start in range(0, len(texts), _TEXTS_PER_CALL):
-            part = list(texts[start : start + _TEXTS_PER_CALL])
-            yield from model.encode(part, **encode)
-            bar.update(len(part))
+    part: list[str] = []
+    with tqdm(total=len(texts), unit="text", desc=desc, delay=2) as bar:
+        for number, text in enumerate(texts):
+            part.append(text)
+            full = len(part) == _TEXTS_PER_CALL or sum(map(len, part)) >= _CHARACTERS_PER_CALL
+            if full or number == len(texts) - 1:
+                yield from model.encode(part, **encode)
+                bar.update(len(part))
+                part = []
 
 
 def pair_texts(example: Example) -> list[str]:

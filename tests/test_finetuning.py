@@ -105,7 +105,7 @@ def predictions(path: Path) -> list[dict]:
 def test_it_learns_and_leaves_a_whole_checkpoint(classifier, files):
     results = json.loads((classifier / "results.json").read_text())
     assert results["reported"] == "test"
-    assert results["without_a_model"]["most frequent label"]["accuracy"] == pytest.approx(6 / 11)
+    assert results["trivial_baseline"]["most frequent label"]["accuracy"] == pytest.approx(6 / 11)
     values = [results["seeds"][seed]["accuracy"] for seed in ("0", "1")]
     assert min(values) > 6 / 11 + 0.1
     assert results["mean_and_deviation"]["accuracy"] == pytest.approx([np.mean(values), np.std(values, ddof=1)])

@@ -35,14 +35,24 @@ def document_vectors(model: Any, texts: Sequence[str], kind: str = "", **encode:
     rows = []
     for book in encode_in_parts(model, texts, "encoding", **encode):
         if kind in ("avg_sbert", "sbert") and len(book.plain):
-            rows.append(book.plain.mean(dim=0) if kind == "avg_sbert" else book.plain[0])
+            rows.append(book.plain.mean(dim=0) if kind == "avg_sbert" else book.plain[0].clone())
         else:
             rows.append(book.document)
     return torch.stack(rows)
 
 
 def search(task: RetrievalTask, kind: str, model: Any = None, **encode: Any) -> Ranks:
-    """Ranks of the relevant documents by a model, or by one of the baselines tfidf, bm25, avg_sbert and sbert."""
+    """Ranks of the relevant documents by a model or a baseline.
+
+    Args:
+        task: what to search for.
+        kind: ``"tfidf"``, ``"bm25"``, ``"avg_sbert"`` or ``"sbert"``; anything else is the model itself.
+        model: a `NextLevelBertModel`, not needed for word counts.
+        encode: further arguments of `model.encode`.
+
+    Returns:
+        For each query id the ranks of its relevant documents, see `rank_documents`.
+    """
     queries, documents = list(task.queries.values()), list(task.documents.values())
     if kind == "tfidf":
         return rank_by_scores(task, tfidf_scores(queries, documents))
@@ -52,7 +62,17 @@ def search(task: RetrievalTask, kind: str, model: Any = None, **encode: Any) -> 
 
 
 def write_search(output: Path, task: RetrievalTask, name: str, ranks: Ranks, k: int) -> str:
-    """Writes scores, ranks of every query and the plot over document length; returns the table in markdown."""
+    """Writes scores, ranks of every query and the plot over document length.
+
+    Args:
+        output: folder for ``results.json``, ``predictions.jsonl`` and ``mrr_by_length.png``.
+        task, ranks: of `search`.
+        name: of the model, for the table.
+        k: where hit rate and recall cut the ranking.
+
+    Returns:
+        The scores as a table in markdown.
+    """
     output.mkdir(parents=True, exist_ok=True)
     scores, lengths = retrieval_scores(ranks, k), scores_by_length(task, ranks, k=k)
     plot_by_length({name: lengths}, output / "mrr_by_length.png", title=task.name)

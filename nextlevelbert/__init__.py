@@ -16,11 +16,13 @@ __version__ = "0.1.0"
 
 from .chunk_encoder import load_chunk_encoder
 from .chunking import ChunkingRule
+from .configuration_chunkbert import ChunkBertConfig
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .corpus_writer import encode_corpus, finish_corpus, write_shards
 from .data_collator import DataCollatorForVectorMasking, PackedVectorDataset
 from .documents import Document, read_documents
 from .int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
+from .modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
 from .modeling_nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
@@ -37,7 +39,14 @@ AutoModelForPreTraining.register(NextLevelBertConfig, NextLevelBertForMaskedVect
 AutoModelForSequenceClassification.register(NextLevelBertConfig, NextLevelBertForSequenceClassification, exist_ok=True)
 AutoModelForMultipleChoice.register(NextLevelBertConfig, NextLevelBertForMultipleChoice, exist_ok=True)
 
+AutoConfig.register("chunkbert", ChunkBertConfig, exist_ok=True)
+AutoModel.register(ChunkBertConfig, ChunkBertModel, exist_ok=True)
+AutoModelForSequenceClassification.register(ChunkBertConfig, ChunkBertForSequenceClassification, exist_ok=True)
+
 __all__ = [
+    "ChunkBertConfig",
+    "ChunkBertForSequenceClassification",
+    "ChunkBertModel",
     "ChunkingRule",
     "DataCollatorForVectorMasking",
     "Document",

@@ -22,8 +22,9 @@ import numpy as np
 import torch
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoModel, PreTrainedConfig
+from transformers import PreTrainedConfig
 
+from .backbones import backbone_from_config, usable_positions
 from .chunking import ChunkingRule
 from .pooling import PoolingMode, masked_mean, pool
 
@@ -32,30 +33,11 @@ from .pooling import PoolingMode, masked_mean, pool
 _TOKENS_PER_BATCH = {"cpu": 2_048}
 _TOKENS_PER_BATCH_ACCELERATOR = 131_072
 
-# Backbones whose position table starts behind the padding id, so that two rows are never used.
-_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
-
 # Chunks of at least this share of the longest one's length go well together with it.
 _SIMILAR = 15 / 16
 
 # Fields of a configuration that change with the way it was loaded, not with what it says.
 _INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
-
-
-def backbone_from_config(config: PreTrainedConfig) -> nn.Module:
-    """An encoder of this architecture, without the pooler that no system here uses."""
-    try:
-        return AutoModel.from_config(config, add_pooling_layer=False)
-    except TypeError:  # architectures without a pooler do not know the argument
-        return AutoModel.from_config(config)
-
-
-def usable_positions(config: PreTrainedConfig) -> int | None:
-    """Longest sequence that a backbone of this configuration can read; None where nothing limits it."""
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        return None
-    return positions - 2 if config.model_type in _OFFSET_POSITIONS else positions
 
 
 def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:

@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .chunk_encoder import usable_positions
+from .backbones import usable_positions
 from .chunking import ChunkingRule
 from .pooling import PoolingMode
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 from .cached_encoding import CachedEncoder, opened
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
@@ -30,7 +29,7 @@ class DocumentEncodingMixin:
 
     if TYPE_CHECKING:  # what the model class brings
         config: Any
-        name_or_path: str
+        tokenizer: Any
         training: bool
         dtype: torch.dtype
         device: torch.device
@@ -40,41 +39,9 @@ class DocumentEncodingMixin:
         contextualize: Any
         warn_if_padding_and_no_attention_mask: Any
 
-    _tokenizer: Any = None
-    _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and the like of `from_pretrained`
     # In a tuple, so that it is no submodule: it is never saved and never trained.
     _borrowed_chunk_encoder: tuple[ChunkEncoder] | None = None
     _copied_chunk_encoder: tuple[Any, ChunkEncoder] | None = None
-
-    @property
-    def tokenizer(self) -> Any:
-        """The chunk encoder's tokenizer: read from the folder or Hub name that the model was loaded from."""
-        if self._tokenizer is None:
-            source = self.name_or_path
-            try:
-                self._tokenizer = AutoTokenizer.from_pretrained(source, config=self.config, **self._loaded_with)
-            except (OSError, ValueError) as error:
-                raise ValueError(
-                    f"Found no tokenizer beside the model (looked in {source!r}). Set model.tokenizer to the chunk "
-                    "encoder's tokenizer, or save the model with save_pretrained after from_chunk_encoder."
-                ) from error
-        return self._tokenizer
-
-    @tokenizer.setter
-    def tokenizer(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-
-    def find_tokenizer(self) -> Any:
-        """The tokenizer, or None for a model that never had one (built from a configuration, fed with vectors)."""
-        if self._tokenizer is None:
-            folder = Path(self.name_or_path)
-            if not self.name_or_path or (folder.is_dir() and not (folder / "tokenizer_config.json").exists()):
-                return None
-        try:
-            return self.tokenizer
-        except ValueError as error:  # what was loaded from is gone; the weights must be saved all the same
-            warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
-            return None
 
     def _new_chunk_encoder(self) -> ChunkEncoder:
         config = self.config

@@ -31,7 +31,7 @@ def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None
     bad = ((input_ids < 0) | (input_ids >= vocab_size)) & mask
     if bad.any():
         raise ValueError(
-            f"input_ids must be from 0 to {vocab_size - 1}, the chunk encoder's vocabulary, got "
+            f"input_ids must be from 0 to {vocab_size - 1}, the encoder's vocabulary, got "
             f"{int(input_ids[bad][0])}; use the tokenizer that belongs to the model (model.tokenizer)."
         )
     return mask

@@ -19,7 +19,8 @@ from transformers import initialization as init
 from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, backbone_from_config, load_chunk_encoder
+from .backbones import backbone_from_config
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, load_chunk_encoder
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .input_checks import check_packed, check_vectors

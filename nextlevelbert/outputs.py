@@ -31,6 +31,23 @@ class DocumentModelOutput(ModelOutput):
 
 
 @dataclass
+class TokenFeaturesOutput(ModelOutput):
+    """A feature for every token of a batch of whole documents (B documents, T token positions, D hidden size).
+
+    Attributes:
+        last_hidden_state: ``[B, T, D]`` token features, zero at padding.
+        pooler_output: ``[B, D]`` their mean over each document.
+        token_mask: ``[B, T]`` bool, true where a token was read.
+        hidden_states: on request, every hidden state of the encoder, ``[B, T, D]`` each.
+    """
+
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    token_mask: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+
+
+@dataclass
 class MaskedVectorModelingOutput(ModelOutput):
     """Masked vector modelling of a batch with M selected positions, counted row by row.
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from transformers import AutoTokenizer
 
 from .sentence_transformer import write_sentence_transformer_files
 
@@ -20,8 +25,12 @@ class PortableCheckpointMixin:
 
     if TYPE_CHECKING:  # what the model class brings
         config: Any
+        name_or_path: str
         base_model: Any
         push_to_hub: Any
+
+    _tokenizer: Any = None  # of the base model
+    _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and the like of `from_pretrained`
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -40,7 +49,7 @@ class PortableCheckpointMixin:
         """
         push = kwargs.pop("push_to_hub", False)
         hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
-        tokenizer = self.base_model.find_tokenizer()
+        tokenizer = self._find_tokenizer()
         self.config.auto_map = dict(self.family_auto_map)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)  # type: ignore[misc]
         if not is_main_process:
@@ -48,3 +57,35 @@ class PortableCheckpointMixin:
         write_sentence_transformer_files(save_directory, tokenizer)
         if push:
             self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The stock tokenizer: read from the folder or Hub name that the model was loaded from."""
+        base = self.base_model
+        if base._tokenizer is None:
+            source = base.name_or_path
+            try:
+                base._tokenizer = AutoTokenizer.from_pretrained(source, config=base.config, **base._loaded_with)
+            except (OSError, ValueError) as error:
+                raise ValueError(
+                    f"Found no tokenizer beside the model (looked in {source!r}). Set model.tokenizer to that of the "
+                    "encoder it was made from; save_pretrained then saves it with the model."
+                ) from error
+        return base._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        self.base_model._tokenizer = tokenizer
+
+    def _find_tokenizer(self) -> Any:
+        """The tokenizer, or None for a model that never had one (built from a configuration, fed with vectors)."""
+        base = self.base_model
+        if base._tokenizer is None:
+            folder = Path(base.name_or_path)
+            if not base.name_or_path or (folder.is_dir() and not (folder / "tokenizer_config.json").exists()):
+                return None
+        try:
+            return self.tokenizer
+        except ValueError as error:  # what was loaded from is gone; the weights must be saved all the same
+            warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
+            return None

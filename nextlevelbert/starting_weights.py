@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .backbones import without_attention_dropout
 from .chunk_encoder import LoadedChunkEncoder
 from .chunking import ChunkingRule
 
@@ -21,12 +22,8 @@ def config_values(source: LoadedChunkEncoder, chunk_size: int, chunking: str) ->
     """
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)  # type: ignore[arg-type]
     backbone = source.encoder.model
-    encoder_config = backbone.config.to_dict()
-    encoder_config.update(
-        {key: 0.0 for key in ("attention_probs_dropout_prob", "attention_dropout") if key in encoder_config}
-    )
     return {
-        "encoder_config": encoder_config,
+        "encoder_config": without_attention_dropout(backbone.config),
         "chunk_encoder_config": backbone.config.to_dict(),
         "chunk_encoder_name": source.name,
         "chunk_encoder_fingerprint": source.fingerprint,

@@ -12,7 +12,8 @@ from sentence_transformers.sentence_transformer import modules
 from transformers import BertConfig, DistilBertConfig, MPNetConfig, RobertaConfig
 
 from nextlevelbert import ChunkingRule, NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.chunk_encoder import ChunkEncoder, micro_batches, usable_positions
+from nextlevelbert.backbones import usable_positions
+from nextlevelbert.chunk_encoder import ChunkEncoder, micro_batches
 from nextlevelbert.chunking import tokenize_document
 
 SENTENCES = [

@@ -1,0 +1,295 @@
+"""ChunkBERT: any pretrained BERT, fine-tuned end to end on documents of any length.
+
+Jaiswal and Milios, "Breaking the Token Barrier: Chunking and Convolution for Efficient Long Text Classification
+with BERT", 2023 (arXiv 2310.20558). The encoder is a `transformers` backbone.
+
+Notation for shapes: B documents in a batch, T token positions of the batch, N real tokens in all of it, R chunks in
+all of it, C tokens in a chunk, D hidden size, F filters of one size, K labels.
+"""
+
+from __future__ import annotations
+
+import warnings
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import can_return_tuple
+
+from .backbones import backbone_from_config, without_attention_dropout
+from .configuration_chunkbert import ChunkBertConfig
+from .input_checks import check_token_ids
+from .outputs import TokenFeaturesOutput
+from .pooling import pool
+from .portable_checkpoint import PortableCheckpointMixin
+from .task_heads import check_labels
+
+
+class ChunkBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
+    """Loading, saving and starting from an encoder, which all ChunkBERT classes share."""
+
+    config: ChunkBertConfig
+    config_class = ChunkBertConfig
+    base_model_prefix = "model"
+    family_auto_map = {
+        "AutoConfig": "configuration_chunkbert.ChunkBertConfig",
+        "AutoModel": "modeling_chunkbert.ChunkBertModel",
+        "AutoModelForSequenceClassification": "modeling_chunkbert.ChunkBertForSequenceClassification",
+    }
+    model_tags = ["chunkbert", "nextlevelbert", "sentence-transformers"]
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+
+    @classmethod
+    def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> ChunkBertPreTrainedModel:
+        """A new model around a pretrained encoder: BERT, RoBERTa, MPNet, ModernBERT, MiniLM and their like.
+
+        Attention dropout is set to 0, because it makes a training step on a CPU more than twice as slow; pass
+        another `encoder_config` for the paper's 0.1. A classifier, where there is one, is drawn at random.
+
+        Args:
+            name_or_path: folder or Hub name of the encoder, with its tokenizer.
+            config_kwargs: fields of `ChunkBertConfig`, `num_labels`, `problem_type` and the like.
+
+        Raises:
+            ValueError: for a chunk size above what the encoder reads, or a model that is itself made of chunks.
+        """
+        source: Any = AutoModel.from_pretrained(name_or_path, dtype=torch.float32)
+        if isinstance(source, PortableCheckpointMixin):
+            raise ValueError(
+                f"{str(name_or_path)!r} is a {source.config.model_type}, no plain encoder; load it by from_pretrained."
+            )
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path, model_max_length=int(1e30))  # no document is too long
+        values = {"encoder_config": without_attention_dropout(source.config), "pad_token_id": tokenizer.pad_token_id}
+        model = cls(ChunkBertConfig(**{**values, **config_kwargs}))
+        base: ChunkBertModel = model.base_model
+        weights = source.state_dict()
+        base.encoder.load_state_dict({name: weights[name] for name in base.encoder.state_dict()})
+        base.tokenizer = tokenizer
+        return model.eval()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.base_model.encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.base_model.encoder.set_input_embeddings(value)
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Module:
+        """As in transformers; the size of the vocabulary is the encoder's."""
+        embeddings = self.base_model.encoder.resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        self.config.encoder_config.vocab_size = embeddings.num_embeddings
+        return embeddings
+
+
+class ChunkBertModel(ChunkBertPreTrainedModel):
+    """Whole documents to a feature for every token; attention stays within a chunk (paper, sections 3.1 and 3.2).
+
+    A document of at most `chunk_size` tokens gives just what the encoder itself gives. Padding is never
+    computed: not as chunks, and within a chunk only where others of the same pass are longer.
+
+    Example:
+        >>> model = ChunkBertModel.from_encoder(minilm)
+        >>> book = model.tokenizer("Call me Ishmael. " * 500, return_tensors="pt")
+        >>> model(**book).last_hidden_state.shape
+        torch.Size([1, 3002, 384])
+    """
+
+    _auto_class = "AutoModel"
+    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # the head is dropped on purpose
+
+    def __init__(self, config: ChunkBertConfig) -> None:
+        super().__init__(config)
+        self.encoder: Any = backbone_from_config(config.encoder_config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> TokenFeaturesOutput:
+        """Cuts the documents into chunks, runs the encoder over them, and joins what it says.
+
+        Args:
+            input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length, padded anywhere.
+            attention_mask: ``[B, T]``, zero at padding. All ones by default.
+            token_type_ids: ``[B, T]``, for encoders that know several types.
+            output_hidden_states: also return every hidden state of the encoder, joined like the features.
+
+        Raises:
+            ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
+                any token (numbered), or a chunk size above what the encoder reads.
+        """
+        self.config.check()
+        mask = check_token_ids(input_ids, attention_mask, self.config.encoder_config.vocab_size)
+        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        if not mask.any(dim=1).all():
+            empty = (~mask.any(dim=1)).nonzero().flatten().tolist()
+            raise ValueError(f"Documents {empty} of the batch have no token (their attention_mask is all zero).")
+        if self.training:
+            mask = self._cut_for_training(mask)
+        row, offset, chunks = place_in_chunks(mask, self.config.chunk_size)  # [N], [N], R
+        padding = getattr(self.encoder.config, "pad_token_id", None) or 0  # some encoders count positions by it
+        fields = {"input_ids": torch.full((chunks, int(offset.max()) + 1), padding)}
+        if token_type_ids is not None and getattr(self.encoder.config, "type_vocab_size", 0) > 1:
+            fields["token_type_ids"] = torch.zeros_like(fields["input_ids"])
+        given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
+        for name, values in fields.items():
+            fields[name] = values.to(mask.device)
+            fields[name][row, offset] = given[name][mask].to(values.dtype)  # type: ignore[index]
+        real = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # [R, C]
+        real[row, offset] = True
+
+        states: list[tuple[torch.Tensor, ...]] = []
+        for part in torch.arange(chunks, device=mask.device).split(self.config.chunk_batch_size or chunks):
+            states.append(self._encode(fields, real, part, bool(output_hidden_states)))
+        joined = [torch.cat(parts) for parts in zip(*states, strict=True)]  # [N, D] each
+        features, *hidden = (self._scatter(flat, mask) for flat in joined)  # [B, T, D] each
+        return TokenFeaturesOutput(
+            last_hidden_state=features,
+            pooler_output=pool(features, mask, "mean"),  # [B, D]
+            token_mask=mask,
+            hidden_states=tuple(hidden) or None,
+        )
+
+    def _encode(
+        self, fields: dict[str, torch.Tensor], real: torch.Tensor, part: torch.Tensor, all_states: bool
+    ) -> tuple[torch.Tensor, ...]:
+        """Features ``[n, D]`` of the real tokens of some chunks, then their hidden states where they are asked for."""
+        keep = real[part]  # [r, C]
+        width = int(keep.sum(dim=1).max())
+        keep = keep[:, :width]
+        inputs = {name: values[part, :width] for name, values in fields.items()}
+        output = self.encoder(**inputs, attention_mask=keep.long(), output_hidden_states=True)
+        last = torch.stack(output.hidden_states[-self.config.num_averaged_layers :])  # [5, r, C, D]
+        features = last.mean(dim=0)[keep]
+        return (features, *(state[keep] for state in output.hidden_states)) if all_states else (features,)
+
+    @staticmethod
+    def _scatter(flat: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """``[N, D]`` back to the places of the real tokens, ``[B, T, D]``; zero at padding."""
+        return flat.new_zeros(*mask.shape, flat.shape[-1]).masked_scatter(mask.unsqueeze(-1), flat)
+
+    def _cut_for_training(self, mask: torch.Tensor) -> torch.Tensor:
+        limit = self.config.max_training_tokens
+        if limit is None or not (lost := (mask.sum(dim=1) - limit).clamp(min=0)).any():
+            return mask
+        warnings.warn(
+            f"Training reads the first {limit} tokens of a document (max_training_tokens): {int((lost > 0).sum())} of "
+            f"{len(mask)} documents of this batch lose {int(lost.sum())} tokens.",
+            stacklevel=3,
+        )
+        return mask & (mask.cumsum(dim=1) <= limit)
+
+
+def place_in_chunks(mask: torch.Tensor, chunk_size: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """Where each real token of a batch goes when every document is cut into chunks; padding goes nowhere.
+
+    Args:
+        mask: ``[B, T]`` bool, true at real tokens.
+        chunk_size: tokens in a chunk; the last of a document may have fewer.
+
+    Returns:
+        For the N real tokens in order: the chunk, numbered through the batch ``[N]``, and the place in it ``[N]``;
+        then the number of chunks.
+    """
+    number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the real ones of its document
+    chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]
+    first = chunks.cumsum(dim=0) - chunks  # [B]
+    return (first[:, None] + number // chunk_size)[mask], (number % chunk_size)[mask], int(chunks.sum())
+
+
+class TextCnnClassifier(nn.Module):
+    """Convolutions of several widths, the maximum over time, and one linear layer (paper, section 3.3; Kim, 2014).
+
+    Args:
+        config: sizes.
+        out_features: K.
+    """
+
+    def __init__(self, config: ChunkBertConfig, out_features: int) -> None:
+        super().__init__()
+        self.filter_sizes = list(config.filter_sizes)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.hidden_size, config.num_filters, width) for width in self.filter_sizes
+        )
+        self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
+        self.projection = nn.Linear(config.num_filters * len(self.filter_sizes), out_features)
+
+    def forward(self, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Scores ``[B, K]`` of documents by their token features.
+
+        Args:
+            features: ``[B, T, D]``, the tokens of each document from its first position on, zero behind them.
+            lengths: ``[B]``, tokens of each document, at least 1. One shorter than a filter is continued by zeros
+                to the filter's width; otherwise no window touches padding.
+        """
+        missing = max(max(self.filter_sizes) - features.shape[1], 0)
+        features = nn.functional.pad(features.transpose(1, 2), (0, missing))  # [B, D, T]
+        found = []
+        for width, convolution in zip(self.filter_sizes, self.convolutions, strict=True):
+            windows = convolution(features).relu()  # [B, F, T - width + 1]
+            starts = torch.arange(windows.shape[-1], device=lengths.device)
+            beyond = starts > (lengths - width).clamp(min=0)[:, None]  # [B, T - width + 1]
+            found.append(windows.masked_fill(beyond.unsqueeze(1), -torch.inf).amax(dim=-1))
+        return self.projection(self.dropout(torch.cat(found, dim=-1)))  # [B, K]
+
+
+class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
+    """Classifies documents of any length: one label, several, or values (paper, section 3).
+
+    Which of the three is `config.problem_type`, or guessed from the labels as in transformers.
+
+    Example:
+        >>> model = ChunkBertForSequenceClassification.from_encoder(minilm, num_labels=20)
+        >>> posts = model.tokenizer(["A short post.", "A long one. " * 2000], padding=True, return_tensors="pt")
+        >>> model(**posts).logits.shape
+        torch.Size([2, 20])
+    """
+
+    _auto_class = "AutoModelForSequenceClassification"
+    accepts_loss_kwargs = False  # the loss is a mean over the batch
+
+    def __init__(self, config: ChunkBertConfig) -> None:
+        super().__init__(config)
+        self.model = ChunkBertModel(config)
+        self.classifier = TextCnnClassifier(config, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> SequenceClassifierOutput:
+        """Reads documents whole.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, output_hidden_states: as in `ChunkBertModel`.
+            labels: ``[B]`` integers, ``[B, num_labels]`` zeros and ones as floats, or ``[B]`` values.
+
+        Raises:
+            ValueError: for labels of the wrong kind or range (rows named), or what `ChunkBertModel` refuses.
+        """
+        output = self.model(input_ids, attention_mask, token_type_ids, output_hidden_states)
+        mask = output.token_mask
+        lengths = mask.sum(dim=1)  # [B]
+        documents = output.last_hidden_state[mask].split(lengths.tolist())
+        logits = self.classifier(pad_sequence(list(documents), batch_first=True), lengths)  # [B, K]
+        loss = None
+        if labels is not None:
+            check_labels(labels, logits, self.config.problem_type)
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)

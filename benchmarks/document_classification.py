@@ -1,9 +1,17 @@
-"""One table for a classification task: pretrained model, the same untrained, and three baselines, over seeds.
+"""One table for a classification task: a long-document model beside its plain baselines, over seeds.
 
-Runs `run_finetune.py` for every row, with one cache of chunk vectors; rows that were finished before are read again.
+Runs `run_finetune.py` for every row; rows that were finished before are read again.
+
+NextLevelBERT, pretrained and untrained, beside three baselines, with one cache of chunk vectors:
 
     python benchmarks/document_classification.py --train_file train.jsonl --test_file test.jsonl \\
         --model cross_entropy=my-model --output_dir table
+
+ChunkBERT beside the same encoder with truncation, with a random and with a TextRank second window, on all documents
+and on those that do not fit in the encoder's window (arXiv 2310.20558, tables 3 and 4):
+
+    python benchmarks/document_classification.py --model_type chunkbert --train_file train.jsonl \\
+        --test_file test.jsonl --output_dir table
 """
 
 from __future__ import annotations
@@ -14,9 +22,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+from nextlevelbert.finetuning_arguments import WINDOW_BASELINES
 from nextlevelbert.finetuning_card import results_table
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
+
+
+def rows_to_run(args: argparse.Namespace) -> dict[str, list[str]]:
+    """What `run_finetune.py` is given for each row of the table, by the row's name."""
+    tfidf = {"tfidf": ["--model", "tfidf"]}
+    if args.model_type == "chunkbert":
+        kinds = ("chunkbert", *WINDOW_BASELINES)
+        return {kind: ["--model_type", kind, "--model", args.encoder] for kind in kinds} | tfidf
+    vectors = ["--chunk_encoder", args.encoder, "--cache_dir", str(args.output_dir / "vectors")]
+    models = dict(model.split("=", 1) for model in args.model)
+    models |= {name: name for name in ("untrained", "avg_sbert", "sbert")}
+    return {name: ["--model", model, *vectors] for name, model in models.items()} | tfidf
+
+
+def numbers(scores: dict[str, list[float] | float]) -> dict[str, tuple[float, float] | float]:
+    """Scores as `results_table` wants them, without the loss, which says nothing across models."""
+    pairs = {name: (value[0], value[1]) if isinstance(value, list) else value for name, value in scores.items()}
+    return {name: value for name, value in pairs.items() if name != "loss"}
 
 
 def main() -> None:
@@ -25,35 +52,46 @@ def main() -> None:
     )
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--test_file", required=True)
+    parser.add_argument("--model_type", choices=["nextlevelbert", "chunkbert"], default="nextlevelbert")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=PATH", help="a checkpoint; repeatable")
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--rows", nargs="+", help="names of the rows to run; by default all")
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2", "3", "4"])
-    parser.add_argument("--output_dir", required=True)
+    parser.add_argument("--output_dir", type=Path, required=True)
     args, others = parser.parse_known_args()  # the rest goes to run_finetune.py
     if unnamed := [model for model in args.model if "=" not in model]:
         parser.error(f"--model takes NAME=PATH, got {unnamed[0]!r}")
-    models = dict(model.split("=", 1) for model in args.model)
-    models |= {name: name for name in ("untrained", "avg_sbert", "sbert", "tfidf")}
+    if args.model and args.model_type == "chunkbert":
+        parser.error("--model_type chunkbert trains --encoder; leave out --model")
+    to_run = rows_to_run(args)
+    if unknown := set(args.rows or ()) - to_run.keys():
+        parser.error(f"--rows are among {', '.join(to_run)}, got {', '.join(sorted(unknown))}")
     rows: dict[str, dict[str, tuple[float, float] | float]] = {}
-    without: dict[str, dict[str, tuple[float, float] | float]] = {}
-    for name, model in models.items():
-        folder = Path(args.output_dir) / name
-        command = [sys.executable, str(SCRIPT), "--task", "classification", "--model", model, "--chunk_encoder"]
-        command += [args.encoder, "--train_file", args.train_file, "--test_file", args.test_file, "--output_dir"]
-        command += [str(folder), "--cache_dir", str(Path(args.output_dir) / "vectors"), "--seeds", *args.seeds]
-        subprocess.run([*command, "--disable_tqdm", "true", *others], check=True, stdout=sys.stderr)
+    long: dict[str, dict[str, tuple[float, float] | float]] = {}
+    results: dict = {}
+    for name in args.rows or to_run:
+        folder = args.output_dir / name
+        command = [sys.executable, str(SCRIPT), "--task", "classification", *to_run[name], "--train_file"]
+        command += [
+            args.train_file,
+            "--test_file",
+            args.test_file,
+            "--output_dir",
+            str(folder),
+            "--seeds",
+            *args.seeds,
+        ]
+        given = [] if name == "tfidf" and args.model_type == "chunkbert" else others  # those are of the encoder
+        subprocess.run([*command, "--disable_tqdm", "true", *given], check=True, stdout=sys.stderr)
         results = json.loads((folder / "results.json").read_text())
-        scores = {
-            metric: tuple(value) if isinstance(value, list) else value
-            for metric, value in results["mean_and_deviation"].items()
-            if metric != "loss"
-        }
-        rate = f", rate {results['settings']['learning_rate']:g}" if model != "tfidf" else ""
-        rows[f"{name} ({len(results['seeds'])} runs{rate})"] = scores
-        without = results["trivial_baseline"]
-    rows.update(without)
-    table = results_table(rows)
-    (Path(args.output_dir) / "table.md").write_text(table + "\n")
+        rate = f", rate {results['settings']['learning_rate']:g}" if name != "tfidf" else ""
+        row = f"{name} ({len(results['seeds'])} runs{rate})"
+        rows[row] = numbers(results["mean_and_deviation"])
+        if part := results.get("long"):
+            title = f"{row}, {part['documents']} of {part['of']} with more than {part['over_tokens']} tokens"
+            long[title] = numbers(part["mean_and_deviation"])
+    table = results_table({**rows, **long, **results["trivial_baseline"]})
+    (args.output_dir / "table.md").write_text(table + "\n")
     print(f"\n{table}")
 
 

@@ -15,7 +15,7 @@ import torch
 
 from nextlevelbert import NextLevelBertForSequenceClassification, load_chunk_encoder, read_documents
 from nextlevelbert.task_data import Example, TaskData
-from nextlevelbert.task_vectors import TaskVectorDataset, collate_task_vectors, encode_task
+from nextlevelbert.task_vectors import TaskVectorDataset, encode_task
 
 BATCH = 8
 
@@ -47,7 +47,7 @@ def main() -> None:
     dataset = TaskVectorDataset(data, encode_task(model.base_model, data))
     encoding = time.perf_counter() - start
     groups = [list(range(first, min(first + BATCH, len(texts)))) for first in range(0, len(texts), BATCH)]
-    stored = [collate_task_vectors([dataset[number] for number in group]) for group in groups]
+    stored = [dataset.collate([dataset[number] for number in group]) for group in groups]
     whole = []
     for group in groups:
         ids = model.base_model.tokenizer([texts[n] for n in group], padding=True, return_tensors="pt", verbose=False)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
+import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, PreTrainedConfig
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 
 # Backbones whose position table starts behind the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
@@ -33,3 +39,61 @@ def without_attention_dropout(config: PreTrainedConfig) -> dict[str, Any]:
     """The configuration as a dictionary, with attention dropout 0: on a CPU it more than doubles a training step."""
     values = config.to_dict()
     return {**values, **{key: 0.0 for key in _ATTENTION_DROPOUTS if key in values}}
+
+
+def hidden_dropout(config: PreTrainedConfig) -> float:
+    """The hidden dropout probability of an encoder, under whatever name; 0.1 where it has none."""
+    names = ("hidden_dropout_prob", "dropout", "mlp_dropout")
+    return next((getattr(config, name) for name in names if hasattr(config, name)), 0.1)
+
+
+def load_backbone(name_or_path: str | PathLike[str]) -> Any:
+    """A pretrained encoder to train further: in float32, without pooler, with attention dropout 0.
+
+    Args:
+        name_or_path: folder or Hub name of a BERT, RoBERTa, MPNet, ModernBERT, MiniLM or the like.
+
+    Raises:
+        ValueError: if there is no such model, it is no encoder, or weights of it are missing (named).
+    """
+    name = str(name_or_path)
+    absent = (
+        f"Cannot load the encoder {name!r}: no folder with a model and its weights, and not on the Hub or in its "
+        "cache. Give the folder of a saved encoder, or a name such as 'google-bert/bert-base-uncased'."
+    )
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise ValueError(absent) from error
+    if not _is_encoder(config):
+        raise ValueError(
+            f"{name!r} is a {config.model_type}, no plain encoder of token ids that reads in both directions. "
+            "Give a BERT, RoBERTa, MPNet, MiniLM or the like."
+        )
+    try:
+        encoder, info = _load(name, type(config).from_dict(without_attention_dropout(config)))
+    except (OSError, ValueError) as error:
+        raise ValueError(absent) from error
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(
+            f"The checkpoint {name!r} lacks {len(missing)} weights of its {config.model_type} encoder "
+            f"({missing[0]}, …), which would be random. Give a complete one."
+        )
+    return encoder
+
+
+def _is_encoder(config: PreTrainedConfig) -> bool:
+    """False for decoders, models of images or sound, and our own models of whole documents."""
+    kind = config.model_type
+    left_to_right = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    decodes = left_to_right or config.is_encoder_decoder or getattr(config, "is_decoder", False)
+    return not decodes and hasattr(config, "vocab_size") and not hasattr(config, "encoder_config")
+
+
+def _load(name: str, config: PreTrainedConfig) -> tuple[nn.Module, dict[str, Any]]:
+    """An encoder without pooler, and what loading it tells."""
+    arguments = {"config": config, "dtype": torch.float32, "output_loading_info": True}
+    try:
+        return AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
+    except TypeError:  # architectures without a pooler do not know the argument
+        return AutoModel.from_pretrained(name, **arguments)

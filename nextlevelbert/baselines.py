@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from scipy.special import logit
 from torch import nn
 from transformers import PreTrainedConfig
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from .finetuning import labels_of
 from .input_checks import check_vectors
 from .pooling import masked_mean
 from .task_data import TaskData
@@ -79,27 +81,30 @@ def tfidf_logistic_regression(train: TaskData, others: Sequence[TaskData]) -> li
     regularisation of the logistic regression is chosen by five-fold cross-validation within the training set.
     A question is put before its document.
 
+    With several labels a row there is one such classifier for each class; one that all or no training examples have
+    is predicted for all or none.
+
     Args:
-        train: with single labels.
+        train: with labels.
         others: what to predict.
 
     Returns:
-        For each of `others` the log-probabilities ``[N, K]`` of the K classes.
+        For each of `others` the log-probabilities ``[N, K]`` of the K classes; with several labels a row, log-odds.
 
     Raises:
-        ValueError: for a task that is not single-label classification.
+        ValueError: for values, or a class with too few examples to choose the regularisation by.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer  # a second to import
     from sklearn.linear_model import LogisticRegressionCV
+    from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import make_pipeline
 
-    if train.problem_type != "single_label_classification":
-        raise ValueError(
-            f"The TF-IDF baseline classifies with a single label, got {train.problem_type}; choose another --model."
-        )
-    labels = np.array([example.label for example in train.examples])
-    known = np.unique(labels)
-    folds = min(5, int(np.bincount(labels)[known].min()))
+    several = train.problem_type == "multi_label_classification"
+    if not several and train.problem_type != "single_label_classification":
+        raise ValueError(f"The TF-IDF baseline classifies, got {train.problem_type}; choose another --model.")
+    labels = labels_of(train)  # [N] or [N, K]
+    columns = [column for column in labels.T if len(set(column)) == 2] if several else [labels]
+    folds = min([5, *(int(np.unique(column, return_counts=True)[1].min()) for column in columns)])
     if folds < 2:
         raise ValueError("The TF-IDF baseline needs at least two training examples of every class.")
     classifier = LogisticRegressionCV(
@@ -110,8 +115,13 @@ def tfidf_logistic_regression(train: TaskData, others: Sequence[TaskData]) -> li
         l1_ratios=(0.0,),
         use_legacy_attributes=False,
     )
+    if several:
+        classifier = OneVsRestClassifier(classifier)
     pipeline = make_pipeline(TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2), classifier)
     pipeline.fit(_texts(train), labels)
+    if several:
+        return [logit(pipeline.predict_proba(_texts(data))) for data in others]
+    known = np.unique(labels)
     classes = len(train.label_names or known)
     found = []
     for data in others:

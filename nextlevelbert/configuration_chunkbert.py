@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .backbones import usable_positions
+from .backbones import hidden_dropout, usable_positions
 
 
 @strict
@@ -53,10 +53,7 @@ class ChunkBertConfig(PreTrainedConfig):
         self.filter_sizes = list(self.filter_sizes)  # as it comes back from JSON
         self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
         if self.classifier_dropout is None:
-            names = ("hidden_dropout_prob", "dropout", "mlp_dropout")
-            self.classifier_dropout = next(
-                (getattr(self.encoder_config, name) for name in names if hasattr(self.encoder_config, name)), 0.1
-            )
+            self.classifier_dropout = hidden_dropout(self.encoder_config)
         self.check()
 
     @property

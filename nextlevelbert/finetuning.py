@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import math
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,16 +22,45 @@ from transformers import EarlyStoppingCallback, EvalPrediction, set_seed
 from .card_trainer import CardTrainer, last_whole_checkpoint
 from .evaluation.task_scores import task_scores
 from .finetuning_arguments import FinetuningArguments
+from .finetuning_card import CardWords
 from .task_data import TaskData
-from .task_vectors import TaskVectorDataset, collate_task_vectors
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass
+class PreparedTask:
+    """What a kind of model brings to the training for a task.
+
+    Attributes:
+        datasets: by name of the set. Each has `data`, a `TaskData`, and `collate`, which makes a batch of rows. In
+            a batch, a tensor with one row an example comes first.
+        new_model: makes the model at the start of a run; None for what is not trained by gradients.
+        weights: hash of the weights that a run starts from.
+        settings: what else decides the weights that come out.
+        long: by name of the set, ``[N]`` bool: the example's document has more than `window` tokens; None where
+            a window of the encoder says nothing about the model.
+        window: most tokens that the encoder reads at once, its special tokens counted.
+        publish: saves the model from the folder of a seed (first argument) with all that opening it needs into
+            another folder; None for what is not published.
+        card: what its model card says of this kind; None for what is not published.
+    """
+
+    datasets: dict[str, Any] = field(default_factory=dict)
+    new_model: Callable[[], Any] | None = None
+    weights: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    long: dict[str, np.ndarray] | None = None
+    window: int | None = None
+    publish: Callable[[Path, Path], None] | None = None
+    card: CardWords | None = None
+
+
 class FinetuningTrainer(CardTrainer):
-    """Trains a head on stored vectors.
+    """Trains a model for a task; batches are made by the training set's `collate`.
 
     Args:
+        train_dataset: see `PreparedTask.datasets`.
         problem_type: as in `TaskData`.
         class_weights: ``[K]`` weight of each class in the loss; for single labels only. The loss is the mean of
             the weighted losses, not divided by the weights of its batch, so that it does not depend on how a
@@ -37,11 +68,17 @@ class FinetuningTrainer(CardTrainer):
     """
 
     def __init__(
-        self, *args: Any, problem_type: str, class_weights: torch.Tensor | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        train_dataset: Any,
+        problem_type: str,
+        class_weights: torch.Tensor | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(
             *args,
-            data_collator=collate_task_vectors,
+            train_dataset=train_dataset,
+            data_collator=train_dataset.collate,
             compute_metrics=partial(_metrics, problem_type),
             **kwargs,
         )
@@ -94,8 +131,15 @@ def balanced_class_weights(data: TaskData) -> torch.Tensor:
     return torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
 
 
+def head_config(data: TaskData) -> dict[str, Any]:
+    """Names of the classes and kind of problem, as fields of a configuration; a value is a single "class"."""
+    names = dict(enumerate(data.label_names or ("value",)))
+    labels = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+    return labels | {"problem_type": data.problem_type}
+
+
 def with_lora(model: Any, r: int, alpha: int, target_modules: Sequence[str]) -> PeftModel:
-    """Puts low-rank adapters into the encoder over chunks; the classifier stays trainable as a whole.
+    """Puts low-rank adapters into a model; its classifier stays trainable as a whole, a chunk encoder frozen.
 
     Args:
         model: a model with a head for a task.
@@ -116,6 +160,23 @@ def with_lora(model: Any, r: int, alpha: int, target_modules: Sequence[str]) -> 
     return get_peft_model(model, settings)
 
 
+def copy_adapter(folder: Path, output: Path, tokenizer: Any, local: bool) -> None:
+    """Publishes an adapter: weights, configuration and tokenizer.
+
+    Args:
+        folder: where training left the adapter.
+        output: where it goes.
+        tokenizer: of the model that it adapts.
+        local: whether that model has no name on the Hub; its path on this machine means nothing to others.
+    """
+    shutil.copy(folder / "adapter_model.safetensors", output)
+    adapter = json.loads((folder / "adapter_config.json").read_text())
+    if local:
+        adapter["base_model_name_or_path"] = None
+    (output / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
+    tokenizer.save_pretrained(output)
+
+
 def count_parameters(model: nn.Module) -> tuple[int, int]:
     """Trainable parameters and all of them."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
@@ -127,8 +188,8 @@ def train_one_seed(
     folder: Path,
     new_model: Callable[[], Any],
     args: FinetuningArguments,
-    train: TaskVectorDataset,
-    evaluations: dict[str, TaskVectorDataset],
+    train: Any,
+    evaluations: dict[str, Any],
     patience: int,
     class_weights: torch.Tensor | None,
 ) -> dict[str, Any]:
@@ -139,7 +200,7 @@ def train_one_seed(
         folder: where the model goes (its best epoch).
         new_model: makes it.
         args: of the whole fine-tuning.
-        train: what to train on.
+        train: what to train on; see `PreparedTask.datasets`.
         evaluations: ``"validation"`` chooses the epoch; all of them are scored and predicted.
         patience: epochs without progress after which to stop.
         class_weights: see `FinetuningTrainer`.

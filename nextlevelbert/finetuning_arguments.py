@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
@@ -10,6 +11,7 @@ from transformers import TrainingArguments
 from .card_trainer import use_cpu_without_accelerator
 
 BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
+WINDOW_BASELINES = ("truncated", "random", "textrank")
 
 # Training arguments that decide what comes out; a run is only continued with the same ones.
 _DECIDING = (
@@ -19,6 +21,8 @@ _DECIDING = (
     "save_steps", "dataloader_drop_last", "train_sampling_strategy", "tf32", "optim_target_modules",
     "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "full_determinism",
 )  # fmt: skip
+_OF_VECTOR_MODELS = ("chunk_encoder", "chunk_encoder_name", "chunk_size", "encoder_dtype")
+_OF_TEXT_MODELS = ("model_type", "chunk_batch_size", "attn_implementation")
 
 
 @dataclass
@@ -27,7 +31,15 @@ class ModelArguments:
 
     model: str = field(
         metadata={"help": "A checkpoint (folder or name on the Hub), or one of untrained (a new model around "
-                          "--chunk_encoder), avg_sbert, sbert, tfidf, bm25 (retrieval only)."}
+                          "--chunk_encoder), avg_sbert, sbert, tfidf, bm25 (retrieval only). With another "
+                          "--model_type: the encoder to train."}
+    )  # fmt: skip
+    model_type: str = field(
+        default="nextlevelbert",
+        metadata={"help": "nextlevelbert learns from stored chunk vectors. The others train an encoder from text, for "
+                          "classification: chunkbert on whole documents; truncated on the first window only, random "
+                          "on one drawn at random beside it, textrank on one of key sentences.",
+                  "choices": ["nextlevelbert", "chunkbert", *WINDOW_BASELINES]},
     )  # fmt: skip
     chunk_encoder: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
@@ -36,7 +48,20 @@ class ModelArguments:
     chunk_encoder_name: str | None = field(
         default=None, metadata={"help": "The encoder's name on the Hub, where --chunk_encoder is a folder."}
     )
-    chunk_size: int = field(default=256, metadata={"help": "Most tokens in a chunk of untrained, avg_sbert, sbert."})
+    chunk_size: int | None = field(
+        default=None,
+        metadata={"help": "Most tokens in a chunk of untrained, avg_sbert, sbert (default 256), chunkbert (128, or "
+                          "what it was saved with)."},
+    )  # fmt: skip
+    chunk_batch_size: int | None = field(
+        default=None,
+        metadata={"help": "Chunks that chunkbert encodes at once; fewer take less memory. Default: all of a batch."},
+    )
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={"help": "Of an encoder that is trained from text, as in transformers. On a CPU eager trains a fifth "
+                          "faster with chunks of 128."},
+    )  # fmt: skip
     encoder_dtype: str = field(
         default="float32",
         metadata={"help": "Of the chunk encoder while encoding. bfloat16 is faster where the hardware has it.",
@@ -49,6 +74,32 @@ class ModelArguments:
         default_factory=lambda: ["query", "value"],
         metadata={"help": "Names of the linear layers that get an adapter, or all-linear."},
     )
+
+    def __post_init__(self) -> None:
+        if self.chunk_size is None and not self.from_text:
+            self.chunk_size = 256
+
+    @property
+    def from_text(self) -> bool:
+        """Whether the model is trained from text, encoder and all."""
+        return self.model_type != "nextlevelbert"
+
+    @property
+    def local(self) -> bool:
+        """Whether the model is a folder here."""
+        return self.model not in ("untrained", *BASELINES) and Path(self.model).exists()
+
+    @property
+    def public_name(self) -> str:
+        """The model's name in tables and cards: never a path of this machine."""
+        return Path(self.model).resolve().name if self.local else self.model
+
+    def deciding(self) -> dict[str, Any]:
+        """What decides the weights that come out."""
+        values = {**vars(self), "model": self.public_name, "chunk_encoder": Path(self.chunk_encoder).name}
+        # How many chunks go through the encoder at once changes no result.
+        ignored = (*_OF_VECTOR_MODELS, "chunk_batch_size") if self.from_text else _OF_TEXT_MODELS
+        return {name: value for name, value in values.items() if name not in ignored}
 
 
 @dataclass
@@ -114,8 +165,10 @@ class FinetuningArguments(TrainingArguments):
     """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 4.1)."""
 
     learning_rate: float | None = field(  # type: ignore[assignment]
-        default=None, metadata={"help": "By default 5e-5 for a whole model, 1e-3 where only a head or adapters learn."}
-    )
+        default=None,
+        metadata={"help": "By default 5e-5 for a whole model (3e-5 for one trained from text), 1e-3 where only a head "
+                          "or adapters learn."},
+    )  # fmt: skip
     weight_decay: float = field(default=0.01, metadata={"help": "Default 0.01."})
     warmup_steps: float = field(default=0.1, metadata={"help": "Steps, or below 1 a share of all; default 0.1."})
     num_train_epochs: float = field(default=20.0, metadata={"help": "At most; default 20."})
@@ -166,6 +219,8 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
     Raises:
         ValueError: naming the options that do not go together.
     """
+    if model.from_text:
+        _check_text_model(model, task, args.push_to_hub)
     retrieval, new = task.task == "retrieval", model.model in ("untrained", *BASELINES)
     for refused, message in (
         (model.model == "bm25" and not retrieval, "--model bm25 ranks documents only; use it with --task retrieval."),
@@ -179,6 +234,14 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             "fit no other: save that first with NextLevelBertModel.from_chunk_encoder(...).save_pretrained(folder).)",
         ),
         (args.push_to_hub and model.model in BASELINES, f"--model {model.model} is not published; no --push_to_hub."),
+        (
+            model.attn_implementation is not None and not model.from_text,
+            "--attn_implementation is for a --model_type that is trained from text; leave it out.",
+        ),
+        (
+            model.chunk_batch_size is not None and model.model_type != "chunkbert",
+            "--chunk_batch_size is for --model_type chunkbert; leave it out.",
+        ),
         (
             task.class_weights and model.model == "tfidf",
             "--class_weights has no effect on --model tfidf; leave it out.",
@@ -210,6 +273,27 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             bool(args.resume_from_checkpoint),
             "A killed run goes on by itself, given the same --output_dir; leave out --resume_from_checkpoint.",
         ),
+    ):
+        if refused:
+            raise ValueError(message)
+
+
+def _check_text_model(model: ModelArguments, task: TaskArguments, push_to_hub: bool) -> None:
+    """Refuses what does not go with a model that is trained from text."""
+    kind, windows = f"--model_type {model.model_type}", model.model_type in WINDOW_BASELINES
+    unused: list[tuple[Any, str]] = [(task, "question_column"), (task, "cache_dir")]
+    unused += [(model, name) for name in _OF_VECTOR_MODELS if name != "chunk_size" or windows]
+    given = [f"--{name}" for values, name in unused if getattr(values, name) != getattr(type(values), name, None)]
+    for refused, message in (
+        (task.task != "classification", f"{kind} classifies documents; use it with --task classification."),
+        (
+            model.model in ("untrained", *BASELINES),
+            f"{kind} takes an encoder as --model (a folder or a name on the Hub); {model.model} belongs to "
+            "--model_type nextlevelbert.",
+        ),
+        (bool(given), f"{kind} makes no use of {', '.join(given)}; leave that out."),
+        (windows and model.lora, f"{kind} is a baseline that trains its whole encoder; leave out --lora."),
+        (windows and push_to_hub, f"{kind} is a baseline and not published; leave out --push_to_hub."),
     ):
         if refused:
             raise ValueError(message)

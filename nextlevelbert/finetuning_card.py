@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,29 @@ _PIPELINES = {
     "regression": "text-classification",
     "multiple_choice": "multiple-choice",
 }
+
+
+@dataclass(frozen=True)
+class CardWords:
+    """What a card says of a kind of model.
+
+    Attributes:
+        name: of the kind, a link to its paper.
+        reads: a sentence: what it reads.
+        limits: a sentence each.
+        tags: of the kind, for the Hub.
+        settings: of the model, worth telling.
+        uncounted: said behind the number of parameters, where some are left out.
+        base_arguments: to open a base checkpoint with, under an adapter.
+    """
+
+    name: str
+    reads: str
+    limits: Sequence[str]
+    tags: Sequence[str]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    uncounted: str = ""
+    base_arguments: str = ""
 
 
 def plot_curves(results: Sequence[Mapping[str, Any]], metric: str, path: str | Path) -> None:
@@ -107,6 +131,7 @@ def write_finetuning_card(
     table: str,
     published: Mapping[str, float],
     choice: str,
+    words: CardWords,
     base_model: str | None = None,
     adapter: bool = False,
 ) -> ModelCard:
@@ -121,6 +146,7 @@ def write_finetuning_card(
         table: of `results_table`, all seeds.
         published: scores of the model in this folder.
         choice: a sentence that says how this model was chosen, and on which set.
+        words: on its kind.
         base_model: where that has a name on the Hub.
         adapter: whether the folder holds a LoRA adapter.
     """
@@ -129,7 +155,7 @@ def write_finetuning_card(
         license="apache-2.0",
         library_name="peft" if adapter else "nextlevelbert",
         pipeline_tag=_PIPELINES[problem_type],
-        tags=["nextlevelbert", "long-documents", *(["lora"] if adapter else [])],
+        tags=[*words.tags, "long-documents", *(["lora"] if adapter else [])],
         base_model=base_model,
         model_name=name,
         eval_results=[
@@ -148,15 +174,16 @@ def write_finetuning_card(
     pictures = f"![Loss and score over epochs]({CURVE})\n"
     if (folder / CONFUSION).exists():
         pictures += f"\n![Confusion matrix]({CONFUSION})\n"
+    limits = "\n".join(f"- {limit}" for limit in words.limits)
     text = f"""---
 {data.to_yaml()}
 ---
 # {name}
 
-A [NextLevelBERT](https://arxiv.org/abs/2402.17682) fine-tuned on {train.source}. It reads documents of any length.
+A {words.name} fine-tuned on {train.source}. {words.reads}
 
 ```python
-{_snippet(name, train, base_model or "the base checkpoint", adapter)}
+{_snippet(name, train, base_model or "the base checkpoint", words.base_arguments if adapter else None)}
 ```
 
 ## What was measured
@@ -173,25 +200,24 @@ A [NextLevelBERT](https://arxiv.org/abs/2402.17682) fine-tuned on {train.source}
 ## Limits
 
 - Small sets have wide margins, and the deviation over seeds does not cover the choice of the set.
-- The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector.
+{limits}
 """
     card = ModelCard(text)
     card.save(folder / "README.md")
     return card
 
 
-def _snippet(name: str, train: TaskData, base: str, adapter: bool) -> str:
-    """Code that opens the model and reads a document, with a question or candidates where it takes them."""
+def _snippet(name: str, train: TaskData, base: str, base_arguments: str | None) -> str:
+    """Code that opens the model (an adapter on `base`) and reads a document, with a question or candidates."""
+    adapter = base_arguments is not None
     choice, pair = train.problem_type == "multiple_choice", train.examples[0].question is not None
     auto_class = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
-    labels = len(train.label_names or ()) or 1
     lines = ["import nextlevelbert  # registers the architecture"]
     if adapter:
         lines.append("from peft import PeftModel")
     lines += [f"from transformers import {auto_class}, AutoTokenizer", ""]
     if adapter:
-        head = "" if choice else f", num_labels={labels}, text_pair={pair}"
-        lines.append(f'base = {auto_class}.from_pretrained("{base}"{head})')
+        lines.append(f'base = {auto_class}.from_pretrained("{base}"{base_arguments})')
         lines.append(f'model = PeftModel.from_pretrained(base, "{name}").eval()')
     else:
         lines.append(f'model = {auto_class}.from_pretrained("{name}")')

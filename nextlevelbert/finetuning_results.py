@@ -6,15 +6,15 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from .evaluation.task_scores import majority_scores, predicted
-from .finetuning import labels_of
+from .evaluation.task_scores import majority_scores, predicted, task_scores
+from .finetuning import PreparedTask, labels_of
 from .finetuning_card import CONFUSION, CURVE, plot_confusion, plot_curves, results_table
 from .task_data import TaskData
 
@@ -59,6 +59,23 @@ def write_settings(folder: Path, settings: dict[str, Any]) -> None:
     _write_whole(folder / _SETTINGS, json.dumps(settings, indent=2))
 
 
+def score_long_documents(result: dict[str, Any], sets: Mapping[str, TaskData], long: Mapping[str, np.ndarray]) -> None:
+    """Adds to a seed's result, under ``"long"``, its scores on the examples with long documents.
+
+    From the same predictions, for each set with labels that has both long documents and others.
+
+    Args:
+        result: of `train_one_seed`.
+        sets: the task.
+        long: see `PreparedTask`.
+    """
+    result["long"] = {
+        name: task_scores(sets[name].problem_type, logits[long[name]], labels_of(sets[name])[long[name]])
+        for name, logits in result["logits"].items()
+        if name in result and len(set(long[name].tolist())) == 2
+    }
+
+
 def write_result(folder: Path, result: dict[str, Any], sets: dict[str, TaskData]) -> None:
     """Stores the result of a seed, and its predictions as JSON lines."""
     for name, rows in result["logits"].items():
@@ -94,6 +111,7 @@ def summarize_seeds(
     results: Sequence[dict[str, Any]],
     settings: dict[str, Any],
     reported: str,
+    prepared: PreparedTask,
 ) -> tuple[dict[str, Any], str]:
     """Writes ``results.json``, predictions of the best seed and pictures.
 
@@ -104,6 +122,7 @@ def summarize_seeds(
         results: of every seed.
         settings: of the runs.
         reported: name of the set whose scores count.
+        prepared: says which of its documents are long.
 
     Returns:
         The result of the seed with the lowest validation loss, and the table in markdown.
@@ -115,7 +134,16 @@ def summarize_seeds(
     chance = majority_scores(train.problem_type, labels_of(train), labels, classes)
     row = f"{name}, {len(results)} seeds, {reported}" if len(results) > 1 else f"{name}, {reported}"
     nothing = "mean of the labels" if train.problem_type == "regression" else "most frequent label"
-    table = results_table({row: scores, nothing: chance})
+    rows: dict[str, dict[str, tuple[float, float] | float]] = {row: scores}
+    parts: dict[str, Any] = {}
+    if prepared.long is not None and reported in best["long"]:
+        parts["documents"], parts["of"] = int(prepared.long[reported].sum()), len(prepared.long[reported])
+        parts["over_tokens"] = prepared.window
+        parts["mean_and_deviation"] = mean_and_deviation([result["long"] for result in results], reported)
+        parts["seeds"] = {result["seed"]: result["long"][reported] for result in results}
+        counted = f"{parts['documents']} of {parts['of']} documents over {prepared.window} tokens"
+        rows[f"{row}, long ({counted})"] = parts["mean_and_deviation"]
+    table = results_table({**rows, nothing: chance})
     summary = {
         "settings": settings,
         "reported": reported,
@@ -123,6 +151,7 @@ def summarize_seeds(
         "mean_and_deviation": scores,
         "trivial_baseline": {nothing: chance},
         "seeds": {result["seed"]: result[reported] for result in results},
+        **({"long": parts} if parts else {}),
     }
     _write_whole(output / "results.json", json.dumps(_without_nan(summary), indent=2))
     for evaluation in best["logits"]:

@@ -4,23 +4,23 @@ Jaiswal and Milios, "Breaking the Token Barrier: Chunking and Convolution for Ef
 with BERT", 2023 (arXiv 2310.20558). The encoder is a `transformers` backbone.
 
 Notation for shapes: B documents in a batch, T token positions of the batch, N real tokens in all of it, R chunks in
-all of it, C tokens in a chunk, D hidden size, F filters of one size, K labels.
+all of it, C tokens in a chunk, D hidden size, F filters of one size, P positions of documents joined, K labels.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from os import PathLike
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModel, AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import backbone_from_config, without_attention_dropout
+from .backbones import backbone_from_config, load_backbone
 from .configuration_chunkbert import ChunkBertConfig
 from .input_checks import check_token_ids
 from .outputs import TokenFeaturesOutput
@@ -59,19 +59,14 @@ class ChunkBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
             config_kwargs: fields of `ChunkBertConfig`, `num_labels`, `problem_type` and the like.
 
         Raises:
-            ValueError: for a chunk size above what the encoder reads, or a model that is itself made of chunks.
+            ValueError: for a chunk size above what the encoder reads, or what `load_backbone` refuses.
         """
-        source: Any = AutoModel.from_pretrained(name_or_path, dtype=torch.float32)
-        if isinstance(source, PortableCheckpointMixin):
-            raise ValueError(
-                f"{str(name_or_path)!r} is a {source.config.model_type}, no plain encoder; load it by from_pretrained."
-            )
+        source = load_backbone(name_or_path)
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, model_max_length=int(1e30))  # no document is too long
-        values = {"encoder_config": without_attention_dropout(source.config), "pad_token_id": tokenizer.pad_token_id}
+        values = {"encoder_config": source.config.to_dict(), "pad_token_id": tokenizer.pad_token_id}
         model = cls(ChunkBertConfig(**{**values, **config_kwargs}))
         base: ChunkBertModel = model.base_model
-        weights = source.state_dict()
-        base.encoder.load_state_dict({name: weights[name] for name in base.encoder.state_dict()})
+        base.encoder.load_state_dict(source.state_dict())
         base.tokenizer = tokenizer
         return model.eval()
 
@@ -129,6 +124,32 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
                 any token (numbered), or a chunk size above what the encoder reads.
         """
+        joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, bool(output_hidden_states))
+        features, *hidden = (self.at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
+        return TokenFeaturesOutput(
+            last_hidden_state=features,
+            pooler_output=pool(features, mask, "mean"),  # [B, D]
+            token_mask=mask,
+            hidden_states=tuple(hidden) or None,
+        )
+
+    def token_states(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        all_states: bool = False,
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """What `forward` gives, but of the real tokens alone, document after document, without padding.
+
+        Args:
+            input_ids, attention_mask, token_type_ids: as in `forward`.
+            all_states: whether every hidden state of the encoder is wanted.
+
+        Returns:
+            Token features ``[N, D]``, followed by the hidden states where they are asked for; and the mask
+            ``[B, T]`` of the tokens that were read.
+        """
         self.config.check()
         mask = check_token_ids(input_ids, attention_mask, self.config.encoder_config.vocab_size)
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
@@ -138,28 +159,20 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         if self.training:
             mask = self._cut_for_training(mask)
         row, offset, chunks = place_in_chunks(mask, self.config.chunk_size)  # [N], [N], R
+        shape = (chunks, int(offset.max()) + 1)  # [R, C]
         padding = getattr(self.encoder.config, "pad_token_id", None) or 0  # some encoders count positions by it
-        fields = {"input_ids": torch.full((chunks, int(offset.max()) + 1), padding)}
+        fields = {"input_ids": input_ids.new_full(shape, padding, dtype=torch.long)}
+        fields["input_ids"][row, offset] = input_ids[mask].long()
         if token_type_ids is not None and getattr(self.encoder.config, "type_vocab_size", 0) > 1:
             fields["token_type_ids"] = torch.zeros_like(fields["input_ids"])
-        given = {"input_ids": input_ids, "token_type_ids": token_type_ids}
-        for name, values in fields.items():
-            fields[name] = values.to(mask.device)
-            fields[name][row, offset] = given[name][mask].to(values.dtype)  # type: ignore[index]
-        real = torch.zeros_like(fields["input_ids"], dtype=torch.bool)  # [R, C]
+            fields["token_type_ids"][row, offset] = token_type_ids[mask].long()
+        real = torch.zeros(shape, dtype=torch.bool, device=mask.device)
         real[row, offset] = True
 
-        states: list[tuple[torch.Tensor, ...]] = []
-        for part in torch.arange(chunks, device=mask.device).split(self.config.chunk_batch_size or chunks):
-            states.append(self._encode(fields, real, part, bool(output_hidden_states)))
-        joined = [torch.cat(parts) for parts in zip(*states, strict=True)]  # [N, D] each
-        features, *hidden = (self._scatter(flat, mask) for flat in joined)  # [B, T, D] each
-        return TokenFeaturesOutput(
-            last_hidden_state=features,
-            pooler_output=pool(features, mask, "mean"),  # [B, D]
-            token_mask=mask,
-            hidden_states=tuple(hidden) or None,
-        )
+        at_once = self.config.chunk_batch_size or chunks
+        parts = torch.arange(chunks, device=mask.device).split(at_once)
+        states = [self._encode(fields, real, part, all_states) for part in parts]
+        return [torch.cat(flat) for flat in zip(*states, strict=True)], mask
 
     def _encode(
         self, fields: dict[str, torch.Tensor], real: torch.Tensor, part: torch.Tensor, all_states: bool
@@ -175,7 +188,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         return (features, *(state[keep] for state in output.hidden_states)) if all_states else (features,)
 
     @staticmethod
-    def _scatter(flat: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def at_their_places(flat: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """``[N, D]`` back to the places of the real tokens, ``[B, T, D]``; zero at padding."""
         return flat.new_zeros(*mask.shape, flat.shape[-1]).masked_scatter(mask.unsqueeze(-1), flat)
 
@@ -229,18 +242,25 @@ class TextCnnClassifier(nn.Module):
         """Scores ``[B, K]`` of documents by their token features.
 
         Args:
-            features: ``[B, T, D]``, the tokens of each document from its first position on, zero behind them.
+            features: ``[N, D]`` of all documents, one after another.
             lengths: ``[B]``, tokens of each document, at least 1. One shorter than a filter is continued by zeros
-                to the filter's width; otherwise no window touches padding.
+                to the filter's width; otherwise no window reaches beyond its document.
         """
-        missing = max(max(self.filter_sizes) - features.shape[1], 0)
-        features = nn.functional.pad(features.transpose(1, 2), (0, missing))  # [B, D, T]
+        widest, counts = max(self.filter_sizes), lengths.tolist()
+        documents = features.split(counts)
+        # One row for all documents: memory follows their tokens, not the longest of them times their number.
+        packed = torch.cat(
+            [nn.functional.pad(document, (0, 0, 0, max(widest - len(document), 0))) for document in documents]
+        )  # [P, D]
+        starts = list(itertools.accumulate((max(count, widest) for count in counts[:-1]), initial=0))
         found = []
         for width, convolution in zip(self.filter_sizes, self.convolutions, strict=True):
-            windows = convolution(features).relu()  # [B, F, T - width + 1]
-            starts = torch.arange(windows.shape[-1], device=lengths.device)
-            beyond = starts > (lengths - width).clamp(min=0)[:, None]  # [B, T - width + 1]
-            found.append(windows.masked_fill(beyond.unsqueeze(1), -torch.inf).amax(dim=-1))
+            windows = convolution(packed.T.unsqueeze(0))[0].relu()  # [F, P - width + 1]
+            own = [
+                windows[:, start : start + max(count - width, 0) + 1]
+                for start, count in zip(starts, counts, strict=True)
+            ]
+            found.append(torch.stack([each.amax(dim=-1) for each in own]))  # [B, F]
         return self.projection(self.dropout(torch.cat(found, dim=-1)))  # [B, K]
 
 
@@ -283,13 +303,11 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         Raises:
             ValueError: for labels of the wrong kind or range (rows named), or what `ChunkBertModel` refuses.
         """
-        output = self.model(input_ids, attention_mask, token_type_ids, output_hidden_states)
-        mask = output.token_mask
-        lengths = mask.sum(dim=1)  # [B]
-        documents = output.last_hidden_state[mask].split(lengths.tolist())
-        logits = self.classifier(pad_sequence(list(documents), batch_first=True), lengths)  # [B, K]
+        joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, bool(output_hidden_states))
+        logits = self.classifier(joined[0], mask.sum(dim=1))  # [B, K]
         loss = None
         if labels is not None:
             check_labels(labels, logits, self.config.problem_type)
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
+        hidden = tuple(self.model.at_their_places(flat, mask) for flat in joined[1:]) or None
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden)

@@ -103,7 +103,7 @@ def encode_task(model: Any, data: TaskData, **encode: Any) -> TaskVectors:
 
 
 class TaskVectorDataset(Dataset):
-    """Examples of a task with their vectors; for `collate_task_vectors`.
+    """Examples of a task with their vectors.
 
     Args:
         data: the task.
@@ -134,29 +134,29 @@ class TaskVectorDataset(Dataset):
         row[list(label)] = 1.0
         return row
 
+    @staticmethod
+    def collate(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """A batch of N examples over B distinct documents, each of which the model then reads once.
 
-def collate_task_vectors(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """A batch of N examples over B distinct documents, each of which the model then reads once.
-
-    Returns:
-        ``document_index`` [N], ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L], and where there are
-        any ``pair_embeds`` [N, D] or [N, C, D] and ``labels``.
-    """
-    place: dict[int, int] = {}
-    vectors: list[torch.Tensor] = []
-    for row in rows:
-        if row["document"] not in place:
-            place[row["document"]] = len(vectors)
-            vectors.append(row["vectors"])
-    # First what has one row an example: `Trainer` reads the batch size off the first tensor.
-    batch = {"document_index": torch.tensor([place[row["document"]] for row in rows])}
-    for name, key in (("labels", "labels"), ("pair_embeds", "pair")):
-        if key in rows[0]:
-            batch[name] = torch.stack([row[key] for row in rows])
-    batch["inputs_embeds"] = pad_sequence(vectors, batch_first=True)  # [B, L, D]
-    lengths = torch.tensor([len(document) for document in vectors])
-    batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()  # [B, L]
-    return batch
+        Returns:
+            ``document_index`` [N], ``inputs_embeds`` [B, L, D] and ``attention_mask`` [B, L], and where there are
+            any ``pair_embeds`` [N, D] or [N, C, D] and ``labels``.
+        """
+        place: dict[int, int] = {}
+        vectors: list[torch.Tensor] = []
+        for row in rows:
+            if row["document"] not in place:
+                place[row["document"]] = len(vectors)
+                vectors.append(row["vectors"])
+        # First what has one row an example: `Trainer` reads the batch size off the first tensor.
+        batch = {"document_index": torch.tensor([place[row["document"]] for row in rows])}
+        for name, key in (("labels", "labels"), ("pair_embeds", "pair")):
+            if key in rows[0]:
+                batch[name] = torch.stack([row[key] for row in rows])
+        batch["inputs_embeds"] = pad_sequence(vectors, batch_first=True)  # [B, L, D]
+        lengths = torch.tensor([len(document) for document in vectors])
+        batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()  # [B, L]
+        return batch
 
 
 def default_cache(output_dir: str | Path) -> Path:

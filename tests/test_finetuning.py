@@ -30,7 +30,7 @@ from nextlevelbert.finetuning import balanced_class_weights, count_parameters, l
 from nextlevelbert.finetuning_arguments import FinetuningArguments
 from nextlevelbert.finetuning_results import mean_and_deviation, write_predictions
 from nextlevelbert.task_data import Example, TaskData, read_classification
-from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, collate_task_vectors, encode_task
+from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, encode_task
 
 from .conftest import toy_config
 
@@ -417,7 +417,7 @@ def test_a_batch_holds_each_document_once():
     documents = [torch.ones(1, 2), torch.arange(6.0).reshape(3, 2)]
     pairs = [torch.full((2,), float(n)) for n in range(3)]
     dataset = TaskVectorDataset(task, TaskVectors(documents, pairs))
-    batch = collate_task_vectors([dataset[n] for n in range(3)])
+    batch = dataset.collate([dataset[n] for n in range(3)])
     assert next(iter(batch)) == "document_index"  # Trainer takes its length for the batch size
     assert batch["document_index"].tolist() == [0, 1, 0]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
@@ -465,8 +465,19 @@ def test_word_counts_find_the_subject(files):
     [logits] = tfidf_logistic_regression(train, [test])
     assert (logits.argmax(-1) == labels_of(test)).all()
     np.testing.assert_allclose(np.exp(logits).sum(-1), 1)
-    with pytest.raises(ValueError, match="classifies with a single label, got regression"):
+    with pytest.raises(ValueError, match="TF-IDF baseline classifies, got regression"):
         tfidf_logistic_regression(data([0.5], "regression", None), [])
+
+
+def test_word_counts_with_several_labels(tmp_path):
+    subjects = {"the ship sailed the sea": ["sea"], "the stock market fell": ["money"]}
+    subjects["the ship was sold on the market"] = ["money", "sea"]
+    rows = [{"text": f"{text} {n}", "label": label} for n in range(6) for text, label in subjects.items()]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    train = read_classification(tmp_path / "rows.jsonl")
+    [logits] = tfidf_logistic_regression(train, [train])
+    assert logits.shape == (18, 2)
+    assert ((logits > 0) == labels_of(train)).all()
 
 
 def test_scores_worked_by_hand():

@@ -154,19 +154,20 @@ def text_cnn(weights, biases=None, **values):
 
 def test_the_text_cnn_worked_by_hand():
     classifier = text_cnn([[1.0, 2.0, 3.0], [1.0, 0.0, 0.0, -1.0]])
-    features = torch.tensor([[1.0, 0.0, 2.0, 4.0, 1.0]]).unsqueeze(-1)  # [1, 5, 1]
+    features = torch.tensor([1.0, 0.0, 2.0, 4.0, 1.0]).unsqueeze(-1)  # [5, 1]
     # width 3: 1+0+6 = 7, 0+4+12 = 16, 2+8+3 = 13; width 4: 1-4 = -3, 0-1 = -1, both below zero
     torch.testing.assert_close(classifier(features, torch.tensor([5])), torch.tensor([[16.0, 0.0]]))
-    # of the first three tokens alone: 7; and with one zero behind them, for the wider filter: 1-0 = 1
-    shorter = features.masked_fill(torch.arange(5)[None, :, None] >= 3, 0.0)
-    torch.testing.assert_close(classifier(shorter, torch.tensor([3])), torch.tensor([[7.0, 1.0]]))
+    # the first three tokens alone: 7; and with one zero behind them, for the wider filter: 1-0 = 1
+    torch.testing.assert_close(classifier(features[:3], torch.tensor([3])), torch.tensor([[7.0, 1.0]]))
+    both = classifier(torch.cat([features[:3], features]), torch.tensor([3, 5]))
+    torch.testing.assert_close(both, torch.tensor([[7.0, 1.0], [16.0, 0.0]]))
 
 
-def test_padding_never_wins_the_maximum():
-    classifier = text_cnn([[1.0, 1.0, 1.0]], biases=[5.0])  # a window of padding would give 5
-    features = torch.tensor([[-1.0, -1.0, -2.0, 0.0, 0.0, 0.0, 0.0], [-1.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0]])
-    found = classifier(features.unsqueeze(-1), torch.tensor([3, 7]))
-    torch.testing.assert_close(found, torch.tensor([[1.0], [2.0]]))
+def test_neither_padding_nor_the_next_document_wins_the_maximum():
+    classifier = text_cnn([[1.0, 1.0, 1.0], [1.0] * 5], biases=[5.0, 5.0])  # a window of padding would give 5
+    features = torch.tensor([-1.0, -1.0, -2.0, 3.0, 3.0, 3.0, 3.0, 3.0, -1.0, -1.0, -1.0]).unsqueeze(-1)
+    found = classifier(features, torch.tensor([3, 5, 3]))  # 3 tokens, 5, 3: windows across them would give more
+    torch.testing.assert_close(found, torch.tensor([[1.0, 1.0], [14.0, 20.0], [2.0, 2.0]]))
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 5])
@@ -441,7 +442,7 @@ def test_inputs_that_are_refused(saved, toy_encoder_path):
         model(torch.tensor([[7, 200]]))
     with pytest.raises(ValueError, match=r"integers \[documents, tokens\]"):
         model(torch.tensor([7, 8]))
-    with pytest.raises(ValueError, match="is a chunkbert, no plain encoder; load it by from_pretrained"):
+    with pytest.raises(ValueError, match="is a chunkbert, no plain encoder"):
         ChunkBertModel.from_encoder(saved[1])
     with pytest.raises(ValueError, match="chunk_size must be 1 to 512"):
         ChunkBertModel.from_encoder(toy_encoder_path, chunk_size=600, num_averaged_layers=3)

@@ -1,0 +1,127 @@
+"""Fine-tuning on stored vectors: NextLevelBERT and the baselines over chunk vectors, from task to `PreparedTask`."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
+
+from .baselines import ChunkMeanClassifier
+from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder, weights_fingerprint
+from .finetuning import PreparedTask, copy_adapter, head_config, with_lora
+from .finetuning_arguments import BASELINES, FinetuningArguments, ModelArguments, TaskArguments
+from .finetuning_card import CardWords
+from .modeling_nextlevelbert import (
+    NextLevelBertForMultipleChoice,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+)
+from .task_data import TaskData
+from .task_vectors import TaskVectorDataset, TaskVectors, default_cache, encode_task
+
+logger = logging.getLogger(__name__)
+
+
+def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> Any:
+    """The model with a head, or the bare one; `untrained` and the baselines are made around the chunk encoder.
+
+    Args:
+        arguments: which model.
+        task_class: an ``AutoModelFor…``, or None for the bare model.
+        config: fields of the configuration.
+
+    Raises:
+        ValueError: if there is no such model, or it is no NextLevelBERT.
+    """
+    if arguments.model in ("untrained", *BASELINES):
+        source = load_chunk_encoder(arguments.chunk_encoder, arguments.chunk_encoder_name)
+        ours = {None: NextLevelBertModel, AutoModelForMultipleChoice: NextLevelBertForMultipleChoice}
+        cls: Any = ours.get(task_class, NextLevelBertForSequenceClassification)
+        return cls.from_chunk_encoder(source, arguments.chunk_size, **config)
+    words = f"Otherwise --model is one of untrained, {', '.join(BASELINES)}."
+    try:
+        kind = AutoConfig.from_pretrained(arguments.model).model_type
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"--model {arguments.model!r} is no folder with a checkpoint, and not on the Hub. {words}"
+        ) from error
+    if kind == "chunkbert":
+        raise ValueError(f"--model {arguments.model!r} is a chunkbert; add --model_type chunkbert.")
+    if kind != "nextlevelbert":
+        raise ValueError(f"--model {arguments.model!r} is a {kind}; give a NextLevelBERT. {words}")
+    # A checkpoint that was fine-tuned keeps its classifier where it fits, and else gets a new one.
+    return (task_class or AutoModel).from_pretrained(arguments.model, ignore_mismatched_sizes=True, **config)
+
+
+def prepare(
+    arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments, sets: dict[str, TaskData]
+) -> PreparedTask:
+    """Sends every distinct text through the frozen encoder, once for all epochs, seeds and models.
+
+    Args:
+        arguments: which model: a NextLevelBERT, `untrained`, or a baseline. TF-IDF needs nothing of this.
+        task: where the cache of vectors is.
+        args: on which device, in which process.
+        sets: the task.
+    """
+    if arguments.model == "tfidf":
+        return PreparedTask()
+    train, baseline = sets["train"], arguments.model in BASELINES
+    choice = train.problem_type == "multiple_choice"
+    text_pair = not choice and train.examples[0].question is not None
+    task_class = AutoModelForMultipleChoice if choice else AutoModelForSequenceClassification
+
+    reader = load(arguments).to(args.device)
+    encode = {"dtype": arguments.encoder_dtype, "cache_dir": task.cache_dir or default_cache(args.output_dir)}
+    with args.main_process_first(local=False, desc="encoding"):  # the others read what the first one stored
+        vectors = {name: encode_task(reader, data, **encode) for name, data in sets.items()}
+    if arguments.model == "sbert":
+        vectors = {name: TaskVectors([d[:1] for d in v.documents], v.pairs) for name, v in vectors.items()}
+    # What is made around a chunk encoder has random special vectors, so it is told by that encoder.
+    made_here = baseline or arguments.model == "untrained"
+    weights = reader.get_chunk_encoder().fingerprint() if made_here else weights_fingerprint(reader)
+    source = reader.cpu().detach_chunk_encoder()
+    config, hidden_size = {} if choice else {**head_config(train), "text_pair": text_pair}, reader.config.hidden_size
+
+    def new_model() -> Any:
+        if baseline:
+            classes = len(train.label_names or ()) or 1
+            return ChunkMeanClassifier(hidden_size, train.problem_type, classes, text_pair)
+        model = load(arguments, task_class, **config)
+        model.base_model.detach_chunk_encoder()  # stored vectors come in; the encoder goes into the final model
+        if arguments.lora:
+            return with_lora(model, arguments.lora_r, arguments.lora_alpha, arguments.lora_target_modules)
+        return model
+
+    prepared = PreparedTask(
+        {name: TaskVectorDataset(sets[name], vectors[name]) for name in vectors}, new_model, weights
+    )
+    if baseline:
+        return prepared
+    if arguments.lora:
+        prepared.publish = partial(copy_adapter, tokenizer=source.tokenizer, local=arguments.local)
+    else:
+        prepared.publish = partial(_publish, task_class=task_class, source=source)
+    labels = len(train.label_names or ()) or 1
+    prepared.card = CardWords(
+        name="[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
+        reads="It reads documents of any length.",
+        limits=[
+            "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector."
+        ],
+        tags=["nextlevelbert"],
+        settings={"chunk_size": reader.config.chunk_size},
+        uncounted=" (the frozen chunk encoder not counted)",
+        base_arguments="" if choice else f", num_labels={labels}, text_pair={text_pair}",
+    )
+    return prepared
+
+
+def _publish(folder: Path, output: Path, *, task_class: Any, source: LoadedChunkEncoder) -> None:
+    """The model of a seed's folder with its chunk encoder and tokenizer."""
+    model = task_class.from_pretrained(folder)
+    model.base_model.attach_chunk_encoder(source)
+    model.save_pretrained(output)

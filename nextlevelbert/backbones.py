@@ -12,6 +12,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
+from transformers.utils import logging
 
 # Backbones whose position table starts behind the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
@@ -93,7 +94,11 @@ def _is_encoder(config: PreTrainedConfig) -> bool:
 def _load(name: str, config: PreTrainedConfig) -> tuple[nn.Module, dict[str, Any]]:
     """An encoder without pooler, and what loading it tells."""
     arguments = {"config": config, "dtype": torch.float32, "output_loading_info": True}
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # a table of the weights of a pooler or head that nobody wants, on every load
     try:
         return AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
     except TypeError:  # architectures without a pooler do not know the argument
         return AutoModel.from_pretrained(name, **arguments)
+    finally:
+        logging.set_verbosity(verbosity)

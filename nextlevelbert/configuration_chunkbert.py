@@ -19,7 +19,9 @@ class ChunkBertConfig(PreTrainedConfig):
         chunk_size: tokens in a chunk, the document's own [CLS] and [SEP] counted. May be another one at test time
             than in training; the paper's preliminary finding is that a larger one does worse then (section 6).
         chunk_batch_size: chunks in one pass of the encoder: 1 is the paper's sequential chunking, None its
-            vectorised one (all chunks of the batch at once). The result is the same; fewer take less memory.
+            vectorised one (all chunks of the batch at once). The result is the same; fewer take less memory in
+            inference. Training keeps what every chunk needs for its gradient, however many go at a time: there
+            `activation_checkpointing_enable()` saves memory.
         max_training_tokens: documents are cut to this many tokens in training mode, with a warning that counts
             what is lost; None never cuts. Evaluation always reads everything.
         num_averaged_layers: last hidden states whose mean are the token features.

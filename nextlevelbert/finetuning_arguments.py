@@ -55,7 +55,10 @@ class ModelArguments:
     )  # fmt: skip
     chunk_batch_size: int | None = field(
         default=None,
-        metadata={"help": "Chunks that chunkbert encodes at once; fewer take less memory. Default: all of a batch."},
+        metadata={
+            "help": "Chunks that chunkbert encodes at once; fewer take less memory in evaluation (in training "
+            "--activation_checkpointing does). Default: all of a batch."
+        },
     )
     attn_implementation: str | None = field(
         default=None,

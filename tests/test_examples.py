@@ -19,7 +19,12 @@ from PIL import Image
 from sklearn.metrics.pairwise import cosine_similarity
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from nextlevelbert import NextLevelBertForSequenceClassification, NextLevelBertModel
+from nextlevelbert import (
+    ChunkBertForSequenceClassification,
+    ChunkBertModel,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+)
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SEA = "The whale rose beside the ship and the sailors cried out over the dark waves of the ocean. "
@@ -293,3 +298,36 @@ def test_finetune_classifier(run_example, toy_model, tmp_path, monkeypatch):
     write_rows(files["test_documents"], [{"text": KITCHEN, "label": "kitchen"}])
     with pytest.raises(ValueError, match="kitchen"):  # no label of the training articles
         run_example("finetune_classifier", model=toy_model, **files)
+
+
+def test_finetune_classifier_with_a_chunkbert(run_example, toy_encoder_path, tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+    torch.manual_seed(4)
+    before = ChunkBertModel.from_encoder(toy_encoder_path, chunk_size=32, num_averaged_layers=3)
+    before.save_pretrained(tmp_path / "model")
+    rows = [
+        {"text": text * (2 + n), "label": label} for n in range(4) for label, text in (("sea", SEA), ("law", COURT))
+    ]
+    documents = write_rows(tmp_path / "train.jsonl", rows)
+    files = {"documents": documents, "test_documents": documents, "output_dir": tmp_path / "classifier"}
+    _, said = run_example("finetune_classifier", model=tmp_path / "model", **files, epochs=3)
+    assert "a classifier into law, sea; accuracy" in said
+    after = AutoModelForSequenceClassification.from_pretrained(files["output_dir"])
+    assert type(after) is ChunkBertForSequenceClassification
+    kept = [name for name, value in before.state_dict().items() if torch.equal(value, after.model.state_dict()[name])]
+    assert kept == []
+
+
+def test_newsgroups_as_tasks(tmp_path):
+    prepare = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "newsgroups.py"))["prepare"]
+    head = "From: a@b.c\nSubject: Sails\n\n"
+    posts = [
+        {"id": f"rec.boats/{n}", "label": "rec.boats", "text": f"{head}post {n}", "body_start": len(head)}
+        for n in range(3)
+    ]
+    posts.append({"id": "sci.med/9", "label": "sci.med", "text": "Subject: x\n\n \n", "body_start": 12})
+    rows, blank = prepare(posts, None)
+    assert blank == 1
+    assert sorted(row["text"] for row in rows) == ["post 0", "post 1", "post 2"]
+    assert rows[0] | {"id": "", "text": ""} == {"id": "", "text": "", "label": "rec.boats", "levels": ["rec", "boats"]}
+    assert prepare(posts[::-1], 2)[0] == rows[:2]  # whatever the order in the file

@@ -30,14 +30,18 @@ from .pooling import PoolingMode, masked_mean, pool
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU wants enough work to fill it.
-_TOKENS_PER_BATCH = {"cpu": 2_048}
-_TOKENS_PER_BATCH_ACCELERATOR = 131_072
+_TOKENS_PER_BATCH, _TOKENS_PER_BATCH_ACCELERATOR = 2_048, 131_072
 
 # Chunks of at least this share of the longest one's length go well together with it.
 _SIMILAR = 15 / 16
 
 # Fields of a configuration that change with the way it was loaded, not with what it says.
 _INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
+
+
+def default_tokens_per_batch(device: torch.device) -> int:
+    """Token positions of one forward pass that suit a device."""
+    return _TOKENS_PER_BATCH if device.type == "cpu" else _TOKENS_PER_BATCH_ACCELERATOR
 
 
 def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
@@ -148,7 +152,7 @@ class ChunkEncoder(nn.Module):
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
         """
         device = self.device
-        budget = tokens_per_batch or _TOKENS_PER_BATCH.get(device.type, _TOKENS_PER_BATCH_ACCELERATOR)
+        budget = tokens_per_batch or default_tokens_per_batch(device)
         prefix, suffix = np.asarray(rule.prefix_ids, np.int64), np.asarray(rule.suffix_ids, np.int64)
         lengths = np.diff(boundaries) + len(prefix) + len(suffix)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0

@@ -19,6 +19,7 @@ from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from .backbones import hidden_dropout, load_backbone, usable_positions
+from .chunk_encoder import default_tokens_per_batch, micro_batches
 from .input_checks import check_token_ids
 from .task_heads import check_labels
 
@@ -101,7 +102,10 @@ class WindowClassifier(nn.Module):
         second_attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
     ) -> SequenceClassifierOutput:
-        """Reads all windows of the batch in one pass of the encoder.
+        """Reads the windows of a batch, those of similar length together.
+
+        A document that fits in one window is its own second window: it is read once, and in training its [CLS] stands
+        twice with the same dropout.
 
         Args:
             input_ids: ``[N, W]`` first windows with their special tokens, padded on the right.
@@ -131,8 +135,13 @@ class WindowClassifier(nn.Module):
                 "and second_attention_mask out, or build the classifier with windows=2."
             )
         ids, mask = self._stack(given)  # [windows * N, max(W, V)]
-        hidden = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        vectors = torch.cat(hidden[:, 0].chunk(self.windows), dim=1)  # [N, windows * D]
+        row = torch.arange(len(ids), device=ids.device)
+        first = row % len(input_ids)
+        again = ((ids == ids[first]) | ~mask).all(dim=1) & (mask == mask[first]).all(dim=1)
+        source = torch.where(again, first, row)  # the row whose window this one is
+        distinct, place = source.unique(return_inverse=True)
+        vectors = self._cls(ids[distinct], mask[distinct])[place]  # [windows * N, D]
+        vectors = torch.cat(vectors.chunk(self.windows), dim=1)  # [N, windows * D]
         logits = self.classifier(self.dropout(vectors))  # [N, K]
         loss = None
         if labels is not None:
@@ -140,6 +149,18 @@ class WindowClassifier(nn.Module):
             config = PreTrainedConfig(num_labels=self.num_labels, problem_type=self.problem_type)
             loss = ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
         return SequenceClassifierOutput(loss, logits)
+
+    def _cls(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The last hidden state at position 0, ``[R, D]``, of windows ``[R, W]``, with little padding in a pass."""
+        places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+        lengths = (mask * places).amax(dim=1).cpu().numpy()  # up to the last real token
+        found, order = [], []
+        for part in micro_batches(lengths, default_tokens_per_batch(ids.device)):
+            rows, width = torch.from_numpy(part).to(ids.device), int(lengths[part].max())
+            output = self.encoder(input_ids=ids[rows, :width], attention_mask=mask[rows, :width].long())
+            found.append(output.last_hidden_state[:, 0])
+            order.append(rows)
+        return torch.cat(found)[torch.cat(order).argsort()]
 
     def _stack(self, given: list[tuple[torch.Tensor, torch.Tensor | None]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and masks of all windows, one below the other, padded on the right to the widest."""

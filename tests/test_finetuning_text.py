@@ -18,7 +18,10 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from nextlevelbert import ChunkBertForSequenceClassification
-from nextlevelbert.task_data import Example, TaskData
+from nextlevelbert.chunk_encoder import weights_fingerprint
+from nextlevelbert.finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
+from nextlevelbert.finetuning_text import prepare
+from nextlevelbert.task_data import Example, TaskData, read_classification
 from nextlevelbert.task_tokens import TaskTokenDataset, TokenisedTask, tokenise_task
 from nextlevelbert.text_windows import first_window, random_window, textrank_window
 from nextlevelbert.window_baselines import WindowClassifier
@@ -290,6 +293,39 @@ def test_two_processes_learn_what_one_does_with_class_weights(encoder, tmp_path)
     losses = nn.functional.cross_entropy(logits[0], torch.tensor(labels[:7]), reduction="none")
     assert results[0]["validation"]["loss"] == pytest.approx((weights * losses).mean().item(), abs=1e-5)
     assert abs((weights * losses).mean() - losses.mean()) > 1e-3
+
+
+def prepared(model: str, kind: str, files: dict[str, str], folder: Path, **options):
+    arguments = ModelArguments(model=model, model_type=kind, **options)
+    train = read_classification(files["--train_file"])
+    test = read_classification(files["--test_file"], label_names=train.label_names)
+    args = FinetuningArguments(output_dir=str(folder), report_to=[], seed=7)
+    return prepare(arguments, TaskArguments("classification"), args, {"train": train, "test": test})
+
+
+def test_what_a_run_is_told_by(files, encoder, checkpoint, tmp_path):
+    eager = {"attn_implementation": "eager"}
+    new = prepared(encoder, "chunkbert", files, tmp_path, chunk_size=32, **eager)
+    plain = BertModel.from_pretrained(encoder, add_pooling_layer=False)
+    assert new.weights == weights_fingerprint(plain)
+    assert new.settings == {"chunk_size": 32, "max_training_tokens": 4096}
+    assert new.new_model().model.encoder.config._attn_implementation == "eager"
+    saved = prepared(checkpoint, "chunkbert", files, tmp_path)
+    assert saved.settings == {"chunk_size": 32, "max_training_tokens": 40}
+    assert saved.weights == weights_fingerprint(ChunkBertForSequenceClassification.from_pretrained(checkpoint).model)
+    windows = prepared(encoder, "random", files, tmp_path, **eager)
+    assert windows.weights == new.weights
+    assert windows.settings == {"window_seed": 7}
+    assert windows.new_model().encoder.config._attn_implementation == "eager"
+
+
+def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint, tmp_path):
+    half = ChunkBertForSequenceClassification.from_pretrained(checkpoint, dtype=torch.bfloat16)
+    half.save_pretrained(tmp_path / "half")
+    model = prepared(str(tmp_path / "half"), "chunkbert", files, tmp_path).new_model()
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    with pytest.raises(ValueError, match="chunk_size must be 1 to 64, the positions of the encoder, got 65"):
+        prepared(checkpoint, "chunkbert", files, tmp_path, chunk_size=65)
 
 
 @pytest.mark.parametrize(

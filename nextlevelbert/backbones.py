@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -15,17 +15,24 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging
 
 # Backbones whose position table starts behind the padding id, so that two rows are never used.
-_OFFSET_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet")
+_OFFSET_POSITIONS = (
+    "camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
+    "xlm-roberta", "xlm-roberta-xl", "xmod",
+)  # fmt: skip
 
 _ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
 
 def backbone_from_config(config: PreTrainedConfig) -> nn.Module:
-    """An encoder of this architecture, without the pooler that no system here uses."""
+    """An encoder of this architecture, without the pooler that no system here uses.
+
+    In torch's default dtype, whatever the configuration says of the weights that it came with.
+    """
+    dtype = torch.get_default_dtype()
     try:
-        return AutoModel.from_config(config, add_pooling_layer=False)
+        return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
     except TypeError:  # architectures without a pooler do not know the argument
-        return AutoModel.from_config(config)
+        return AutoModel.from_config(config, dtype=dtype)
 
 
 def usable_positions(config: PreTrainedConfig) -> int | None:
@@ -48,11 +55,12 @@ def hidden_dropout(config: PreTrainedConfig) -> float:
     return next((getattr(config, name) for name in names if hasattr(config, name)), 0.1)
 
 
-def load_backbone(name_or_path: str | PathLike[str]) -> Any:
+def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> Any:
     """A pretrained encoder to train further: in float32, without pooler, with attention dropout 0.
 
     Args:
         name_or_path: folder or Hub name of a BERT, RoBERTa, MPNet, ModernBERT, MiniLM or the like.
+        loading: `revision`, `token` and the like of `from_pretrained`.
 
     Raises:
         ValueError: if there is no such model, it is no encoder, or weights of it are missing (named).
@@ -63,7 +71,7 @@ def load_backbone(name_or_path: str | PathLike[str]) -> Any:
         "cache. Give the folder of a saved encoder, or a name such as 'google-bert/bert-base-uncased'."
     )
     try:
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, **loading)
     except (OSError, ValueError) as error:
         raise ValueError(absent) from error
     if not _is_encoder(config):
@@ -72,7 +80,7 @@ def load_backbone(name_or_path: str | PathLike[str]) -> Any:
             "Give a BERT, RoBERTa, MPNet, MiniLM or the like."
         )
     try:
-        encoder, info = _load(name, type(config).from_dict(without_attention_dropout(config)))
+        encoder, info = _load(name, type(config).from_dict(without_attention_dropout(config)), loading)
     except (OSError, ValueError) as error:
         raise ValueError(absent) from error
     if missing := sorted(info["missing_keys"]):
@@ -83,6 +91,24 @@ def load_backbone(name_or_path: str | PathLike[str]) -> Any:
     return encoder
 
 
+def load_tokenizer(name_or_path: str | PathLike[str], **loading: Any) -> Any:
+    """The stock tokenizer of an encoder, without a length limit, because no document is too long here.
+
+    Args:
+        name_or_path, loading: as in `load_backbone`.
+
+    Raises:
+        ValueError: where there is none; transformers makes one without words of a folder that has a model only.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path, model_max_length=int(1e30), **loading)
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise ValueError(
+            f"There is no tokenizer beside the encoder {str(name_or_path)!r} (what was found knows no word). Save the "
+            "encoder's tokenizer into that folder: tokenizer.save_pretrained(folder)."
+        )
+    return tokenizer
+
+
 def _is_encoder(config: PreTrainedConfig) -> bool:
     """False for decoders, models of images or sound, and our own models of whole documents."""
     kind = config.model_type
@@ -91,9 +117,9 @@ def _is_encoder(config: PreTrainedConfig) -> bool:
     return not decodes and hasattr(config, "vocab_size") and not hasattr(config, "encoder_config")
 
 
-def _load(name: str, config: PreTrainedConfig) -> tuple[nn.Module, dict[str, Any]]:
+def _load(name: str, config: PreTrainedConfig, loading: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
     """An encoder without pooler, and what loading it tells."""
-    arguments = {"config": config, "dtype": torch.float32, "output_loading_info": True}
+    arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # a table of the weights of a pooler or head that nobody wants, on every load
     try:

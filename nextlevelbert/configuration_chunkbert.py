@@ -1,6 +1,7 @@
 """Configuration of ChunkBERT."""
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+import copy
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
@@ -21,7 +22,8 @@ class ChunkBertConfig(PreTrainedConfig):
         chunk_batch_size: chunks in one pass of the encoder: 1 is the paper's sequential chunking, None its
             vectorised one (all chunks of the batch at once). The result is the same; fewer take less memory in
             inference. Training keeps what every chunk needs for its gradient, however many go at a time: there
-            `activation_checkpointing_enable()` saves memory.
+            `activation_checkpointing_enable()` saves memory, for encoders that have it (MPNet and ALBERT do not).
+            Under FSDP or ZeRO-3 leave it None: all processes have to make the same number of passes.
         max_training_tokens: documents are cut to this many tokens in training mode, with a warning that counts
             what is lost; None never cuts. Evaluation always reads everything.
         num_averaged_layers: last hidden states whose mean are the token features.
@@ -49,10 +51,13 @@ class ChunkBertConfig(PreTrainedConfig):
     classifier_dropout: float | None = None
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
+    bos_token_id: int | None = None  # transformers looks for these two when it warns of padding without a mask
+    eos_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
         self.filter_sizes = list(self.filter_sizes)  # as it comes back from JSON
+        self.encoder_config = copy.deepcopy(self.encoder_config)  # it may be that of a model in use
         self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
         if self.classifier_dropout is None:
             self.classifier_dropout = hidden_dropout(self.encoder_config)

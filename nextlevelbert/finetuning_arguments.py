@@ -224,6 +224,7 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
     """
     if model.from_text:
         _check_text_model(model, task, args.push_to_hub)
+    vectors = "--model_type nextlevelbert, which trains on stored vectors,"
     retrieval, new = task.task == "retrieval", model.model in ("untrained", *BASELINES)
     for refused, message in (
         (model.model == "bm25" and not retrieval, "--model bm25 ranks documents only; use it with --task retrieval."),
@@ -237,12 +238,9 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             "fit no other: save that first with NextLevelBertModel.from_chunk_encoder(...).save_pretrained(folder).)",
         ),
         (args.push_to_hub and model.model in BASELINES, f"--model {model.model} is not published; no --push_to_hub."),
+        (bool(model.attn_implementation) and not model.from_text, f"{vectors} makes no use of --attn_implementation."),
         (
-            model.attn_implementation is not None and not model.from_text,
-            "--attn_implementation is for a --model_type that is trained from text; leave it out.",
-        ),
-        (
-            model.chunk_batch_size is not None and model.model_type != "chunkbert",
+            bool(model.chunk_batch_size) and model.model_type != "chunkbert",
             "--chunk_batch_size is for --model_type chunkbert; leave it out.",
         ),
         (

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm.auto import tqdm
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
-from .backbones import usable_positions
+from .backbones import load_tokenizer, usable_positions
 from .chunk_encoder import weights_fingerprint
 from .finetuning import PreparedTask, copy_adapter, head_config, with_lora
 from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
@@ -161,7 +161,7 @@ def _prepare_windows(arguments: ModelArguments, args: FinetuningArguments, sets:
             model.encoder.set_attn_implementation(arguments.attn_implementation)
         return model
 
-    reader, tokenizer = new_model(), AutoTokenizer.from_pretrained(arguments.model)
+    reader, tokenizer = new_model(), load_tokenizer(arguments.model)
     positions = reader.positions
     if positions is None:
         raise ValueError(

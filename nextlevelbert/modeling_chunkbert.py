@@ -16,16 +16,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import backbone_from_config, load_backbone
+from .backbones import backbone_from_config, load_backbone, load_tokenizer
 from .configuration_chunkbert import ChunkBertConfig
 from .input_checks import check_token_ids
 from .outputs import TokenFeaturesOutput
 from .pooling import pool
-from .portable_checkpoint import PortableCheckpointMixin
+from .portable_checkpoint import LOADING_ARGUMENTS, PortableCheckpointMixin
 from .task_heads import check_labels
 
 
@@ -56,13 +56,22 @@ class ChunkBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
 
         Args:
             name_or_path: folder or Hub name of the encoder, with its tokenizer.
-            config_kwargs: fields of `ChunkBertConfig`, `num_labels`, `problem_type` and the like.
+            config_kwargs: fields of `ChunkBertConfig`, `num_labels`, `problem_type` and the like; `revision`, `token`
+                and what else says how an encoder is got from the Hub.
 
         Raises:
-            ValueError: for a chunk size above what the encoder reads, or what `load_backbone` refuses.
+            ValueError: for a chunk size above what the encoder reads, something that is no field of the
+                configuration, or what `load_backbone` and `load_tokenizer` refuse.
         """
-        source = load_backbone(name_or_path)
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path, model_max_length=int(1e30))  # no document is too long
+        loading = {key: config_kwargs.pop(key) for key in LOADING_ARGUMENTS if key in config_kwargs}
+        known = {"num_labels", "attn_implementation", *ChunkBertConfig.__dataclass_fields__} - {"dtype"}
+        if unknown := sorted(config_kwargs.keys() - known):
+            raise ValueError(
+                f"from_encoder takes fields of ChunkBertConfig and arguments of loading, not {', '.join(unknown)}. "
+                "Weights come in float32 on the CPU: use model.to(...) for another dtype or device."
+            )
+        source = load_backbone(name_or_path, **loading)
+        tokenizer = load_tokenizer(name_or_path, **loading)
         values = {"encoder_config": source.config.to_dict(), "pad_token_id": tokenizer.pad_token_id}
         model = cls(ChunkBertConfig(**{**values, **config_kwargs}))
         base: ChunkBertModel = model.base_model
@@ -102,6 +111,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__(config)
         self.encoder: Any = backbone_from_config(config.encoder_config)
+        self.supports_gradient_checkpointing = bool(self.encoder.supports_gradient_checkpointing)
         self.post_init()
 
     @can_return_tuple
@@ -110,7 +120,9 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: None = None,
         output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
     ) -> TokenFeaturesOutput:
         """Cuts the documents into chunks, runs the encoder over them, and joins what it says.
 
@@ -119,11 +131,15 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             attention_mask: ``[B, T]``, zero at padding. All ones by default.
             token_type_ids: ``[B, T]``, for encoders that know several types.
             output_hidden_states: also return every hidden state of the encoder, joined like the features.
+            inputs_embeds, output_attentions: only None; adapters hand them on.
 
         Raises:
             ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
                 any token (numbered), or a chunk size above what the encoder reads.
         """
+        _refuse(inputs_embeds, output_attentions)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, bool(output_hidden_states))
         features, *hidden = (self.at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
         return TokenFeaturesOutput(
@@ -182,8 +198,11 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         width = int(keep.sum(dim=1).max())
         keep = keep[:, :width]
         inputs = {name: values[part, :width] for name, values in fields.items()}
-        output = self.encoder(**inputs, attention_mask=keep.long(), output_hidden_states=True)
-        last = torch.stack(output.hidden_states[-self.config.num_averaged_layers :])  # [5, r, C, D]
+        averaged = self.config.num_averaged_layers
+        # Where an encoder takes a list, the other states are not kept in memory.
+        wanted: Any = True if all_states else list(range(-averaged, 0))
+        output = self.encoder(**inputs, attention_mask=keep.long(), output_hidden_states=wanted, return_dict=True)
+        last = torch.stack(output.hidden_states[-averaged:])  # [5, r, C, D]
         features = last.mean(dim=0)[keep]
         return (features, *(state[keep] for state in output.hidden_states)) if all_states else (features,)
 
@@ -202,6 +221,14 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             stacklevel=3,
         )
         return mask & (mask.cumsum(dim=1) <= limit)
+
+
+def _refuse(inputs_embeds: object, output_attentions: object) -> None:
+    if inputs_embeds is not None or output_attentions:
+        raise ValueError(
+            "ChunkBERT reads input_ids, because chunks are cut out of token ids, and has no attention over whole "
+            "documents to return: leave out inputs_embeds and output_attentions."
+        )
 
 
 def place_in_chunks(mask: torch.Tensor, chunk_size: int) -> tuple[torch.Tensor, torch.Tensor, int]:
@@ -282,6 +309,7 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__(config)
         self.model = ChunkBertModel(config)
+        self.supports_gradient_checkpointing = self.model.supports_gradient_checkpointing
         self.classifier = TextCnnClassifier(config, config.num_labels)
         self.post_init()
 
@@ -292,17 +320,22 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        inputs_embeds: None = None,
         output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
     ) -> SequenceClassifierOutput:
         """Reads documents whole.
 
         Args:
-            input_ids, attention_mask, token_type_ids, output_hidden_states: as in `ChunkBertModel`.
+            input_ids, attention_mask, token_type_ids: as in `ChunkBertModel`, like what is not named here.
             labels: ``[B]`` integers, ``[B, num_labels]`` zeros and ones as floats, or ``[B]`` values.
 
         Raises:
             ValueError: for labels of the wrong kind or range (rows named), or what `ChunkBertModel` refuses.
         """
+        _refuse(inputs_embeds, output_attentions)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, bool(output_hidden_states))
         logits = self.classifier(joined[0], mask.sum(dim=1))  # [B, K]
         loss = None

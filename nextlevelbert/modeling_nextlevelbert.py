@@ -47,6 +47,7 @@ class NextLevelBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
     config: NextLevelBertConfig
     config_class = NextLevelBertConfig
     base_model_prefix = "model"
+    made_by = "from_chunk_encoder"
     family_auto_map = {
         "AutoConfig": "configuration_nextlevelbert.NextLevelBertConfig",
         "AutoModel": "modeling_nextlevelbert.NextLevelBertModel",

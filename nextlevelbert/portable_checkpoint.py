@@ -8,13 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedConfig
 
 from .sentence_transformer import write_sentence_transformer_files
 
 # What `save_pretrained(push_to_hub=True)` hands on; what `from_pretrained` has to read the tokenizer with, too.
 _HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "tags", "max_shard_size")
-_LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
+LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
 
 
 class PortableCheckpointMixin:
@@ -22,6 +22,7 @@ class PortableCheckpointMixin:
 
     # Every class of the family by its auto class, whichever of them is saved.
     family_auto_map: dict[str, str] = {}
+    made_by = "from_encoder"  # what makes a new model of an encoder
 
     if TYPE_CHECKING:  # what the model class brings
         config: Any
@@ -34,8 +35,20 @@ class PortableCheckpointMixin:
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `PreTrainedModel.from_pretrained`; remembers where from, because the tokenizer is read on first use."""
-        loaded_with = {key: kwargs[key] for key in _LOADING_ARGUMENTS if kwargs.get(key) is not None}
+        """As `PreTrainedModel.from_pretrained`; remembers where from, because the tokenizer is read on first use.
+
+        Raises:
+            ValueError: for a checkpoint of another kind of model.
+        """
+        loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
+        if kwargs.get("config") is None and pretrained_model_name_or_path is not None:
+            stored, _ = PreTrainedConfig.get_config_dict(pretrained_model_name_or_path, **loaded_with)
+            ours = cls.config_class.model_type  # type: ignore[attr-defined]
+            if (kind := stored.get("model_type", ours)) != ours:
+                raise ValueError(
+                    f"{str(pretrained_model_name_or_path)!r} is a {kind}, no {ours}. To make a new model of an "
+                    f"encoder use {cls.__name__}.{cls.made_by}."
+                )
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)  # type: ignore[misc]
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info=True
         model.base_model._loaded_with = loaded_with

@@ -99,8 +99,10 @@ def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str |
         bad = ((labels < 0) | (labels > 1) | labels.isnan()).any(dim=1)
         wanted = "from 0 to 1"
     else:
-        if labels.shape != logits.shape[:1] or floating:
-            raise ValueError(f"labels must be integers [{len(logits)}], got {labels.dtype} {tuple(labels.shape)}.")
+        if labels.shape != logits.shape[:1] or labels.dtype != torch.long:
+            raise ValueError(
+                f"labels must be integers [{len(logits)}] (torch.int64), got {labels.dtype} {tuple(labels.shape)}."
+            )
         bad = ((labels < 0) | (labels >= classes)) & (labels != -100)  # -100: not counted, as everywhere in torch
         wanted = f"from 0 to {classes - 1} (or -100: not counted)"
     if bad.any():

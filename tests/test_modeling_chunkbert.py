@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 import torch
+import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 from sentence_transformers import SentenceTransformer
 from transformers import (
@@ -18,13 +19,14 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
+    BertModel,
     ModernBertConfig,
     MPNetConfig,
     RobertaConfig,
     pipeline,
 )
 
-from nextlevelbert import ChunkBertConfig, ChunkBertForSequenceClassification, ChunkBertModel
+from nextlevelbert import ChunkBertConfig, ChunkBertForSequenceClassification, ChunkBertModel, NextLevelBertModel
 from nextlevelbert.modeling_chunkbert import TextCnnClassifier, place_in_chunks
 
 SIZE = {"vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
@@ -367,6 +369,73 @@ def test_an_adapter_trains_little_and_comes_back(saved, tmp_path):
         torch.testing.assert_close(again(**tokens).logits, adapted(**tokens).logits, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize(
+    ("cls", "task"), [(ChunkBertForSequenceClassification, "SEQ_CLS"), (ChunkBertModel, "FEATURE_EXTRACTION")]
+)
+def test_adapters_that_name_their_task(cls, task):
+    model = tiny(cls)
+    _, ids, mask = batch()
+    expected = model(ids, mask)[0]
+    adapted = get_peft_model(model, LoraConfig(task_type=task, target_modules=["query", "value"])).eval()
+    found = adapted(input_ids=ids, attention_mask=mask)[0]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)  # a new adapter changes nothing
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_without_a_mask_is_warned_of(side, transformers_log):
+    transformers.logging.get_logger("any").warning_once.cache_clear()  # said by an earlier test, perhaps
+    model = tiny(ChunkBertForSequenceClassification)
+    model(batch(side=side)[1])
+    assert "We strongly recommend passing in an `attention_mask`" in transformers_log.text
+
+
+@torch.no_grad()
+def test_hidden_states_by_the_configuration():
+    model = tiny(ChunkBertForSequenceClassification, output_hidden_states=True)
+    _, ids, mask = batch()
+    assert len(model(ids, mask).hidden_states) == 5
+    assert model(ids, mask, output_hidden_states=False).hidden_states is None
+    for given in ({"inputs_embeds": torch.zeros(1, 3, 32)}, {"output_attentions": True}):
+        with pytest.raises(ValueError, match="leave out inputs_embeds and output_attentions"):
+            model(ids, mask, **given)
+
+
+def test_activation_checkpointing_where_the_encoder_has_it():
+    assert tiny(ChunkBertForSequenceClassification).supports_gradient_checkpointing
+    with pytest.raises(ValueError, match="does not support activation checkpointing"):
+        tiny(ChunkBertForSequenceClassification, "mpnet").activation_checkpointing_enable()
+
+
+def test_a_half_precision_configuration_makes_no_mixed_model():
+    config = BertConfig(**SIZE, dtype="float16")
+    model = ChunkBertForSequenceClassification(ChunkBertConfig(encoder_config=config, chunk_size=8))
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    config._name_or_path = "kept"
+    ChunkBertConfig(encoder_config=config, chunk_size=8)
+    assert config._name_or_path == "kept"
+
+
+def test_loading_arguments_stay_out_of_the_configuration(toy_encoder_path):
+    values = {"chunk_size": 16, "num_averaged_layers": 3, "revision": "main", "token": False}
+    config = ChunkBertModel.from_encoder(toy_encoder_path, **values).config.to_dict()
+    assert "revision" not in config
+    assert "token" not in config
+    with pytest.raises(ValueError, match="not chunk_sise, dtype"):
+        ChunkBertModel.from_encoder(toy_encoder_path, chunk_sise=16, dtype="bfloat16")
+
+
+def test_an_encoder_without_its_tokenizer_or_opened_as_something_else(tmp_path):
+    BertModel(ENCODERS["bert"]).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="There is no tokenizer beside the encoder"):
+        ChunkBertModel.from_encoder(tmp_path)
+    with pytest.raises(ValueError, match=r"is a bert, no chunkbert\. .* use ChunkBertModel\.from_encoder"):
+        ChunkBertModel.from_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"is a bert, no nextlevelbert\. .* use NextLevelBertModel\.from_chunk_encoder"
+    ):
+        NextLevelBertModel.from_pretrained(tmp_path)
+
+
 @torch.no_grad()
 def test_new_tokens_and_token_types():
     model = tiny(ChunkBertForSequenceClassification)
@@ -417,7 +486,8 @@ SINGLE, SEVERAL = {"problem_type": "single_label_classification"}, {"problem_typ
 @pytest.mark.parametrize(
     ("config", "labels", "message"),
     [
-        (SINGLE, torch.tensor([0.0, 1.0]), r"labels must be integers \[2\], got torch.float32"),
+        (SINGLE, torch.tensor([0.0, 1.0]), r"labels must be integers \[2\] \(torch.int64\), got torch.float32"),
+        (SINGLE, torch.tensor([True, False]), r"labels must be integers \[2\] \(torch.int64\), got torch.bool"),
         (SINGLE, torch.tensor([0, 3]), r"rows \[1\] must be from 0 to 2"),
         (SINGLE, torch.tensor([[0, 1, 0], [0, 0, 1]]), r"labels must be integers \[2\]"),
         (SEVERAL, torch.tensor([[0, 1, 0], [0, 0, 1]]), r"Several labels a row are floats \(2, 3\)"),

@@ -280,7 +280,11 @@ def test_the_frozen_encoder_goes_out_and_comes_back(minilm, tmp_path):
     ("config", "inputs", "message"),
     [
         ({}, {"labels": torch.tensor([0, 2, -1])}, r"labels of rows \[1, 2\] must be from 0 to 1 .* got \[2, -1\]"),
-        ({}, {"labels": torch.tensor([0, 1])}, r"labels must be integers \[3\], got torch.int64 \(2,\)"),
+        (
+            {},
+            {"labels": torch.tensor([0, 1])},
+            r"labels must be integers \[3\] \(torch.int64\), got torch.int64 \(2,\)",
+        ),
         (
             {"num_labels": 3},
             {"labels": torch.tensor([[0.0, 1, 0], [0, 2, 0], [0, 0, 0]])},

@@ -35,7 +35,7 @@ from transformers import (
     T5Model,
 )
 
-from nextlevelbert import ChunkBertModel
+from nextlevelbert import ChunkBertConfig, ChunkBertModel
 from nextlevelbert.text_windows import first_window, random_window, textrank_window
 from nextlevelbert.window_baselines import WindowClassifier
 
@@ -260,9 +260,8 @@ def test_what_is_no_encoder_is_refused(saved, tmp_path):
     T5Model(T5Config(vocab_size=50, d_model=8, d_ff=8, num_layers=1, num_heads=1, d_kv=8)).save_pretrained(
         tmp_path / "t5"
     )
-    ChunkBertModel.from_encoder(saved / "bert", chunk_size=8, num_averaged_layers=2).save_pretrained(
-        tmp_path / "chunkbert"
-    )
+    config = ChunkBertConfig(encoder_config=BertConfig(**SIZE), chunk_size=8, num_averaged_layers=2)
+    ChunkBertModel(config).save_pretrained(tmp_path / "chunkbert")
     for kind in ("gpt2", "t5", "chunkbert"):
         with pytest.raises(ValueError, match=f"is a {kind}, no plain encoder"):
             WindowClassifier.from_encoder(tmp_path / kind, ONE_LABEL, 2, 1)

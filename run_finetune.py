@@ -44,9 +44,9 @@ from nextlevelbert.finetuning_arguments import (
     FinetuningArguments,
     ModelArguments,
     TaskArguments,
-    check_arguments,
 )
 from nextlevelbert.finetuning_card import write_finetuning_card
+from nextlevelbert.finetuning_checks import check_arguments
 from nextlevelbert.finetuning_results import (
     fingerprint,
     read_result,

@@ -11,7 +11,9 @@ ChunkBERT beside the same encoder with truncation, with a random and with a Text
 and on those that do not fit in the encoder's window (arXiv 2310.20558, tables 3 and 4):
 
     python benchmarks/document_classification.py --model_type chunkbert --train_file train.jsonl \\
-        --test_file test.jsonl --output_dir table
+        --test_file test.jsonl --output_dir table    # and --label_column levels: several labels, of newsgroups.py
+
+TF-IDF has no figures on the long documents.
 """
 
 from __future__ import annotations
@@ -40,6 +42,13 @@ def rows_to_run(args: argparse.Namespace) -> dict[str, list[str]]:
     return {name: ["--model", model, *vectors] for name, model in models.items()} | tfidf
 
 
+# What says which data is read: for every row, TF-IDF too.
+DATA_OPTIONS = (
+    "text_column", "label_column", "id_column", "problem_type", "validation_file", "validation_share", "seed",
+)  # fmt: skip
+CHUNK_OPTIONS = ("chunk_size", "chunk_batch_size", "max_training_tokens")  # of ChunkBERT alone
+
+
 def numbers(scores: dict[str, list[float] | float]) -> dict[str, tuple[float, float] | float]:
     """Scores as `results_table` wants them, without the loss, which says nothing across models."""
     pairs = {name: (value[0], value[1]) if isinstance(value, list) else value for name, value in scores.items()}
@@ -58,7 +67,13 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", help="names of the rows to run; by default all")
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2", "3", "4"])
     parser.add_argument("--output_dir", type=Path, required=True)
-    args, others = parser.parse_known_args()  # the rest goes to run_finetune.py
+    for name in (*DATA_OPTIONS, *CHUNK_OPTIONS):
+        parser.add_argument(f"--{name}", help="as in run_finetune.py")
+    args, others = parser.parse_known_args()  # the rest goes to run_finetune.py, but for the row of TF-IDF
+
+    def given(names: tuple[str, ...]) -> list[str]:
+        return [part for name in names if getattr(args, name) for part in (f"--{name}", getattr(args, name))]
+
     if unnamed := [model for model in args.model if "=" not in model]:
         parser.error(f"--model takes NAME=PATH, got {unnamed[0]!r}")
     if args.model and args.model_type == "chunkbert":
@@ -69,6 +84,7 @@ def main() -> None:
     rows: dict[str, dict[str, tuple[float, float] | float]] = {}
     long: dict[str, dict[str, tuple[float, float] | float]] = {}
     results: dict = {}
+    read: dict = {}
     for name in args.rows or to_run:
         folder = args.output_dir / name
         command = [sys.executable, str(SCRIPT), "--task", "classification", *to_run[name], "--train_file"]
@@ -81,9 +97,14 @@ def main() -> None:
             "--seeds",
             *args.seeds,
         ]
-        given = [] if name == "tfidf" and args.model_type == "chunkbert" else others  # those are of the encoder
-        subprocess.run([*command, "--disable_tqdm", "true", *given], check=True, stdout=sys.stderr)
+        command += given(DATA_OPTIONS) + (others if name != "tfidf" else [])
+        if name != "tfidf" and (args.model_type == "nextlevelbert" or name == "chunkbert"):
+            command += given(CHUNK_OPTIONS)
+        subprocess.run([*command, "--disable_tqdm", "true"], check=True, stdout=sys.stderr)
         results = json.loads((folder / "results.json").read_text())
+        data = {key: results["settings"].get(f"{key}_sha256") for key in ("train", "validation", "test")}
+        if data != (read := read or data):
+            raise SystemExit(f"The row {name} was made from other data than the rows before it; see {folder}.")
         rate = f", rate {results['settings']['learning_rate']:g}" if name != "tfidf" else ""
         row = f"{name} ({len(results['seeds'])} runs{rate})"
         rows[row] = numbers(results["mean_and_deviation"])

@@ -16,8 +16,8 @@ from transformers.utils import logging
 
 # Backbones whose position table starts behind the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = (
-    "camembert", "data2vec-text", "esm", "ibert", "longformer", "luke", "mpnet", "roberta", "roberta-prelayernorm",
-    "xlm-roberta", "xlm-roberta-xl", "xmod",
+    "camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta",
+    "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
 )  # fmt: skip
 
 _ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")

@@ -36,7 +36,7 @@ _TOKENS_PER_BATCH, _TOKENS_PER_BATCH_ACCELERATOR = 2_048, 131_072
 _SIMILAR = 15 / 16
 
 # Fields of a configuration that change with the way it was loaded, not with what it says.
-_INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
+INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
 
 
 def default_tokens_per_batch(device: torch.device) -> int:
@@ -180,7 +180,7 @@ class ChunkEncoder(nn.Module):
 
         Computed anew when a weight was exchanged or changed in place (not through ``.data``, which leaves no trace).
         """
-        config = {key: value for key, value in self.model.config.to_dict().items() if key not in _INCIDENTAL}
+        config = {key: value for key, value in self.model.config.to_dict().items() if key not in INCIDENTAL}
         facts = json.dumps(
             [self.pooling, self.normalize, self.model.config._attn_implementation, config], sort_keys=True, default=str
         )

@@ -21,9 +21,10 @@ class ChunkBertConfig(PreTrainedConfig):
             than in training; the paper's preliminary finding is that a larger one does worse then (section 6).
         chunk_batch_size: chunks in one pass of the encoder: 1 is the paper's sequential chunking, None its
             vectorised one (all chunks of the batch at once). The result is the same; fewer take less memory in
-            inference. Training keeps what every chunk needs for its gradient, however many go at a time: there
-            `activation_checkpointing_enable()` saves memory, for encoders that have it (MPNet and ALBERT do not).
-            Under FSDP or ZeRO-3 leave it None: all processes have to make the same number of passes.
+            inference (under `torch.no_grad()`). Training keeps what every chunk needs for its gradient, however
+            many go at a time: there `activation_checkpointing_enable()` saves memory, for encoders that have it
+            (MPNet and ALBERT do not). Under FSDP or ZeRO-3 leave it None: all processes have to make the same
+            number of passes.
         max_training_tokens: documents are cut to this many tokens in training mode, with a warning that counts
             what is lost; None never cuts. Evaluation always reads everything.
         num_averaged_layers: last hidden states whose mean are the token features.

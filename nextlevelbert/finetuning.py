@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
+from torch.utils.data import Sampler, SequentialSampler
 from transformers import EarlyStoppingCallback, EvalPrediction, set_seed
 
 from .card_trainer import CardTrainer, last_whole_checkpoint
@@ -83,6 +84,10 @@ class FinetuningTrainer(CardTrainer):
             **kwargs,
         )
         self._class_weights = class_weights
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
+        """In the order of the rows, to which predictions belong; the base class may sort them by length."""
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -208,6 +213,8 @@ def train_one_seed(
     Returns:
         Scores, learning curve and counts; logits under ``"logits"``, by name of the evaluation.
     """
+    if args.label_smoothing_factor and train.data.problem_type != "single_label_classification":
+        raise ValueError(f"--label_smoothing_factor is for single labels, not for {train.data.problem_type}.")
     set_seed(seed)
     model = new_model()
     trainable, total = count_parameters(model)
@@ -241,6 +248,8 @@ def train_one_seed(
         prediction = trainer.predict(dataset, metric_key_prefix=name)
         found["logits"][name] = np.asarray(prediction.predictions)
         if prediction.label_ids is not None:
+            if not np.allclose(prediction.label_ids, labels_of(dataset.data)):
+                raise RuntimeError(f"Predictions of the {name} set came back in another order than its rows.")
             found[name] = task_scores(dataset.data.problem_type, found["logits"][name], labels_of(dataset.data))
             found[name]["loss"] = prediction.metrics[f"{name}_loss"]
     if not math.isfinite(found["validation"]["loss"]):

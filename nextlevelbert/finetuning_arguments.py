@@ -1,4 +1,4 @@
-"""Every option of `run_finetune.py`, and which of them do not go together."""
+"""Every option of `run_finetune.py`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _DECIDING = (
     "save_steps", "dataloader_drop_last", "train_sampling_strategy", "tf32", "optim_target_modules",
     "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "full_determinism",
 )  # fmt: skip
-_OF_VECTOR_MODELS = ("chunk_encoder", "chunk_encoder_name", "chunk_size", "encoder_dtype")
-_OF_TEXT_MODELS = ("model_type", "chunk_batch_size", "attn_implementation")
+OF_VECTOR_MODELS = ("chunk_encoder", "chunk_encoder_name", "chunk_size", "encoder_dtype")
+_OF_TEXT_MODELS = ("model_type", "chunk_batch_size", "max_training_tokens", "attn_implementation")
 
 
 @dataclass
@@ -53,12 +53,14 @@ class ModelArguments:
         metadata={"help": "Most tokens in a chunk of untrained, avg_sbert, sbert (default 256), chunkbert (128, or "
                           "what it was saved with)."},
     )  # fmt: skip
-    chunk_batch_size: int | None = field(
+    chunk_batch_size: int = field(
+        default=256,
+        metadata={"help": "Chunks that chunkbert encodes at once; fewer take less memory in evaluation (in training "
+                          "--activation_checkpointing does)."},
+    )  # fmt: skip
+    max_training_tokens: int | None = field(
         default=None,
-        metadata={
-            "help": "Chunks that chunkbert encodes at once; fewer take less memory in evaluation (in training "
-            "--activation_checkpointing does). Default: all of a batch."
-        },
+        metadata={"help": "Where chunkbert cuts training documents (default 4096, or what it was saved with)."},
     )
     attn_implementation: str | None = field(
         default=None,
@@ -101,7 +103,7 @@ class ModelArguments:
         """What decides the weights that come out."""
         values = {**vars(self), "model": self.public_name, "chunk_encoder": Path(self.chunk_encoder).name}
         # How many chunks go through the encoder at once changes no result.
-        ignored = (*_OF_VECTOR_MODELS, "chunk_batch_size") if self.from_text else _OF_TEXT_MODELS
+        ignored = (*OF_VECTOR_MODELS, "chunk_batch_size") if self.from_text else _OF_TEXT_MODELS
         return {name: value for name, value in values.items() if name not in ignored}
 
 
@@ -214,87 +216,3 @@ class FinetuningArguments(TrainingArguments):
         batch = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
         values = {name: getattr(self, name) for name in _DECIDING}
         return {**{name: getattr(value, "value", value) for name, value in values.items()}, "batch_size": batch}
-
-
-def check_arguments(model: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
-    """Refuses what would be ignored, before anything is read.
-
-    Raises:
-        ValueError: naming the options that do not go together.
-    """
-    if model.from_text:
-        _check_text_model(model, task, args.push_to_hub)
-    vectors = "--model_type nextlevelbert, which trains on stored vectors,"
-    retrieval, new = task.task == "retrieval", model.model in ("untrained", *BASELINES)
-    for refused, message in (
-        (model.model == "bm25" and not retrieval, "--model bm25 ranks documents only; use it with --task retrieval."),
-        (
-            model.model == "tfidf" and task.task == "multiple_choice",
-            "--model tfidf cannot choose among candidates; use avg_sbert or sbert.",
-        ),
-        (
-            model.lora and new,
-            f"--lora adapts a checkpoint, and --model {model.model} is none. (An adapter for an untrained model would "
-            "fit no other: save that first with NextLevelBertModel.from_chunk_encoder(...).save_pretrained(folder).)",
-        ),
-        (args.push_to_hub and model.model in BASELINES, f"--model {model.model} is not published; no --push_to_hub."),
-        (bool(model.attn_implementation) and not model.from_text, f"{vectors} makes no use of --attn_implementation."),
-        (
-            bool(model.chunk_batch_size) and model.model_type != "chunkbert",
-            "--chunk_batch_size is for --model_type chunkbert; leave it out.",
-        ),
-        (
-            task.class_weights and model.model == "tfidf",
-            "--class_weights has no effect on --model tfidf; leave it out.",
-        ),
-        (
-            retrieval
-            and (args.push_to_hub or model.lora or task.class_weights or task.halve_validation or len(task.seeds) > 1),
-            "--task retrieval trains nothing: leave out --push_to_hub, --lora, --class_weights, --seeds and "
-            "--halve_validation.",
-        ),
-        (
-            retrieval and bool(task.train_file or task.validation_file),
-            "--task retrieval reads one set: give it with --test_file, not as --train_file or --validation_file.",
-        ),
-        (
-            bool(task.dataset_name and (task.train_file or task.validation_file or task.test_file)),
-            "Give either --dataset_name with its splits or files, not both.",
-        ),
-        (len(set(task.seeds)) < len(task.seeds), f"--seeds names a seed twice: {task.seeds}."),
-        (
-            retrieval and not (task.test_file or task.dataset_name),
-            "Give the task with --test_file (pairs, or a folder as BEIR's) or --dataset_name.",
-        ),
-        (
-            not retrieval and not (task.train_file or task.dataset_name),
-            "Give the training set with --train_file or --dataset_name.",
-        ),
-        (
-            bool(args.resume_from_checkpoint),
-            "A killed run goes on by itself, given the same --output_dir; leave out --resume_from_checkpoint.",
-        ),
-    ):
-        if refused:
-            raise ValueError(message)
-
-
-def _check_text_model(model: ModelArguments, task: TaskArguments, push_to_hub: bool) -> None:
-    """Refuses what does not go with a model that is trained from text."""
-    kind, windows = f"--model_type {model.model_type}", model.model_type in WINDOW_BASELINES
-    unused: list[tuple[Any, str]] = [(task, "question_column"), (task, "cache_dir")]
-    unused += [(model, name) for name in _OF_VECTOR_MODELS if name != "chunk_size" or windows]
-    given = [f"--{name}" for values, name in unused if getattr(values, name) != getattr(type(values), name, None)]
-    for refused, message in (
-        (task.task != "classification", f"{kind} classifies documents; use it with --task classification."),
-        (
-            model.model in ("untrained", *BASELINES),
-            f"{kind} takes an encoder as --model (a folder or a name on the Hub); {model.model} belongs to "
-            "--model_type nextlevelbert.",
-        ),
-        (bool(given), f"{kind} makes no use of {', '.join(given)}; leave that out."),
-        (windows and model.lora, f"{kind} is a baseline that trains its whole encoder; leave out --lora."),
-        (windows and push_to_hub, f"{kind} is a baseline and not published; leave out --push_to_hub."),
-    ):
-        if refused:
-            raise ValueError(message)

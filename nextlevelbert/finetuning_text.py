@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig
 
 from .backbones import load_tokenizer, usable_positions
-from .chunk_encoder import weights_fingerprint
+from .chunk_encoder import INCIDENTAL, weights_fingerprint
 from .finetuning import PreparedTask, copy_adapter, head_config, with_lora
 from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
 from .finetuning_card import CardWords
@@ -76,7 +78,8 @@ def _is_chunkbert(arguments: ModelArguments) -> bool:
 
 def _load_chunkbert(arguments: ModelArguments, saved: bool, train: TaskData) -> Any:
     """A ChunkBERT with a head for this task."""
-    sizes = {"chunk_size": arguments.chunk_size, "chunk_batch_size": arguments.chunk_batch_size}
+    names = ("chunk_size", "chunk_batch_size", "max_training_tokens")
+    sizes = {name: getattr(arguments, name) for name in names}
     config = head_config(train) | {name: size for name, size in sizes.items() if size is not None}
     if not saved:
         return ChunkBertForSequenceClassification.from_encoder(arguments.model, **config)
@@ -112,7 +115,12 @@ def _prepare_chunkbert(
             return with_lora(model, arguments.lora_r, arguments.lora_alpha, arguments.lora_target_modules)
         return model
 
-    decided = {"chunk_size": config.chunk_size, "max_training_tokens": config.max_training_tokens}
+    decided: dict[str, Any] = {name: getattr(config, name) for name in ("chunk_size", "max_training_tokens")}
+    facts = dict(decided)
+    weights = weights_fingerprint(reader.base_model.encoder)  # a new head is drawn at random
+    if saved:
+        weights, architecture = _told_by(arguments.model)
+        decided |= architecture
     if arguments.lora:
         publish: Any = partial(copy_adapter, tokenizer=tokenizer, local=arguments.local)
     else:
@@ -120,8 +128,7 @@ def _prepare_chunkbert(
     return PreparedTask(
         datasets={name: TaskTokenDataset(sets[name], tokens[name], tokenizer.pad_token_id or 0) for name in sets},
         new_model=new_model,
-        # A new head is drawn at random, so what is made here is told by its encoder.
-        weights=weights_fingerprint(reader.base_model if saved else reader.base_model.encoder),
+        weights=weights,
         settings=decided,
         long=long,
         window=window,
@@ -131,10 +138,25 @@ def _prepare_chunkbert(
             reads="It reads documents of any length" + _trained_on(config.max_training_tokens),
             limits=["Attention stays within a chunk; only convolutions a few tokens wide look across its borders."],
             tags=["chunkbert", "nextlevelbert"],
-            settings=decided,
-            base_arguments=f", num_labels={config.num_labels}, ignore_mismatched_sizes=True",
+            settings=facts,
+            base_arguments=f", num_labels={config.num_labels}, chunk_size={config.chunk_size}, "
+            "ignore_mismatched_sizes=True",
         ),
     )
+
+
+def _told_by(model: str) -> tuple[str, dict[str, Any]]:
+    """Hash of a saved ChunkBERT's weights, with its head where it has one; and what else makes it that model."""
+    found: Any
+    found, info = ChunkBertForSequenceClassification.from_pretrained(
+        model, dtype=torch.float32, output_loading_info=True
+    )
+    headless = any(name.startswith("classifier.") for name in info["missing_keys"])
+    names = ("num_averaged_layers", "num_filters", "filter_sizes", "classifier_dropout")
+    encoder = {key: value for key, value in found.config.encoder_config.to_dict().items() if key not in INCIDENTAL}
+    architecture = {name: getattr(found.config, name) for name in names}
+    architecture["encoder_sha256"] = hashlib.sha256(json.dumps(encoder, sort_keys=True).encode()).hexdigest()
+    return weights_fingerprint(found.base_model if headless else found), architecture
 
 
 def _trained_on(limit: int | None) -> str:

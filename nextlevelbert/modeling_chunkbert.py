@@ -51,6 +51,8 @@ class ChunkBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
     def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> ChunkBertPreTrainedModel:
         """A new model around a pretrained encoder: BERT, RoBERTa, MPNet, ModernBERT, MiniLM and their like.
 
+        Not for encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO).
+
         Attention dropout is set to 0, because it makes a training step on a CPU more than twice as slow; pass
         another `encoder_config` for the paper's 0.1. A classifier, where there is one, is drawn at random.
 

@@ -89,6 +89,14 @@ class WindowClassifier(nn.Module):
         """
         return cls(load_backbone(name_or_path), problem_type, num_labels, windows).eval()
 
+    def get_input_embeddings(self) -> nn.Module:
+        """Of the encoder; `Trainer` asks for them."""
+        return self.encoder.get_input_embeddings()
+
+    def gradient_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
+        """Of the encoder, under the name by which `Trainer` calls it."""
+        self.encoder.gradient_checkpointing_enable(*args, **kwargs)
+
     @property
     def positions(self) -> int | None:
         """Most tokens in a window, special tokens counted; None where the encoder has no limit."""

@@ -197,6 +197,7 @@ def test_an_adapter_on_a_chunkbert_whose_training_documents_are_cut(files, check
     torch.testing.assert_close(model(**batch).logits.softmax(-1), found, atol=1e-5, rtol=0)
     card = (tmp_path / "adapter" / "README.md").read_text()
     assert "the first 40 tokens" in card
+    assert "chunk_size=32" in card  # it may be another than the base's
     assert run_the_card(tmp_path / "adapter", card, checkpoint).shape == (1, 2)
     assert str(Path(checkpoint).parent) not in published(tmp_path / "adapter")
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
@@ -311,12 +312,53 @@ def test_what_a_run_is_told_by(files, encoder, checkpoint, tmp_path):
     assert new.settings == {"chunk_size": 32, "max_training_tokens": 4096}
     assert new.new_model().model.encoder.config._attn_implementation == "eager"
     saved = prepared(checkpoint, "chunkbert", files, tmp_path)
-    assert saved.settings == {"chunk_size": 32, "max_training_tokens": 40}
-    assert saved.weights == weights_fingerprint(ChunkBertForSequenceClassification.from_pretrained(checkpoint).model)
+    assert (saved.settings["chunk_size"], saved.settings["max_training_tokens"]) == (32, 40)
+    assert saved.weights == weights_fingerprint(ChunkBertForSequenceClassification.from_pretrained(checkpoint))
+    other = ChunkBertForSequenceClassification.from_encoder(encoder, num_averaged_layers=1, chunk_size=32)
+    other.save_pretrained(tmp_path / "other")
+    shape = prepared(str(tmp_path / "other"), "chunkbert", files, tmp_path, max_training_tokens=40).settings
+    assert {key for key in shape if shape[key] != saved.settings[key]} == {"num_averaged_layers"}
+    other.model.save_pretrained(tmp_path / "headless")
+    headless = prepared(str(tmp_path / "headless"), "chunkbert", files, tmp_path)
+    assert headless.weights == weights_fingerprint(other.model)  # and not of a head that is drawn at random
     windows = prepared(encoder, "random", files, tmp_path, **eager)
     assert windows.weights == new.weights
     assert windows.settings == {"window_seed": 7}
     assert windows.new_model().encoder.config._attn_implementation == "eager"
+
+
+def test_scores_belong_to_their_rows_when_batches_are_sorted_by_length(encoder, files, tmp_path):
+    folder = tmp_path / "sorted"
+    options = ("--train_sampling_strategy", "group_by_length", "--max_steps", "2", "--per_device_eval_batch_size", "2")
+    start(folder, encoder, *CHUNKBERT, *FAST, *options, "--activation_checkpointing", "true", **files)
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for row in predictions(folder / "test_predictions.jsonl"):
+        [text] = [
+            each["text"] for each in map(json.loads, Path(files["--test_file"]).open()) if each["id"] == row["id"]
+        ]
+        scores = model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+        torch.testing.assert_close(scores, torch.tensor(row["scores"]), atol=1e-5, rtol=0)
+
+
+def test_a_window_baseline_with_checkpointed_activations(encoder, files, tmp_path):
+    options = ("--model_type", "truncated", "--activation_checkpointing", "true", "--max_steps", "2")
+    start(tmp_path / "model", encoder, *options, **files)
+    results = json.loads((tmp_path / "model" / "results.json").read_text())
+    assert results["settings"]["learning_rate"] == 3e-5  # of the paper, section 4.3
+
+
+def test_long_examples_share_documents_and_values_have_one_score(encoder, tmp_path, monkeypatch):
+    texts = ["The sea. " * 40, "Bread."]
+    rows = [{"text": texts[number % 3 // 2], "label": float(number)} for number in range(6)]
+    files = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", rows) for name in ("train", "test")}
+    made = prepared(encoder, "truncated", files, tmp_path)
+    assert made.long["test"].tolist() == [True, True, False, True, True, False]
+    assert made.window == WINDOW
+    assert made.new_model().classifier.out_features == 1
+    monkeypatch.setattr(WindowClassifier, "positions", None)
+    with pytest.raises(ValueError, match="has no longest input, so --model_type truncated has no window to cut"):
+        prepared(encoder, "truncated", files, tmp_path)
 
 
 def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint, tmp_path):
@@ -337,8 +379,17 @@ def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint,
         ("truncated", {"--cache_dir": "x", "--encoder_dtype": "bfloat16"}, "use of --cache_dir, --encoder_dtype;"),
         ("chunkbert", {"--chunk_encoder_name": "x", "--chunk_encoder": "y"}, "of --chunk_encoder, --chunk_encoder_n"),
         ("textrank", {"--chunk_size": "32"}, "makes no use of --chunk_size"),
-        ("random", {"--chunk_batch_size": "2"}, "--chunk_batch_size is for --model_type chunkbert"),
-        ("nextlevelbert", {"--chunk_batch_size": "2"}, "--chunk_batch_size is for --model_type chunkbert"),
+        ("truncated", {"--dataloader_drop_last": "true"}, "Every row is scored, so leave out --dataloader_drop_last"),
+        (
+            "random",
+            {"--chunk_batch_size": "2"},
+            "--chunk_batch_size and --max_training_tokens are for --model_type chunkbert",
+        ),
+        (
+            "nextlevelbert",
+            {"--chunk_batch_size": "2"},
+            "--chunk_batch_size and --max_training_tokens are for --model_type chunkbert",
+        ),
         ("chunkbert", {"--model": "untrained"}, "takes an encoder as --model .* untrained belongs to"),
         ("truncated", {"--model": "tfidf"}, "tfidf belongs to --model_type nextlevelbert"),
         ("random", {"--push_to_hub": "true"}, "not published; leave out --push_to_hub"),

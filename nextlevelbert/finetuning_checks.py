@@ -1,0 +1,107 @@
+"""Which options of `run_finetune.py` do not go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .finetuning_arguments import (
+    BASELINES,
+    OF_VECTOR_MODELS,
+    WINDOW_BASELINES,
+    FinetuningArguments,
+    ModelArguments,
+    TaskArguments,
+)
+
+
+def check_arguments(model: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
+    """Refuses what would be ignored, before anything is read.
+
+    Raises:
+        ValueError: naming the options that do not go together.
+    """
+    if model.from_text:
+        _check_text_model(model, task, args.push_to_hub)
+    vectors = "--model_type nextlevelbert, which trains on stored vectors,"
+    retrieval, new = task.task == "retrieval", model.model in ("untrained", *BASELINES)
+    for refused, message in (
+        (model.model == "bm25" and not retrieval, "--model bm25 ranks documents only; use it with --task retrieval."),
+        (
+            model.model == "tfidf" and task.task == "multiple_choice",
+            "--model tfidf cannot choose among candidates; use avg_sbert or sbert.",
+        ),
+        (
+            model.lora and new,
+            f"--lora adapts a checkpoint, and --model {model.model} is none. (An adapter for an untrained model would "
+            "fit no other: save that first with NextLevelBertModel.from_chunk_encoder(...).save_pretrained(folder).)",
+        ),
+        (args.push_to_hub and model.model in BASELINES, f"--model {model.model} is not published; no --push_to_hub."),
+        (bool(model.attn_implementation) and not model.from_text, f"{vectors} makes no use of --attn_implementation."),
+        (
+            model.model_type != "chunkbert"
+            and (model.chunk_batch_size != ModelArguments.chunk_batch_size or bool(model.max_training_tokens)),
+            "--chunk_batch_size and --max_training_tokens are for --model_type chunkbert; leave them out.",
+        ),
+        (
+            args.dataloader_drop_last
+            or args.prediction_loss_only
+            or args.batch_eval_metrics
+            or not args.eval_do_concat_batches,
+            "Every row is scored, so leave out --dataloader_drop_last, --prediction_loss_only, --batch_eval_metrics "
+            "and --eval_do_concat_batches.",
+        ),
+        (
+            task.class_weights and model.model == "tfidf",
+            "--class_weights has no effect on --model tfidf; leave it out.",
+        ),
+        (
+            retrieval
+            and (args.push_to_hub or model.lora or task.class_weights or task.halve_validation or len(task.seeds) > 1),
+            "--task retrieval trains nothing: leave out --push_to_hub, --lora, --class_weights, --seeds and "
+            "--halve_validation.",
+        ),
+        (
+            retrieval and bool(task.train_file or task.validation_file),
+            "--task retrieval reads one set: give it with --test_file, not as --train_file or --validation_file.",
+        ),
+        (
+            bool(task.dataset_name and (task.train_file or task.validation_file or task.test_file)),
+            "Give either --dataset_name with its splits or files, not both.",
+        ),
+        (len(set(task.seeds)) < len(task.seeds), f"--seeds names a seed twice: {task.seeds}."),
+        (
+            retrieval and not (task.test_file or task.dataset_name),
+            "Give the task with --test_file (pairs, or a folder as BEIR's) or --dataset_name.",
+        ),
+        (
+            not retrieval and not (task.train_file or task.dataset_name),
+            "Give the training set with --train_file or --dataset_name.",
+        ),
+        (
+            bool(args.resume_from_checkpoint),
+            "A killed run goes on by itself, given the same --output_dir; leave out --resume_from_checkpoint.",
+        ),
+    ):
+        if refused:
+            raise ValueError(message)
+
+
+def _check_text_model(model: ModelArguments, task: TaskArguments, push_to_hub: bool) -> None:
+    """Refuses what does not go with a model that is trained from text."""
+    kind, windows = f"--model_type {model.model_type}", model.model_type in WINDOW_BASELINES
+    unused: list[tuple[Any, str]] = [(task, "question_column"), (task, "cache_dir")]
+    unused += [(model, name) for name in OF_VECTOR_MODELS if name != "chunk_size" or windows]
+    given = [f"--{name}" for values, name in unused if getattr(values, name) != getattr(type(values), name, None)]
+    for refused, message in (
+        (task.task != "classification", f"{kind} classifies documents; use it with --task classification."),
+        (
+            model.model in ("untrained", *BASELINES),
+            f"{kind} takes an encoder as --model (a folder or a name on the Hub); {model.model} belongs to "
+            "--model_type nextlevelbert.",
+        ),
+        (bool(given), f"{kind} makes no use of {', '.join(given)}; leave that out."),
+        (windows and model.lora, f"{kind} is a baseline that trains its whole encoder; leave out --lora."),
+        (windows and push_to_hub, f"{kind} is a baseline and not published; leave out --push_to_hub."),
+    ):
+        if refused:
+            raise ValueError(message)

@@ -140,9 +140,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
                 any token (numbered), or a chunk size above what the encoder reads.
         """
         _refuse(inputs_embeds, output_attentions)
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, bool(output_hidden_states))
+        joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
         features, *hidden = (self.at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
         return TokenFeaturesOutput(
             last_hidden_state=features,
@@ -156,19 +154,20 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
-        all_states: bool = False,
+        all_states: bool | None = None,
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
         """What `forward` gives, but of the real tokens alone, document after document, without padding.
 
         Args:
             input_ids, attention_mask, token_type_ids: as in `forward`.
-            all_states: whether every hidden state of the encoder is wanted.
+            all_states: whether every hidden state of the encoder is wanted; by default as the configuration says.
 
         Returns:
             Token features ``[N, D]``, followed by the hidden states where they are asked for; and the mask
             ``[B, T]`` of the tokens that were read.
         """
         self.config.check()
+        all_states = self.config.output_hidden_states if all_states is None else all_states
         mask = check_token_ids(input_ids, attention_mask, self.config.encoder_config.vocab_size)
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if not mask.any(dim=1).all():
@@ -336,9 +335,7 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
             ValueError: for labels of the wrong kind or range (rows named), or what `ChunkBertModel` refuses.
         """
         _refuse(inputs_embeds, output_attentions)
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
-        joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, bool(output_hidden_states))
+        joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
         logits = self.classifier(joined[0], mask.sum(dim=1))  # [B, K]
         loss = None
         if labels is not None:

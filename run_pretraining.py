@@ -1,4 +1,4 @@
-"""Pretrains a NextLevelBERT: documents → chunk vectors on disk → masked vector modelling → checkpoint.
+"""Pretrains a NextLevelBERT or a HATE: documents → chunk vectors on disk → masked vector modelling → checkpoint.
 
 From text (encoded once into ``corpus_dir``; a run that is killed goes on where it stopped):
 
@@ -7,6 +7,10 @@ From text (encoded once into ``corpus_dir``; a run that is killed goes on where 
 On several processes or machines, which share out encoding and training (see docs/scaling.md):
 
     torchrun --nproc_per_node 2 run_pretraining.py --train_file books.jsonl --output_dir model --do_train
+
+``--model_type hate`` makes a chunk of every sentence and a new document model over them, of any size:
+
+    python run_pretraining.py --model_type hate --hidden_size 64 --train_file books.jsonl --output_dir hate --do_train
 
 Without ``--do_train`` the documents are only encoded; without documents a finished ``corpus_dir`` is read.
 Every option: ``--help``.
@@ -17,7 +21,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +32,7 @@ from nextlevelbert import (
     ChunkingRule,
     DataCollatorForVectorMasking,
     Document,
-    NextLevelBertForMaskedVectorModeling,
+    DocumentVectorDataset,
     PackedVectorDataset,
     VectorCorpus,
     finish_corpus,
@@ -45,80 +48,9 @@ from nextlevelbert.documents import read_hub_documents
 from nextlevelbert.evaluation import context_mean_baseline
 from nextlevelbert.model_card import write_pretraining_card
 from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments
+from nextlevelbert.pretraining_arguments import MODELS, DataArguments, ModelArguments
 
 logger = logging.getLogger("run_pretraining")
-
-
-@dataclass
-class ModelArguments:
-    """Which model."""
-
-    chunk_encoder: str = field(
-        default="sentence-transformers/all-MiniLM-L6-v2",
-        metadata={
-            "help": "Name or folder of the sentence-transformers model that encodes chunks and gives the start."
-        },
-    )
-    chunk_encoder_name: str | None = field(
-        default=None, metadata={"help": "The encoder's name on the Hub, where --chunk_encoder is a folder."}
-    )
-    encoder_dtype: str = field(
-        default="float32",
-        metadata={"help": "Of the chunk encoder while encoding. bfloat16 is faster where the hardware has it, int8 on "
-                          "CPUs with VNNI (it is calibrated on the first documents).",
-                  "choices": ["float32", "bfloat16", "float16", "int8"]},
-    )  # fmt: skip
-    attn_implementation: str | None = field(
-        default=None,
-        metadata={"help": "Of both encoders: sdpa, eager, or flash_attention_2, which leaves padding out on a GPU."},
-    )
-    compile_encoder: bool = field(
-        default=False, metadata={"help": "Compile the chunk encoder for encoding: a minute to start, then faster."}
-    )
-    chunking: str = field(
-        default="fixed",
-        metadata={"help": "fixed: chunk_size tokens each; sentences: one a chunk; packed_sentences: several a chunk.",
-                  "choices": ["fixed", "sentences", "packed_sentences"]},
-    )  # fmt: skip
-    chunk_size: int = field(default=256, metadata={"help": "Most tokens in a chunk, its special tokens counted."})
-    loss: str = field(default="smooth_l1", metadata={"choices": ["smooth_l1", "l1", "l2", "cosine", "cross_entropy"]})
-    temperature: float = field(default=0.05, metadata={"help": "Of the cross_entropy loss."})
-
-
-@dataclass
-class DataArguments:
-    """Which documents, and how they are masked."""
-
-    train_file: str | None = field(
-        default=None,
-        metadata={"help": "A .txt, a folder of .txt, a .jsonl, a .parquet (also .gz), or python-manual."},
-    )
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of a file."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Its configuration."})
-    dataset_split: str = field(default="train", metadata={"help": "Its split."})
-    text_column: str = field(default="text", metadata={"help": "The column that holds the document."})
-    id_column: str = field(default="id", metadata={"help": "The column that names it; numbered where there is none."})
-    corpus_dir: str | None = field(
-        default=None,
-        metadata={"help": "The encoded corpus: read if finished, else written. Default: OUTPUT_DIR-corpus."},
-    )
-    characters_per_shard: int = field(
-        default=4_000_000, metadata={"help": "Of the corpus: smaller ones let more processes share few documents."}
-    )
-    cache_dir: str | None = field(
-        default=None,
-        metadata={"help": "A folder of chunk vectors on a local disk: text seen before is not encoded again."},
-    )
-    validation_corpus_dir: str | None = field(
-        default=None, metadata={"help": "An encoded corpus to evaluate on, in place of a share of the documents."}
-    )
-    validation_share: float = field(
-        default=0.05, metadata={"help": "Share of the documents held out for evaluation (at least one); 0 for none."}
-    )
-    sequence_length: int = field(default=512, metadata={"help": "Positions in a packed sequence."})
-    masking_probability: float = field(default=0.15, metadata={"help": "Share of the chunk vectors to predict."})
-    mask_share: float = field(default=0.8, metadata={"help": "Of those, the share that becomes [MASK]."})
-    random_share: float = field(default=0.1, metadata={"help": "Of those, the share that becomes another vector."})
 
 
 def documents_of(data: DataArguments) -> Iterator[Document]:
@@ -167,7 +99,8 @@ def main() -> None:
         source.tokenizer, model_args.chunk_size, model_args.chunking, source.max_chunk_size
     )
     # What would stop the run later is looked at before hours of encoding.
-    positions = source.max_chunk_size  # the encoder over chunks has the chunk encoder's position table
+    hate = model_args.model_type == "hate"
+    positions = None if hate else source.max_chunk_size  # NextLevelBERT's table of positions is the chunk encoder's
     if positions and data_args.sequence_length > positions:
         raise ValueError(
             f"--sequence_length {data_args.sequence_length} is above the {positions} positions of "
@@ -205,16 +138,19 @@ def main() -> None:
 
     # 2. The model over vectors, initialised from the encoder's layers; the encoder itself stays out of training.
     set_seed(args.seed)  # again: the same model, whether there was anything to encode or not
-    model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
+    model = MODELS[model_args.model_type].from_chunk_encoder(
         source,
         chunk_size=model_args.chunk_size,
         chunking=model_args.chunking,
         include_chunk_encoder=False,
-        loss=model_args.loss,
         temperature=model_args.temperature,
+        # HATE's windows are as long as what it learned on; positions past that it has never seen.
+        **({"max_chunks": data_args.sequence_length - 1} if hate else {}),
+        **model_args.fields(),
     )
     if model_args.attn_implementation:
-        model.base_model.encoder.set_attn_implementation(model_args.attn_implementation)
+        encoder = model.base_model.encoder
+        (encoder.layers if hate else encoder).set_attn_implementation(model_args.attn_implementation)
     corpus.check_model(model.config)
 
     # 3. Sequences and masks.
@@ -226,10 +162,11 @@ def main() -> None:
     else:
         evaluation = corpus
         train_documents, eval_documents = split(corpus, data_args.validation_share, args.seed)
-    train_dataset = PackedVectorDataset(corpus, data_args.sequence_length, train_documents, seed=args.seed)
+    sequences = DocumentVectorDataset if hate else PackedVectorDataset
+    train_dataset = sequences(corpus, data_args.sequence_length, train_documents, seed=args.seed)
     eval_dataset = None
     if eval_documents is None or len(eval_documents):
-        eval_dataset = PackedVectorDataset(evaluation, data_args.sequence_length, eval_documents, seed=args.seed)
+        eval_dataset = sequences(evaluation, data_args.sequence_length, eval_documents, seed=args.seed)
     else:
         args.eval_strategy, args.eval_on_start = "no", False
     baseline = None
@@ -243,7 +180,7 @@ def main() -> None:
     def card(trainer: MaskedVectorTrainer) -> None:
         recipe = {
             "objective": f"{model.config.loss} over {data_args.masking_probability:.0%} of the vectors",
-            "sequences": f"{len(train_dataset)} of {data_args.sequence_length} positions",
+            "sequences": f"{len(train_dataset)} of at most {data_args.sequence_length} positions",
             "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
             "optimizer_steps": trainer.state.max_steps,
             **{key: getattr(args, key) for key in ("learning_rate", "weight_decay", "warmup_steps", "seed")},

@@ -17,12 +17,14 @@ __version__ = "0.1.0"
 from .chunk_encoder import load_chunk_encoder
 from .chunking import ChunkingRule
 from .configuration_chunkbert import ChunkBertConfig
+from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .corpus_writer import encode_corpus, finish_corpus, write_shards
-from .data_collator import DataCollatorForVectorMasking, PackedVectorDataset
+from .data_collator import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
 from .documents import Document, read_documents
 from .int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from .modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
+from .modeling_hate import HateForMaskedSentencePrediction, HateForSequenceClassification, HateModel
 from .modeling_nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
@@ -43,6 +45,11 @@ AutoConfig.register("chunkbert", ChunkBertConfig, exist_ok=True)
 AutoModel.register(ChunkBertConfig, ChunkBertModel, exist_ok=True)
 AutoModelForSequenceClassification.register(ChunkBertConfig, ChunkBertForSequenceClassification, exist_ok=True)
 
+AutoConfig.register("hate", HateConfig, exist_ok=True)
+AutoModel.register(HateConfig, HateModel, exist_ok=True)
+AutoModelForPreTraining.register(HateConfig, HateForMaskedSentencePrediction, exist_ok=True)
+AutoModelForSequenceClassification.register(HateConfig, HateForSequenceClassification, exist_ok=True)
+
 __all__ = [
     "ChunkBertConfig",
     "ChunkBertForSequenceClassification",
@@ -52,6 +59,11 @@ __all__ = [
     "Document",
     "DocumentEmbedding",
     "DocumentPlan",
+    "DocumentVectorDataset",
+    "HateConfig",
+    "HateForMaskedSentencePrediction",
+    "HateForSequenceClassification",
+    "HateModel",
     "NextLevelBertConfig",
     "NextLevelBertForMaskedVectorModeling",
     "NextLevelBertForMultipleChoice",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,21 +15,20 @@ from .masking import CLS, MASK, NOT_SPECIAL, PAD, SEP, draw_replacements, draw_v
 from .vector_corpus import VectorCorpus
 
 
-class PackedVectorDataset(Dataset):
-    """Documents back to back, [SEP] after each, cut into sequences of equal length with [CLS] in front.
-
-    As the authors packed them (paper, section 3.2): a sequence starts anywhere inside a document, can
-    hold several, and attention crosses their borders. Nothing is dropped: the last sequence is shorter.
+class VectorSequenceDataset(Dataset):
+    """Sequences of chunk vectors for masked vector modelling, each with the key that its masks are drawn by.
 
     Args:
         corpus: where the vectors are.
-        sequence_length: positions in a sequence, [CLS] and [SEP]s counted (512 in the paper).
+        sequence_length: most positions in a sequence, special vectors counted (512 in NextLevelBERT's paper).
         documents: positions of the documents to use, all by default.
         seed: of the masks drawn over these sequences.
 
     Attributes:
         epoch: set it at the start of an epoch (`SetEpochCallback` does) to draw new masks.
     """
+
+    least_positions = 2
 
     def __init__(
         self,
@@ -37,25 +37,49 @@ class PackedVectorDataset(Dataset):
         documents: Sequence[int] | np.ndarray | None = None,
         seed: int = 42,
     ) -> None:
-        if sequence_length < 3:
-            raise ValueError(f"sequence_length counts [CLS] and [SEP]; got {sequence_length}, give at least 3.")
+        if sequence_length < self.least_positions:
+            raise ValueError(
+                f"sequence_length counts special vectors, too; got {sequence_length}, give at least "
+                f"{self.least_positions}."
+            )
         self.corpus, self.sequence_length, self.seed, self.epoch = corpus, sequence_length, seed, 0
         chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents)
         if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(corpus)):
             raise ValueError(f"documents must be numbers from 0 to {len(corpus) - 1}, got {chosen!r}.")
         self._first_chunks = corpus.document_offsets[chosen]
-        lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
-        self._stream = np.append(0, np.cumsum(lengths + 1))  # place of each document; +1 for its [SEP]
-        if lengths.sum() == 0:
+        self._lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
+        if self._lengths.sum() == 0:
             raise ValueError(f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from.")
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < len(self):  # type: ignore[arg-type]
+            raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")  # type: ignore[arg-type]
+
+    def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> dict[str, Any]:
+        return {"inputs_embeds": vectors, "special_ids": special_ids, "mask_key": (self.seed, self.epoch, index)}
+
+
+class PackedVectorDataset(VectorSequenceDataset):
+    """Documents back to back, [SEP] after each, cut into sequences of equal length with [CLS] in front.
+
+    As the authors of NextLevelBERT packed them (paper, section 3.2): a sequence starts anywhere inside a
+    document, can hold several, and attention crosses their borders. Nothing is dropped: the last sequence is
+    shorter. Arguments as in `VectorSequenceDataset`.
+    """
+
+    least_positions = 3
+
+    @cached_property
+    def _stream(self) -> np.ndarray:
+        """Place of each document; +1 for its [SEP]."""
+        return np.append(0, np.cumsum(self._lengths + 1))
 
     def __len__(self) -> int:
         return -(-int(self._stream[-1]) // (self.sequence_length - 1))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """``inputs_embeds [L, D]`` float16, ``special_ids [L]`` (-1 at chunk vectors), and the key of its masks."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")
+        self._check(index)
         start = index * (self.sequence_length - 1)
         stop = min(start + self.sequence_length - 1, int(self._stream[-1]))
         vectors = torch.zeros(stop - start + 1, self.corpus.hidden_size, dtype=torch.float16)
@@ -72,7 +96,38 @@ class PackedVectorDataset(Dataset):
             if stop >= end:
                 special_ids[place + max(chunks, 0)] = SEP
             start, document = min(stop, end), document + 1
-        return {"inputs_embeds": vectors, "special_ids": special_ids, "mask_key": (self.seed, self.epoch, index)}
+        return self._sequence(vectors, special_ids, index)
+
+
+class DocumentVectorDataset(VectorSequenceDataset):
+    """[CLS] and the vectors of one document a sequence, as HATE reads them ("HATE Model Architecture").
+
+    A document that is longer than a sequence is cut into the fewest pieces of nearly equal length; one without a
+    chunk is left out. Arguments as in `VectorSequenceDataset`.
+    """
+
+    @cached_property
+    def _first_pieces(self) -> np.ndarray:
+        """Number of each document's first piece."""
+        return np.append(0, np.cumsum(-(-self._lengths // (self.sequence_length - 1))))
+
+    def __len__(self) -> int:
+        return int(self._first_pieces[-1])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """``inputs_embeds [L, D]`` float16, ``special_ids [L]`` (-1 at chunk vectors), and the key of its masks."""
+        self._check(index)
+        document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
+        begin, end = int(self._first_pieces[document]), int(self._first_pieces[document + 1])
+        start, stop = (
+            int(self._lengths[document]) * part // (end - begin) for part in (index - begin, index - begin + 1)
+        )
+        first = int(self._first_chunks[document])
+        vectors = torch.zeros(stop - start + 1, self.corpus.hidden_size, dtype=torch.float16)
+        vectors[1:] = self.corpus.vectors(first + start, first + stop)
+        special_ids = torch.full((len(vectors),), NOT_SPECIAL, dtype=torch.long)
+        special_ids[0] = CLS
+        return self._sequence(vectors, special_ids, index)
 
 
 @dataclass

@@ -254,10 +254,10 @@ class DocumentEncodingMixin:
             ValueError: for both, vectors of another size, or a text without a token (numbered).
         """
         if embeds is not None:
-            if input_ids is not None or embeds.ndim not in (2, 3) or embeds.shape[-1] != self.config.hidden_size:
+            if input_ids is not None or embeds.ndim not in (2, 3) or embeds.shape[-1] != self.config.chunk_hidden_size:
                 raise ValueError(
-                    f"Give either pair_input_ids or pair_embeds [N, {self.config.hidden_size}] or "
-                    f"[N, C, {self.config.hidden_size}]; got pair_embeds {tuple(embeds.shape)}"
+                    f"Give either pair_input_ids or pair_embeds [N, {self.config.chunk_hidden_size}] or "
+                    f"[N, C, {self.config.chunk_hidden_size}]; got pair_embeds {tuple(embeds.shape)}"
                     f"{' and pair_input_ids' if input_ids is not None else ''}."
                 )
             return embeds.to(self.device, self.dtype)

@@ -84,7 +84,8 @@ def prepare(
     made_here = baseline or arguments.model == "untrained"
     weights = reader.get_chunk_encoder().fingerprint() if made_here else weights_fingerprint(reader)
     source = reader.cpu().detach_chunk_encoder()
-    config, hidden_size = {} if choice else {**head_config(train), "text_pair": text_pair}, reader.config.hidden_size
+    config = {} if choice else {**head_config(train), "text_pair": text_pair}
+    hidden_size = reader.config.chunk_hidden_size
 
     def new_model() -> Any:
         if baseline:

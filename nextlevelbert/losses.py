@@ -5,6 +5,7 @@
 | `smooth_l1`     | Huber loss with beta 1, mean over M positions and D dims | NextLevelBERT, section 3.2 |
 | `l1`, `l2`      | mean absolute, mean squared difference                   | authors' options |
 | `cosine`        | 1 - cosine, mean over positions                          | authors' option |
+| `p_norm`        | distance of softmax(prediction targets^T) to identity    | HATE, "Masked Sentence Prediction" |
 | `cross_entropy` | find the own vector among the batch's masked ones        | HATE, as InfoNCE (2018)    |
 """
 
@@ -36,6 +37,17 @@ def cosine(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torc
     return 1.0 - F.cosine_similarity(predictions, targets, dim=-1).mean()
 
 
+def p_norm(predictions: torch.Tensor, targets: torch.Tensor, *, p: float = 2.0, **_: float) -> torch.Tensor:
+    """Distance between the batch's own vocabulary and the right answers, mean over the M rows.
+
+    Row i of softmax(Ŝ Lᵀ) says which of the batch's M masked vectors prediction i takes for its own; the loss is
+    the p-norm of its difference from row i of the identity. It lies between 0 and 2^(1/p).
+    """
+    chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
+    right = torch.eye(len(chosen), device=chosen.device, dtype=chosen.dtype)
+    return torch.linalg.vector_norm(chosen - right, ord=p, dim=-1).mean()
+
+
 def cross_entropy(
     predictions: torch.Tensor, targets: torch.Tensor, *, temperature: float = 0.05, **_: float
 ) -> torch.Tensor:
@@ -52,8 +64,12 @@ VECTOR_LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "l1": l1,
     "l2": l2,
     "cosine": cosine,
+    "p_norm": p_norm,
     "cross_entropy": cross_entropy,
 }
+
+# Losses that look for a masked vector among those of its batch: they need two of them.
+CONTRASTIVE_LOSSES = ("p_norm", "cross_entropy")
 
 
 def masked_vector_loss(

@@ -45,6 +45,17 @@ def _table(rows: dict[str, Any], head: tuple[str, str]) -> str:
     return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows.items()])
 
 
+_FAMILIES = {
+    "nextlevelbert": """\
+A [NextLevelBERT](https://arxiv.org/abs/2402.17682): it cuts a document of any length into chunks, turns each into a
+vector with a frozen sentence encoder, and reads the sequence of vectors with a masked language model over vectors.""",
+    "hate": """\
+A HATE (Hierarchical Attention-based Text Encoder): it cuts a document of any length into sentences, turns each into
+a vector with a frozen sentence encoder, and reads the sequence of vectors with a small Transformer that has learned
+to find masked sentences among those of its batch.""",
+}
+
+
 def write_pretraining_card(
     folder: str | Path,
     name: str,
@@ -59,7 +70,7 @@ def write_pretraining_card(
     Args:
         folder: the model's folder.
         name: the model's name, or its repository on the Hub.
-        config: its `NextLevelBertConfig`.
+        config: its configuration.
         corpus: manifest of the training corpus.
         recipe: the training arguments worth telling, by name.
         log_history: `trainer.state.log_history`.
@@ -74,7 +85,7 @@ def write_pretraining_card(
         license="apache-2.0",
         library_name="nextlevelbert",
         pipeline_tag="sentence-similarity",
-        tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
+        tags=[config.model_type, "long-documents", "sentence-transformers", "feature-extraction"],
         base_model=config.chunk_encoder_name if "/" in config.chunk_encoder_name else None,  # a name on the Hub
     )
     if evaluations:
@@ -91,11 +102,13 @@ def write_pretraining_card(
             for metric in ("masked_cosine", "masked_accuracy")
         ]
     upper = config.encoder_config
+    widths = config.bottleneck_widths() if config.model_type == "hate" else []
     facts = {
         "chunk encoder (frozen)": f"`{config.chunk_encoder_name}`, weights `{config.chunk_encoder_fingerprint[:12]}…`",
         "chunking": f"{config.chunking}, at most {config.chunk_size} tokens a chunk",
         "encoder over chunks": f"{upper.model_type}, {upper.num_hidden_layers} layers, "
         f"hidden size {config.hidden_size}, {config.max_chunks} chunks in a window",
+        **({"bottleneck": " → ".join(map(str, widths))} if len(widths) > 1 else {}),
         "documents of any length": f"`long_documents={config.long_documents!r}`",
         "document vector": f"{config.pooling} of the contextual chunk vectors",
         "training corpus": f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, "
@@ -120,8 +133,7 @@ def write_pretraining_card(
 ---
 # {name}
 
-A [NextLevelBERT](https://arxiv.org/abs/2402.17682): it cuts a document of any length into chunks, turns each into a
-vector with a frozen sentence encoder, and reads the sequence of vectors with a masked language model over vectors.
+{_FAMILIES[config.model_type]}
 
 ```python
 import nextlevelbert  # registers the architecture

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import torch
 
-PoolingMode = Literal["mean", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"]
+PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"]
 
 
 def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -24,7 +24,7 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
     Args:
         hidden: ``[B, L, D]`` vectors.
         mask: ``[B, L]``, nonzero where a vector counts.
-        mode: ``"mean"``, ``"max"``, ``"cls"`` (the first counting row), ``"lasttoken"`` (the last one), or
+        mode: ``"mean"``, ``"sum"``, ``"max"``, ``"cls"`` (the first counting row), ``"lasttoken"`` (the last one), or
             ``"mean_sqrt_len_tokens"`` (sum over the square root of the count).
 
     Returns:
@@ -36,6 +36,8 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
     if mode == "mean":
         return masked_mean(hidden, mask).to(hidden.dtype)
+    if mode == "sum":
+        return (masked_mean(hidden, mask) * keep.sum(dim=1)).to(hidden.dtype)
     if mode == "mean_sqrt_len_tokens":
         return (masked_mean(hidden, mask) * keep.sum(dim=1).sqrt()).to(hidden.dtype)
     if mode == "max":

@@ -9,7 +9,7 @@ import torch
 from transformers import EvalPrediction, TrainerCallback, TrainingArguments
 
 from .card_trainer import CardTrainer, use_cpu_without_accelerator
-from .data_collator import PackedVectorDataset
+from .data_collator import VectorSequenceDataset
 from .evaluation.masked_vectors import masked_vector_scores, summarize
 
 
@@ -55,7 +55,7 @@ class PretrainingArguments(TrainingArguments):
 class SetEpochCallback(TrainerCallback):
     """Tells the dataset which epoch begins, so that its masks are new and a resumed run draws the same ones."""
 
-    def __init__(self, dataset: PackedVectorDataset) -> None:
+    def __init__(self, dataset: VectorSequenceDataset) -> None:
         self.dataset = dataset
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -76,5 +76,5 @@ class MaskedVectorTrainer(CardTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, preprocess_logits_for_metrics=_reduce, compute_metrics=_metrics, **kwargs)
-        if isinstance(self.train_dataset, PackedVectorDataset):
+        if isinstance(self.train_dataset, VectorSequenceDataset):
             self.add_callback(SetEpochCallback(self.train_dataset))

@@ -216,7 +216,7 @@ class VectorCorpus:
         model = {
             "encoder": {
                 "fingerprint": config.chunk_encoder_fingerprint,
-                "hidden_size": config.hidden_size,
+                "hidden_size": config.chunk_hidden_size,
                 "pooling": config.chunk_encoder_pooling,
                 "normalize": config.chunk_encoder_normalize,
             },

@@ -1,4 +1,7 @@
-"""The pass over chunk vectors: [CLS] v1 … vn [SEP], in overlapping windows where a document is long."""
+"""The pass over chunk vectors: [CLS] v1 … vn [SEP], in overlapping windows where a document is long.
+
+HATE has no [SEP]; `config.special_positions` tells (2, or 1 there).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class WindowedPassMixin:
     if TYPE_CHECKING:  # what the model class brings
         config: Any
         encoder: Any
-        special_embeddings: torch.nn.Embedding
+        special_embeddings: Any  # a module with a table `weight` [4, D]
         device: torch.device
         dtype: torch.dtype
 
@@ -53,7 +56,7 @@ class WindowedPassMixin:
         Raises:
             ValueError: for no document, vectors of another size, or a document too long for the configuration.
         """
-        size = self.config.hidden_size
+        size, width = self.config.chunk_hidden_size, self.config.hidden_size
         if not documents or any(vectors.ndim != 2 or vectors.shape[1] != size for vectors in documents):
             raise ValueError(
                 f"Give at least one document, each as chunk vectors [n, {size}]; "
@@ -72,17 +75,16 @@ class WindowedPassMixin:
             for index, vectors in enumerate(documents)
             for start, end in windows(len(vectors), limit, overlap)
         ]
-        lengths = np.asarray([end - start + 2 for _, start, end in jobs], np.int64)
+        lengths = np.asarray([end - start + self.config.special_positions for _, start, end in jobs], np.int64)
         batches = [np.arange(len(jobs))] if extras and jobs else micro_batches(lengths, _POSITIONS_PER_PASS)
-        specials = self.special_embeddings.weight
-        totals = [torch.zeros(len(vectors), size, device=self.device, dtype=self.dtype) for vectors in documents]
+        before, after = self._special_rows()
+        totals = [torch.zeros(len(vectors), width, device=self.device, dtype=self.dtype) for vectors in documents]
         counts = [torch.zeros(len(vectors), 1, device=self.device) for vectors in documents]
         summaries: list[list[torch.Tensor]] = [[] for _ in documents]  # [CLS] outputs, one a window
         for batch in batches:
             pieces = [documents[index][start:end] for index, start, end in (jobs[i] for i in batch)]
             embeds = pad_sequence(
-                [torch.cat([specials[CLS : CLS + 1], piece, specials[SEP : SEP + 1]]) for piece in pieces],
-                batch_first=True,
+                [torch.cat([before, piece, after]) for piece in pieces], batch_first=True
             )  # [B, S, D]
             reach = torch.from_numpy(lengths[batch]).to(self.device)
             mask = None
@@ -98,6 +100,12 @@ class WindowedPassMixin:
                 summaries[index].append(hidden[0])
         contextual = [total / count.to(total.dtype) for total, count in zip(totals, counts, strict=True)]
         return contextual, self._pool_documents(contextual, summaries)
+
+    def _special_rows(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What stands before and behind the chunk vectors of a window, ``[1, D]`` or ``[0, D]`` each."""
+        rows = self.special_embeddings.weight
+        after = self.config.special_positions - 1
+        return rows[CLS : CLS + 1].to(self.dtype), rows[SEP : SEP + after].to(self.dtype)
 
     def _pool_documents(self, contextual: list[torch.Tensor], summaries: list[list[torch.Tensor]]) -> torch.Tensor:
         """Document vectors ``[B, D]`` by the configured pooling; zero where a document has no chunk."""

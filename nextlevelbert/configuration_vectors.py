@@ -1,0 +1,146 @@
+"""What the configurations of models over chunk vectors share."""
+
+# No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+
+from .backbones import usable_positions
+from .chunking import ChunkingRule
+from .pooling import PoolingMode
+
+
+@strict
+class VectorDocumentConfig(PreTrainedConfig):
+    """Fields of every model that reads documents as chunk vectors.
+
+    Args:
+        encoder_config: the encoder over chunk vectors, any architecture that `AutoModel` knows and that
+            accepts ``inputs_embeds``.
+        chunk_encoder_config: the architecture of the frozen encoder of single chunks.
+        chunk_encoder_name: where others find the chunk encoder; read when text arrives and the
+            checkpoint does not hold it.
+        chunk_encoder_fingerprint: hash of its weights; a corpus made by other weights is refused.
+        chunk_encoder_pooling, chunk_encoder_normalize: how it turns token vectors into a chunk vector.
+        include_chunk_encoder: whether the checkpoint holds the chunk encoder's weights.
+        chunking: ``"fixed"`` (every `chunk_size` tokens), ``"sentences"`` (one chunk a sentence) or
+            ``"packed_sentences"`` (chunks of whole sentences, most of which an edit leaves as they are).
+        chunk_size: most tokens in a chunk, its special tokens counted.
+        chunk_prefix_ids, chunk_suffix_ids: those special tokens.
+        sentence_token_ids: the ids that the sentence rule looks at (not for `chunking="fixed"`).
+        max_chunks: most chunks that the encoder sees at once; its special vectors need positions beside them. By
+            default all that its position table can hold (510 of 512 in NextLevelBERT).
+        long_documents: what happens past `max_chunks`: ``"window"`` reads overlapping windows and averages
+            the contextual vectors where they overlap; ``"truncate"`` keeps the first `max_chunks`, with a
+            warning that counts the rest (the original code's way); ``"error"`` refuses.
+        window_overlap: chunks that neighbouring windows share; a quarter of `max_chunks` by default.
+        temperature: of the ``"cross_entropy"`` loss.
+        text_pair: whether the sequence classifier reads a question beside the document.
+        classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
+        initializer_range: standard deviation of new linear layers.
+
+    Raises:
+        ValueError: for values that do not fit each other; the message says which.
+    """
+
+    sub_configs_defaults = {
+        "encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert"),
+        "chunk_encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert"),
+    }
+    special_positions = 2  # in a window: [CLS] and [SEP]
+
+    encoder_config: Any = None  # a configuration, a dictionary of one, or None for BERT's defaults
+    chunk_encoder_config: Any = None
+    chunk_encoder_name: str | None = None
+    chunk_encoder_fingerprint: str | None = None
+    chunk_encoder_pooling: PoolingMode = "mean"
+    chunk_encoder_normalize: bool = True
+    include_chunk_encoder: bool = True
+    chunking: Literal["fixed", "sentences", "packed_sentences"] = "fixed"
+    chunk_size: int = 256
+    chunk_prefix_ids: list[int] | tuple[int, ...] = (101,)
+    chunk_suffix_ids: list[int] | tuple[int, ...] = (102,)
+    sentence_token_ids: dict[str, list[int]] | None = None
+    max_chunks: int | None = None
+    long_documents: Literal["window", "truncate", "error"] = "window"
+    window_overlap: int | None = None
+    temperature: float = 0.05
+    text_pair: bool = False
+    classifier_hidden_size: int = 768
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None  # transformers looks for these two when it warns of padding without a mask
+    eos_token_id: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        # Read back from JSON they are lists; compared with those, they have to be lists from the start.
+        self.chunk_prefix_ids = list(self.chunk_prefix_ids)
+        self.chunk_suffix_ids = list(self.chunk_suffix_ids)
+        for nested in (self.encoder_config, self.chunk_encoder_config):
+            nested._name_or_path = ""  # otherwise a path of this machine is published
+        self.check_sizes()
+        if self.max_chunks is None:
+            positions = self.usable_positions()
+            self.max_chunks = (positions or 512) - self.special_positions
+        self.window()
+        if self.temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {self.temperature}.")
+        if self.classifier_hidden_size < 1:
+            raise ValueError(f"classifier_hidden_size must be at least 1, got {self.classifier_hidden_size}.")
+        self.chunking_rule()
+
+    @property
+    def hidden_size(self) -> int:
+        """Dimensions of contextual chunk vectors and of the document vector."""
+        return self.encoder_config.hidden_size
+
+    @property
+    def chunk_hidden_size(self) -> int:
+        """Dimensions of plain chunk vectors."""
+        return self.chunk_encoder_config.hidden_size
+
+    def check_sizes(self) -> None:
+        """Looks at the hidden sizes of the two encoders.
+
+        Raises:
+            ValueError: where chunk vectors cannot enter the encoder over chunks.
+        """
+        embedding_size = getattr(self.encoder_config, "embedding_size", self.hidden_size)
+        if embedding_size != self.hidden_size:
+            raise ValueError(
+                f"{self.encoder_config.model_type} has an embedding_size of {embedding_size} beside a hidden_size of "
+                f"{self.hidden_size}; vectors can enter only where the two are equal."
+            )
+
+    def usable_positions(self) -> int | None:
+        """Longest sequence that the encoder over chunks can read; None where nothing limits it."""
+        return usable_positions(self.encoder_config)
+
+    def window(self) -> tuple[int, int]:
+        """Chunks in a window, and chunks that neighbouring windows share; checked, since both can be set later."""
+        size: int = self.max_chunks  # type: ignore[assignment]
+        positions, specials = self.usable_positions(), self.special_positions
+        if size < 1 or (positions and size + specials > positions):
+            allowed = f"1 to {positions - specials}" if positions else "1 or more"
+            raise ValueError(
+                f"max_chunks is {size}, but the encoder has {positions or 'any number of'} positions, {specials} of "
+                f"them for special vectors; give {allowed}, or an encoder_config with more positions."
+            )
+        overlap = size // 4 if self.window_overlap is None else self.window_overlap
+        if not 0 <= overlap < size:
+            raise ValueError(f"window_overlap must be from 0 to max_chunks - 1 = {size - 1}, got {overlap}.")
+        return size, overlap
+
+    def chunking_rule(self) -> ChunkingRule:
+        """The rule that cuts documents into chunks; checks its own values."""
+        return ChunkingRule(
+            chunk_size=self.chunk_size,
+            mode=self.chunking,
+            prefix_ids=tuple(self.chunk_prefix_ids),
+            suffix_ids=tuple(self.chunk_suffix_ids),
+            sentence_token_ids=self.sentence_token_ids or {},
+            max_chunk_size=usable_positions(self.chunk_encoder_config),
+        )

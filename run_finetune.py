@@ -18,6 +18,11 @@ epochs and seeds; runs that are given the same ``--cache_dir`` share them.
     python run_finetune.py --task classification --model_type chunkbert --model google-bert/bert-base-uncased \\
         --train_file train.jsonl --test_file test.jsonl --seeds 0 1 2 3 4 --output_dir classifier
 
+``--task ranking`` teaches a model to rank documents for queries, from pairs or MS MARCO's document files:
+
+    python run_finetune.py --task ranking --model my-model --train_file pairs.jsonl --test_file more_pairs.jsonl \\
+        --output_dir ranker
+
 Every option: ``--help``.
 """
 
@@ -33,7 +38,7 @@ from typing import Any
 from huggingface_hub import HfApi
 from transformers import HfArgumentParser, set_seed
 
-from nextlevelbert import finetuning_text, finetuning_vectors
+from nextlevelbert import finetuning_ranking, finetuning_text, finetuning_vectors
 from nextlevelbert.baselines import tfidf_logistic_regression
 from nextlevelbert.evaluation import read_retrieval_task
 from nextlevelbert.evaluation.task_scores import task_scores
@@ -247,7 +252,8 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     check_arguments(arguments, task, args)
     set_seed(args.seed)
-    (retrieve if task.task == "retrieval" else finetune)(arguments, task, args)
+    run = {"retrieval": retrieve, "ranking": finetuning_ranking.finetune_ranking}.get(task.task, finetune)
+    run(arguments, task, args)
 
 
 if __name__ == "__main__":

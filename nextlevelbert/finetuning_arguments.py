@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 from .card_trainer import use_cpu_without_accelerator
 
 BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
+VECTOR_MODELS = ("nextlevelbert", "hate")  # learn from stored chunk vectors
 WINDOW_BASELINES = ("truncated", "random", "textrank")
 
 # Training arguments that decide what comes out; a run is only continued with the same ones.
@@ -36,10 +37,11 @@ class ModelArguments:
     )  # fmt: skip
     model_type: str = field(
         default="nextlevelbert",
-        metadata={"help": "nextlevelbert learns from stored chunk vectors. The others train an encoder from text, for "
-                          "classification: chunkbert on whole documents; truncated on the first window only, random "
-                          "on one drawn at random beside it, textrank on one of key sentences.",
-                  "choices": ["nextlevelbert", "chunkbert", *WINDOW_BASELINES]},
+        metadata={"help": "nextlevelbert and hate learn from stored chunk vectors; a checkpoint tells which it is, "
+                          "untrained and the baselines over vectors have to be told. The others train an encoder from "
+                          "text, for classification: chunkbert on whole documents; truncated on the first window "
+                          "only, random on one drawn at random beside it, textrank on one of key sentences.",
+                  "choices": [*VECTOR_MODELS, "chunkbert", *WINDOW_BASELINES]},
     )  # fmt: skip
     chunk_encoder: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
@@ -87,7 +89,7 @@ class ModelArguments:
     @property
     def from_text(self) -> bool:
         """Whether the model is trained from text, encoder and all."""
-        return self.model_type != "nextlevelbert"
+        return self.model_type not in VECTOR_MODELS
 
     @property
     def local(self) -> bool:
@@ -104,7 +106,8 @@ class ModelArguments:
         values = {**vars(self), "model": self.public_name, "chunk_encoder": Path(self.chunk_encoder).name}
         # How many chunks go through the encoder at once changes no result.
         ignored = (*OF_VECTOR_MODELS, "chunk_batch_size") if self.from_text else _OF_TEXT_MODELS
-        return {name: value for name, value in values.items() if name not in ignored}
+        told = {"model_type": self.model_type} if self.model_type == "hate" else {}
+        return {name: value for name, value in values.items() if name not in ignored} | told
 
 
 @dataclass
@@ -112,20 +115,28 @@ class TaskArguments:
     """Which task."""
 
     task: str = field(
-        metadata={"help": "What to do; retrieval trains nothing.",
-                  "choices": ["classification", "multiple_choice", "retrieval"]}
+        metadata={"help": "What to do; retrieval trains nothing, ranking learns from queries and their documents.",
+                  "choices": ["classification", "multiple_choice", "retrieval", "ranking"]}
     )  # fmt: skip
     train_file: str | None = field(
-        default=None, metadata={"help": "Training set: a .jsonl or .parquet (also .gz), or QuALITY's official file."}
-    )
+        default=None,
+        metadata={"help": "Training set: a .jsonl or .parquet (also .gz), QuALITY's official file, or for ranking a "
+                          "folder of MS MARCO's or BEIR's files."},
+    )  # fmt: skip
     validation_file: str | None = field(
         default=None, metadata={"help": "Set that chooses the epoch; by default some training documents are held out."}
     )
     test_file: str | None = field(
         default=None,
-        metadata={"help": "Set to report on; by default the validation set. For retrieval a table of pairs, or a "
-                          "folder laid out as BEIR's."},
+        metadata={"help": "Set to report on; by default the validation set. For retrieval and ranking a table of "
+                          "pairs, or a folder laid out as BEIR's or MS MARCO's."},
     )  # fmt: skip
+    validation_candidates: str | None = field(
+        default=None,
+        metadata={"help": "Documents to rank for each validation query (ranking): a run in TREC's format. By default "
+                          "the whole collection, or MS MARCO's top100 where it lies beside it."},
+    )  # fmt: skip
+    test_candidates: str | None = field(default=None, metadata={"help": "The same for the test set."})
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of files."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     train_split: str = field(default="train", metadata={"help": "Split of the dataset to train on."})
@@ -136,8 +147,10 @@ class TaskArguments:
     candidates_column: str | None = field(default=None, metadata={"help": "Column of lists of candidate answers."})
     label_column: str = field(default="label", metadata={"help": "Column of the labels."})
     id_column: str = field(default="id", metadata={"help": "Column of names of rows."})
-    query_column: str | None = field(default=None, metadata={"help": "Column of queries (retrieval)."})
-    document_column: str | None = field(default=None, metadata={"help": "Column of their documents (retrieval)."})
+    query_column: str | None = field(default=None, metadata={"help": "Column of queries (retrieval, ranking)."})
+    document_column: str | None = field(
+        default=None, metadata={"help": "Column of their documents (retrieval, ranking)."}
+    )
     problem_type: str | None = field(
         default=None,
         metadata={"help": "Guessed from the labels by default.",

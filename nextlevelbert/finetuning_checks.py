@@ -22,8 +22,9 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
     """
     if model.from_text:
         _check_text_model(model, task, args.push_to_hub)
-    vectors = "--model_type nextlevelbert, which trains on stored vectors,"
+    vectors = f"--model_type {model.model_type}, which trains on stored vectors,"
     retrieval, new = task.task == "retrieval", model.model in ("untrained", *BASELINES)
+    ranking = task.task == "ranking"
     for refused, message in (
         (model.model == "bm25" and not retrieval, "--model bm25 ranks documents only; use it with --task retrieval."),
         (
@@ -67,6 +68,19 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
         (
             bool(task.dataset_name and (task.train_file or task.validation_file or task.test_file)),
             "Give either --dataset_name with its splits or files, not both.",
+        ),
+        (
+            ranking and model.model in BASELINES,
+            f"--model {model.model} learns nothing from pairs; measure it with --task retrieval. (The mean of the "
+            "chunk vectors stands in the table of --task ranking anyway.)",
+        ),
+        (
+            ranking and (model.lora or task.class_weights or task.halve_validation),
+            "--task ranking trains a whole model: leave out --lora, --class_weights and --halve_validation.",
+        ),
+        (
+            not ranking and bool(task.validation_candidates or task.test_candidates),
+            "--validation_candidates and --test_candidates are for --task ranking; leave them out.",
         ),
         (len(set(task.seeds)) < len(task.seeds), f"--seeds names a seed twice: {task.seeds}."),
         (

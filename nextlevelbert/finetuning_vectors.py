@@ -1,4 +1,4 @@
-"""Fine-tuning on stored vectors: NextLevelBERT and the baselines over chunk vectors, from task to `PreparedTask`."""
+"""Fine-tuning on stored vectors: NextLevelBERT, HATE and baselines over chunk vectors, from task to `PreparedTask`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, Auto
 from .baselines import ChunkMeanClassifier
 from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder, weights_fingerprint
 from .finetuning import PreparedTask, copy_adapter, head_config, with_lora
-from .finetuning_arguments import BASELINES, FinetuningArguments, ModelArguments, TaskArguments
+from .finetuning_arguments import BASELINES, VECTOR_MODELS, FinetuningArguments, ModelArguments, TaskArguments
 from .finetuning_card import CardWords
+from .modeling_hate import HateForSequenceClassification, HateModel
 from .modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
@@ -23,6 +24,20 @@ from .task_data import TaskData
 from .task_vectors import TaskVectorDataset, TaskVectors, default_cache, encode_task
 
 logger = logging.getLogger(__name__)
+
+# Of each family, what stands for the bare model and for the auto classes.
+_CLASSES: dict[str, dict[Any, Any]] = {
+    "nextlevelbert": {
+        None: NextLevelBertModel,
+        AutoModelForSequenceClassification: NextLevelBertForSequenceClassification,
+        AutoModelForMultipleChoice: NextLevelBertForMultipleChoice,
+    },
+    "hate": {None: HateModel, AutoModelForSequenceClassification: HateForSequenceClassification},
+}
+_NAMES = {
+    "nextlevelbert": "[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
+    "hate": "HATE (Hierarchical Attention-based Text Encoder)",
+}
 
 
 def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> Any:
@@ -34,13 +49,14 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
         config: fields of the configuration.
 
     Raises:
-        ValueError: if there is no such model, or it is no NextLevelBERT.
+        ValueError: if there is no such model, or it is none that reads vectors or has no such head.
     """
     if arguments.model in ("untrained", *BASELINES):
         source = load_chunk_encoder(arguments.chunk_encoder, arguments.chunk_encoder_name)
-        ours = {None: NextLevelBertModel, AutoModelForMultipleChoice: NextLevelBertForMultipleChoice}
-        cls: Any = ours.get(task_class, NextLevelBertForSequenceClassification)
-        return cls.from_chunk_encoder(source, arguments.chunk_size, **config)
+        cls = _CLASSES[arguments.model_type].get(task_class)
+        if cls is None:
+            raise ValueError(f"--model_type {arguments.model_type} has no head for this task; use nextlevelbert.")
+        return cls.from_chunk_encoder(source, chunk_size=arguments.chunk_size, **config)
     words = f"Otherwise --model is one of untrained, {', '.join(BASELINES)}."
     try:
         kind = AutoConfig.from_pretrained(arguments.model).model_type
@@ -50,8 +66,13 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
         ) from error
     if kind == "chunkbert":
         raise ValueError(f"--model {arguments.model!r} is a chunkbert; add --model_type chunkbert.")
-    if kind != "nextlevelbert":
-        raise ValueError(f"--model {arguments.model!r} is a {kind}; give a NextLevelBERT. {words}")
+    if kind not in VECTOR_MODELS or (arguments.model_type == "hate" and kind != "hate"):
+        wanted = "HATE" if arguments.model_type == "hate" else "NextLevelBERT or HATE"
+        raise ValueError(f"--model {arguments.model!r} is a {kind}; give a {wanted}. {words}")
+    if task_class not in _CLASSES[kind]:
+        raise ValueError(
+            f"--model {arguments.model!r} is a {kind}, which has no head for this task; give a NextLevelBERT."
+        )
     # A checkpoint that was fine-tuned keeps its classifier where it fits, and else gets a new one.
     return (task_class or AutoModel).from_pretrained(arguments.model, ignore_mismatched_sizes=True, **config)
 
@@ -108,12 +129,12 @@ def prepare(
         prepared.publish = partial(_publish, task_class=task_class, source=source)
     labels = len(train.label_names or ()) or 1
     prepared.card = CardWords(
-        name="[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
+        name=_NAMES[reader.config.model_type],
         reads="It reads documents of any length.",
         limits=[
             "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector."
         ],
-        tags=["nextlevelbert"],
+        tags=[reader.config.model_type],
         settings={"chunk_size": reader.config.chunk_size},
         uncounted=" (the frozen chunk encoder not counted)",
         base_arguments="" if choice else f", num_labels={labels}, text_pair={text_pair}",

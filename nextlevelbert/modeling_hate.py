@@ -86,14 +86,15 @@ class HateEncoder(nn.Module):
         super().__init__()
         self.scale: float = config.vector_scale  # type: ignore[assignment]  # the configuration has set it
         self.reduction = HateBottleneck(config.bottleneck_widths())
-        self.layers: Any = backbone_from_config(config.encoder_config)
-        if not hasattr(getattr(self.layers, "embeddings", None), "position_embeddings"):
+        layers: Any = backbone_from_config(config.encoder_config)
+        if not hasattr(getattr(layers, "embeddings", None), "position_embeddings"):
             raise ValueError(
                 f"HATE adds sinusoids in place of a table of positions; {config.encoder_config.model_type} has none. "
                 "Give an encoder_config of BERT, RoBERTa or the like."
             )
-        self.layers.set_input_embeddings(None)  # vectors come in, not ids
-        self.layers.embeddings.position_embeddings = NoPositions()
+        layers.set_input_embeddings(None)  # vectors come in, not ids
+        layers.embeddings.position_embeddings = NoPositions()
+        self.layers = layers
 
     def forward(self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None = None, **extras: Any) -> Any:
         hidden = self.reduction(inputs_embeds * self.scale)  # [B, S, H]

@@ -90,6 +90,7 @@ def rank_documents(
     query_vectors: torch.Tensor | np.ndarray | Iterable,
     document_vectors: torch.Tensor | np.ndarray | Iterable,
     grades: Collection[int] | None = None,
+    candidates: Mapping[str, Collection[str]] | None = None,
 ) -> Ranks:
     """Ranks of the relevant documents by cosine, which is computed in float64, some queries at a time.
 
@@ -103,6 +104,8 @@ def rank_documents(
         document_vectors: ``[N, D]`` in the order of `task.documents`.
         grades: only documents of these grades are relevant, all others are not; queries without one are left
             out. All grades by default.
+        candidates: query id → the documents to rank for it, in place of the whole pool. A relevant document that
+            is not among them has rank infinity, and counts 0 in every score.
 
     Returns:
         For each query id the ranks ``[r]`` of its relevant documents, from 1, rising.
@@ -121,7 +124,7 @@ def rank_documents(
         for part in queries.split(_queries_per_pass(len(documents))):
             yield np.round((part @ documents.T).numpy(), _DECIMALS)  # [q, N]
 
-    return _ranks(task, passes(), grades)
+    return _ranks(task, passes(), grades, candidates)
 
 
 def rank_by_scores(task: RetrievalTask, scores: np.ndarray, grades: Collection[int] | None = None) -> Ranks:
@@ -159,7 +162,12 @@ def _unit_vectors(vectors: Any, ids: list[str], what: str) -> torch.Tensor:
     return F.normalize(rows, dim=1)
 
 
-def _ranks(task: RetrievalTask, passes: Iterable[np.ndarray], grades: Collection[int] | None) -> Ranks:
+def _ranks(
+    task: RetrievalTask,
+    passes: Iterable[np.ndarray],
+    grades: Collection[int] | None,
+    candidates: Mapping[str, Collection[str]] | None = None,
+) -> Ranks:
     wanted = None if grades is None else frozenset(grades)
     place = {document: number for number, document in enumerate(task.documents)}
     found: Ranks = {}
@@ -172,12 +180,23 @@ def _ranks(task: RetrievalTask, passes: Iterable[np.ndarray], grades: Collection
                     for document, grade in task.relevant[query].items()
                     if document != query and (wanted is None or grade in wanted)
                 ]
-                if relevant:
+                if relevant and candidates is None:
                     found[query] = _pessimistic_ranks(row, np.asarray(relevant), place.get(query))
+                elif relevant and candidates is not None:
+                    found[query] = _among(row, relevant, {place[name] for name in candidates[query] if name != query})
             bar.update(len(scores))
     if not found:
         raise ValueError(f"No query of task {task.name!r} has a relevant document of grade {sorted(wanted or ())}.")
     return found
+
+
+def _among(scores: np.ndarray, relevant: list[int], candidates: set[int]) -> np.ndarray:
+    """Ranks ``[r]`` of the relevant places among the candidates, rising; infinity for those that are none."""
+    inside = [number for number, one in enumerate(sorted(candidates)) if one in set(relevant)]
+    ranks = np.full(len(relevant), np.inf)
+    if inside:
+        ranks[: len(inside)] = _pessimistic_ranks(scores[sorted(candidates)], np.asarray(inside), None)
+    return ranks
 
 
 def _pessimistic_ranks(scores: np.ndarray, relevant: np.ndarray, own: int | None) -> np.ndarray:

@@ -58,7 +58,8 @@ def search(task: RetrievalTask, kind: str, model: Any = None, **encode: Any) -> 
         return rank_by_scores(task, tfidf_scores(queries, documents))
     if kind == "bm25":
         return rank_by_scores(task, bm25_scores(queries, documents))
-    return rank_documents(task, *(document_vectors(model, texts, kind, **encode) for texts in (queries, documents)))
+    vectors = [document_vectors(model, texts, kind, **encode) for texts in (queries, documents)]
+    return rank_documents(task, vectors[0], vectors[1])
 
 
 def write_search(output: Path, task: RetrievalTask, name: str, ranks: Ranks, k: int) -> str:

@@ -1,0 +1,134 @@
+"""`run_finetune.py --task ranking`: from the sets to the model of the best seed, its table and its card."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi
+from transformers import AutoModel
+
+from .chunk_encoder import weights_fingerprint
+from .evaluation.retrieval import retrieval_scores
+from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
+from .finetuning_card import CURVE, plot_curves, results_table
+from .finetuning_results import mean_and_deviation, read_result, write_result, write_settings
+from .finetuning_vectors import load
+from .ranking import encode_ranking, fingerprint, rank, train_ranking
+from .ranking_card import write_ranking_card
+from .ranking_data import RankingData, hold_out_queries, read_ranking
+from .task_vectors import default_cache
+
+logger = logging.getLogger(__name__)
+
+
+def read_sets(task: TaskArguments, seed: int) -> dict[str, RankingData]:
+    """Training and validation set, and the test set where there is one."""
+
+    def read(file: str | None, split: str | None, candidates: str | None = None) -> RankingData | None:
+        source = task.dataset_name if task.dataset_name and split else file
+        if source is None:
+            return None
+        columns = (task.query_column, task.document_column)
+        return read_ranking(source, split or "test", candidates, *columns, task.dataset_config_name)
+
+    train = read(task.train_file, task.train_split)
+    assert train is not None  # one of file and dataset is given
+    validation = read(task.validation_file, task.validation_split, task.validation_candidates)
+    test = read(task.test_file, task.test_split, task.test_candidates)
+    if validation is None:
+        train, validation = hold_out_queries(train, task.validation_share, seed)
+    return {"train": train, "validation": validation} | ({} if test is None else {"test": test})
+
+
+def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
+    """Reads, encodes, trains a model a seed, and publishes the best by validation MRR.
+
+    Raises:
+        ValueError: for sets that cannot be read, or a folder begun with other settings.
+    """
+    output, k = Path(args.output_dir), task.k
+    args.learning_rate = args.learning_rate or 5e-5
+    sets = read_sets(task, args.seed)
+    for name, data in sets.items():
+        logger.info("%s: %d queries, %d documents", name, len(data.task.queries), len(data.task.documents))
+    reported = "test" if "test" in sets else "validation"
+
+    # 1. Chunk vectors, once for all seeds; the processes after the first read what that has stored.
+    reader = load(arguments).to(args.device)
+    encode = {"dtype": arguments.encoder_dtype, "cache_dir": task.cache_dir or default_cache(output)}
+    with args.main_process_first(local=False, desc="encoding"):
+        vectors = {name: encode_ranking(reader, data, **encode) for name, data in sets.items()}
+    settings = {
+        "task": task.task,
+        **arguments.deciding(),
+        "weights": weights_fingerprint(reader),
+        **{f"{name}_sha256": fingerprint(data) for name, data in sets.items()},
+        **args.deciding(),
+        "early_stopping_patience": task.early_stopping_patience,
+        "k": k,
+    }
+    if arguments.model == "untrained":  # random where it does not come from the chunk encoder
+        settings["weights"] = reader.get_chunk_encoder().fingerprint()
+    source = reader.cpu().detach_chunk_encoder()
+
+    # 2. One run a seed.
+    results = []
+    for seed in task.seeds:
+        folder = output / f"seed-{seed}"
+        result = read_result(folder, settings)
+        if result is None:
+            if args.should_save:
+                write_settings(folder, settings)
+            result = train_ranking(
+                seed, folder, lambda: _new(arguments), args, vectors, task.early_stopping_patience, k
+            )
+            if args.should_save:
+                write_result(folder, result, {})
+        logger.info("seed %d, %s: %s", seed, reported, json.dumps(result[reported]))
+        results.append(result)
+    if not args.should_save:
+        return
+
+    # 3. The table, the picture, and the model of the best seed with everything that opening it needs.
+    best = max(results, key=lambda result: result["validation"][f"mrr@{k}"])
+    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
+    before = mean_and_deviation([result["before"] for result in results], reported)
+    rows: dict[str, Any] = {
+        f"{arguments.public_name}{seeds}, {reported}": mean_and_deviation(results, reported),
+        "before training": before,
+        "mean of the chunk vectors": retrieval_scores(rank(vectors[reported]), k),
+    }
+    table = results_table(rows)
+    print(f"\n{table}\n")
+    (output / "results.json").write_text(
+        json.dumps({"settings": settings, "reported": reported, "best_seed": best["seed"], "rows": rows}, indent=2)
+        + "\n"
+    )
+    plot_curves(results, f"mrr@{k}", output / CURVE)
+    model = AutoModel.from_pretrained(output / f"seed-{best['seed']}")
+    model.attach_chunk_encoder(source)
+    model.save_pretrained(output)
+    api, name = HfApi(token=args.hub_token), output.name
+    if args.push_to_hub:
+        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
+    kept = ("learning_rate", "num_train_epochs", "batch_size", "weight_decay", "warmup_steps", "bf16")
+    facts: dict[str, Any] = {
+        "started from": arguments.public_name,
+        "pairs": sum(len(grades) for grades in sets["train"].task.relevant.values()),
+        **{key: settings[key] for key in kept},
+        "seed": best["seed"],
+    }
+    base = None if arguments.local or arguments.model == "untrained" else arguments.model
+    write_ranking_card(output, name, model.config, sets, reported, facts, table, best[reported], base)
+    if args.push_to_hub:
+        api.upload_folder(repo_id=name, folder_path=output, ignore_patterns=["seed-*", "results.json"])
+
+
+def _new(arguments: ModelArguments) -> Any:
+    """The model at the start of a run, without its chunk encoder."""
+    model = load(arguments)
+    model.detach_chunk_encoder()
+    return model

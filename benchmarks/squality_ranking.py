@@ -5,8 +5,8 @@
         --test_file pairs/validation.jsonl --output_dir ranker
 
 Of SQuALITY the 50 training and the 25 validation stories, five questions each with four answers; the best epoch is
-chosen on answers to training stories that are held out. With ``--names_masked`` words that are mostly written with a capital are deleted from answers and
-stories, since names alone give the story away.
+chosen on answers to training stories that are held out. With ``--names_masked`` words that are mostly written with a
+capital are deleted from answers and stories, since names alone give the story away.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class HateConfig(VectorDocumentConfig):
         encoder_config: the document model, an encoder with a table of absolute positions (BERT, RoBERTa and the
             like), whose table gives way to sinusoids. Its hidden size H may be smaller than that of the
             sentence vectors, D: then an autoencoder's encoder stands between them. It may not be larger.
-        chunking: ``"sentences"`` by default, a sentence a chunk.
+        chunking: `from_chunk_encoder` sets ``"sentences"``, a sentence a chunk.
         pooling: the document vector: ``"cls"``, or ``"mean"`` (the paper's MSR) or ``"sum"`` (its SSR) of the
             contextual sentence vectors.
         loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see `nextlevelbert.losses`.
@@ -38,7 +38,6 @@ class HateConfig(VectorDocumentConfig):
     special_positions = 1  # [CLS] alone
     _auto_class = "AutoConfig"
 
-    chunking: Literal["fixed", "sentences", "packed_sentences"] = "sentences"
     pooling: Literal["cls", "mean", "sum"] = "mean"
     loss: Literal["p_norm", "cross_entropy"] = "p_norm"
     vector_scale: float | None = None

@@ -77,7 +77,7 @@ class ModelArguments:
                 "its chunk encoder."
             )
         if self.chunking is None:
-            self.chunking = MODELS[self.model_type].config_class.chunking
+            self.chunking = "sentences" if self.model_type == "hate" else "fixed"
 
     def fields(self) -> dict[str, Any]:
         """What of these goes to `from_chunk_encoder`, where it was given."""

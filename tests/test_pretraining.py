@@ -76,6 +76,17 @@ def loss_of_guessing(evaluation: dict[str, float]) -> float:
     return math.log(1 / evaluation["eval_chance_accuracy"])
 
 
+@pytest.fixture
+def run(run_script, toy_encoder_path):
+    """A run in this process."""
+
+    def pretrain(output: Path, *arguments: str) -> str:
+        ours = ["--chunk_encoder", toy_encoder_path, "--output_dir", str(output)]
+        return run_script(SCRIPT, *ours, *SETTINGS, *arguments)
+
+    return pretrain
+
+
 @pytest.fixture(scope="module")
 def straight(corpus, toy_encoder_path, tmp_path_factory) -> Path:
     """A run from an encoded corpus that nothing interrupts."""
@@ -103,15 +114,15 @@ def test_it_learns_and_leaves_a_whole_checkpoint(straight, corpus):
     assert not any("chunk_encoder" in name for name in load_file(saved))
 
 
-def test_from_text_the_same_model_comes_out(straight, books, toy_encoder_path, tmp_path):
-    finish(start(toy_encoder_path, tmp_path, "--train_file", str(books)))
+def test_from_text_the_same_model_comes_out(run, straight, books, tmp_path):
+    run(tmp_path, "--train_file", str(books))
     ours, theirs = load_file(tmp_path / "model.safetensors"), load_file(straight / "model.safetensors")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
 
 
-def test_kill_9_and_resume_gives_the_same_weights(straight, corpus, toy_encoder_path, tmp_path):
+def test_kill_9_and_resume_gives_the_same_weights(run, straight, corpus, toy_encoder_path, tmp_path):
     arguments = ["--corpus_dir", str(corpus.path), *SAVING]
     process = start(toy_encoder_path, tmp_path, *arguments)
     while not (tmp_path / "checkpoint-9" / "trainer_state.json").exists():
@@ -120,7 +131,7 @@ def test_kill_9_and_resume_gives_the_same_weights(straight, corpus, toy_encoder_
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (tmp_path / "model.safetensors").exists()
-    finish(start(toy_encoder_path, tmp_path, *arguments))
+    run(tmp_path, *arguments)
     ours, theirs = load_file(tmp_path / "model.safetensors"), load_file(straight / "model.safetensors")
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     assert losses(tmp_path) == losses(straight)
@@ -147,11 +158,11 @@ def encoder_without_dropout(toy_encoder_path, tmp_path_factory) -> str:
     return str(folder)
 
 
-def test_two_processes_encode_and_learn_what_one_does(books, encoder_without_dropout, tmp_path):
+def test_two_processes_encode_and_learn_what_one_does(run, books, encoder_without_dropout, tmp_path):
     arguments = ["--train_file", str(books), "--characters_per_shard", "9000", "--per_device_train_batch_size", "2"]
     one, two = tmp_path / "one", tmp_path / "two"
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-    finish(start(encoder_without_dropout, one, *arguments, "--gradient_accumulation_steps", "2"))
+    run(one, *arguments, "--gradient_accumulation_steps", "2", "--chunk_encoder", encoder_without_dropout)
     finish(start(encoder_without_dropout, two, *arguments, launcher=launcher))
     corpora = [{file.name: file.read_bytes() for file in Path(f"{folder}-corpus").iterdir()} for folder in (one, two)]
     assert len(corpora[0]) > 4  # shards for both
@@ -160,34 +171,32 @@ def test_two_processes_encode_and_learn_what_one_does(books, encoder_without_dro
     assert min(losses(one)) < losses(one)[0] - 0.3  # there was something to follow
 
 
-def test_the_example_that_searches(straight, corpus):
+def test_the_example_that_searches(run_script, straight, corpus):
     script = SCRIPT.parent / "examples" / "nearest_documents.py"
-    command = [sys.executable, str(script), "--model", str(straight), "--corpus_dir", str(corpus.path), "book-0"]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = run_script(script, "--model", str(straight), "--corpus_dir", str(corpus.path), "book-0")
     [line] = [line for line in output.splitlines() if line.strip().startswith("book-0")]
     assert len(re.findall(r"book-\d+ -?[01]\.\d\d", line)) == 4
     assert "Training loss: first" in output
 
 
-def test_only_encoding(books, toy_encoder_path, tmp_path):
+def test_only_encoding(run, books, tmp_path):
     """The corpus lies beside the output folder, also where that is written with a slash behind it."""
     arguments = ["--train_file", str(books), "--do_train", "false", "--output_dir", f"{tmp_path}/"]
-    process = start(toy_encoder_path, tmp_path, *arguments)
-    assert "12 documents" in finish(process)
+    run(tmp_path, *arguments)
     assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
     assert not (tmp_path / "model.safetensors").exists()
 
 
-def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(books, toy_encoder_path, tmp_path):
+def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(run, books, tmp_path):
     arguments = ["--train_file", str(books), "--do_train", "false", "--encoder_dtype", "int8"]
-    finish(start(toy_encoder_path, tmp_path / "model", *arguments))
+    run(tmp_path / "model", *arguments)
     corpus = VectorCorpus(tmp_path / "model-corpus")
     assert corpus.manifest["encoder"]["dtype"].startswith("int8 ")
     before = corpus.vectors(0, corpus.num_chunks)
     calibrated = {file: file.stat().st_mtime_ns for file in (corpus.path / "int8_encoder").iterdir()}
     (corpus.path / "shard-00000.safetensors").unlink()
     (corpus.path / "manifest.json").unlink()
-    finish(start(toy_encoder_path, tmp_path / "model", *arguments))
+    run(tmp_path / "model", *arguments)
     assert torch.equal(VectorCorpus(corpus.path).vectors(0, corpus.num_chunks), before)
     assert {file: file.stat().st_mtime_ns for file in (corpus.path / "int8_encoder").iterdir()} == calibrated
 
@@ -205,11 +214,50 @@ def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(books, toy
         (["--chunk_size", "513"], "limit of 512 tokens"),
     ],
 )
-def test_what_it_refuses(corpus, toy_encoder_path, tmp_path, arguments, message):
-    process = start(toy_encoder_path, tmp_path, *[argument.format(corpus=corpus.path) for argument in arguments])
-    output, _ = process.communicate()
-    assert process.returncode != 0
-    assert message in output
+def test_what_it_refuses(run, corpus, tmp_path, arguments, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message)):
+        run(tmp_path, *[argument.format(corpus=corpus.path) for argument in arguments])
+
+
+# --- HATE
+
+HATE = ["--model_type", "hate", "--hidden_size", "16", "--num_hidden_layers", "1", "--chunk_size", "32"]
+
+
+def test_hate_learns_from_sentences_and_leaves_a_checkpoint_that_opens(run, books, tmp_path):
+    run(tmp_path, "--train_file", str(books), *HATE, "--loss", "p_norm", "--pooling", "sum")
+    history = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
+    evaluations = [entry for entry in history if "eval_masked_accuracy" in entry]
+    assert evaluations[-1]["eval_loss"] < evaluations[0]["eval_loss"]
+    assert sum(losses(tmp_path)[-5:]) < 0.98 * sum(losses(tmp_path)[:5])
+    model, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["unexpected_keys"]
+    config = model.config
+    assert (config.model_type, config.hidden_size, config.pooling, config.max_chunks) == ("hate", 16, "sum", 15)
+    assert config.chunking == "sentences"
+    book = model.encode("the whale swims 1 times. the whale swims 2 times. the whale swims 3 times.")
+    assert book.spans.tolist() == [[0, 24], [25, 49], [50, 74]]
+    assert book.document.shape == (16,)
+    card = (tmp_path / "README.md").read_text()
+    assert "A HATE (Hierarchical" in card
+    assert "| bottleneck | 32 → 32 → 24 → 16 |" in card
+
+
+def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
+    """Each process finds its masked sentences among its own; together they take half as many steps."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    epochs = ["--num_train_epochs", "3", "--validation_share", "0"]
+    finish(start(toy_encoder_path, tmp_path, "--train_file", str(books), *HATE, *epochs, launcher=launcher))
+    corpus = VectorCorpus(f"{tmp_path}-corpus")
+    sequences = sum(-(-len(document.vectors) // 15) for document in corpus)
+    assert len(losses(tmp_path)) == 3 * math.ceil(sequences / 8)
+    assert min(losses(tmp_path)[-3:]) < losses(tmp_path)[0]
+    assert not AutoModel.from_pretrained(tmp_path, output_loading_info=True)[1]["missing_keys"]
+
+
+def test_sizes_are_hate_s_own(run, tmp_path):
+    with pytest.raises(ValueError, match="--hidden_size and --num_hidden_layers are for --model_type hate"):
+        run(tmp_path, "--hidden_size", "16")
 
 
 def test_persistent_workers_would_repeat_masks(tmp_path):

@@ -17,11 +17,12 @@ import torch
 from matplotlib.text import Text
 from PIL import Image
 from sklearn.metrics.pairwise import cosine_similarity
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from nextlevelbert import (
     ChunkBertForSequenceClassification,
     ChunkBertModel,
+    HateModel,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
@@ -331,3 +332,27 @@ def test_newsgroups_as_tasks(tmp_path):
     assert sorted(row["text"] for row in rows) == ["post 0", "post 1", "post 2"]
     assert rows[0] | {"id": "", "text": ""} == {"id": "", "text": "", "label": "rec.boats", "levels": ["rec", "boats"]}
     assert prepare(posts[::-1], 2)[0] == rows[:2]  # whatever the order in the file
+
+
+@pytest.mark.parametrize("cls", [HateModel, NextLevelBertModel])
+def test_sentence_interaction(run_example, toy_encoder_path, tmp_path, cls):
+    torch.manual_seed(3)
+    model = cls.from_chunk_encoder(toy_encoder_path, chunk_size=32, chunking="sentences", max_chunks=8)
+    model.save_pretrained(tmp_path / "model")
+    text = SEA + KITCHEN + COURT + SEA
+    document = write_rows(tmp_path / "in.jsonl", [{"id": "four", "text": text}, {"id": "long", "text": KITCHEN * 20}])
+    given = {"model": tmp_path / "model", "documents": document, "output": tmp_path / "maps.png"}
+    names, output = run_example("sentence_interaction", **given)
+    layers = names["attention_of_sentences"](
+        AutoModel.from_pretrained(tmp_path / "model", attn_implementation="eager").eval(), model.encode(text).plain
+    )
+    assert len(layers) == model.config.encoder_config.num_hidden_layers
+    assert all(layer.shape == (4, 4) for layer in layers)
+    assert all((layer.sum(axis=1) < 1).all() for layer in layers)  # the rest goes to the special vectors
+    rows = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    np.testing.assert_allclose(names["cosines"](torch.from_numpy(rows)), cosine_similarity(rows), atol=1e-6)
+    assert f"{len(layers) + 2} maps" in output
+    assert "(evenly it would be 0.250)" in output
+    assert Image.open(tmp_path / "maps.png").size[0] > 800
+    _, output = run_example("sentence_interaction", **{**given, "id": "long"})
+    assert "'long' has 20 chunks; the maps show the first 8." in output

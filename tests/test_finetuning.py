@@ -17,9 +17,11 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
 
 from nextlevelbert import (
+    HateForSequenceClassification,
+    HateModel,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
@@ -27,8 +29,9 @@ from nextlevelbert import (
 from nextlevelbert.baselines import ChunkMeanClassifier, tfidf_logistic_regression
 from nextlevelbert.evaluation.task_scores import majority_scores, predicted, task_scores
 from nextlevelbert.finetuning import balanced_class_weights, count_parameters, labels_of, train_one_seed, with_lora
-from nextlevelbert.finetuning_arguments import FinetuningArguments
+from nextlevelbert.finetuning_arguments import FinetuningArguments, ModelArguments
 from nextlevelbert.finetuning_results import mean_and_deviation, write_predictions
+from nextlevelbert.finetuning_vectors import load
 from nextlevelbert.task_data import Example, TaskData, read_classification
 from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, encode_task
 
@@ -525,3 +528,44 @@ def test_predictions_in_words(tmp_path):
         {"id": "x0", "prediction": 1.25, "label": 1.5, "scores": [1.25]},
         {"id": "x1", "prediction": 0.0, "scores": [0.0]},
     ]
+
+
+# --- HATE
+
+
+@pytest.fixture(scope="module")
+def hate(toy_encoder_path, tmp_path_factory) -> str:
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("checkpoint") / "hate"
+    model = HateModel.from_chunk_encoder(toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16)
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+def test_a_hate_learns_and_leaves_a_whole_checkpoint(files, hate, tmp_path):
+    start(tmp_path / "model", hate, *FAST, **files)
+    results = json.loads((tmp_path / "model" / "results.json").read_text())
+    assert results["seeds"]["0"]["accuracy"] > 6 / 11 + 0.1
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert isinstance(model, HateForSequenceClassification)
+    found = predictions(tmp_path / "model" / "test_predictions.jsonl")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    batch = tokenizer([row["text"] for row in rows(11, 3)], padding=True, return_tensors="pt")
+    expected = torch.tensor([row["scores"] for row in found])
+    torch.testing.assert_close(model(**batch).logits.softmax(-1), expected, atol=1e-5, rtol=0)
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "HATE (Hierarchical" in card
+    assert "NextLevelBERT" not in card
+
+
+def test_untrained_is_of_the_family_that_was_asked_for(files, toy_encoder_path, tmp_path):
+    start(tmp_path / "model", "untrained", "--model_type", "hate", "--chunk_encoder", toy_encoder_path,
+          "--num_train_epochs", "1", **files)  # fmt: skip
+    assert AutoConfig.from_pretrained(tmp_path / "model").model_type == "hate"
+
+
+def test_what_a_hate_cannot_do(files, hate, checkpoint, tmp_path):
+    with pytest.raises(ValueError, match="which has no head for this task; give a NextLevelBERT"):
+        load(ModelArguments(model=hate), AutoModelForMultipleChoice)
+    with pytest.raises(ValueError, match="is a nextlevelbert; give a HATE"):
+        start(tmp_path / "model", checkpoint, "--model_type", "hate", **files)

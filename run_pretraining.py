@@ -91,7 +91,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     set_seed(args.seed)
 
-    # 1. The frozen encoder, and the corpus of its vectors.
+    # 1. The frozen encoder.
     source = load_chunk_encoder(model_args.chunk_encoder, model_args.chunk_encoder_name)
     if model_args.attn_implementation:
         source.encoder.model.set_attn_implementation(model_args.attn_implementation)
@@ -109,6 +109,24 @@ def main() -> None:
     collator = DataCollatorForVectorMasking(
         data_args.masking_probability, data_args.mask_share, data_args.random_share
     )
+
+    # 2. The model over vectors; the encoder itself stays out of training. Made before hours of encoding, because it
+    # looks at its options.
+    model = MODELS[model_args.model_type].from_chunk_encoder(
+        source,
+        chunk_size=model_args.chunk_size,
+        chunking=model_args.chunking,
+        include_chunk_encoder=False,
+        temperature=model_args.temperature,
+        # HATE's windows are as long as what it learned on; positions past that it has never seen.
+        **({"max_chunks": data_args.sequence_length - 1} if hate else {}),
+        **model_args.fields(),
+    )
+    if model_args.attn_implementation:
+        encoder = model.base_model.encoder
+        (encoder.layers if hate else encoder).set_attn_implementation(model_args.attn_implementation)
+
+    # 3. The corpus of chunk vectors.
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
     corpus_dir = Path(data_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
     if data_args.train_file or data_args.dataset_name or not (corpus_dir / "manifest.json").exists():
@@ -135,25 +153,9 @@ def main() -> None:
     logger.info("%r", corpus)
     if not args.do_train:
         return
-
-    # 2. The model over vectors, initialised from the encoder's layers; the encoder itself stays out of training.
-    set_seed(args.seed)  # again: the same model, whether there was anything to encode or not
-    model = MODELS[model_args.model_type].from_chunk_encoder(
-        source,
-        chunk_size=model_args.chunk_size,
-        chunking=model_args.chunking,
-        include_chunk_encoder=False,
-        temperature=model_args.temperature,
-        # HATE's windows are as long as what it learned on; positions past that it has never seen.
-        **({"max_chunks": data_args.sequence_length - 1} if hate else {}),
-        **model_args.fields(),
-    )
-    if model_args.attn_implementation:
-        encoder = model.base_model.encoder
-        (encoder.layers if hate else encoder).set_attn_implementation(model_args.attn_implementation)
     corpus.check_model(model.config)
 
-    # 3. Sequences and masks.
+    # 4. Sequences and masks.
     if data_args.validation_corpus_dir:
         train_documents: np.ndarray | None = None  # all of either corpus
         evaluation = VectorCorpus(data_args.validation_corpus_dir)
@@ -176,7 +178,7 @@ def main() -> None:
         )
         logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
 
-    # 4. Training.
+    # 5. Training.
     def card(trainer: MaskedVectorTrainer) -> None:
         recipe = {
             "objective": f"{model.config.loss} over {data_args.masking_probability:.0%} of the vectors",
@@ -209,7 +211,7 @@ def main() -> None:
         trainer.log_metrics("eval", metrics := trainer.evaluate())
         trainer.save_metrics("eval", metrics)
 
-    # 5. A checkpoint that needs nothing else: the frozen encoder goes in, the card beside it.
+    # 6. A checkpoint that needs nothing else: the frozen encoder goes in, the card beside it.
     model.base_model.attach_chunk_encoder(source)
     trainer.save_model()
     trainer.create_model_card()

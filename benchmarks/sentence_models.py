@@ -15,6 +15,7 @@ to ``table.md``, and every figure to ``study.json``.
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 import time
@@ -32,14 +33,17 @@ from transformers import AutoModel
 
 from nextlevelbert import (
     ChunkingRule,
+    DataCollatorForVectorMasking,
     Document,
+    DocumentVectorDataset,
     HateModel,
+    PackedVectorDataset,
     VectorCorpus,
     encode_corpus,
     load_chunk_encoder,
     read_documents,
 )
-from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
+from nextlevelbert.evaluation import RetrievalTask, context_mean_baseline, rank_documents, retrieval_scores
 
 SCRIPT = Path(__file__).parents[1] / "run_pretraining.py"
 TASK = "chapters, names masked"
@@ -77,12 +81,19 @@ def train(options: list[str], corpus: VectorCorpus, folder: Path, seed: int, arg
         ]  # fmt: skip
         name = ["--chunk_encoder_name", args.encoder_name] if args.encoder_name else []
         subprocess.run([*command, *name, *options], check=True, stdout=sys.stderr)
+    split = runpy.run_path(str(SCRIPT))["split"]
+    sequences = DocumentVectorDataset if "hate" in options else PackedVectorDataset
+    held_out = sequences(corpus, args.sequence_length, split(corpus, 0.05, seed)[1], seed=seed)
+    baseline = context_mean_baseline(
+        (held_out[number] for number in range(len(held_out))), DataCollatorForVectorMasking(), batch_size=8
+    )
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     evaluations = [entry for entry in history if "eval_masked_accuracy" in entry]
     return {
         "first_loss": evaluations[0]["eval_loss"],
         "last_loss": evaluations[-1]["eval_loss"],
         "masked_accuracy": evaluations[-1]["eval_masked_accuracy"],
+        "context_mean_accuracy": baseline["masked_accuracy"],
         "chance_accuracy": evaluations[-1]["eval_chance_accuracy"],
     }
 

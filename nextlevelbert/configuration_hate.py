@@ -1,6 +1,7 @@
 """Configuration of HATE."""
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+import math
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -57,8 +58,8 @@ class HateConfig(VectorDocumentConfig):
         super().check_sizes()
         if self.vector_scale is None:
             self.vector_scale = self.chunk_hidden_size**0.5 if self.chunk_encoder_normalize else 1.0
-        if self.vector_scale <= 0:
-            raise ValueError(f"vector_scale must be positive, got {self.vector_scale}.")
+        if not 0 < self.vector_scale < math.inf:
+            raise ValueError(f"vector_scale must be positive and finite, got {self.vector_scale}.")
 
     def bottleneck_widths(self) -> list[int]:
         """Widths of the encoder of the autoencoder, from D to H; ``[D]`` alone where there is no bottleneck.

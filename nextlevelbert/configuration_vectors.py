@@ -86,7 +86,7 @@ class VectorDocumentConfig(PreTrainedConfig):
             positions = self.usable_positions()
             self.max_chunks = (positions or 512) - self.special_positions
         self.window()
-        if self.temperature <= 0:
+        if not self.temperature > 0:  # NaN, too
             raise ValueError(f"temperature must be positive, got {self.temperature}.")
         if self.classifier_hidden_size < 1:
             raise ValueError(f"classifier_hidden_size must be at least 1, got {self.classifier_hidden_size}.")

@@ -22,12 +22,14 @@ class MaskedVectorModelingMixin:
 
     main_input_name = "inputs_embeds"
     accepts_loss_kwargs = False  # the loss is a mean over the batch's selected positions
-    skipped_batches = 0  # those without a loss, see `_warn_of_too_few`
+    skipped_batches = 0  # training batches that taught nothing, see `_warn_of_too_few`
+    _told_of_evaluation = False
 
     if TYPE_CHECKING:  # what the model class brings
         config: Any
         model: Any
         head: Any
+        training: bool
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.get_input_embeddings()
@@ -82,13 +84,23 @@ class MaskedVectorModelingMixin:
         )
 
     def _warn_of_too_few(self, masked: int) -> None:
-        """Counts batches whose loss says nothing: a single vector is always found among itself."""
-        if masked < 2 and self.config.loss in CONTRASTIVE_LOSSES:
-            self.skipped_batches += 1
+        """Counts batches whose loss says nothing: a vector is always found among itself. Tells of 1, 10, 100 …"""
+        if masked >= 2 or self.config.loss not in CONTRASTIVE_LOSSES:
+            return
+        advice = "take larger batches, longer sequences or a higher masking probability."
+        if not self.training:
+            if not self._told_of_evaluation:
+                self._told_of_evaluation = True
+                logger.warning(
+                    "%d masked vector(s) in an evaluation batch; loss=%r looks for each among the others and needs "
+                    "two. Such batches count as 0 in the mean of the loss: %s", masked, self.config.loss, advice,
+                )  # fmt: skip
+            return
+        self.skipped_batches += 1
+        if str(self.skipped_batches).strip("0") == "1":
             logger.warning(
                 "%d masked vector(s) in a batch; loss=%r looks for each among the others and needs two. The batch "
-                "teaches nothing (%d so far): take larger batches, longer sequences or a higher masking probability.",
-                masked, self.config.loss, self.skipped_batches,
+                "teaches nothing (%d so far): %s", masked, self.config.loss, self.skipped_batches, advice,
             )  # fmt: skip
 
 

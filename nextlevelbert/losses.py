@@ -84,4 +84,5 @@ def masked_vector_loss(
     """
     if len(predictions) == 0:
         return predictions.sum() * 0.0
-    return VECTOR_LOSSES[name](predictions.float(), targets.float(), temperature=temperature)
+    with torch.autocast(predictions.device.type, enabled=False):  # it would make the products bfloat16 again
+        return VECTOR_LOSSES[name](predictions.float(), targets.float(), temperature=temperature)

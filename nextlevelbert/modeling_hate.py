@@ -87,10 +87,13 @@ class HateEncoder(nn.Module):
         self.scale: float = config.vector_scale  # type: ignore[assignment]  # the configuration has set it
         self.reduction = HateBottleneck(config.bottleneck_widths())
         layers: Any = backbone_from_config(config.encoder_config)
-        if not hasattr(getattr(layers, "embeddings", None), "position_embeddings"):
+        upper = config.encoder_config
+        # Longformer embeds ids to pad its windows; DistilBERT's sinusoids are a table that it fills at loading.
+        unfit = upper.model_type == "longformer" or getattr(upper, "sinusoidal_pos_embds", False)
+        if unfit or not hasattr(getattr(layers, "embeddings", None), "position_embeddings"):
             raise ValueError(
-                f"HATE adds sinusoids in place of a table of positions; {config.encoder_config.model_type} has none. "
-                "Give an encoder_config of BERT, RoBERTa or the like."
+                f"HATE adds sinusoids in place of a learned table of positions; {upper.model_type} as configured has "
+                "none that can be taken out. Give an encoder_config of BERT, RoBERTa or the like."
             )
         layers.set_input_embeddings(None)  # vectors come in, not ids
         layers.embeddings.position_embeddings = NoPositions()
@@ -128,7 +131,8 @@ class HatePreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, HateFixedVectors):
             # As long as the sentence vectors that they stand among.
-            init.normal_(module.weight, std=1.0 / self.config.vector_scale)  # type: ignore[operator]
+            config = self.config
+            init.normal_(module.weight, std=config.chunk_hidden_size**-0.5 if config.chunk_encoder_normalize else 1.0)
             init.zeros_(module.weight[PAD])
         elif isinstance(module, HateBottleneckLinear):
             # Keeps the size of what passes; with initializer_range little would be left beside the positions.
@@ -139,7 +143,7 @@ class HatePreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
         cls,
         chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
         hidden_size: int | None = None,
-        num_hidden_layers: int = 6,
+        num_hidden_layers: int | None = None,
         chunk_size: int = 256,
         **config_kwargs: Any,
     ) -> HatePreTrainedModel:
@@ -149,8 +153,8 @@ class HatePreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             hidden_size: H, the size of document vectors; D, that of the sentence vectors, by default. A smaller one
                 brings the bottleneck.
-            num_hidden_layers: of the document model, a BERT with heads of 32 (or all of H) dimensions and a
-                feed-forward layer of 4 H; for anything else give an `encoder_config`.
+            num_hidden_layers: of the document model (6 by default), a BERT with heads of 32 (or all of H) dimensions
+                and a feed-forward layer of 4 H; for anything else give an `encoder_config` in place of both sizes.
             chunk_size: most tokens in a sentence; a longer one goes on in a further chunk.
             config_kwargs: further fields of `HateConfig`.
 
@@ -159,16 +163,19 @@ class HatePreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
         """
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
-        width = hidden_size or source.encoder.model.config.hidden_size
-        if width < 1 or num_hidden_layers < 1:
-            raise ValueError(f"hidden_size and num_hidden_layers must be 1 or more, got {width}, {num_hidden_layers}.")
+        if "encoder_config" in config_kwargs and (hidden_size, num_hidden_layers) != (None, None):
+            raise ValueError("encoder_config has sizes of its own: give it without hidden_size and num_hidden_layers.")
+        width = source.encoder.model.config.hidden_size if hidden_size is None else hidden_size
+        layers = 6 if num_hidden_layers is None else num_hidden_layers
+        if width < 1 or layers < 1:
+            raise ValueError(f"hidden_size and num_hidden_layers must be 1 or more, got {width}, {layers}.")
         values["encoder_config"] = BertConfig(
             hidden_size=width,
-            num_hidden_layers=num_hidden_layers,
+            num_hidden_layers=layers,
             num_attention_heads=width // 32 if width % 32 == 0 else 1,
             intermediate_size=4 * width,
             attention_probs_dropout_prob=0.0,  # on a CPU it more than doubles a training step
-            max_position_embeddings=max(512, config_kwargs.get("max_chunks", 0) + 1),
+            max_position_embeddings=max(512, (config_kwargs.get("max_chunks") or 0) + 1),
             vocab_size=1,  # no word table
         )
         model = cls(HateConfig(**{**values, **config_kwargs}))

@@ -13,6 +13,14 @@ MODELS: dict[str, Any] = {
     "hate": HateForMaskedSentencePrediction,
 }
 
+CHOICES = {
+    "nextlevelbert": {
+        "loss": ("smooth_l1", "l1", "l2", "cosine", "cross_entropy"),
+        "pooling": ("mean", "max", "cls"),
+    },
+    "hate": {"loss": ("p_norm", "cross_entropy"), "pooling": ("mean", "sum", "cls")},
+}
+
 
 @dataclass
 class ModelArguments:
@@ -71,11 +79,16 @@ class ModelArguments:
     num_hidden_layers: int | None = field(default=None, metadata={"help": "Of hate's document model; default 6."})
 
     def __post_init__(self) -> None:
-        if self.model_type != "hate" and (self.hidden_size or self.num_hidden_layers):
+        if self.model_type != "hate" and (self.hidden_size, self.num_hidden_layers) != (None, None):
             raise ValueError(
                 "--hidden_size and --num_hidden_layers are for --model_type hate; a NextLevelBERT has the layers of "
                 "its chunk encoder."
             )
+        for name, allowed in CHOICES[self.model_type].items():
+            if (value := getattr(self, name)) is not None and value not in allowed:
+                raise ValueError(
+                    f"--{name} {value} is not for --model_type {self.model_type}; choose from {', '.join(allowed)}."
+                )
         if self.chunking is None:
             self.chunking = "sentences" if self.model_type == "hate" else "fixed"
 

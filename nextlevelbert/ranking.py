@@ -158,11 +158,15 @@ class RankingTrainer(CardTrainer):
         self._k = k
 
     def get_train_dataloader(self) -> DataLoader:
-        """Batches in which no query and no document stands twice: it would be a negative of itself."""
+        """Batches in which no query and no document stands twice: it would be a negative of itself.
+
+        On several processes each takes whole batches, and the last pairs that fill none are left for another epoch:
+        filling them up would repeat documents.
+        """
         sampler = NoDuplicatesBatchSampler(
             _Names(self.train_dataset),  # type: ignore[arg-type]
             batch_size=self._train_batch_size or self.args.train_batch_size,
-            drop_last=False,
+            drop_last=self.args.world_size > 1,
             generator=torch.Generator().manual_seed(self.args.seed),
             seed=self.args.seed,
         )
@@ -172,9 +176,8 @@ class RankingTrainer(CardTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """Cross-entropy of finding the own document among those of the batch, by 20 times the cosine."""
-        processes = self.args.world_size > 1
-        loss = MultipleNegativesRankingLoss(_Embedder(model), gather_across_devices=processes)  # type: ignore[arg-type]
+        """Cross-entropy of finding the own document among those of the process's batch, by 20 times the cosine."""
+        loss = MultipleNegativesRankingLoss(_Embedder(model))  # type: ignore[arg-type]
         value = loss([inputs["query"], inputs["document"]], None)
         return (value, {}) if return_outputs else value
 

@@ -14,9 +14,9 @@ from transformers.utils import can_return_tuple
 
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .input_checks import check_packed, check_vectors
-from .masking import NOT_SPECIAL, PAD
+from .masking import NOT_SPECIAL, PAD, SEP
 from .outputs import DocumentModelOutput
-from .pooling import pool
+from .pooling import PoolingMode, pool
 from .windowed_pass import WindowedPassMixin
 
 
@@ -68,6 +68,10 @@ class VectorDocumentMixin(DocumentEncodingMixin, WindowedPassMixin):
                 )
             positions = self.config.window()[0] + self.config.special_positions
             check_packed(inputs_embeds, special_ids, self.config.chunk_hidden_size, positions)
+            if self.config.special_positions == 1 and (special_ids == SEP).any():
+                raise ValueError(
+                    "special_ids hold 2, [SEP], which this model does not have; use DocumentVectorDataset."
+                )
             return self._forward_packed(inputs_embeds, special_ids, extras)
         if input_ids is not None:
             documents = self._encode_ids(input_ids, attention_mask)
@@ -94,16 +98,20 @@ class VectorDocumentMixin(DocumentEncodingMixin, WindowedPassMixin):
     def _forward_packed(
         self, inputs_embeds: torch.Tensor, special_ids: torch.Tensor, extras: dict
     ) -> DocumentModelOutput:
-        """Sequences that hold their special positions already, as pretraining packs them."""
+        """Sequences that hold their special positions already, as pretraining packs them.
+
+        Where several documents can share one, its vector is the mean of all chunks, whatever `pooling` says.
+        """
         special = special_ids != NOT_SPECIAL
         rows = self.special_embeddings(special_ids.clamp(min=PAD))  # [B, S, D]
         embeds = torch.where(special.unsqueeze(-1), rows, inputs_embeds.to(self.dtype))
         real = special_ids != PAD
         output = self.encoder(inputs_embeds=embeds, attention_mask=None if real.all() else real.long(), **extras)
         hidden = output.last_hidden_state
+        pooling: PoolingMode = self.config.pooling if self.config.special_positions == 1 else "mean"
         return DocumentModelOutput(
             last_hidden_state=hidden,
-            pooler_output=pool(hidden, ~special, "mean"),
+            pooler_output=hidden[:, 0] if pooling == "cls" else pool(hidden, ~special, pooling),
             chunk_vectors=inputs_embeds,
             chunk_mask=~special,
             hidden_states=output.get("hidden_states"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import subprocess
 import sys
 
@@ -22,6 +23,8 @@ from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
     BertModel,
+    DistilBertConfig,
+    LongformerConfig,
     ModernBertConfig,
     MPNetConfig,
     RobertaConfig,
@@ -43,8 +46,8 @@ from nextlevelbert import (
 from nextlevelbert.chunking import ChunkingRule
 from nextlevelbert.corpus_writer import finish_corpus
 from nextlevelbert.documents import Document
-from nextlevelbert.losses import p_norm
-from nextlevelbert.masking import CLS, MASK, NOT_SPECIAL, PAD
+from nextlevelbert.losses import masked_vector_loss, p_norm
+from nextlevelbert.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.modeling_hate import sinusoids
 
 CLASSES = [HateModel, HateForMaskedSentencePrediction, HateForSequenceClassification]
@@ -283,17 +286,59 @@ def test_masked_sentences_are_predicted_in_their_own_space(loss, hidden_size):
     assert not untouched
 
 
+@pytest.mark.parametrize("loss", ["p_norm", "cross_entropy"])
+def test_it_learns_to_tell_masked_sentences_apart_by_their_context(loss):
+    """Each sequence is one sentence over and over, so that its neighbours tell what is masked."""
+    model = toy(HateForMaskedSentencePrediction, loss=loss).train()
+    sentences = unit(6, 1, 32).expand(6, 6, 32)
+    special_ids = torch.full((6, 6), NOT_SPECIAL)
+    special_ids[:, 0], special_ids[:, 3] = CLS, MASK
+    batch = {"inputs_embeds": sentences, "special_ids": special_ids, "mask_positions": special_ids == MASK}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    history = []
+    for _ in range(60):
+        output = model(**batch, labels=sentences)
+        optimizer.zero_grad()
+        output.loss.backward()
+        optimizer.step()
+        history.append(float(output.loss.detach()))
+    assert history[-1] < 0.4 * history[0]
+    assert ((output.predictions @ output.targets.T).argmax(-1) == torch.arange(6)).all()
+
+
 def test_fewer_than_two_masked_sentences_are_counted_and_teach_nothing(caplog):
-    model = toy(HateForMaskedSentencePrediction)
+    model = toy(HateForMaskedSentencePrediction).train()
     with caplog.at_level(logging.WARNING):
-        for masked in (1, 0):
+        for masked in [1, 0] + [1] * 9:
             output = model(**batch_of(masked=masked))
             assert float(output.loss.detach()) == pytest.approx(0.0, abs=1e-6)
             output.loss.backward()
-    assert model.skipped_batches == 2
-    assert "1 masked vector(s) in a batch" in caplog.text
-    assert "(2 so far)" in caplog.text
+    assert model.skipped_batches == 11
     assert all(p.grad is None or float(p.grad.abs().max()) < 1e-6 for p in model.parameters())
+    told = [record.getMessage() for record in caplog.records]
+    assert [re.search(r"\((\d+) so far\)", message)[1] for message in told] == ["1", "10"]
+    assert told[0].startswith("1 masked vector(s) in a batch; loss='p_norm' looks for each among the others")
+    caplog.clear()
+    model.eval()
+    for _ in range(3):
+        model(**batch_of(masked=1))
+    assert model.skipped_batches == 11
+    assert [record.getMessage()[:46] for record in caplog.records] == [
+        "1 masked vector(s) in an evaluation batch; los"
+    ]
+
+
+@pytest.mark.parametrize("loss", ["p_norm", "cross_entropy"])
+def test_mixed_precision_leaves_the_loss_alone(loss):
+    """Vectors of length 10: in bfloat16 their products would be off by tenths, and the loss by a tenth of itself."""
+    torch.manual_seed(0)
+    targets = 10 * unit(50, 32)
+    predictions = targets + torch.randn(50, 32)
+    exact = masked_vector_loss(loss, predictions, targets, 0.05)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = masked_vector_loss(loss, predictions, targets, 0.05)
+    assert mixed.dtype == torch.float32
+    torch.testing.assert_close(mixed, exact, atol=0, rtol=1e-6)
 
 
 # --- the contracts of the house
@@ -402,7 +447,7 @@ def test_it_opens_without_the_package_and_with_sentence_transformers(minilm, tmp
     command = [sys.executable, "-c", WITHOUT_THE_PACKAGE, str(tmp_path / "model")]
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    expected = float(model.model(inputs_embeds=torch.ones(1, 2, 32)).pooler_output.double().sum())
+    expected = float(model.model(inputs_embeds=torch.ones(1, 2, 32)).pooler_output.detach().double().sum())
     assert float(process.stdout.split()[-1]) == pytest.approx(expected, abs=1e-5)
     text = "Call me Ishmael. I went to sea."
     found = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(text)
@@ -442,6 +487,7 @@ def test_questions_stand_in_the_space_of_sentences():
         ({"hidden_size": 64}, "undercomplete, so give an encoder_config .or hidden_size. of at most 32"),
         ({"max_chunks": 9}, "give 1 to 8"),
         ({"vector_scale": 0.0}, "vector_scale must be positive"),
+        ({"vector_scale": math.nan}, "vector_scale must be positive"),
         ({"temperature": 0.0}, "temperature must be positive"),
     ],
 )
@@ -455,10 +501,16 @@ def test_what_a_new_model_refuses(minilm):
         HateModel.from_chunk_encoder(minilm, hidden_size=512)
     with pytest.raises(ValueError, match="must be 1 or more"):
         HateModel.from_chunk_encoder(minilm, num_hidden_layers=0)
-    upper = ModernBertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    config = toy_config(encoder_config=upper.to_dict())
-    with pytest.raises(ValueError, match="modernbert has none"):
-        HateModel(config)
+    with pytest.raises(ValueError, match="must be 1 or more, got 0, 6"):
+        HateModel.from_chunk_encoder(minilm, hidden_size=0)
+    with pytest.raises(ValueError, match="give it without hidden_size and num_hidden_layers"):
+        HateModel.from_chunk_encoder(minilm, hidden_size=8, encoder_config=BertConfig(**BOTTLENECK))
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    distil = DistilBertConfig(dim=32, hidden_dim=32, n_layers=1, n_heads=2, sinusoidal_pos_embds=True)
+    for upper in (ModernBertConfig(**size), LongformerConfig(**size), distil):
+        config = toy_config(encoder_config=upper.to_dict())
+        with pytest.raises(ValueError, match=f"{upper.model_type} as configured has none that can be taken out"):
+            HateModel(config)
     with pytest.raises(StrictDataclassError, match="loss"):
         toy_config(loss="smooth_l1")
     with pytest.raises(ValueError, match="HATE has no word embeddings"):
@@ -470,3 +522,24 @@ def test_packed_sequences_of_nextlevelbert_do_not_reach_past_the_window(corpus):
     row = PackedVectorDataset(corpus, 20)[0]
     with pytest.raises(ValueError, match="9 positions here, got 20"):
         toy()(inputs_embeds=row["inputs_embeds"][None].float(), special_ids=row["special_ids"][None])
+    special_ids = torch.tensor([[CLS, NOT_SPECIAL, SEP]])
+    with pytest.raises(ValueError, match=r"\[SEP\], which this model does not have; use DocumentVectorDataset"):
+        toy()(inputs_embeds=unit(1, 3, 32), special_ids=special_ids)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "sum"])
+def test_a_sequence_of_one_document_has_the_document_s_vector(pooling):
+    model = toy(pooling=pooling)
+    sentences = unit(2, 4, 32)
+    special_ids = torch.tensor([[CLS, *[NOT_SPECIAL] * 4, PAD]] * 2)
+    packed = torch.cat([torch.zeros(2, 1, 32), sentences, torch.zeros(2, 1, 32)], dim=1)
+    close(
+        model(inputs_embeds=packed, special_ids=special_ids).pooler_output,
+        model(inputs_embeds=sentences).pooler_output,
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_fixed_vectors_are_as_long_as_sentences_whatever_the_scale(scale):
+    table = toy(vector_scale=scale).special_embeddings.weight
+    assert 0.5 < table[[CLS, MASK]].norm(dim=-1).mean() < 1.5

@@ -225,11 +225,11 @@ HATE = ["--model_type", "hate", "--hidden_size", "16", "--num_hidden_layers", "1
 
 
 def test_hate_learns_from_sentences_and_leaves_a_checkpoint_that_opens(run, books, tmp_path):
-    run(tmp_path, "--train_file", str(books), *HATE, "--loss", "p_norm", "--pooling", "sum")
+    run(tmp_path, "--train_file", str(books), *HATE, "--pooling", "sum", "--num_train_epochs", "25")
     history = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
     evaluations = [entry for entry in history if "eval_masked_accuracy" in entry]
     assert evaluations[-1]["eval_loss"] < evaluations[0]["eval_loss"]
-    assert sum(losses(tmp_path)[-5:]) < 0.98 * sum(losses(tmp_path)[:5])
+    assert sum(losses(tmp_path)[-5:]) < 0.9 * sum(losses(tmp_path)[:5])
     model, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["unexpected_keys"]
     config = model.config
@@ -255,9 +255,19 @@ def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
     assert not AutoModel.from_pretrained(tmp_path, output_loading_info=True)[1]["missing_keys"]
 
 
-def test_sizes_are_hate_s_own(run, tmp_path):
-    with pytest.raises(ValueError, match="--hidden_size and --num_hidden_layers are for --model_type hate"):
-        run(tmp_path, "--hidden_size", "16")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hidden_size", "16"], "--hidden_size and --num_hidden_layers are for --model_type hate"),
+        (["--model_type", "hate", "--loss", "l1"], "--loss l1 is not for --model_type hate; choose from p_norm"),
+        (["--pooling", "sum"], "--pooling sum is not for --model_type nextlevelbert; choose from mean, max, cls"),
+        (["--model_type", "hate", "--hidden_size", "64"], "undercomplete, so give an encoder_config"),
+        (["--model_type", "hate", "--sequence_length", "1"], "max_chunks is 0"),
+    ],
+)
+def test_options_of_one_family_are_refused_before_anything_is_read(run, tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, "--train_file", "nothing.jsonl", *arguments)
 
 
 def test_persistent_workers_would_repeat_masks(tmp_path):

@@ -158,16 +158,20 @@ def main() -> None:
     results: dict[str, Any] = {"mean of the sentence vectors": {"size": means.shape[1], **scores(task, means)}}
     untrained = HateModel.from_chunk_encoder(args.encoder, include_chunk_encoder=False)
     untrained.config.max_chunks = args.sequence_length - 1
-    for pooling, found in judge(untrained, judged, task).items():
-        results[f"HATE, untrained, {pooling}"] = {"size": untrained.config.hidden_size, **found}
+    for pooling, figures in judge(untrained, judged, task).items():
+        results[f"HATE, untrained, {pooling}"] = {"size": untrained.config.hidden_size, **figures}
     for name, options in rows_to_train(args.sizes).items():
         for seed in args.seeds if not args.rows or name in args.rows else ():
             folder = args.output_dir / f"{name.replace(' ', '-')}-seed-{seed}"
-            learned = train(options, corpus, folder, seed, args)
-            model = opened(folder, args)
-            size = {"size": model.config.hidden_size, "parameters": sum(p.numel() for p in model.encoder.parameters())}
-            for pooling, found in judge(model, judged, task).items():
-                results[f"{name}, {pooling}, seed {seed}"] = {**size, **learned, **found}
+            if not (folder / "judged.json").exists():
+                learned = train(options, corpus, folder, seed, args)
+                model = opened(folder, args)
+                parameters = sum(weights.numel() for weights in model.encoder.parameters())
+                row = {"size": model.config.hidden_size, "parameters": parameters, **learned}
+                found = {pooling: {**row, **figures} for pooling, figures in judge(model, judged, task).items()}
+                (folder / "judged.json").write_text(json.dumps(found))
+            for pooling, figures in json.loads((folder / "judged.json").read_text()).items():
+                results[f"{name}, {pooling}, seed {seed}"] = figures
             write(args, corpus, judged, results)
     print((args.output_dir / "table.md").read_text())
 

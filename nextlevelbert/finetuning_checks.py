@@ -79,6 +79,11 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             "--task ranking trains a whole model: leave out --lora, --class_weights and --halve_validation.",
         ),
         (
+            ranking and args.metric_for_best_model != "loss",
+            "--task ranking keeps the epoch with the highest validation MRR; leave out --metric_for_best_model.",
+        ),
+        (task.k < 1, f"--k must be 1 or more, got {task.k}."),
+        (
             not ranking and bool(task.validation_candidates or task.test_candidates),
             "--validation_candidates and --test_candidates are for --task ranking; leave them out.",
         ),

@@ -29,7 +29,13 @@ def read_sets(task: TaskArguments, seed: int) -> dict[str, RankingData]:
 
     def read(file: str | None, split: str | None, candidates: str | None = None) -> RankingData | None:
         source = task.dataset_name if task.dataset_name and split else file
+        if source is None and split:
+            source = task.train_file  # a folder with several splits
         if source is None:
+            if candidates:
+                raise ValueError(
+                    f"There is no set that the candidates {candidates} are for; give it with its file or split."
+                )
             return None
         columns = (task.query_column, task.document_column)
         return read_ranking(source, split or "test", candidates, *columns, task.dataset_config_name)
@@ -40,7 +46,17 @@ def read_sets(task: TaskArguments, seed: int) -> dict[str, RankingData]:
     test = read(task.test_file, task.test_split, task.test_candidates)
     if validation is None:
         train, validation = hold_out_queries(train, task.validation_share, seed)
-    return {"train": train, "validation": validation} | ({} if test is None else {"test": test})
+    sets = {"train": train, "validation": validation} | ({} if test is None else {"test": test})
+    learned = relevant_texts(train)
+    for name in list(sets)[1:]:
+        if shared := len(learned & relevant_texts(sets[name])):
+            logger.warning("%d relevant documents of the %s set are in the training set, too.", shared, name)
+    return sets
+
+
+def relevant_texts(data: RankingData) -> set[str]:
+    """The texts that a query has as an answer; ids say nothing across files."""
+    return {data.task.documents[document] for grades in data.task.relevant.values() for document in grades}
 
 
 def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
@@ -51,6 +67,7 @@ def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: Finet
     """
     output, k = Path(args.output_dir), task.k
     args.learning_rate = args.learning_rate or 5e-5
+    args.metric_for_best_model, args.greater_is_better = f"mrr@{k}", True
     sets = read_sets(task, args.seed)
     for name, data in sets.items():
         logger.info("%s: %d queries, %d documents", name, len(data.task.queries), len(data.task.documents))
@@ -60,7 +77,7 @@ def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: Finet
     reader = load(arguments).to(args.device)
     encode = {"dtype": arguments.encoder_dtype, "cache_dir": task.cache_dir or default_cache(output)}
     with args.main_process_first(local=False, desc="encoding"):
-        vectors = {name: encode_ranking(reader, data, **encode) for name, data in sets.items()}
+        vectors = encode_ranking(reader, sets, **encode)
     settings = {
         "task": task.task,
         **arguments.deciding(),

@@ -53,9 +53,7 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
     """
     if arguments.model in ("untrained", *BASELINES):
         source = load_chunk_encoder(arguments.chunk_encoder, arguments.chunk_encoder_name)
-        cls = _CLASSES[arguments.model_type].get(task_class)
-        if cls is None:
-            raise ValueError(f"--model_type {arguments.model_type} has no head for this task; use nextlevelbert.")
+        cls = _CLASSES[arguments.model_type][task_class]
         return cls.from_chunk_encoder(source, chunk_size=arguments.chunk_size, **config)
     words = f"Otherwise --model is one of untrained, {', '.join(BASELINES)}."
     try:
@@ -69,10 +67,6 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
     if kind not in VECTOR_MODELS or (arguments.model_type == "hate" and kind != "hate"):
         wanted = "HATE" if arguments.model_type == "hate" else "NextLevelBERT or HATE"
         raise ValueError(f"--model {arguments.model!r} is a {kind}; give a {wanted}. {words}")
-    if task_class not in _CLASSES[kind]:
-        raise ValueError(
-            f"--model {arguments.model!r} is a {kind}, which has no head for this task; give a NextLevelBERT."
-        )
     # A checkpoint that was fine-tuned keeps its classifier where it fits, and else gets a new one.
     return (task_class or AutoModel).from_pretrained(arguments.model, ignore_mismatched_sizes=True, **config)
 
@@ -96,6 +90,8 @@ def prepare(
     task_class = AutoModelForMultipleChoice if choice else AutoModelForSequenceClassification
 
     reader = load(arguments).to(args.device)
+    if task_class not in _CLASSES[reader.config.model_type]:
+        raise ValueError(f"A {reader.config.model_type} has no head for this task; give a NextLevelBERT.")
     encode = {"dtype": arguments.encoder_dtype, "cache_dir": task.cache_dir or default_cache(args.output_dir)}
     with args.main_process_first(local=False, desc="encoding"):  # the others read what the first one stored
         vectors = {name: encode_task(reader, data, **encode) for name, data in sets.items()}

@@ -1,6 +1,6 @@
 """Document ranking: queries and documents as vectors of one model, learned from pairs.
 
-The loss and the batches without duplicates are sentence-transformers' own; chunk vectors are encoded once.
+The loss is sentence-transformers' own; chunk vectors are encoded once.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import EarlyStoppingCallback, set_seed
 
 from .card_trainer import CardTrainer, last_whole_checkpoint
 from .evaluation.retrieval import Ranks, rank_documents, retrieval_scores
 from .finetuning_arguments import FinetuningArguments
+from .pretraining import SetEpochCallback
 from .ranking_data import RankingData
 from .task_vectors import encode_in_parts
 
@@ -44,25 +46,37 @@ class RankingVectors:
     documents: list[torch.Tensor]
 
 
-def encode_ranking(model: Any, data: RankingData, **encode: Any) -> RankingVectors:
-    """Sends every query and document through the frozen encoder.
+def encode_ranking(model: Any, sets: Mapping[str, RankingData], **encode: Any) -> dict[str, RankingVectors]:
+    """Sends every distinct query and document of all sets through the frozen encoder once, and keeps float16.
+
+    They stay in memory: 2 D bytes a chunk, so 46 GB for the 1 million documents of 60 sentences at D = 384.
 
     Args:
         model: a `NextLevelBertModel` or `HateModel`.
-        data: the task.
+        sets: the tasks, by name.
         encode: further arguments of `model.encode` (`dtype`, `cache_dir`).
 
     Raises:
         ValueError: for texts without a token (ids named).
     """
-    found = []
-    for kind, texts in (("queries", data.task.queries), ("documents", data.task.documents)):
-        books = encode_in_parts(model, list(texts.values()), f"encoding {kind} of {data.task.name}", **encode)
-        vectors = [book.plain for book in books]
-        if empty := [name for name, rows in zip(texts, vectors, strict=True) if len(rows) == 0]:
-            raise ValueError(f"{data.task.name}: {kind} {empty[:5]} contain no token; leave them out.")
-        found.append(vectors)
-    return RankingVectors(data, *found)
+    texts = [
+        text for data in sets.values() for part in (data.task.queries, data.task.documents) for text in part.values()
+    ]
+    distinct = list(dict.fromkeys(texts))
+    books = encode_in_parts(model, distinct, "encoding queries and documents", **encode)
+    vectors = {text: book.plain.half() for text, book in zip(distinct, books, strict=True)}
+    for data in sets.values():
+        for kind, part in (("queries", data.task.queries), ("documents", data.task.documents)):
+            if empty := [name for name, text in part.items() if len(vectors[text]) == 0]:
+                raise ValueError(f"{data.task.name}: {kind} {empty[:5]} contain no token; leave them out.")
+    return {
+        name: RankingVectors(
+            data,
+            [vectors[text] for text in data.task.queries.values()],
+            [vectors[text] for text in data.task.documents.values()],
+        )
+        for name, data in sets.items()
+    }
 
 
 @torch.no_grad()
@@ -78,7 +92,7 @@ def document_vectors(model: Any, documents: Sequence[torch.Tensor]) -> torch.Ten
 
 def mean_vectors(documents: Sequence[torch.Tensor]) -> torch.Tensor:
     """The means ``[N, D]`` of chunk vectors: what a model has to beat."""
-    return torch.stack([rows.mean(dim=0) for rows in documents])
+    return torch.stack([rows.float().mean(dim=0) for rows in documents])
 
 
 def rank(vectors: RankingVectors, model: Any = None) -> Ranks:
@@ -89,20 +103,26 @@ def rank(vectors: RankingVectors, model: Any = None) -> Ranks:
 
 
 class PairDataset(Dataset):
-    """A query and a relevant document each; every pair of a task with a grade of 1 or more."""
+    """A query and a relevant document each; every pair of a task with a grade of 1 or more.
+
+    Attributes:
+        epoch: set it at the start of an epoch (`SetEpochCallback` does) for batches of other pairs.
+    """
 
     def __init__(self, vectors: RankingVectors) -> None:
-        task = vectors.data.task
-        self.queries = dict(zip(task.queries, vectors.queries, strict=True))
-        self.documents = dict(zip(task.documents, vectors.documents, strict=True))
+        task, self.epoch = vectors.data.task, 0
         self.pairs = [(query, document) for query, grades in task.relevant.items() for document in grades]
+        paired = {document for _, document in self.pairs}
+        self.queries = dict(zip(task.queries, vectors.queries, strict=True))
+        documents = zip(task.documents, vectors.documents, strict=True)
+        self.documents = {name: rows for name, rows in documents if name in paired}
 
     def __len__(self) -> int:
         return len(self.pairs)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         query, document = self.pairs[index]
-        return {"query": self.queries[query], "document": self.documents[document]}
+        return {"query": self.queries[query].float(), "document": self.documents[document].float()}
 
     @staticmethod
     def collate(rows: Sequence[dict[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
@@ -117,20 +137,59 @@ class PairDataset(Dataset):
         return batch
 
 
-class _Names(Dataset):
-    """The ids of the pairs, from which batches are made in which no query or document stands twice."""
+class DistinctBatchSampler(Sampler):
+    """Batches in which no query and no document stands twice: each would be a negative of itself.
 
-    column_names = ("query", "document")
+    All pairs come once an epoch, in the fewest batches that the most frequent document allows, of sizes that differ by
+    one at most; every process gets as many. (sentence-transformers' own sampler yields more batches than its length
+    says, of which `Trainer` leaves out the last, and not the same number on every process.)
 
-    def __init__(self, pairs: PairDataset) -> None:
-        self.pairs = pairs.pairs
+    Args:
+        dataset: the pairs.
+        batch_size: most pairs in a batch of one process.
+        seed: of the order.
+        process_index, num_processes: which batches are this process's.
+    """
+
+    def __init__(
+        self, dataset: PairDataset, batch_size: int, seed: int, process_index: int = 0, num_processes: int = 1
+    ) -> None:
+        self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
+        self.process_index, self.num_processes = process_index, num_processes
+        most = max(max(Counter(names).values()) for names in zip(*dataset.pairs, strict=True))
+        batches = max(-(-len(dataset) // batch_size), most)
+        self.batches = -(-batches // num_processes) * num_processes
+        if (wide := -(-len(dataset) // self.batches)) < batch_size:
+            logger.warning(
+                "%d pairs make %d batches of at most %d, not %d: a document or query stands in %d of them, and never "
+                "twice in a batch.", len(dataset), self.batches, wide, batch_size, most,
+            )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self.pairs)
+        return self.batches // self.num_processes
 
-    def __getitem__(self, index: int) -> dict[str, str]:
-        query, document = self.pairs[index]
-        return {"query": f"query {query}", "document": f"document {document}"}
+    def __iter__(self) -> Iterator[list[int]]:
+        rng = np.random.default_rng([self.seed, self.dataset.epoch])
+        place = {name: number for number, name in enumerate(rng.permutation(sorted(self.dataset.documents)).tolist())}
+        shuffled = rng.permutation(len(self.dataset)).tolist()
+        # A document's pairs stand together, so dealt out in turn they fall into different batches.
+        dealt = sorted(shuffled, key=lambda index: place[self.dataset.pairs[index][1]])
+        batches: list[list[int]] = [[] for _ in range(self.batches)]
+        inside: list[set[tuple[str, str]]] = [set() for _ in batches]
+        left = 0
+        for turn, index in enumerate(dealt):
+            query, document = self.dataset.pairs[index]
+            names = {("query", query), ("document", document)}
+            free = (n for shift in range(self.batches) if not names & inside[n := (turn + shift) % self.batches])
+            if (number := next(free, None)) is None:
+                left += 1  # a query with several documents, and no batch without it and them
+                continue
+            batches[number].append(index)
+            inside[number] |= names
+        if left:
+            logger.warning("%d pairs fit in no batch of this epoch without a query or document twice.", left)
+        order = rng.permutation(self.batches).tolist()
+        yield from (batches[number] for number in order[self.process_index :: self.num_processes])
 
 
 class _Embedder(nn.Module):
@@ -156,22 +215,13 @@ class RankingTrainer(CardTrainer):
     def __init__(self, *args: Any, k: int = 10, **kwargs: Any) -> None:
         super().__init__(*args, data_collator=PairDataset.collate, **kwargs)
         self._k = k
+        self.add_callback(SetEpochCallback(self.train_dataset))  # type: ignore[arg-type]
 
     def get_train_dataloader(self) -> DataLoader:
-        """Batches in which no query and no document stands twice: it would be a negative of itself.
-
-        On several processes each takes whole batches, and the last pairs that fill none are left for another epoch:
-        filling them up would repeat documents.
-        """
-        sampler = NoDuplicatesBatchSampler(
-            _Names(self.train_dataset),  # type: ignore[arg-type]
-            batch_size=self._train_batch_size or self.args.train_batch_size,
-            drop_last=self.args.world_size > 1,
-            generator=torch.Generator().manual_seed(self.args.seed),
-            seed=self.args.seed,
-        )
-        loader = DataLoader(self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator)  # type: ignore[arg-type]
-        return self.accelerator.prepare(loader)
+        """Every process's own batches, see `DistinctBatchSampler`."""
+        args, size = self.args, self._train_batch_size or self.args.train_batch_size
+        sampler = DistinctBatchSampler(self.train_dataset, size, args.seed, args.process_index, args.world_size)  # type: ignore[arg-type]
+        return DataLoader(self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator)  # type: ignore[arg-type]
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -224,7 +274,6 @@ def train_ranking(
     model = new_model().to(args.device)
     args = copy.copy(args)
     args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
-    args.metric_for_best_model, args.greater_is_better = f"mrr@{k}", True
     args.push_to_hub = False
     found: dict[str, Any] = {"seed": seed, "before": {}, "logits": {}}
     evaluations = [name for name in sets if name != "train"]

@@ -10,13 +10,12 @@ MS MARCO's layout (its document ranking task; every file also ``.gz``)::
 
 from __future__ import annotations
 
-import csv
 import gzip
 import logging
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -89,12 +88,22 @@ def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = 
     Raises:
         FileNotFoundError, ValueError: as `read_ranking`.
     """
+    if not _find(folder / f"msmarco-{split}-qrels.tsv"):
+        there = sorted({file.name.split("-")[1] for file in folder.glob("msmarco-*-qrels.tsv*")})
+        raise FileNotFoundError(
+            f"No msmarco-{split}-qrels.tsv in {folder}. Splits with judgements there: {', '.join(there) or 'none'}; "
+            "name one of them (--train_split, --validation_split, --test_split)."
+        )
     training = "train" in split
     relevant: dict[str, dict[str, int]] = {}
-    for query, _, document, grade in _lines(folder / f"msmarco-{split}-qrels.tsv", None, 4):
+    for where, (query, _, document, grade) in _lines(folder / f"msmarco-{split}-qrels.tsv", None, 4):
+        if not grade.lstrip("-").isdigit():
+            raise ValueError(f"{where}: the grade must be a whole number, got {grade!r}.")
         if int(grade) > 0:
             relevant.setdefault(query, {})[document] = int(grade)
-    queries = dict(_lines(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
+    queries: dict[str, str] = {}
+    for where, (query, text) in _lines(folder / f"msmarco-{split}-queries.tsv", "\t", 2):
+        _add(queries, query, text, where)
     kept = {query: queries[query] for query in relevant if query in queries}
     if lost := len(relevant) - len(kept):
         raise ValueError(f"{lost} queries of msmarco-{split}-qrels.tsv have no text in msmarco-{split}-queries.tsv.")
@@ -102,18 +111,34 @@ def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = 
     top = _find(folder / f"msmarco-{split}-top100")
     if candidates_file or (top and not training):
         candidates = read_candidates(candidates_file or top, kept)  # type: ignore[arg-type]
+    answers = {document for grades in relevant.values() for document in grades}
     wanted: set[str] | None = None
     if training or candidates is not None:
-        wanted = {document for grades in relevant.values() for document in grades}
-        wanted |= {document for found in (candidates or {}).values() for document in found}
-    documents = {}
-    for document, _, title, body in _lines(folder / "msmarco-docs.tsv", "\t", 4):
-        if wanted is None or document in wanted:
-            documents[document] = f"{title} {body}".strip()
-    if wanted is not None and (missing := wanted - documents.keys()):
+        wanted = answers | {document for found in (candidates or {}).values() for document in found}
+    documents: dict[str, str] = {}
+    blank = set()
+    for where, (document, _, title, body) in _lines(folder / "msmarco-docs.tsv", "\t", 4):
+        if wanted is not None and document not in wanted:
+            continue
+        if f"{title} {body}".strip() or document in answers:
+            _add(documents, document, f"{title} {body}".strip(), where)
+        else:
+            blank.add(document)
+    if blank:
+        logger.warning("%d documents without a text, which answer no query, are left out.", len(blank))
+        candidates = candidates and {q: [d for d in found if d not in blank] for q, found in candidates.items()}
+    if wanted is not None and (missing := wanted - documents.keys() - blank):
         raise ValueError(f"msmarco-docs.tsv lacks {len(missing)} documents that are named, such as {min(missing)!r}.")
     logger.info("%s: %d queries, %d documents kept", split, len(kept), len(documents))
     return RankingData(RetrievalTask(f"msmarco-{split}", kept, documents, relevant), candidates)
+
+
+def _add(texts: dict[str, str], name: str, text: str, where: str) -> None:
+    if name in texts:
+        raise ValueError(f"{where}: the id {name!r} stands there a second time.")
+    if not text.strip():
+        raise ValueError(f"{where}: {name!r} has no text; take it and its judgements out.")
+    texts[name] = text
 
 
 def read_candidates(path: str | Path, queries: Collection[str]) -> dict[str, list[str]]:
@@ -124,7 +149,7 @@ def read_candidates(path: str | Path, queries: Collection[str]) -> dict[str, lis
         ValueError: for a line that is no run, or a query without candidates (named).
     """
     found: dict[str, list[str]] = {query: [] for query in queries}
-    for query, _, document, *_ in _lines(Path(path), None, 3, more=True):
+    for _, (query, _, document, *_) in _lines(Path(path), None, 3, more=True):
         if query in found:
             found[query].append(document)
     if bare := [query for query, documents in found.items() if not documents]:
@@ -168,17 +193,22 @@ def _find(path: Path) -> Path | None:
     return path if path.exists() else packed if packed.exists() else None
 
 
-def _lines(path: Path, delimiter: str | None, columns: int, more: bool = False) -> Iterator[list[str]]:
-    """Lines as lists of columns; between them stands a delimiter, or any white space for None."""
+def _lines(path: Path, delimiter: str | None, columns: int, more: bool = False) -> Iterator[tuple[str, list[str]]]:
+    """Where a line stands (for messages) and its columns; between those is a delimiter, or any white space for None.
+
+    Only a line feed ends a line, because bodies of documents may hold carriage returns. Blank lines are left out.
+    """
     there = _find(path)
     if there is None:
         raise FileNotFoundError(f"No {path.name} (or {path.name}.gz) in {path.parent}.")
-    csv.field_size_limit(sys.maxsize)  # bodies of documents are longer than csv's 128 KB
-    with gzip.open(there, "rt", encoding="utf-8") if there.suffix == ".gz" else there.open(encoding="utf-8") as lines:
-        rows = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE) if delimiter else map(str.split, lines)
-        for number, row in enumerate(rows, start=1):
+    reader: Any = gzip.open if there.suffix == ".gz" else open
+    with reader(there, "rt", encoding="utf-8", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            row = line.rstrip("\n").split(delimiter)
+            if not line.strip():
+                continue
             if len(row) < columns or (len(row) > columns and not more):
                 raise ValueError(
                     f"Line {number} of {there.name} must have {columns} columns, got {len(row)}: {row[:4]}."
                 )
-            yield row
+            yield f"Line {number} of {there.name}", row

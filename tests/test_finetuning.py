@@ -17,7 +17,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
-from transformers import AutoConfig, AutoModelForMultipleChoice, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from nextlevelbert import (
     HateForSequenceClassification,
@@ -29,9 +29,8 @@ from nextlevelbert import (
 from nextlevelbert.baselines import ChunkMeanClassifier, tfidf_logistic_regression
 from nextlevelbert.evaluation.task_scores import majority_scores, predicted, task_scores
 from nextlevelbert.finetuning import balanced_class_weights, count_parameters, labels_of, train_one_seed, with_lora
-from nextlevelbert.finetuning_arguments import FinetuningArguments, ModelArguments
+from nextlevelbert.finetuning_arguments import FinetuningArguments
 from nextlevelbert.finetuning_results import mean_and_deviation, write_predictions
-from nextlevelbert.finetuning_vectors import load
 from nextlevelbert.task_data import Example, TaskData, read_classification
 from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, encode_task
 
@@ -564,8 +563,18 @@ def test_untrained_is_of_the_family_that_was_asked_for(files, toy_encoder_path, 
     assert AutoConfig.from_pretrained(tmp_path / "model").model_type == "hate"
 
 
+CHOICE = {"id": "1", "text": "A whale.", "question": "Who?", "candidates": ["a whale", "a dog"], "label": 0}
+
+
 def test_what_a_hate_cannot_do(files, hate, checkpoint, tmp_path):
-    with pytest.raises(ValueError, match="which has no head for this task; give a NextLevelBERT"):
-        load(ModelArguments(model=hate), AutoModelForMultipleChoice)
+    choice = [
+        "--train_file",
+        write(tmp_path / "train.jsonl", [CHOICE]),
+        "--validation_file",
+        str(tmp_path / "train.jsonl"),
+    ]
+    columns = ["--question_column", "question", "--candidates_column", "candidates"]
+    with pytest.raises(ValueError, match="A hate has no head for this task; give a NextLevelBERT"):
+        start(tmp_path / "model", hate, *choice, *columns, task="multiple_choice")
     with pytest.raises(ValueError, match="is a nextlevelbert; give a HATE"):
         start(tmp_path / "model", checkpoint, "--model_type", "hate", **files)

@@ -13,20 +13,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
 from transformers import AutoModel
 
 from nextlevelbert import HateModel, load_chunk_encoder
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
-from nextlevelbert.finetuning_arguments import FinetuningArguments
+from nextlevelbert.finetuning_arguments import FinetuningArguments, TaskArguments
+from nextlevelbert.finetuning_ranking import read_sets
 from nextlevelbert.ranking import (
+    DistinctBatchSampler,
     PairDataset,
     RankingTrainer,
     RankingVectors,
     encode_ranking,
     fingerprint,
     rank,
+    train_ranking,
 )
 from nextlevelbert.ranking_data import RankingData, hold_out_queries, read_candidates, read_msmarco, read_ranking
 
@@ -71,6 +75,18 @@ def test_ms_marco_s_files(msmarco):
         ("msmarco-docdev-qrels.tsv", ["q1 0 d1"], r"Line 1 of msmarco-docdev-qrels.tsv must have 4 columns, got 3"),
         ("msmarco-docdev-qrels.tsv", ["q1 0 d1 1", "q7 0 d2 1"], "1 queries of msmarco-docdev-qrels.tsv have no text"),
         ("msmarco-docdev-qrels.tsv", ["q1 0 d77 1"], "lacks 1 documents that are named, such as 'd77'"),
+        (
+            "msmarco-docdev-qrels.tsv",
+            ["q1 0 d1 1.0"],
+            r"Line 1 of msmarco-docdev-qrels.tsv: the grade must be a whole",
+        ),
+        ("msmarco-docdev-queries.tsv", ["q1\ta", "q1\tb"], "Line 2 of msmarco-docdev-queries.tsv: the id 'q1' stands"),
+        ("msmarco-docdev-queries.tsv", ["q1\ta", "q2\t "], "Line 2 of msmarco-docdev-queries.tsv: 'q2' has no text"),
+        (
+            "msmarco-docs.tsv",
+            ["d1\tu\t\t"],
+            "Line 1 of msmarco-docs.tsv: 'd1' has no text; take it and its judgements",
+        ),
         ("msmarco-docdev-top100", ["q1 Q0 d0 1 -4.8 run"], "has no candidates for 1 queries, such as 'q2'"),
     ],
 )
@@ -78,6 +94,22 @@ def test_ms_marco_files_that_do_not_fit(msmarco, name, lines, message):
     write(msmarco / name, lines)
     with pytest.raises(ValueError, match=message):
         read_ranking(msmarco, "docdev")
+
+
+def test_what_is_odd_in_ms_marco_s_files_and_harmless(msmarco, caplog):
+    """A carriage return in a body, blank lines, and a candidate without a text."""
+    write(msmarco / "msmarco-docdev-qrels.tsv", ["q1 0 d1 1", "", "q2 0 d2 1", ""])
+    docs = ["d0\tu\t\t", "d1\tu\tt\tbody\rone", "d2\tu\tt\tb", "d4\tu\tt\tb"]
+    (msmarco / "msmarco-docs.tsv").write_bytes(("\n".join(docs) + "\n").encode())
+    data = read_ranking(msmarco, "docdev")
+    assert data.task.documents["d1"] == "t body\rone"
+    assert data.candidates == {"q1": ["d1"], "q2": ["d4"]}
+    assert "1 documents without a text" in caplog.text
+
+
+def test_a_split_that_is_not_there_is_told_from_those_that_are(msmarco):
+    with pytest.raises(FileNotFoundError, match="Splits with judgements there: docdev, doctrain; name one of them"):
+        read_ranking(msmarco, "train")
 
 
 def test_a_file_that_is_missing(msmarco):
@@ -99,8 +131,8 @@ def test_candidates_beside_pairs(tmp_path):
         read_ranking(tmp_path / "pairs.jsonl", "test", tmp_path / "run")
 
 
-def toy_task(**relevant) -> RetrievalTask:
-    documents = {f"d{n}": f"document {n}" for n in range(6)}
+def toy_task(stories=6, **relevant) -> RetrievalTask:
+    documents = {f"d{n}": f"document {n}" for n in range(stories)}
     return RetrievalTask("toy", {query: f"query {query}" for query in relevant}, documents, relevant)
 
 
@@ -162,18 +194,43 @@ def trainer_of(model, vectors, folder, **values):
     )
 
 
-def test_no_query_or_document_stands_twice_in_a_batch(model, tmp_path):
-    """Five answers about each of four stories: by chance nearly every batch of four would hold a story twice."""
-    task = toy_task(**{f"q{n}": {f"d{n % 4}": 1} for n in range(20)})
-    vectors = vectors_of(task)
-    trainer = trainer_of(model, vectors, tmp_path)
-    place = {rows.numpy().tobytes(): number for number, rows in enumerate(vectors.documents)}
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize(("stories", "answers", "size"), [(4, 5, 4), (10, 20, 16), (42, 20, 8), (7, 1, 4)])
+def test_batches_hold_every_pair_once_and_no_document_twice(stories, answers, size, processes, caplog):
+    """Answers about a few stories: by chance nearly every batch would hold a story twice."""
+    task = toy_task(stories, **{f"q{n}": {f"d{n % stories}": 1} for n in range(stories * answers)})
+    pairs = PairDataset(vectors_of(task, size=2, length=1))
+    samplers = [DistinctBatchSampler(pairs, size, 0, process, processes) for process in range(processes)]
+    epochs = []
+    for epoch in range(2):
+        pairs.epoch = epoch
+        shares = [list(sampler) for sampler in samplers]
+        assert {len(share) for share in shares} == {len(samplers[0])}
+        batches = [batch for share in shares for batch in share]
+        assert max(map(len, batches)) <= size
+        assert sorted(index for batch in batches for index in batch) == list(range(len(pairs)))
+        for batch in batches:
+            documents = [pairs.pairs[index][1] for index in batch]
+            assert len(set(documents)) == len(documents)
+        epochs.append(batches)
+    assert epochs[0] != epochs[1]
+    assert epochs[1] == [batch for sampler in samplers for batch in sampler]  # the same epoch again
+    assert ("never twice in a batch" in caplog.text) == (-(-len(pairs) // sum(map(len, samplers))) < size)
+
+
+def test_queries_with_several_documents_do_not_meet_themselves():
+    task = toy_task(6, **{f"q{n}": {f"d{n}": 1, f"d{(n + 1) % 6}": 1} for n in range(6)})
+    pairs = PairDataset(vectors_of(task, size=2, length=1))
     seen = 0
-    for batch in trainer.get_train_dataloader():
-        rows = [place[rows.numpy().tobytes()] for rows in batch["document"]["inputs_embeds"]]
-        assert len(rows) == len(set(rows))
-        seen += len(rows)
-    assert seen >= 16
+    for batch in DistinctBatchSampler(pairs, 3, 0):
+        names = [name for index in batch for name in pairs.pairs[index]]
+        assert len(set(names)) == len(names)
+        seen += len(batch)
+    assert seen >= 11
+
+
+def test_only_documents_of_pairs_are_kept_for_training():
+    assert set(PairDataset(vectors_of(toy_task(a={"d0": 1}, b={"d3": 2}))).documents) == {"d0", "d3"}
 
 
 def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_path):
@@ -184,6 +241,43 @@ def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_pat
     queries, documents = (model(**batch[name]).pooler_output for name in ("query", "document"))
     scores = 20 * F.cosine_similarity(queries[:, None], documents[None], dim=-1)
     torch.testing.assert_close(loss, F.cross_entropy(scores, torch.arange(3)))
+
+
+def test_a_killed_run_goes_on_where_it_stopped(toy_encoder_path, tmp_path, monkeypatch):
+    task = toy_task(**{f"q{n}": {f"d{n % 4}": 1} for n in range(12)})
+    sets = {"train": vectors_of(task), "validation": vectors_of(task)}
+
+    def new_model():
+        return HateModel.from_chunk_encoder(toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16)
+
+    def train(folder):
+        args = FinetuningArguments(
+            output_dir="unused", per_device_train_batch_size=3, report_to=[], learning_rate=1e-3, num_train_epochs=3,
+            metric_for_best_model="mrr@10", greater_is_better=True, disable_tqdm=True,
+        )  # fmt: skip
+        return train_ranking(0, tmp_path / folder, new_model, args, sets, patience=5, k=10)
+
+    straight = train("straight")
+    evaluate, calls = RankingTrainer.evaluate, []
+
+    def killed(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return evaluate(self, *args, **kwargs)
+
+    monkeypatch.setattr(RankingTrainer, "evaluate", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train("killed")
+    monkeypatch.setattr(RankingTrainer, "evaluate", evaluate)
+    again = train("killed")
+    assert [entry["loss"] for entry in again["curve"] if "loss" in entry] == [
+        entry["loss"] for entry in straight["curve"] if "loss" in entry
+    ]
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "straight"))
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    assert again["validation"] == straight["validation"]
+    assert straight["before"]["validation"] != straight["validation"]
 
 
 def test_it_learns_pairs_that_have_nothing_in_common(model, tmp_path):
@@ -213,7 +307,7 @@ def test_texts_without_a_token_are_named(model):
         pytest.warns(UserWarning, match="contain no token"),
         pytest.raises(ValueError, match=r"blank: documents \['d1'\] contain no token"),
     ):
-        encode_ranking(model, RankingData(task))
+        encode_ranking(model, {"test": RankingData(task)})
 
 
 # --- the script
@@ -274,9 +368,40 @@ def test_the_script_trains_publishes_and_does_not_run_a_seed_twice(run, pairs, t
     assert again.splitlines()[-5:] == printed.splitlines()[-5:]
 
 
+def test_the_script_on_ms_marco_s_files(run, msmarco, toy_encoder_path, tmp_path, caplog):
+    """Splits of one folder, its top 100 as candidates: d2 is no candidate of q2, so its reciprocal rank is 0."""
+    model = HateModel.from_chunk_encoder(toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16)
+    model.save_pretrained(tmp_path / "base")
+    splits = ["--train_split", "doctrain", "--validation_split", "docdev", "--test_split", "docdev"]
+    output = ["--output_dir", str(tmp_path / "ranker"), "--num_train_epochs", "1"]
+    run("--model", str(tmp_path / "base"), "--train_file", str(msmarco), *splits, *output)
+    results = json.loads((tmp_path / "ranker" / "results.json").read_text())
+    assert results["reported"] == "test"
+    assert results["settings"]["metric_for_best_model"] == "mrr@10"
+    assert results["rows"]["base, test"]["hit_rate@10"] == 0.5
+    assert (
+        "2 queries of msmarco-docdev, each ranking its candidates" in (tmp_path / "ranker" / "README.md").read_text()
+    )
+    elsewhere = ["--test_candidates", str(msmarco / "msmarco-docdev-top100")]
+    with pytest.raises(ValueError, match=r"There is no set that the candidates .* are for"):
+        run("--model", str(tmp_path / "base"), "--train_file", str(msmarco), *splits[:4], *output, *elsewhere)
+
+
+def test_shared_documents_are_counted(pairs, caplog):
+    task = TaskArguments(task="ranking", train_file=str(pairs / "train.jsonl"), test_file=str(pairs / "train.jsonl"))
+    read_sets(task, 0)
+    assert "relevant documents of the test set are in the training set, too" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--model", "untrained", "--k", "0"], "--k must be 1 or more, got 0"),
+        (
+            ["--model", "untrained", "--metric_for_best_model", "map"],
+            "keeps the epoch with the highest validation MRR",
+        ),
+        (["--model", "untrained", "--class_weights"], "--task ranking trains a whole model: leave out"),
         (["--model", "tfidf"], "--model tfidf learns nothing from pairs; measure it with --task retrieval"),
         (["--model", "untrained", "--lora"], "--lora adapts a checkpoint, and --model untrained is none"),
     ],
@@ -291,4 +416,16 @@ def test_a_shared_encoder_serves_both_sides(toy_encoder_path, pairs):
     model = HateModel.from_chunk_encoder(load_chunk_encoder(toy_encoder_path), num_hidden_layers=1, chunk_size=16)
     text = json.loads((pairs / "test.jsonl").read_text().splitlines()[0])["document"]
     task = RetrievalTask("same", {"q": text}, {"d": text, "e": "Something else."}, {"q": {"d": 1}})
-    assert rank(encode_ranking(model, RankingData(task)), model)["q"].tolist() == [1]
+    vectors = encode_ranking(model, {"one": RankingData(task), "two": RankingData(task)})
+    assert rank(vectors["one"], model)["q"].tolist() == [1]
+    assert vectors["one"].documents[0] is vectors["two"].queries[0]  # each distinct text once
+    assert vectors["one"].documents[0].dtype == torch.float16
+
+
+def test_a_ranking_keeps_to_its_candidates(model):
+    task = toy_task(a={"d0": 1})
+    vectors = vectors_of(task)
+    bare = RankingVectors(RankingData(task, {"a": ["d1", "d2"]}), vectors.queries, vectors.documents)
+    assert rank(bare, model)["a"].tolist() == [np.inf]
+    assert rank(bare)["a"].tolist() == [np.inf]
+    assert rank(vectors, model)["a"][0] <= 6

@@ -5,15 +5,9 @@
 
 from .lexical import bm25_scores, tfidf_scores
 from .masked_vectors import context_mean_baseline, masked_vector_scores
-from .retrieval import (
-    RetrievalTask,
-    plot_by_length,
-    rank_by_scores,
-    rank_documents,
-    retrieval_scores,
-    scores_by_length,
-)
+from .retrieval import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from .retrieval_data import read_beir_task, read_retrieval_task, retrieval_task_from_rows
+from .retrieval_lengths import plot_by_length, scores_by_length
 
 __all__ = [
     "RetrievalTask",

@@ -15,12 +15,11 @@ from .lexical import bm25_scores, tfidf_scores
 from .retrieval import (
     Ranks,
     RetrievalTask,
-    plot_by_length,
     rank_by_scores,
     rank_documents,
     retrieval_scores,
-    scores_by_length,
 )
+from .retrieval_lengths import plot_by_length, scores_by_length
 
 
 def document_vectors(model: Any, texts: Sequence[str], kind: str = "", **encode: Any) -> torch.Tensor:

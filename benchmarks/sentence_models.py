@@ -76,7 +76,7 @@ def train(options: list[str], corpus: VectorCorpus, folder: Path, seed: int, arg
         command = [
             sys.executable, str(SCRIPT), "--do_train", "--corpus_dir", str(corpus.path), "--output_dir", str(folder),
             "--chunk_encoder", args.encoder, "--chunking", "sentences", "--sequence_length", str(args.sequence_length),
-            "--max_steps", str(args.steps), "--seed", str(seed), "--bf16", "--eval_strategy", "steps",
+            "--max_steps", str(args.steps), "--learning_rate", str(args.learning_rate), "--seed", str(seed), "--bf16", "--eval_strategy", "steps",
             "--eval_steps", str(max(args.steps // 4, 1)), "--save_strategy", "no", "--disable_tqdm", "true",
         ]  # fmt: skip
         name = ["--chunk_encoder_name", args.encoder_name] if args.encoder_name else []
@@ -138,6 +138,7 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--books", type=int, default=15, help="training novels, the first ones")
     parser.add_argument("--steps", type=int, default=200, help="optimiser steps of 8 sequences")
+    parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--sequence_length", type=int, default=128)
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 32, 16], help="of the document vector, below D")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -190,7 +191,7 @@ def write(args: Namespace, corpus: VectorCorpus, judged: VectorCorpus, results: 
         "machine": measuring.processor(),
         "novels": {key: corpus.manifest[key] for key in ("documents", "tokens", "chunks")},
         "chapters": {key: judged.manifest[key] for key in ("documents", "tokens", "chunks")},
-        **{key: getattr(args, key) for key in ("books", "steps", "sequence_length")},
+        **{key: getattr(args, key) for key in ("books", "steps", "learning_rate", "sequence_length")},
     }
     (args.output_dir / "study.json").write_text(json.dumps({**facts, "rows": results}, indent=1) + "\n")
 

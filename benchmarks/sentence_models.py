@@ -76,7 +76,8 @@ def train(options: list[str], corpus: VectorCorpus, folder: Path, seed: int, arg
         command = [
             sys.executable, str(SCRIPT), "--do_train", "--corpus_dir", str(corpus.path), "--output_dir", str(folder),
             "--chunk_encoder", args.encoder, "--chunking", "sentences", "--sequence_length", str(args.sequence_length),
-            "--max_steps", str(args.steps), "--learning_rate", str(args.learning_rate), "--seed", str(seed), "--bf16", "--eval_strategy", "steps",
+            "--max_steps", str(args.steps),
+            "--learning_rate", str(args.learning_rate), "--seed", str(seed), "--bf16", "--eval_strategy", "steps",
             "--eval_steps", str(max(args.steps // 4, 1)), "--save_strategy", "no", "--disable_tqdm", "true",
         ]  # fmt: skip
         name = ["--chunk_encoder_name", args.encoder_name] if args.encoder_name else []

@@ -68,7 +68,8 @@ def main() -> None:
     panels = figure.subplots(rows, columns, squeeze=False).flatten()
     for axes, (name, values) in zip(panels, maps.items(), strict=False):
         shown = np.where(np.eye(len(values), dtype=bool), np.nan, values)  # itself would outshine all others
-        image = axes.imshow(shown, cmap="magma" if name.startswith("attention") else "viridis")
+        colours, edge = "magma" if name.startswith("attention") else "viridis", len(values) + 0.5
+        image = axes.imshow(shown, cmap=colours, extent=(0.5, edge, edge, 0.5))  # counted from 1, as printed
         figure.colorbar(image, ax=axes, shrink=0.8)
         axes.set_title(name, fontsize=10)
         axes.set(xlabel="attended to" if name.startswith("attention") else "")

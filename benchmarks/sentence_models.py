@@ -37,6 +37,7 @@ from nextlevelbert import (
     Document,
     DocumentVectorDataset,
     HateModel,
+    NextLevelBertModel,
     PackedVectorDataset,
     VectorCorpus,
     encode_corpus,
@@ -155,13 +156,18 @@ def main() -> None:
     corpus = sentences(novels, args.encoder, args.encoder_name, args.output_dir / "novels")
     judged = sentences(chapters, args.encoder, args.encoder_name, args.output_dir / "chapters")
 
-    torch.manual_seed(0)
     means = torch.stack([document.vectors.float().mean(dim=0) for document in judged])
     results: dict[str, Any] = {"mean of the sentence vectors": {"size": means.shape[1], **scores(task, means)}}
-    untrained = HateModel.from_chunk_encoder(args.encoder, include_chunk_encoder=False)
-    untrained.config.max_chunks = args.sequence_length - 1
-    for pooling, figures in judge(untrained, judged, task).items():
-        results[f"HATE, untrained, {pooling}"] = {"size": untrained.config.hidden_size, **figures}
+    for cls in (HateModel, NextLevelBertModel):
+        kept = args.output_dir / f"untrained-{cls.config_class.model_type}.json"
+        if not kept.exists():
+            torch.manual_seed(0)
+            model = cls.from_chunk_encoder(args.encoder, chunking="sentences", include_chunk_encoder=False)
+            model.config.max_chunks = args.sequence_length - model.config.special_positions
+            kept.write_text(json.dumps(judge(model, judged, task)))
+        for pooling, figures in json.loads(kept.read_text()).items():
+            name = cls.__name__.removesuffix("Model").replace("Hate", "HATE").replace("Bert", "BERT")
+            results[f"{name}, untrained, {pooling}"] = {"size": means.shape[1], **figures}
     for name, options in rows_to_train(args.sizes).items():
         for seed in args.seeds if not args.rows or name in args.rows else ():
             folder = args.output_dir / f"{name.replace(' ', '-')}-seed-{seed}"

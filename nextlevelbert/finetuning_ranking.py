@@ -16,9 +16,9 @@ from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArgum
 from .finetuning_card import CURVE, plot_curves, results_table
 from .finetuning_results import mean_and_deviation, read_result, write_result, write_settings
 from .finetuning_vectors import load
-from .ranking import encode_ranking, fingerprint, rank, train_ranking
+from .ranking import encode_ranking, rank, train_ranking
 from .ranking_card import write_ranking_card
-from .ranking_data import RankingData, hold_out_queries, read_ranking
+from .ranking_data import RankingData, fingerprint, hold_out_queries, read_ranking
 from .task_vectors import default_cache
 
 logger = logging.getLogger(__name__)

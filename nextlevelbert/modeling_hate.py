@@ -20,13 +20,12 @@ from transformers import BertConfig, PreTrainedModel
 from transformers import initialization as init
 
 from .backbones import backbone_from_config
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, load_chunk_encoder
+from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .configuration_hate import HateConfig
 from .document_heads import DocumentClassificationMixin, MaskedVectorModelingMixin
 from .masking import PAD
-from .portable_checkpoint import PortableCheckpointMixin
 from .starting_weights import config_values
-from .vector_document import VectorDocumentMixin
+from .vector_document import VectorDocumentMixin, VectorPreTrainedMixin
 
 
 def sinusoids(positions: torch.Tensor, size: int) -> torch.Tensor:
@@ -106,13 +105,11 @@ class HateEncoder(nn.Module):
         return self.layers(inputs_embeds=hidden, attention_mask=attention_mask, **extras)
 
 
-class HatePreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
+class HatePreTrainedModel(VectorPreTrainedMixin, PreTrainedModel):
     """Loading, saving and initialisation that all HATE classes share."""
 
     config: HateConfig
     config_class = HateConfig
-    base_model_prefix = "model"
-    made_by = "from_chunk_encoder"
     family_auto_map = {
         "AutoConfig": "configuration_hate.HateConfig",
         "AutoModel": "modeling_hate.HateModel",
@@ -120,11 +117,6 @@ class HatePreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
         "AutoModelForSequenceClassification": "modeling_hate.HateForSequenceClassification",
     }
     model_tags = ["hate", "sentence-transformers"]
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -179,11 +171,7 @@ class HatePreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
             vocab_size=1,  # no word table
         )
         model = cls(HateConfig(**{**values, **config_kwargs}))
-        base: HateModel = model.base_model
-        base.tokenizer = source.tokenizer
-        if base.chunk_encoder is not None:
-            base.attach_chunk_encoder(source)
-        return model.eval()
+        return model.adopt(source)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         raise ValueError("HATE has no word embeddings to resize: its inputs are sentence vectors.")
@@ -210,9 +198,7 @@ class HateModel(VectorDocumentMixin, HatePreTrainedModel):
         super().__init__(config)
         self.special_embeddings = HateFixedVectors(config)
         self.encoder = HateEncoder(config)
-        self.chunk_encoder: ChunkEncoder | None = None
-        if config.include_chunk_encoder:
-            self.chunk_encoder = self._new_chunk_encoder()
+        self.build_chunk_encoder()
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

@@ -20,14 +20,13 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 from transformers.utils import can_return_tuple
 
 from .backbones import backbone_from_config
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, load_chunk_encoder
+from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .document_heads import DocumentClassificationMixin, DocumentTaskMixin, MaskedVectorModelingMixin
 from .masking import PAD
-from .portable_checkpoint import PortableCheckpointMixin
 from .starting_weights import config_values, copy_layers
 from .task_heads import check_labels
-from .vector_document import VectorDocumentMixin
+from .vector_document import VectorDocumentMixin, VectorPreTrainedMixin
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
@@ -37,13 +36,11 @@ class NextLevelBertSpecialVectors(nn.Embedding):
         super().__init__(4, config.hidden_size, padding_idx=PAD)
 
 
-class NextLevelBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
+class NextLevelBertPreTrainedModel(VectorPreTrainedMixin, PreTrainedModel):
     """Loading, saving and initialisation that all NextLevelBERT classes share."""
 
     config: NextLevelBertConfig
     config_class = NextLevelBertConfig
-    base_model_prefix = "model"
-    made_by = "from_chunk_encoder"
     family_auto_map = {
         "AutoConfig": "configuration_nextlevelbert.NextLevelBertConfig",
         "AutoModel": "modeling_nextlevelbert.NextLevelBertModel",
@@ -52,11 +49,6 @@ class NextLevelBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
         "AutoModelForMultipleChoice": "modeling_nextlevelbert.NextLevelBertForMultipleChoice",
     }
     model_tags = ["nextlevelbert", "sentence-transformers"]
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -88,12 +80,8 @@ class NextLevelBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"))
         model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))
-        base: NextLevelBertModel = model.base_model
-        copy_layers(source, base.encoder)
-        base.tokenizer = source.tokenizer
-        if base.chunk_encoder is not None:
-            base.attach_chunk_encoder(source)
-        return model.eval()
+        copy_layers(source, model.base_model.encoder)
+        return model.adopt(source)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         raise ValueError("NextLevelBERT has no word embeddings to resize: its inputs are chunk vectors.")
@@ -122,9 +110,7 @@ class NextLevelBertModel(VectorDocumentMixin, NextLevelBertPreTrainedModel):
         encoder.set_input_embeddings(None)  # vectors come in, not ids
         self.special_embeddings = NextLevelBertSpecialVectors(config)
         self.encoder = encoder
-        self.chunk_encoder: ChunkEncoder | None = None
-        if config.include_chunk_encoder:
-            self.chunk_encoder = self._new_chunk_encoder()
+        self.build_chunk_encoder()
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:

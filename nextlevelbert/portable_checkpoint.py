@@ -28,6 +28,7 @@ class PortableCheckpointMixin:
         config: Any
         name_or_path: str
         base_model: Any
+        eval: Any
         push_to_hub: Any
 
     _tokenizer: Any = None  # of the base model

@@ -6,8 +6,6 @@ The loss is sentence-transformers' own; chunk vectors are encoded once.
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import logging
 import shutil
 from collections import Counter
@@ -141,7 +139,8 @@ class DistinctBatchSampler(Sampler):
     """Batches in which no query and no document stands twice: each would be a negative of itself.
 
     All pairs come once an epoch, in the fewest batches that the most frequent document allows, of sizes that differ by
-    one at most; every process gets as many. (sentence-transformers' own sampler yields more batches than its length
+    one at most; every process gets as many. Where queries have several documents, sizes may differ more, and a warning
+    counts the pairs that fit in no batch. (sentence-transformers' own sampler yields more batches than its length
     says, of which `Trainer` leaves out the last, and not the same number on every process.)
 
     Args:
@@ -149,6 +148,9 @@ class DistinctBatchSampler(Sampler):
         batch_size: most pairs in a batch of one process.
         seed: of the order.
         process_index, num_processes: which batches are this process's.
+
+    Raises:
+        ValueError: for fewer pairs than batches, so that a process would have nothing to do.
     """
 
     def __init__(
@@ -159,6 +161,11 @@ class DistinctBatchSampler(Sampler):
         most = max(max(Counter(names).values()) for names in zip(*dataset.pairs, strict=True))
         batches = max(-(-len(dataset) // batch_size), most)
         self.batches = -(-batches // num_processes) * num_processes
+        if len(dataset) < self.batches:
+            raise ValueError(
+                f"{len(dataset)} pairs do not fill {self.batches} batches, one or more for each of {num_processes} "
+                "processes; train on fewer processes."
+            )
         if (wide := -(-len(dataset) // self.batches)) < batch_size:
             logger.warning(
                 "%d pairs make %d batches of at most %d, not %d: a document or query stands in %d of them, and never "
@@ -180,7 +187,8 @@ class DistinctBatchSampler(Sampler):
         for turn, index in enumerate(dealt):
             query, document = self.dataset.pairs[index]
             names = {("query", query), ("document", document)}
-            free = (n for shift in range(self.batches) if not names & inside[n := (turn + shift) % self.batches])
+            turns = ((turn + shift) % self.batches for shift in range(self.batches))
+            free = (n for n in turns if not names & inside[n] and len(batches[n]) < self.batch_size)
             if (number := next(free, None)) is None:
                 left += 1  # a query with several documents, and no batch without it and them
                 continue
@@ -238,13 +246,6 @@ class RankingTrainer(CardTrainer):
         self.log(scores)
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
         return scores
-
-
-def fingerprint(data: RankingData) -> str:
-    """SHA-256 over everything in a ranking task that a run depends on."""
-    task = data.task
-    content = [dict(task.queries), dict(task.documents), {q: dict(g) for q, g in task.relevant.items()}]
-    return hashlib.sha256(json.dumps([*content, data.candidates]).encode()).hexdigest()
 
 
 def train_ranking(

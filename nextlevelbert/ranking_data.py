@@ -11,6 +11,8 @@ MS MARCO's layout (its document ranking task; every file also ``.gz``)::
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -185,6 +187,13 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
         texts = {query: task.queries[query] for query in side}
         parts.append(RankingData(RetrievalTask(f"{task.name} {name}", texts, task.documents, relevant)))
     return parts[0], parts[1]
+
+
+def fingerprint(data: RankingData) -> str:
+    """SHA-256 over everything in a ranking task that a run depends on."""
+    task = data.task
+    content = [dict(task.queries), dict(task.documents), {q: dict(g) for q, g in task.relevant.items()}]
+    return hashlib.sha256(json.dumps([*content, data.candidates]).encode()).hexdigest()
 
 
 def _find(path: Path) -> Path | None:

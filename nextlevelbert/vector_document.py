@@ -12,16 +12,42 @@ from typing import Any
 import torch
 from transformers.utils import can_return_tuple
 
+from .chunk_encoder import LoadedChunkEncoder
 from .document_encoding import DocumentEncodingMixin, warn_of_empty_documents
 from .input_checks import check_packed, check_vectors
 from .masking import NOT_SPECIAL, PAD, SEP
 from .outputs import DocumentModelOutput
 from .pooling import PoolingMode, pool
+from .portable_checkpoint import PortableCheckpointMixin
 from .windowed_pass import WindowedPassMixin
+
+
+class VectorPreTrainedMixin(PortableCheckpointMixin):
+    """What all classes of NextLevelBERT and HATE share; stands before `PreTrainedModel`."""
+
+    base_model_prefix = "model"
+    made_by = "from_chunk_encoder"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+
+    def adopt(self, source: LoadedChunkEncoder) -> Any:
+        """The model in evaluation mode, with the tokenizer of its chunk encoder and that itself where it is saved."""
+        base = self.base_model
+        base.tokenizer = source.tokenizer
+        if base.chunk_encoder is not None:
+            base.attach_chunk_encoder(source)
+        return self.eval()
 
 
 class VectorDocumentMixin(DocumentEncodingMixin, WindowedPassMixin):
     """What `NextLevelBertModel` and `HateModel` do alike; stands before their `…PreTrainedModel`."""
+
+    def build_chunk_encoder(self) -> None:
+        """Makes room for the chunk encoder where the checkpoint holds it; in a subclass's `__init__`."""
+        self.chunk_encoder = self._new_chunk_encoder() if self.config.include_chunk_encoder else None
 
     @can_return_tuple
     def forward(

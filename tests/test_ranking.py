@@ -28,11 +28,17 @@ from nextlevelbert.ranking import (
     RankingTrainer,
     RankingVectors,
     encode_ranking,
-    fingerprint,
     rank,
     train_ranking,
 )
-from nextlevelbert.ranking_data import RankingData, hold_out_queries, read_candidates, read_msmarco, read_ranking
+from nextlevelbert.ranking_data import (
+    RankingData,
+    fingerprint,
+    hold_out_queries,
+    read_candidates,
+    read_msmarco,
+    read_ranking,
+)
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 
@@ -223,10 +229,17 @@ def test_queries_with_several_documents_do_not_meet_themselves():
     pairs = PairDataset(vectors_of(task, size=2, length=1))
     seen = 0
     for batch in DistinctBatchSampler(pairs, 3, 0):
+        assert len(batch) <= 3
         names = [name for index in batch for name in pairs.pairs[index]]
         assert len(set(names)) == len(names)
         seen += len(batch)
     assert seen >= 11
+
+
+def test_more_processes_than_pairs_are_refused():
+    pairs = PairDataset(vectors_of(toy_task(a={"d0": 1}, b={"d1": 1}), size=2, length=1))
+    with pytest.raises(ValueError, match="2 pairs do not fill 3 batches, one or more for each of 3 processes"):
+        DistinctBatchSampler(pairs, 4, 0, 0, 3)
 
 
 def test_only_documents_of_pairs_are_kept_for_training():

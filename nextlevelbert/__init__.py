@@ -10,12 +10,15 @@ from transformers import (
     AutoModelForMultipleChoice,
     AutoModelForPreTraining,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
 )
 
 __version__ = "0.1.0"
 
+from .bertsum import ExtractiveSummary
 from .chunk_encoder import load_chunk_encoder
 from .chunking import ChunkingRule
+from .configuration_bert_al import BertAlConfig
 from .configuration_chunkbert import ChunkBertConfig
 from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import NextLevelBertConfig
@@ -23,6 +26,7 @@ from .corpus_writer import encode_corpus, finish_corpus, write_shards
 from .data_collator import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
 from .documents import Document, read_documents
 from .int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
+from .modeling_bert_al import BertAlForExtractiveSummarization, BertAlForSequenceClassification, BertAlModel
 from .modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
 from .modeling_hate import HateForMaskedSentencePrediction, HateForSequenceClassification, HateModel
 from .modeling_nextlevelbert import (
@@ -50,7 +54,16 @@ AutoModel.register(HateConfig, HateModel, exist_ok=True)
 AutoModelForPreTraining.register(HateConfig, HateForMaskedSentencePrediction, exist_ok=True)
 AutoModelForSequenceClassification.register(HateConfig, HateForSequenceClassification, exist_ok=True)
 
+AutoConfig.register("bert-al", BertAlConfig, exist_ok=True)
+AutoModel.register(BertAlConfig, BertAlModel, exist_ok=True)
+AutoModelForTokenClassification.register(BertAlConfig, BertAlForExtractiveSummarization, exist_ok=True)
+AutoModelForSequenceClassification.register(BertAlConfig, BertAlForSequenceClassification, exist_ok=True)
+
 __all__ = [
+    "BertAlConfig",
+    "BertAlForExtractiveSummarization",
+    "BertAlForSequenceClassification",
+    "BertAlModel",
     "ChunkBertConfig",
     "ChunkBertForSequenceClassification",
     "ChunkBertModel",
@@ -60,6 +73,7 @@ __all__ = [
     "DocumentEmbedding",
     "DocumentPlan",
     "DocumentVectorDataset",
+    "ExtractiveSummary",
     "HateConfig",
     "HateForMaskedSentencePrediction",
     "HateForSequenceClassification",

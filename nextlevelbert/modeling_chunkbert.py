@@ -10,8 +10,6 @@ all of it, C tokens in a chunk, D hidden size, F filters of one size, P position
 from __future__ import annotations
 
 import itertools
-import warnings
-from os import PathLike
 from typing import Any
 
 import torch
@@ -20,16 +18,15 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import backbone_from_config, load_backbone, load_tokenizer
+from .backbones import backbone_from_config
 from .configuration_chunkbert import ChunkBertConfig
-from .input_checks import check_token_ids
 from .outputs import TokenFeaturesOutput
 from .pooling import pool
-from .portable_checkpoint import LOADING_ARGUMENTS, PortableCheckpointMixin
 from .task_heads import check_labels
+from .token_document import TokenPreTrainedMixin, at_their_places, place_in_chunks
 
 
-class ChunkBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
+class ChunkBertPreTrainedModel(TokenPreTrainedMixin, PreTrainedModel):
     """Loading, saving and starting from an encoder, which all ChunkBERT classes share."""
 
     config: ChunkBertConfig
@@ -41,57 +38,6 @@ class ChunkBertPreTrainedModel(PortableCheckpointMixin, PreTrainedModel):
         "AutoModelForSequenceClassification": "modeling_chunkbert.ChunkBertForSequenceClassification",
     }
     model_tags = ["chunkbert", "nextlevelbert", "sentence-transformers"]
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-
-    @classmethod
-    def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> ChunkBertPreTrainedModel:
-        """A new model around a pretrained encoder: BERT, RoBERTa, MPNet, ModernBERT, MiniLM and their like.
-
-        Not for encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO).
-
-        Attention dropout is set to 0, because it makes a training step on a CPU more than twice as slow; pass
-        another `encoder_config` for the paper's 0.1. A classifier, where there is one, is drawn at random.
-
-        Args:
-            name_or_path: folder or Hub name of the encoder, with its tokenizer.
-            config_kwargs: fields of `ChunkBertConfig`, `num_labels`, `problem_type` and the like; `revision`, `token`
-                and what else says how an encoder is got from the Hub.
-
-        Raises:
-            ValueError: for a chunk size above what the encoder reads, something that is no field of the
-                configuration, or what `load_backbone` and `load_tokenizer` refuse.
-        """
-        loading = {key: config_kwargs.pop(key) for key in LOADING_ARGUMENTS if key in config_kwargs}
-        known = {"num_labels", "attn_implementation", *ChunkBertConfig.__dataclass_fields__} - {"dtype"}
-        if unknown := sorted(config_kwargs.keys() - known):
-            raise ValueError(
-                f"from_encoder takes fields of ChunkBertConfig and arguments of loading, not {', '.join(unknown)}. "
-                "Weights come in float32 on the CPU: use model.to(...) for another dtype or device."
-            )
-        source = load_backbone(name_or_path, **loading)
-        tokenizer = load_tokenizer(name_or_path, **loading)
-        values = {"encoder_config": source.config.to_dict(), "pad_token_id": tokenizer.pad_token_id}
-        model = cls(ChunkBertConfig(**{**values, **config_kwargs}))
-        base: ChunkBertModel = model.base_model
-        base.encoder.load_state_dict(source.state_dict())
-        base.tokenizer = tokenizer
-        return model.eval()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.base_model.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.base_model.encoder.set_input_embeddings(value)
-
-    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Module:
-        """As in transformers; the size of the vocabulary is the encoder's."""
-        embeddings = self.base_model.encoder.resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        self.config.encoder_config.vocab_size = embeddings.num_embeddings
-        return embeddings
 
 
 class ChunkBertModel(ChunkBertPreTrainedModel):
@@ -141,7 +87,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         """
         _refuse(inputs_embeds, output_attentions)
         joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
-        features, *hidden = (self.at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
+        features, *hidden = (at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
         return TokenFeaturesOutput(
             last_hidden_state=features,
             pooler_output=pool(features, mask, "mean"),  # [B, D]
@@ -168,23 +114,10 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         """
         self.config.check()
         all_states = self.config.output_hidden_states if all_states is None else all_states
-        mask = check_token_ids(input_ids, attention_mask, self.config.encoder_config.vocab_size)
-        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
-        if not mask.any(dim=1).all():
-            empty = (~mask.any(dim=1)).nonzero().flatten().tolist()
-            raise ValueError(f"Documents {empty} of the batch have no token (their attention_mask is all zero).")
-        if self.training:
-            mask = self._cut_for_training(mask)
+        mask = self.check_documents(input_ids, attention_mask)
         row, offset, chunks = place_in_chunks(mask, self.config.chunk_size)  # [N], [N], R
         shape = (chunks, int(offset.max()) + 1)  # [R, C]
-        padding = getattr(self.encoder.config, "pad_token_id", None) or 0  # some encoders count positions by it
-        fields = {"input_ids": input_ids.new_full(shape, padding, dtype=torch.long)}
-        fields["input_ids"][row, offset] = input_ids[mask].long()
-        if token_type_ids is not None and getattr(self.encoder.config, "type_vocab_size", 0) > 1:
-            fields["token_type_ids"] = torch.zeros_like(fields["input_ids"])
-            fields["token_type_ids"][row, offset] = token_type_ids[mask].long()
-        real = torch.zeros(shape, dtype=torch.bool, device=mask.device)
-        real[row, offset] = True
+        fields, real = self.lay_out(input_ids, token_type_ids, mask, (row, offset), shape)
 
         at_once = self.config.chunk_batch_size or chunks
         parts = torch.arange(chunks, device=mask.device).split(at_once)
@@ -207,22 +140,6 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         features = last.mean(dim=0)[keep]
         return (features, *(state[keep] for state in output.hidden_states)) if all_states else (features,)
 
-    @staticmethod
-    def at_their_places(flat: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """``[N, D]`` back to the places of the real tokens, ``[B, T, D]``; zero at padding."""
-        return flat.new_zeros(*mask.shape, flat.shape[-1]).masked_scatter(mask.unsqueeze(-1), flat)
-
-    def _cut_for_training(self, mask: torch.Tensor) -> torch.Tensor:
-        limit = self.config.max_training_tokens
-        if limit is None or not (lost := (mask.sum(dim=1) - limit).clamp(min=0)).any():
-            return mask
-        warnings.warn(
-            f"Training reads the first {limit} tokens of a document (max_training_tokens): {int((lost > 0).sum())} of "
-            f"{len(mask)} documents of this batch lose {int(lost.sum())} tokens.",
-            stacklevel=3,
-        )
-        return mask & (mask.cumsum(dim=1) <= limit)
-
 
 def _refuse(inputs_embeds: object, output_attentions: object) -> None:
     if inputs_embeds is not None or output_attentions:
@@ -230,23 +147,6 @@ def _refuse(inputs_embeds: object, output_attentions: object) -> None:
             "ChunkBERT reads input_ids, because chunks are cut out of token ids, and has no attention over whole "
             "documents to return: leave out inputs_embeds and output_attentions."
         )
-
-
-def place_in_chunks(mask: torch.Tensor, chunk_size: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Where each real token of a batch goes when every document is cut into chunks; padding goes nowhere.
-
-    Args:
-        mask: ``[B, T]`` bool, true at real tokens.
-        chunk_size: tokens in a chunk; the last of a document may have fewer.
-
-    Returns:
-        For the N real tokens in order: the chunk, numbered through the batch ``[N]``, and the place in it ``[N]``;
-        then the number of chunks.
-    """
-    number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the real ones of its document
-    chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]
-    first = chunks.cumsum(dim=0) - chunks  # [B]
-    return (first[:, None] + number // chunk_size)[mask], (number % chunk_size)[mask], int(chunks.sum())
 
 
 class TextCnnClassifier(nn.Module):
@@ -341,5 +241,5 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         if labels is not None:
             check_labels(labels, logits, self.config.problem_type)
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        hidden = tuple(self.model.at_their_places(flat, mask) for flat in joined[1:]) or None
+        hidden = tuple(at_their_places(flat, mask) for flat in joined[1:]) or None
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden)

@@ -48,6 +48,21 @@ class TokenFeaturesOutput(ModelOutput):
 
 
 @dataclass
+class ExtractiveSummarizationOutput(ModelOutput):
+    """Scores of the sentences of a batch of documents (B documents, S sentences in the longest).
+
+    Attributes:
+        loss: scalar, if labels were given: the mean over all sentences with a label.
+        logits: ``[B, S]``, zero where there is no sentence; their sigmoid is a probability.
+        sentence_mask: ``[B, S]`` bool, true where there is one.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    sentence_mask: torch.Tensor | None = None
+
+
+@dataclass
 class MaskedVectorModelingOutput(ModelOutput):
     """Masked vector modelling of a batch with M selected positions, counted row by row.
 

@@ -27,7 +27,8 @@ from transformers import (
 )
 
 from nextlevelbert import ChunkBertConfig, ChunkBertForSequenceClassification, ChunkBertModel, NextLevelBertModel
-from nextlevelbert.modeling_chunkbert import TextCnnClassifier, place_in_chunks
+from nextlevelbert.modeling_chunkbert import TextCnnClassifier
+from nextlevelbert.token_document import place_in_chunks
 
 SIZE = {"vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
 SIZE |= {"intermediate_size": 48, "max_position_embeddings": 40}

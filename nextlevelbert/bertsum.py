@@ -1,0 +1,147 @@
+"""BERTSUM's way from a document to scored sentences and back to a summary (paper of BERT-AL, section "BERTSUM").
+
+Every sentence goes in as [CLS] words [SEP], with token types 0 and 1 by turns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+from .chunking import check_texts, chunk_spans, tokenize_document
+from .sentences import sentence_boundaries, sentence_token_ids
+
+_WORD = re.compile(r"\w+")
+_BLOCKED_WORDS = 3  # in a row
+
+
+@dataclass(frozen=True)
+class ExtractiveSummary:
+    """What a model takes out of a document; `str()` gives the summary as text.
+
+    Attributes:
+        sentences: the chosen ones, in the order in which they stand.
+        indices: their numbers in the document, from 0.
+        spans: first character of each and one past the last, in the text, or where sentences were given, in
+            those joined by line ends.
+        scores: of every sentence of the document, from 0 to 1.
+    """
+
+    sentences: list[str]
+    indices: list[int]
+    spans: list[tuple[int, int]]
+    scores: list[float]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+
+def split_document(document: str | Sequence[str], tokenizer: Any) -> tuple[str, list[tuple[int, int]]]:
+    """A document's text, and the characters of each sentence.
+
+    Args:
+        document: a text, cut where `sentences.sentence_boundaries` and blank lines say; or its sentences, which are
+            kept as they are and joined by line ends.
+        tokenizer: a fast one; it tells where sentences end.
+
+    Raises:
+        ValueError: for a document without words, or a sentence without any (numbered).
+        TypeError: for anything that is not text.
+    """
+    if not isinstance(document, str):
+        sentences = check_texts(document)
+        if blank := [number for number, sentence in enumerate(sentences) if not sentence.strip()]:
+            raise ValueError(f"Sentences {blank} of the document are blank; leave them out.")
+        ends = np.cumsum([len(sentence) + 1 for sentence in sentences]) - 1
+        return "\n".join(sentences), [
+            (int(end) - len(sentence), int(end)) for end, sentence in zip(ends, sentences, strict=True)
+        ]
+    [text] = check_texts(document)
+    spans, classes = [], sentence_token_ids(tokenizer)
+    for start, paragraph in _paragraphs(text):
+        tokens = tokenize_document(tokenizer, paragraph)
+        borders = sentence_boundaries(tokens.input_ids, classes)
+        spans += [(start + int(first), start + int(end)) for first, end in chunk_spans(tokens, borders)]
+    if not spans:
+        raise ValueError(f"The document has no words ({len(text)} characters); give one with at least one sentence.")
+    return text, spans
+
+
+def _paragraphs(text: str) -> Iterable[tuple[int, str]]:
+    """Start and text of what blank lines part."""
+    start = 0
+    for border in [*re.finditer(r"\n\s*\n", text), None]:
+        end = border.start() if border else len(text)
+        if text[start:end].strip():
+            yield start, text[start:end]
+        start = border.end() if border else end
+
+
+def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Token ids and token types of a whole document in BERTSUM's format.
+
+    Words that spell a special token ("[CLS]") are read as what they are, words.
+
+    Args:
+        sentences: of the document, in order.
+        tokenizer: of the encoder.
+    """
+    encoded = tokenizer(
+        list(sentences),
+        add_special_tokens=False,
+        split_special_tokens=True,
+        truncation=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        verbose=False,
+    )["input_ids"]
+    framed = [[tokenizer.cls_token_id, *words, tokenizer.sep_token_id] for words in encoded]
+    ids = [token for sentence in framed for token in sentence]
+    types = [number % 2 for number, sentence in enumerate(framed) for _ in sentence]
+    return ids, types
+
+
+def pad_batch(
+    ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]], pad_token_id: int
+) -> dict[str, torch.Tensor]:
+    """A batch of documents, padded on the right: `input_ids`, `attention_mask`, `token_type_ids`, each ``[B, T]``."""
+
+    def padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
+        tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
+        return pad_sequence(tensors, batch_first=True, padding_value=value)
+
+    return {
+        "input_ids": padded(ids, pad_token_id),
+        "attention_mask": padded([[1] * len(row) for row in ids], 0),
+        "token_type_ids": padded(types, 0),
+    }
+
+
+def select_sentences(scores: np.ndarray, count: int, block_trigrams_in: Sequence[str] | None = None) -> list[int]:
+    """The numbers of the sentences with the highest scores, in the order in which they stand.
+
+    Args:
+        scores: ``[S]``, of every sentence; the earlier of equal ones comes first.
+        count: how many; all, where there are no more.
+        block_trigrams_in: the sentences; then one that shares three words in a row with a chosen one is passed over
+            (paper of BERTSUM, section 4.2). There may be fewer than `count` left.
+    """
+    chosen: list[int] = []
+    said: set[tuple[str, ...]] = set()
+    for number in np.argsort(-np.asarray(scores), kind="stable").tolist():
+        if len(chosen) == count:
+            break
+        if block_trigrams_in is not None:
+            words = _WORD.findall(block_trigrams_in[number].lower())
+            trigrams = set(zip(*(words[shift:] for shift in range(_BLOCKED_WORDS)), strict=False))
+            if trigrams & said:
+                continue
+            said |= trigrams
+        chosen.append(number)
+    return sorted(chosen)

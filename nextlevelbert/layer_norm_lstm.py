@@ -1,0 +1,195 @@
+"""The layer-normalised LSTM that carries information from segment to segment.
+
+Every gate has a layer normalisation of its own, and so has the cell where the output reads it (Ba et al., "Layer
+Normalization", 2016; paper of BERT-AL, section "Multi-channel LSTM").
+
+Notation for shapes: n steps, N channels, D hidden size. A channel is one sequence of the LSTM: for BERT-AL one
+position within the segment of one document.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+_EPSILON = 1e-5
+_GATES = 4  # input, forget, cell and output, in torch's order
+
+State = tuple[torch.Tensor, torch.Tensor]
+
+
+class LayerNormLSTM(nn.Module):
+    """One layer, one direction, all channels at once.
+
+    ``[i; f; g; o] = LN_gate(W_x x + W_h h)``, ``c = σ(f) c + σ(i) tanh(g)``, ``h = σ(o) tanh(LN_c(c))``.
+
+    Args:
+        hidden_size: D, of input and output.
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.input_projection = nn.Linear(hidden_size, _GATES * hidden_size, bias=False)
+        self.recurrent_projection = nn.Linear(hidden_size, _GATES * hidden_size, bias=False)
+        # The bias of each gate is that of its normalisation.
+        self.gate_weight = nn.Parameter(torch.empty(_GATES, hidden_size))
+        self.gate_bias = nn.Parameter(torch.empty(_GATES, hidden_size))
+        self.cell_weight = nn.Parameter(torch.empty(hidden_size))
+        self.cell_bias = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, std: float = 0.02) -> None:
+        """Draws new weights; their scale is nothing that normalised gates notice. The forget gate starts open."""
+        nn.init.normal_(self.input_projection.weight, std=std)
+        nn.init.normal_(self.recurrent_projection.weight, std=std)
+        nn.init.ones_(self.gate_weight)
+        nn.init.zeros_(self.gate_bias)
+        nn.init.ones_(self.gate_bias[1])
+        nn.init.ones_(self.cell_weight)
+        nn.init.zeros_(self.cell_bias)
+
+    def forward(
+        self, inputs: torch.Tensor, state: State | None = None, fused: bool = True
+    ) -> tuple[torch.Tensor, State]:
+        """Runs over the steps.
+
+        Args:
+            inputs: ``[n, N, D]``.
+            state: h and c ``[N, D]`` behind the step before; zeros by default.
+            fused: take the gradient of all steps by one function; False leaves it to autograd, step by step, which
+                gives the same and is there to check it. Without gradient both are one.
+
+        Returns:
+            h of every step ``[n, N, D]``, and the state behind the last one; c at least in float32.
+        """
+        # The inputs of all steps in one multiplication; only that with h has to wait for the step before.
+        projected = self.input_projection(inputs)  # [n, N, 4D]
+        exact = torch.promote_types(projected.dtype, torch.float32)
+        if state is None:
+            zeros = projected.new_zeros(projected.shape[1], self.hidden_size)
+            state = (zeros, zeros.to(exact))
+        weights = (self.gate_weight, self.gate_bias, self.cell_weight, self.cell_bias)
+        arguments = (
+            projected,
+            self.recurrent_projection.weight.to(projected.dtype),
+            *(weight.to(exact) for weight in weights),
+            state[0].to(projected.dtype),
+            state[1].to(exact),
+        )
+        with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled above
+            if fused and torch.is_grad_enabled():
+                outputs, cell = _FusedSteps.apply(*arguments)
+            else:
+                outputs, cell = _plain_steps(*arguments)
+        return outputs, (outputs[-1], cell)
+
+
+def _plain_steps(
+    projected: torch.Tensor,
+    recurrent: torch.Tensor,
+    gate_weight: torch.Tensor,
+    gate_bias: torch.Tensor,
+    cell_weight: torch.Tensor,
+    cell_bias: torch.Tensor,
+    h: torch.Tensor,
+    c: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The equations as they stand; h of every step ``[n, N, D]`` and the last c ``[N, D]``."""
+    size = h.shape[-1:]
+    outputs = []
+    for step in projected:
+        gates = (step + h @ recurrent.T).to(c.dtype).unflatten(-1, (_GATES, *size))  # [N, 4, D]
+        gates = nn.functional.layer_norm(gates, size, eps=_EPSILON) * gate_weight + gate_bias
+        i, f, g, o = gates.unbind(dim=1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * nn.functional.layer_norm(c, size, cell_weight, cell_bias, _EPSILON).tanh()
+        h = h.to(projected.dtype)
+        outputs.append(h)
+    return torch.stack(outputs), c
+
+
+class _FusedSteps(torch.autograd.Function):
+    """`_plain_steps` with its gradient written out.
+
+    Autograd would multiply out the gradient of the recurrent weights at every step; here that is one multiplication
+    for all. Kept for it are six vectors of size D a step and channel; the gates are computed again from them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, projected: torch.Tensor, recurrent: torch.Tensor, *rest: torch.Tensor) -> Any:
+        gate_weight, gate_bias, cell_weight, cell_bias, h, c = rest
+        steps, channels, size = len(projected), *h.shape
+        outputs = projected.new_empty(steps, channels, size)
+        normed = projected.new_empty(steps, channels, _GATES, size)
+        scales = c.new_empty(steps, channels, _GATES, 1)
+        cells = c.new_empty(steps, channels, size)
+        first_h, first_c = h, c
+        for t in range(steps):
+            gates = torch.addmm(projected[t], h, recurrent.T).to(c.dtype).view(channels, _GATES, size)
+            gates, _, scales[t] = torch.native_layer_norm(gates, (size,), None, None, _EPSILON)
+            normed[t] = gates
+            i, f, g, o = torch.addcmul(gate_bias, gates, gate_weight).unbind(dim=1)
+            c = torch.addcmul(f.sigmoid_() * c, i.sigmoid_(), g.tanh_())
+            cells[t] = c
+            read = nn.functional.layer_norm(c, (size,), cell_weight, cell_bias, _EPSILON).tanh_()
+            torch.mul(o.sigmoid_(), read, out=read)
+            outputs[t] = read
+            h = outputs[t]
+        ctx.save_for_backward(
+            recurrent, gate_weight, gate_bias, cell_weight, cell_bias, first_h, first_c, normed, scales, cells, outputs
+        )
+        return outputs, c
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_outputs: torch.Tensor, d_c: torch.Tensor) -> Any:
+        recurrent, gate_weight, gate_bias, cell_weight, cell_bias, first_h, first_c, normed, scales, cells, outputs = (
+            ctx.saved_tensors
+        )
+        size = first_h.shape[-1]
+        d_gates = torch.empty_like(normed, dtype=d_c.dtype)  # [n, N, 4, D], behind the normalisation
+        d_projected = torch.empty_like(normed)
+        d_read = torch.empty_like(cells)
+        d_h = torch.zeros_like(first_h)
+        ones, zeros = torch.ones_like(scales[0]), torch.zeros_like(scales[0])  # of what is normalised already
+        for t in range(len(outputs) - 1, -1, -1):
+            before = cells[t - 1] if t else first_c
+            gates = normed[t].to(d_c.dtype)
+            i, f, g, o = torch.addcmul(gate_bias, gates, gate_weight).unbind(dim=1)
+            i, f, g, o = i.sigmoid_(), f.sigmoid_(), g.tanh_(), o.sigmoid_()
+            read, mean, scale = torch.native_layer_norm(cells[t], (size,), cell_weight, cell_bias, _EPSILON)
+            read = read.tanh_()
+            d_h = (d_outputs[t] + d_h).to(d_c.dtype)
+            d_read[t] = d_h * o * (1 - read * read)
+            inner, _, _ = torch.ops.aten.native_layer_norm_backward(
+                d_read[t], cells[t], [size], mean, scale, cell_weight, cell_bias, [True, False, False]
+            )
+            d_c = d_c + inner
+            torch.mul(d_c * g, i * (1 - i), out=d_gates[t, :, 0])
+            torch.mul(d_c * before, f * (1 - f), out=d_gates[t, :, 1])
+            torch.mul(d_c * i, 1 - g * g, out=d_gates[t, :, 2])
+            torch.mul(d_h * read, o * (1 - o), out=d_gates[t, :, 3])
+            inner, _, _ = torch.ops.aten.native_layer_norm_backward(
+                d_gates[t] * gate_weight, gates, [size], zeros, ones, None, None, [True, False, False]
+            )
+            d_projected[t] = inner * scales[t]
+            d_h = d_projected[t].flatten(1) @ recurrent  # [N, D]
+            d_c = d_c * f
+        read = nn.functional.layer_norm(cells, (size,), eps=_EPSILON)
+        before = torch.cat([first_h[None], outputs[:-1]]).flatten(0, 1)  # [nN, D]
+        d_projected = d_projected.flatten(2)  # [n, N, 4D]
+        return (
+            d_projected,
+            d_projected.flatten(0, 1).T @ before,
+            (d_gates * normed).sum(dim=(0, 1)),
+            d_gates.sum(dim=(0, 1)),
+            (d_read * read).sum(dim=(0, 1)),
+            d_read.sum(dim=(0, 1)),
+            d_h,
+            d_c,
+        )

@@ -23,6 +23,14 @@ epochs and seeds; runs that are given the same ``--cache_dir`` share them.
     python run_finetune.py --task ranking --model my-model --train_file pairs.jsonl --test_file more_pairs.jsonl \\
         --output_dir ranker
 
+``--task summarization`` teaches BERT-AL to pick the sentences of a summary; the paper's recipe on CNN/DailyMail:
+
+    python run_finetune.py --task summarization --model_type bert-al --model google-bert/bert-base-uncased \
+        --recurrence replace --segment_length 256 --dataset_name abisee/cnn_dailymail --dataset_config_name 3.0.0 \
+        --validation_split validation --test_split test --max_steps 50000 --warmup_steps 10000 --weight_decay 0 \
+        --adam_epsilon 1e-9 --gradient_accumulation_steps 2 --eval_strategy steps --eval_steps 1000 \
+        --save_strategy steps --save_steps 1000 --early_stopping_patience 50 --output_dir summarizer
+
 Every option: ``--help``.
 """
 
@@ -38,7 +46,7 @@ from typing import Any
 from huggingface_hub import HfApi
 from transformers import HfArgumentParser, set_seed
 
-from nextlevelbert import finetuning_ranking, finetuning_text, finetuning_vectors
+from nextlevelbert import finetuning_ranking, finetuning_summarization, finetuning_text, finetuning_vectors
 from nextlevelbert.baselines import tfidf_logistic_regression
 from nextlevelbert.evaluation import read_retrieval_task
 from nextlevelbert.evaluation.task_scores import task_scores
@@ -252,8 +260,12 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     check_arguments(arguments, task, args)
     set_seed(args.seed)
-    run = {"retrieval": retrieve, "ranking": finetuning_ranking.finetune_ranking}.get(task.task, finetune)
-    run(arguments, task, args)
+    others = {
+        "retrieval": retrieve,
+        "ranking": finetuning_ranking.finetune_ranking,
+        "summarization": finetuning_summarization.finetune_summarization,
+    }
+    others.get(task.task, finetune)(arguments, task, args)
 
 
 if __name__ == "__main__":

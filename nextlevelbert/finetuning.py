@@ -144,7 +144,9 @@ def head_config(data: TaskData) -> dict[str, Any]:
 
 
 def with_lora(model: Any, r: int, alpha: int, target_modules: Sequence[str]) -> PeftModel:
-    """Puts low-rank adapters into a model; its classifier stays trainable as a whole, a chunk encoder frozen.
+    """Puts low-rank adapters into a model; what is no encoder (classifier, LSTMs) is trained whole.
+
+    A chunk encoder stays frozen.
 
     Args:
         model: a model with a head for a task.
@@ -159,7 +161,7 @@ def with_lora(model: Any, r: int, alpha: int, target_modules: Sequence[str]) -> 
         r=r,
         lora_alpha=alpha,
         target_modules=targets,
-        modules_to_save=["classifier"],
+        modules_to_save=["classifier", *(["recurrences"] if hasattr(model.base_model, "recurrences") else [])],
         exclude_modules=r".*\bchunk_encoder\b.*",  # frozen; adapters there would never learn anything
     )
     return get_peft_model(model, settings)

@@ -13,6 +13,7 @@ from .card_trainer import use_cpu_without_accelerator
 BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
 VECTOR_MODELS = ("nextlevelbert", "hate")  # learn from stored chunk vectors
 WINDOW_BASELINES = ("truncated", "random", "textrank")
+SUMMARIZERS = ("bert-al", "truncated", "extended")
 
 # Training arguments that decide what comes out; a run is only continued with the same ones.
 _DECIDING = (
@@ -23,6 +24,7 @@ _DECIDING = (
     "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "full_determinism",
 )  # fmt: skip
 OF_VECTOR_MODELS = ("chunk_encoder", "chunk_encoder_name", "chunk_size", "encoder_dtype")
+OF_BERT_AL = ("segment_length", "recurrence")
 _OF_TEXT_MODELS = ("model_type", "chunk_batch_size", "max_training_tokens", "attn_implementation")
 
 
@@ -40,8 +42,10 @@ class ModelArguments:
         metadata={"help": "nextlevelbert and hate learn from stored chunk vectors; a checkpoint tells which it is, "
                           "untrained and the baselines over vectors have to be told. The others train an encoder from "
                           "text, for classification: chunkbert on whole documents; truncated on the first window "
-                          "only, random on one drawn at random beside it, textrank on one of key sentences.",
-                  "choices": [*VECTOR_MODELS, "chunkbert", *WINDOW_BASELINES]},
+                          "only, random on one drawn at random beside it, textrank on one of key sentences. For "
+                          "summarization: bert-al, or its baselines truncated (the first segment only) and extended "
+                          "(a longer table of positions, random behind the first segment).",
+                  "choices": [*VECTOR_MODELS, "chunkbert", *WINDOW_BASELINES, "bert-al", "extended"]},
     )  # fmt: skip
     chunk_encoder: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
@@ -62,8 +66,20 @@ class ModelArguments:
     )  # fmt: skip
     max_training_tokens: int | None = field(
         default=None,
-        metadata={"help": "Where chunkbert cuts training documents (default 4096, or what it was saved with)."},
-    )
+        metadata={"help": "Where chunkbert cuts training documents (default 4096, or what it was saved with), and "
+                          "bert-al (default nowhere)."},
+    )  # fmt: skip
+    segment_length: int | None = field(
+        default=None,
+        metadata={"help": "Tokens in a segment of bert-al, and what its baselines have learnt positions for (default "
+                          "128, or what it was saved with)."},
+    )  # fmt: skip
+    recurrence: str | None = field(
+        default=None,
+        metadata={"help": "How the segments of bert-al hear of those before: replace (the paper's), residual (the "
+                          "default) or none.",
+                  "choices": [None, "replace", "residual", "none"]},
+    )  # fmt: skip
     attn_implementation: str | None = field(
         default=None,
         metadata={"help": "Of an encoder that is trained from text, as in transformers. On a CPU eager trains a fifth "
@@ -107,7 +123,7 @@ class ModelArguments:
         # How many chunks go through the encoder at once changes no result.
         ignored = (*OF_VECTOR_MODELS, "chunk_batch_size") if self.from_text else _OF_TEXT_MODELS
         told = {"model_type": self.model_type} if self.model_type == "hate" else {}
-        return {name: value for name, value in values.items() if name not in ignored} | told
+        return {name: value for name, value in values.items() if name not in (*ignored, *OF_BERT_AL)} | told
 
 
 @dataclass
@@ -116,7 +132,7 @@ class TaskArguments:
 
     task: str = field(
         metadata={"help": "What to do; retrieval trains nothing, ranking learns from queries and their documents.",
-                  "choices": ["classification", "multiple_choice", "retrieval", "ranking"]}
+                  "choices": ["classification", "multiple_choice", "retrieval", "ranking", "summarization"]}
     )  # fmt: skip
     train_file: str | None = field(
         default=None,
@@ -146,6 +162,9 @@ class TaskArguments:
     question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
     candidates_column: str | None = field(default=None, metadata={"help": "Column of lists of candidate answers."})
     label_column: str = field(default="label", metadata={"help": "Column of the labels."})
+    summary_column: str = field(
+        default="summary", metadata={"help": "Column of reference summaries (summarization), texts or lists."}
+    )
     id_column: str = field(default="id", metadata={"help": "Column of names of rows."})
     query_column: str | None = field(default=None, metadata={"help": "Column of queries (retrieval, ranking)."})
     document_column: str | None = field(
@@ -175,6 +194,11 @@ class TaskArguments:
         metadata={"help": "Folder of chunk vectors, which runs that are given the same one share. "
                           "Default: OUTPUT_DIR-vectors."},
     )  # fmt: skip
+    summary_sentences: int = field(default=3, metadata={"help": "Sentences of a summary."})
+    trigram_blocking: bool = field(
+        default=False,
+        metadata={"help": "Leave out sentences that repeat three words in a row of a better one (summarization)."},
+    )
     k: int = field(default=10, metadata={"help": "Where hit rate and recall cut the ranking (retrieval)."})
 
 
@@ -184,8 +208,8 @@ class FinetuningArguments(TrainingArguments):
 
     learning_rate: float | None = field(  # type: ignore[assignment]
         default=None,
-        metadata={"help": "By default 5e-5 for a whole model (3e-5 for one trained from text), 1e-3 where only a head "
-                          "or adapters learn."},
+        metadata={"help": "By default 5e-5 for a whole model (3e-5 for one trained from text, 2e-5 for summaries), "
+                          "1e-3 where only a head or adapters learn."},
     )  # fmt: skip
     weight_decay: float = field(default=0.01, metadata={"help": "Default 0.01."})
     warmup_steps: float = field(default=0.1, metadata={"help": "Steps, or below 1 a share of all; default 0.1."})

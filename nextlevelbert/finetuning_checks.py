@@ -6,12 +6,16 @@ from typing import Any
 
 from .finetuning_arguments import (
     BASELINES,
+    OF_BERT_AL,
     OF_VECTOR_MODELS,
+    SUMMARIZERS,
     WINDOW_BASELINES,
     FinetuningArguments,
     ModelArguments,
     TaskArguments,
 )
+
+_OF_SUMMARIES = ("summary_column", "summary_sentences", "trigram_blocking")
 
 
 def check_arguments(model: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
@@ -20,7 +24,9 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
     Raises:
         ValueError: naming the options that do not go together.
     """
-    if model.from_text:
+    if task.task == "summarization":
+        _check_summarizer(model, task, args)
+    elif model.from_text:
         _check_text_model(model, task, args.push_to_hub)
     vectors = f"--model_type {model.model_type}, which trains on stored vectors,"
     retrieval, new = task.task == "retrieval", model.model in ("untrained", *BASELINES)
@@ -39,9 +45,21 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
         (args.push_to_hub and model.model in BASELINES, f"--model {model.model} is not published; no --push_to_hub."),
         (bool(model.attn_implementation) and not model.from_text, f"{vectors} makes no use of --attn_implementation."),
         (
-            model.model_type != "chunkbert"
-            and (model.chunk_batch_size != ModelArguments.chunk_batch_size or bool(model.max_training_tokens)),
-            "--chunk_batch_size and --max_training_tokens are for --model_type chunkbert; leave them out.",
+            model.model_type != "chunkbert" and model.chunk_batch_size != ModelArguments.chunk_batch_size,
+            "--chunk_batch_size is for --model_type chunkbert; leave it out.",
+        ),
+        (
+            model.model_type not in ("chunkbert", "bert-al") and bool(model.max_training_tokens),
+            "--max_training_tokens is for --model_type chunkbert and bert-al; leave it out.",
+        ),
+        (
+            task.task != "summarization" and any(getattr(model, name) is not None for name in OF_BERT_AL),
+            "--segment_length and --recurrence are for --task summarization; leave them out.",
+        ),
+        (
+            task.task != "summarization"
+            and any(getattr(task, name) != getattr(TaskArguments, name) for name in _OF_SUMMARIES),
+            "--summary_column, --summary_sentences, --trigram_blocking: for --task summarization only; leave them out.",
         ),
         (
             args.dataloader_drop_last
@@ -105,6 +123,37 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             raise ValueError(message)
 
 
+def _check_summarizer(model: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
+    """Refuses what does not go with extractive summaries."""
+    kind = f"--model_type {model.model_type}"
+    unused: list[tuple[Any, str]] = [(task, name) for name in ("question_column", "candidates_column", "problem_type")]
+    unused += [(task, name) for name in ("class_weights", "halve_validation", "cache_dir")]
+    unused += [(model, name) for name in OF_VECTOR_MODELS]
+    given = [f"--{name}" for values, name in unused if getattr(values, name) != getattr(type(values), name, None)]
+    for refused, message in (
+        (
+            model.model_type not in SUMMARIZERS,
+            f"--task summarization takes --model_type {', '.join(SUMMARIZERS)}, not {model.model_type}.",
+        ),
+        (
+            model.model in ("untrained", *BASELINES),
+            f"{kind} takes an encoder as --model (a folder or a name on the Hub), not {model.model}.",
+        ),
+        (bool(given), f"--task summarization makes no use of {', '.join(given)}; leave that out."),
+        (
+            model.model_type != "bert-al" and (model.lora or args.push_to_hub or model.recurrence is not None),
+            f"{kind} is a baseline that trains its whole encoder; leave out --lora, --push_to_hub and --recurrence.",
+        ),
+        (task.summary_sentences < 1, f"--summary_sentences must be 1 or more, got {task.summary_sentences}."),
+        (
+            args.metric_for_best_model != "loss",
+            "--task summarization keeps the evaluations with the lowest loss; leave out --metric_for_best_model.",
+        ),
+    ):
+        if refused:
+            raise ValueError(message)
+
+
 def _check_text_model(model: ModelArguments, task: TaskArguments, push_to_hub: bool) -> None:
     """Refuses what does not go with a model that is trained from text."""
     kind, windows = f"--model_type {model.model_type}", model.model_type in WINDOW_BASELINES
@@ -112,6 +161,7 @@ def _check_text_model(model: ModelArguments, task: TaskArguments, push_to_hub: b
     unused += [(model, name) for name in OF_VECTOR_MODELS if name != "chunk_size" or windows]
     given = [f"--{name}" for values, name in unused if getattr(values, name) != getattr(type(values), name, None)]
     for refused, message in (
+        (model.model_type in ("bert-al", "extended"), f"{kind} is for --task summarization."),
         (task.task != "classification", f"{kind} classifies documents; use it with --task classification."),
         (
             model.model in ("untrained", *BASELINES),

@@ -1,0 +1,215 @@
+"""`run_finetune.py --task summarization`: from the sets to the model of the best seed, its table and its card."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import HfApi
+from transformers import AutoConfig
+
+from .backbones import load_tokenizer
+from .chunk_encoder import weights_fingerprint
+from .extended_positions import with_extended_positions
+from .finetuning import copy_adapter, with_lora
+from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
+from .finetuning_card import CURVE, plot_curves, results_table
+from .finetuning_results import mean_and_deviation, read_result, write_result, write_settings
+from .modeling_bert_al import BertAlForExtractiveSummarization
+from .summarization import train_summarizer, trivial_summaries, write_summaries
+from .summarization_card import write_summarization_card
+from .summarization_data import (
+    SummarizationData,
+    SummarizationDataset,
+    SummaryColumns,
+    fingerprint,
+    hold_out_documents,
+    read_summarization,
+)
+
+logger = logging.getLogger(__name__)
+
+_SEGMENT_LENGTH = 128  # where --segment_length is left out
+
+
+def read_sets(task: TaskArguments, tokenizer: Any, seed: int) -> dict[str, SummarizationData]:
+    """Training and validation set, and the test set where there is one."""
+    given = task.label_column != TaskArguments.label_column
+    columns = SummaryColumns(
+        task.text_column, task.summary_column, task.label_column if given else None, task.id_column
+    )
+
+    def read(file: str | None, split: str | None) -> SummarizationData | None:
+        source = task.dataset_name if task.dataset_name and split else file
+        if source is None:
+            return None
+        return read_summarization(source, tokenizer, columns, split or "train", task.dataset_config_name)
+
+    train = read(task.train_file, task.train_split)
+    assert train is not None  # one of file and dataset is given
+    validation, test = read(task.validation_file, task.validation_split), read(task.test_file, task.test_split)
+    if validation is None:
+        train, validation = hold_out_documents(train, task.validation_share, seed)
+    sets = {"train": train, "validation": validation} | ({} if test is None else {"test": test})
+    learned = {document.text for document in train.documents}
+    for name in list(sets)[1:]:
+        if shared := len(learned & {document.text for document in sets[name].documents}):
+            logger.warning("%d documents of the %s set are in the training set, too.", shared, name)
+    return sets
+
+
+def _is_bert_al(arguments: ModelArguments) -> bool:
+    """Whether --model is a saved BERT-AL and not an encoder.
+
+    Raises:
+        ValueError: if there is no such model, or it is of another kind than --model_type takes.
+    """
+    named = f"--model {arguments.model!r}"
+    try:
+        kind = AutoConfig.from_pretrained(arguments.model).model_type
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{named} is no folder with an encoder, and not on the Hub.") from error
+    saved = kind == "bert-al"
+    if saved and arguments.model_type != "bert-al":
+        raise ValueError(f"{named} is a bert-al, and --model_type {arguments.model_type} takes a plain encoder.")
+    if arguments.lora and not saved:
+        raise ValueError(
+            f"--lora adapts a checkpoint, and {named} is an encoder, around which LSTMs are drawn at random. Save a "
+            "BERT-AL first, with BertAlForExtractiveSummarization.from_encoder(...).save_pretrained(folder)."
+        )
+    return saved
+
+
+def _new(arguments: ModelArguments, saved: bool, positions: int) -> Any:
+    """The model at the start of a run."""
+    length = arguments.segment_length
+    model: Any
+    if arguments.model_type == "extended":
+        model = with_extended_positions(arguments.model, length or _SEGMENT_LENGTH, positions)
+    elif saved:
+        if arguments.recurrence:
+            raise ValueError("--recurrence is part of a saved BERT-AL; leave it out.")
+        model = BertAlForExtractiveSummarization.from_pretrained(arguments.model, dtype=torch.float32)
+        model.config.segment_length = length or model.config.segment_length
+        model.config.check()
+    else:
+        recurrence = "none" if arguments.model_type == "truncated" else arguments.recurrence or "residual"
+        model = BertAlForExtractiveSummarization.from_encoder(
+            arguments.model, segment_length=length or _SEGMENT_LENGTH, recurrence=recurrence
+        )
+    if arguments.attn_implementation:
+        model.set_attn_implementation(arguments.attn_implementation)
+    if arguments.lora:
+        return with_lora(model, arguments.lora_r, arguments.lora_alpha, arguments.lora_target_modules)
+    return model
+
+
+def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
+    """Reads, trains a model a seed, and publishes the best by validation loss.
+
+    Raises:
+        ValueError: for sets that cannot be read, or a folder begun with other settings.
+    """
+    output = Path(args.output_dir)
+    args.learning_rate = args.learning_rate or (1e-3 if arguments.lora else 2e-5)
+    saved, tokenizer = _is_bert_al(arguments), load_tokenizer(arguments.model)
+    sets = read_sets(task, tokenizer, args.seed)
+    reported = "test" if "test" in sets else "validation"
+    for name, data in sets.items():
+        labels = "given" if data.labelled else "by the greedy oracle"
+        sentences = sum(len(document.spans) for document in data.documents)
+        logger.info("%s: %d documents, %d sentences, labels %s", name, len(data.documents), sentences, labels)
+
+    # 1. Token ids; where a model cannot read on, documents are cut, which is told.
+    window = arguments.segment_length or _SEGMENT_LENGTH if arguments.model_type == "truncated" else None
+    limits = {name: window or (arguments.max_training_tokens if name == "train" else None) for name in sets}
+    datasets = {name: SummarizationDataset(data, tokenizer, limits[name]) for name, data in sets.items()}
+    for name, dataset in datasets.items():
+        if lost := sum(dataset.lost):
+            logger.warning(
+                "%s: %d of %d documents lose %s tokens behind the cut.",
+                name, sum(map(bool, dataset.lost)), len(dataset), f"{lost:,}",
+            )  # fmt: skip
+    positions = max(len(row["input_ids"]) for dataset in datasets.values() for row in dataset.rows)
+    reader = _new(arguments, saved, positions)
+    config = reader.config
+    settings = {
+        "task": task.task,
+        **arguments.deciding(),
+        "segment_length": config.segment_length,
+        "recurrence": config.recurrence,
+        "weights": weights_fingerprint(reader if saved else reader.base_model.encoder),
+        **{f"{name}_sha256": fingerprint(data) for name, data in sets.items()},
+        **args.deciding(),
+        "early_stopping_patience": task.early_stopping_patience,
+        "summary_sentences": task.summary_sentences,
+        "trigram_blocking": task.trigram_blocking,
+    }
+    if arguments.model_type == "extended":
+        settings["weights"] = "encoder with random positions"
+        settings["positions"] = positions
+    chosen: Any = {"sentences": task.summary_sentences, "trigram_blocking": task.trigram_blocking}
+
+    # 2. One run a seed.
+    results = []
+    for seed in task.seeds:
+        folder = output / f"seed-{seed}"
+        result = read_result(folder, settings)
+        if result is None:
+            if args.should_save:
+                write_settings(folder, settings)
+            new_model, patience = partial(_new, arguments, saved, positions), task.early_stopping_patience
+            result = train_summarizer(seed, folder, new_model, args, datasets, reported, patience, **chosen)
+            if args.should_save:
+                write_summaries(folder / f"{reported}_predictions.jsonl", sets[reported], result["logits"], **chosen)
+                write_result(folder, {**result, "logits": {}}, {})
+        logger.info("seed %d, %s: %s", seed, reported, json.dumps(result[reported]))
+        results.append(result)
+    if not args.should_save:
+        return
+
+    # 3. The table, the picture, and the model of the best seed with everything that opening it needs.
+    best = min(results, key=lambda result: result["validation"]["loss"])
+    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
+    shown = {
+        f"{arguments.public_name} ({arguments.model_type}){seeds}, {reported}": mean_and_deviation(results, reported)
+    }
+    rows: dict[str, Any] = {
+        name: {score: value for score, value in scores.items() if score != "loss"}
+        for name, scores in {**shown, **trivial_summaries(sets[reported], task.summary_sentences)}.items()
+    }
+    table = results_table(rows)
+    print(f"\n{table}\n")
+    (output / "results.json").write_text(
+        json.dumps({"settings": settings, "reported": reported, "best_seed": best["seed"], "rows": rows,
+                    "checkpoints": {result["seed"]: result["checkpoints"] for result in results}}, indent=2) + "\n"
+    )  # fmt: skip
+    plot_curves(results, "loss", output / CURVE)
+    folder = output / f"seed-{best['seed']}"
+    (output / f"{reported}_predictions.jsonl").write_text((folder / f"{reported}_predictions.jsonl").read_text())
+    if arguments.lora:
+        copy_adapter(folder, output, tokenizer, arguments.local)
+    else:
+        BertAlForExtractiveSummarization.from_pretrained(folder).save_pretrained(output)
+    api, name = HfApi(token=args.hub_token), output.name
+    if args.push_to_hub:
+        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
+    kept = ("learning_rate", "num_train_epochs", "max_steps", "batch_size", "weight_decay", "warmup_steps", "bf16")
+    facts: dict[str, Any] = {
+        "started from": arguments.public_name,
+        "recurrence": config.recurrence,
+        "segment length": config.segment_length,
+        "parameters": f"{best['parameters']:,}",
+        **{key: settings[key] for key in kept},
+        "steps": best["steps"],
+        "seed": best["seed"],
+    }
+    base = None if arguments.local else arguments.model
+    own = next(one for one in best["checkpoints"])  # the lowest loss comes first
+    write_summarization_card(output, name, sets, reported, facts, table, own, task.summary_sentences, base)
+    if args.push_to_hub:
+        api.upload_folder(repo_id=name, folder_path=output, ignore_patterns=["seed-*", "results.json", "*.jsonl"])

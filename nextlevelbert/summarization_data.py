@@ -1,0 +1,196 @@
+"""Documents with summaries: read from CNN/DailyMail or from named columns, cut into sentences, labelled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from tqdm.auto import tqdm
+
+from .bertsum import encode_sentences, pad_batch, split_document
+from .evaluation.rouge import greedy_oracle
+from .task_rows import Place, open_rows, short
+
+
+@dataclass(frozen=True)
+class SummarizedDocument:
+    """A document and what is known of its summary.
+
+    Attributes:
+        id: from the id column, else the number of the row.
+        text: the document; where it came as sentences, those joined by line ends.
+        spans: first character of each sentence and one past the last.
+        reference: sentences of the reference summary.
+        labels: 1 for each sentence that belongs to an extractive summary, else 0: given, or the greedy oracle's.
+    """
+
+    id: str
+    text: str
+    spans: list[tuple[int, int]]
+    reference: list[str]
+    labels: list[int]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [self.text[start:end] for start, end in self.spans]
+
+
+@dataclass(frozen=True)
+class SummarizationData:
+    """A set of documents with summaries.
+
+    Attributes:
+        documents: in the order of the rows.
+        source: what it was read from (without folders).
+        labelled: whether the sentence labels were given; otherwise they are the greedy oracle's.
+    """
+
+    documents: list[SummarizedDocument]
+    source: str
+    labelled: bool
+
+
+@dataclass(frozen=True)
+class SummaryColumns:
+    """Names of the columns. Only where all are left as they are, CNN/DailyMail's are recognised."""
+
+    text: str = "text"
+    summary: str = "summary"
+    labels: str | None = None
+    id: str = "id"
+
+
+def read_summarization(
+    source: str | Path,
+    tokenizer: Any,
+    columns: SummaryColumns | None = None,
+    split: str = "train",
+    dataset_config: str | None = None,
+) -> SummarizationData:
+    """Reads a set of documents with reference summaries.
+
+    Args:
+        source: a .jsonl or .parquet (also .gz), or a dataset on the Hub.
+        tokenizer: of the encoder; it tells where sentences end.
+        columns: texts and summaries are a text or a list of sentences; labels a list of 0 and 1, one a sentence.
+            Without labels the greedy oracle makes them.
+        split, dataset_config: of a dataset on the Hub.
+
+    Raises:
+        ValueError: naming the row and column of what is missing, blank or does not fit.
+    """
+    columns = columns or SummaryColumns()
+    name, first, rows, _ = open_rows(source, split, dataset_config)
+    if columns == SummaryColumns() and {"article", "highlights"} <= first.keys() and "text" not in first:
+        columns = SummaryColumns(text="article", summary="highlights")
+    documents = []
+    for number, (place, values) in enumerate(tqdm(rows, unit="text", desc=f"sentences of {name}", delay=2)):
+        sides = []
+        for column, option in ((columns.text, "--text_column"), (columns.summary, "--summary_column")):
+            value = place.value(values, column, option)
+            try:
+                sides.append(split_document(_lines(value) if column == columns.summary else value, tokenizer))
+            except (TypeError, ValueError) as error:
+                raise place.error(column, str(error)) from error
+        (text, spans), (summary, parts) = sides
+        reference = [summary[start:end] for start, end in parts]
+        if columns.labels is None:
+            chosen = greedy_oracle([text[start:end] for start, end in spans], reference)
+            labels = [int(sentence in chosen) for sentence in range(len(spans))]
+        else:
+            labels = _check_labels(place, columns.labels, values, len(spans))
+        documents.append(SummarizedDocument(str(values.get(columns.id, number)), text, spans, reference, labels))
+    return SummarizationData(documents, name, columns.labels is not None)
+
+
+def _lines(summary: Any) -> Any:
+    """Highlights come a line each; a summary in one line is cut like any text."""
+    if isinstance(summary, str) and len(lines := [line for line in summary.splitlines() if line.strip()]) > 1:
+        return lines
+    return summary
+
+
+def _check_labels(place: Place, column: str, values: dict[str, Any], sentences: int) -> list[int]:
+    labels = place.value(values, column, "--label_column")
+    if not isinstance(labels, Sequence) or isinstance(labels, str) or any(label not in (0, 1) for label in labels):
+        raise place.error(column, f"must be a list of 0 and 1, got {short(labels)}.")
+    if len(labels) != sentences:
+        raise place.error(column, f"has {len(labels)} labels for {sentences} sentences; give one each.")
+    return [int(label) for label in labels]
+
+
+def hold_out_documents(
+    data: SummarizationData, share: float, seed: int
+) -> tuple[SummarizationData, SummarizationData]:
+    """Training and validation documents, drawn at random.
+
+    Raises:
+        ValueError: where one of the two would be empty.
+    """
+    count = round(share * len(data.documents))
+    if not 0 < count < len(data.documents):
+        raise ValueError(
+            f"A share of {share} of the {len(data.documents)} documents of {data.source} leaves nothing to train or "
+            "to validate on; give --validation_file, or another --validation_share."
+        )
+    held = set(np.random.default_rng(seed).permutation(len(data.documents))[:count].tolist())
+    parts: tuple[list[SummarizedDocument], list[SummarizedDocument]] = ([], [])
+    for number, document in enumerate(data.documents):
+        parts[number in held].append(document)
+    return replace(data, documents=parts[0]), replace(data, documents=parts[1], source=f"{data.source}, held out")
+
+
+def fingerprint(data: SummarizationData) -> str:
+    """SHA-256 over everything in a set that a run depends on."""
+    rows = [[each.id, each.text, each.spans, each.reference, each.labels] for each in data.documents]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+class SummarizationDataset(Dataset):
+    """Documents in BERTSUM's format with a label for every sentence.
+
+    Args:
+        data: the documents.
+        tokenizer: of the encoder.
+        limit: tokens to which a document is cut; None cuts nothing. Sentences whose [CLS] is behind the cut have no
+            score.
+
+    Attributes:
+        lost: tokens of each document behind the cut.
+    """
+
+    def __init__(self, data: SummarizationData, tokenizer: Any, limit: int | None = None) -> None:
+        self.data, self.pad_token_id = data, tokenizer.pad_token_id or 0
+        self.rows: list[dict[str, torch.Tensor]] = []
+        self.lost: list[int] = []
+        for document in tqdm(data.documents, unit="text", desc=f"tokenising {data.source}", delay=2):
+            ids, types = encode_sentences(document.sentences, tokenizer)
+            self.lost.append(max(0, len(ids) - limit) if limit else 0)
+            kept = ids[:limit].count(tokenizer.cls_token_id)
+            self.rows.append(
+                {
+                    "labels": torch.tensor(document.labels[:kept]),
+                    "input_ids": torch.tensor(ids[:limit], dtype=torch.int32),
+                    "token_type_ids": torch.tensor(types[:limit], dtype=torch.int32),
+                }
+            )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return self.rows[index]
+
+    def collate(self, rows: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """A batch of B documents: `labels` ``[B, S]``, -100 behind the last sentence, and what `pad_batch` gives."""
+        labels = torch.nn.utils.rnn.pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
+        # Trainer counts examples by the first tensor.
+        ids, types = ([row[name] for row in rows] for name in ("input_ids", "token_type_ids"))
+        return {"labels": labels, **pad_batch(ids, types, self.pad_token_id)}

@@ -59,7 +59,7 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
         (
             task.task != "summarization"
             and any(getattr(task, name) != getattr(TaskArguments, name) for name in _OF_SUMMARIES),
-            "--summary_column, --summary_sentences, --trigram_blocking: for --task summarization only; leave them out.",
+            "--summary_column, --summary_sentences and --trigram_blocking belong to --task summarization.",
         ),
         (
             args.dataloader_drop_last

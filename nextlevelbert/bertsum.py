@@ -5,6 +5,7 @@ Every sentence goes in as [CLS] words [SEP], with token types 0 and 1 by turns.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def split_document(document: str | Sequence[str], tokenizer: Any) -> tuple[str, 
             (int(end) - len(sentence), int(end)) for end, sentence in zip(ends, sentences, strict=True)
         ]
     [text] = check_texts(document)
-    spans, classes = [], sentence_token_ids(tokenizer)
+    spans, classes = [], _sentence_token_ids(tokenizer)
     for start, paragraph in _paragraphs(text):
         tokens = tokenize_document(tokenizer, paragraph)
         borders = sentence_boundaries(tokens.input_ids, classes)
@@ -71,6 +72,12 @@ def split_document(document: str | Sequence[str], tokenizer: Any) -> tuple[str, 
     if not spans:
         raise ValueError(f"The document has no words ({len(text)} characters); give one with at least one sentence.")
     return text, spans
+
+
+@functools.lru_cache(maxsize=2)
+def _sentence_token_ids(tokenizer: Any) -> dict[str, list[int]]:
+    """Looks through the vocabulary once, not for every document."""
+    return sentence_token_ids(tokenizer)
 
 
 def _paragraphs(text: str) -> Iterable[tuple[int, str]]:

@@ -161,7 +161,7 @@ def with_lora(model: Any, r: int, alpha: int, target_modules: Sequence[str]) -> 
         r=r,
         lora_alpha=alpha,
         target_modules=targets,
-        modules_to_save=["classifier", *(["recurrences"] if hasattr(model.base_model, "recurrences") else [])],
+        modules_to_save=["classifier", *(["lstm", "residual"] if hasattr(model.base_model, "recurrences") else [])],
         exclude_modules=r".*\bchunk_encoder\b.*",  # frozen; adapters there would never learn anything
     )
     return get_peft_model(model, settings)

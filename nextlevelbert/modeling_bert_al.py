@@ -45,9 +45,9 @@ class SegmentRecurrence(nn.Module):
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__()
         self.lstm = LayerNormLSTM(config.hidden_size)
-        self.projection: nn.Linear | None = None
+        self.residual: nn.Linear | None = None
         if config.recurrence == "residual":
-            self.projection = ResidualProjection(config.hidden_size, config.hidden_size)
+            self.residual = ResidualProjection(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_states: torch.Tensor, state: State | None) -> tuple[torch.Tensor, State]:
         """From segments ``[documents, n, C, D]`` to the same shape, and the LSTM's state behind the last one."""
@@ -55,9 +55,9 @@ class SegmentRecurrence(nn.Module):
         channels = hidden_states.transpose(0, 1).reshape(steps, documents * width, size)
         outputs, state = self.lstm(channels, state)
         outputs = outputs.view(steps, documents, width, size).transpose(0, 1)
-        if self.projection is None:
+        if self.residual is None:
             return outputs, state
-        return hidden_states + self.projection(outputs), state
+        return hidden_states + self.residual(outputs), state
 
 
 class BertAlPreTrainedModel(TokenPreTrainedMixin, PreTrainedModel):

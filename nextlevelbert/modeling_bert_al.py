@@ -305,7 +305,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
     """
 
     _auto_class = "AutoModelForTokenClassification"
-    accepts_loss_kwargs = False  # the loss is a mean over the batch
+    accepts_loss_kwargs = False  # the loss is a mean over the documents of the batch
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
@@ -331,7 +331,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             input_ids, attention_mask, token_type_ids: as in `BertAlModel`, like what is not named here. Every
                 `config.cls_token_id` is a sentence.
             labels: ``[B, S]``, 1 where a sentence belongs to the summary, 0 where not, -100 where that is unknown and
-                where there is none.
+                where there is none. The loss is the mean over documents of the mean over their sentences.
 
         Raises:
             ValueError: for a document without sentence (numbered), labels of another shape or with other values, or
@@ -358,7 +358,13 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         loss = None
         if labels is not None:
             known = check_sentence_labels(labels, sentences)
-            loss = nn.functional.binary_cross_entropy_with_logits(logits[known].float(), labels[known].float())
+            losses = nn.functional.binary_cross_entropy_with_logits(
+                logits.float(), labels.clamp(min=0).float(), reduction="none"
+            )
+            # Document by document, so that it does not matter how processes and steps share out a batch.
+            labelled = known.sum(dim=1)  # [B]
+            losses = (losses * known).sum(dim=1)[labelled > 0] / labelled[labelled > 0]
+            loss = losses.mean()
         return ExtractiveSummarizationOutput(loss=loss, logits=logits, sentence_mask=sentences)
 
     @torch.no_grad()

@@ -52,7 +52,7 @@ class ExtractiveSummarizationOutput(ModelOutput):
     """Scores of the sentences of a batch of documents (B documents, S sentences in the longest).
 
     Attributes:
-        loss: scalar, if labels were given: the mean over all sentences with a label.
+        loss: scalar, if labels were given: the mean over documents of the mean over their sentences with a label.
         logits: ``[B, S]``, zero where there is no sentence; their sigmoid is a probability.
         sentence_mask: ``[B, S]`` bool, true where there is one.
     """

@@ -175,7 +175,7 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
     # 3. The table, the picture, and the model of the best seed with everything that opening it needs.
     best = min(results, key=lambda result: result["validation"]["loss"])
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
-    shown = {
+    shown: dict[str, Any] = {
         f"{arguments.public_name} ({arguments.model_type}){seeds}, {reported}": mean_and_deviation(results, reported)
     }
     rows: dict[str, Any] = {

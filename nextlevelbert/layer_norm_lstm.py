@@ -134,11 +134,9 @@ class _FusedSteps(torch.autograd.Function):
             gates, _, scales[t] = torch.native_layer_norm(gates, (size,), None, None, _EPSILON)
             normed[t] = gates
             i, f, g, o = torch.addcmul(gate_bias, gates, gate_weight).unbind(dim=1)
-            c = torch.addcmul(f.sigmoid_() * c, i.sigmoid_(), g.tanh_())
-            cells[t] = c
+            c = torch.mul(f.sigmoid_(), c, out=cells[t]).addcmul_(i.sigmoid_(), g.tanh_())
             read = nn.functional.layer_norm(c, (size,), cell_weight, cell_bias, _EPSILON).tanh_()
-            torch.mul(o.sigmoid_(), read, out=read)
-            outputs[t] = read
+            outputs[t] = o.sigmoid_().mul_(read)
             h = outputs[t]
         ctx.save_for_backward(
             recurrent, gate_weight, gate_bias, cell_weight, cell_bias, first_h, first_c, normed, scales, cells, outputs
@@ -155,31 +153,31 @@ class _FusedSteps(torch.autograd.Function):
         d_gates = torch.empty_like(normed, dtype=d_c.dtype)  # [n, N, 4, D], behind the normalisation
         d_projected = torch.empty_like(normed)
         d_read = torch.empty_like(cells)
-        d_h = torch.zeros_like(first_h)
+        aten, d_h = torch.ops.aten, torch.zeros_like(first_c)
         ones, zeros = torch.ones_like(scales[0]), torch.zeros_like(scales[0])  # of what is normalised already
         for t in range(len(outputs) - 1, -1, -1):
             before = cells[t - 1] if t else first_c
             gates = normed[t].to(d_c.dtype)
             i, f, g, o = torch.addcmul(gate_bias, gates, gate_weight).unbind(dim=1)
-            i, f, g, o = i.sigmoid_(), f.sigmoid_(), g.tanh_(), o.sigmoid_()
+            i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
             read, mean, scale = torch.native_layer_norm(cells[t], (size,), cell_weight, cell_bias, _EPSILON)
             read = read.tanh_()
-            d_h = (d_outputs[t] + d_h).to(d_c.dtype)
-            d_read[t] = d_h * o * (1 - read * read)
-            inner, _, _ = torch.ops.aten.native_layer_norm_backward(
+            d_h = d_h + d_outputs[t]
+            d_gates[t, :, 3] = aten.sigmoid_backward(d_h * read, o)
+            d_read[t] = aten.tanh_backward(o.mul_(d_h), read)
+            inner, _, _ = aten.native_layer_norm_backward(
                 d_read[t], cells[t], [size], mean, scale, cell_weight, cell_bias, [True, False, False]
             )
-            d_c = d_c + inner
-            torch.mul(d_c * g, i * (1 - i), out=d_gates[t, :, 0])
-            torch.mul(d_c * before, f * (1 - f), out=d_gates[t, :, 1])
-            torch.mul(d_c * i, 1 - g * g, out=d_gates[t, :, 2])
-            torch.mul(d_h * read, o * (1 - o), out=d_gates[t, :, 3])
-            inner, _, _ = torch.ops.aten.native_layer_norm_backward(
+            d_c = inner.add_(d_c)
+            d_gates[t, :, 0] = aten.sigmoid_backward(d_c * g, i)
+            d_gates[t, :, 1] = aten.sigmoid_backward(d_c * before, f)
+            d_gates[t, :, 2] = aten.tanh_backward(i.mul_(d_c), g)
+            inner, _, _ = aten.native_layer_norm_backward(
                 d_gates[t] * gate_weight, gates, [size], zeros, ones, None, None, [True, False, False]
             )
-            d_projected[t] = inner * scales[t]
-            d_h = d_projected[t].flatten(1) @ recurrent  # [N, D]
-            d_c = d_c * f
+            d_projected[t] = inner.mul_(scales[t])
+            d_h = (d_projected[t].flatten(1) @ recurrent).to(d_c.dtype)  # [N, D]
+            d_c = f.mul_(d_c)
         read = nn.functional.layer_norm(cells, (size,), eps=_EPSILON)
         before = torch.cat([first_h[None], outputs[:-1]]).flatten(0, 1)  # [nN, D]
         d_projected = d_projected.flatten(2)  # [n, N, 4D]
@@ -190,6 +188,6 @@ class _FusedSteps(torch.autograd.Function):
             d_gates.sum(dim=(0, 1)),
             (d_read * read).sum(dim=(0, 1)),
             d_read.sum(dim=(0, 1)),
-            d_h,
+            d_h.to(first_h.dtype),
             d_c,
         )

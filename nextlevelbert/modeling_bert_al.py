@@ -184,7 +184,8 @@ class BertAlModel(BertAlPreTrainedModel):
         lengths = (mask.sum(dim=1) + self.config.segment_length - 1) // self.config.segment_length  # [B]
         document = torch.repeat_interleave(torch.arange(len(mask), device=mask.device), lengths)  # [all segments]
         step = torch.arange(count, device=mask.device) - (lengths.cumsum(dim=0) - lengths)[document]
-        longest, states = int(lengths.max()), [None] * len(self.recurrences)
+        longest = int(lengths.max())
+        states: list[State | None] = [None] * len(self.recurrences)
         at_once = longest
         if self.config.tokens_at_once is not None:
             at_once = max(1, self.config.tokens_at_once // (self.config.segment_length * len(mask)))
@@ -268,7 +269,7 @@ class _Grid:
         self.documents, self.steps = len(self.active), int(step.max()) + 1
 
 
-def encoder_layers(encoder: nn.Module) -> list[nn.Module]:
+def encoder_layers(encoder: Any) -> list[nn.Module]:
     """The transformer layers of a backbone, in order.
 
     Raises:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from tqdm.auto import tqdm
 from .bertsum import encode_sentences, pad_batch, split_document
 from .evaluation.rouge import greedy_oracle
 from .task_rows import Place, open_rows, short
+
+_WORTH_PROCESSES = 2000  # documents; fewer are done before other processes have started
 
 
 @dataclass(frozen=True)
@@ -101,13 +106,26 @@ def read_summarization(
                 raise place.error(column, str(error)) from error
         (text, spans), (summary, parts) = sides
         reference = [summary[start:end] for start, end in parts]
-        if columns.labels is None:
-            chosen = greedy_oracle([text[start:end] for start, end in spans], reference)
-            labels = [int(sentence in chosen) for sentence in range(len(spans))]
-        else:
-            labels = _check_labels(place, columns.labels, values, len(spans))
+        labels = [] if columns.labels is None else _check_labels(place, columns.labels, values, len(spans))
         documents.append(SummarizedDocument(str(values.get(columns.id, number)), text, spans, reference, labels))
+    if columns.labels is None:
+        documents = _with_oracle_labels(documents, name)
     return SummarizationData(documents, name, columns.labels is not None)
+
+
+def _with_oracle_labels(documents: list[SummarizedDocument], name: str) -> list[SummarizedDocument]:
+    """Labels by the greedy oracle, on all cores where there are many documents (0.2 s for one of 45 sentences)."""
+    sides = [document.sentences for document in documents], [document.reference for document in documents]
+    bar = partial(tqdm, total=len(documents), unit="text", desc=f"oracle of {name}", delay=2)
+    if len(documents) < _WORTH_PROCESSES:
+        found = list(bar(map(greedy_oracle, *sides)))
+    else:
+        with ProcessPoolExecutor(mp_context=get_context("forkserver")) as pool:
+            found = list(bar(pool.map(greedy_oracle, *sides, chunksize=32)))
+    return [
+        replace(document, labels=[int(number in chosen) for number in range(len(document.spans))])
+        for document, chosen in zip(documents, found, strict=True)
+    ]
 
 
 def _lines(summary: Any) -> Any:
@@ -192,5 +210,5 @@ class SummarizationDataset(Dataset):
         """A batch of B documents: `labels` ``[B, S]``, -100 behind the last sentence, and what `pad_batch` gives."""
         labels = torch.nn.utils.rnn.pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
         # Trainer counts examples by the first tensor.
-        ids, types = ([row[name] for row in rows] for name in ("input_ids", "token_type_ids"))
+        ids, types = ([row[name].tolist() for row in rows] for name in ("input_ids", "token_type_ids"))
         return {"labels": labels, **pad_batch(ids, types, self.pad_token_id)}

@@ -15,7 +15,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
-from nextlevelbert import BertAlForExtractiveSummarization, summarization
+from nextlevelbert import BertAlForExtractiveSummarization, summarization, summarization_data
 from nextlevelbert.bertsum import encode_sentences, pad_batch, select_sentences, split_document
 from nextlevelbert.evaluation.rouge import greedy_oracle, rouge_scores
 from nextlevelbert.extended_positions import with_extended_positions
@@ -108,7 +108,7 @@ def test_sentences_of_a_text_keep_their_places(minilm):
     ]  # fmt: skip
 
 
-def test_the_samples_of_cnn_dailymail(shared, minilm, tmp_path):
+def test_the_samples_of_cnn_dailymail(shared, minilm, tmp_path, monkeypatch):
     path = shared / "data" / "cnndm_sample" / "sample.jsonl.gz"
     columns = SummaryColumns("source_sentences", "summary_sentences")
     data = read_summarization(path, minilm.tokenizer, columns)
@@ -129,6 +129,7 @@ def test_the_samples_of_cnn_dailymail(shared, minilm, tmp_path):
         }
         for row in rows
     ]
+    monkeypatch.setattr(summarization_data, "_WORTH_PROCESSES", 6)  # as of a large set: several processes
     again = read_summarization(write(tmp_path / "hub.jsonl", hub), minilm.tokenizer)
     assert [document.reference for document in again.documents] == [document.reference for document in data.documents]
     assert all(sum(document.labels) > 0 for document in again.documents)

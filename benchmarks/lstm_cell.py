@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import measuring
 import torch
@@ -39,6 +40,10 @@ class Loop(nn.Module):
             h = o.sigmoid() * self.norms[4](c).tanh()
             outputs.append(h)
         return torch.stack(outputs)
+
+
+def backward(run: Callable[..., torch.Tensor], inputs: torch.Tensor) -> None:
+    run(inputs).sum().backward()
 
 
 def kept_mib(run: Callable[[], object]) -> float:
@@ -77,12 +82,12 @@ def main() -> None:
             "fused": lambda x, ours=ours: ours(x)[0],
             "torch, not normalised": lambda x, torchs=torchs: torchs(x)[0],
         }
-        cases = {name: lambda run=run, x=inputs: run(x).sum().backward() for name, run in forward.items()}
+        cases = {name: partial(backward, run, inputs) for name, run in forward.items()}
         seconds, _ = measuring.interleaved(cases, args.rounds)
         cpu = [seconds[name].cpu for name in forward]
         times.append([f"{segment}", f"{steps} x {channels:,}", *(f"{value * 1000:.0f}" for value in cpu),
                       f"{cpu[0] / cpu[2]:.2f}", f"{cpu[2] / cpu[3]:.2f}"])  # fmt: skip
-        mib = [kept_mib(lambda run=run, x=inputs: run(x)) for run in forward.values()]
+        mib = [kept_mib(partial(run, inputs)) for run in forward.values()]
         sizes.append([f"{segment}", f"{steps} x {channels:,}", *(f"{value:.0f}" for value in mib),
                       f"{mib[0] / mib[2]:.2f}", f"{mib[2] / mib[3]:.2f}"])  # fmt: skip
     head = ["segment", "steps x channels", *forward, "loop / fused", "fused / torch"]

@@ -53,6 +53,8 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python benchmarks/finetune_stored_vectors.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/memory_vs_length.py --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python benchmarks/chunkbert_memory.py --encoder $(MINILM) --lengths 512 1024 2048 4096
+	$(OFFLINE) $(BIN)/python benchmarks/bert_al_scaling.py --encoder $(MINILM) --lengths 512 2048 8192
+	$(OFFLINE) $(BIN)/python benchmarks/lstm_cell.py
 
 clean:  ## Remove the environment and what the demo made
 	rm -rf .venv $(DEMO)

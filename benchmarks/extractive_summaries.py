@@ -7,8 +7,8 @@ named here goes to each of them:
         --segment_lengths 16 128 --max_steps 300
 
 Baselines (paper of BERT-AL, section "Experiment setting"): "truncated" reads the first segment only; "extended" reads
-on with positions that are random behind the first segment. Full attention needs memory, so it gets --attn_implementation
-sdpa whatever the others have.
+on with positions that are random behind the first segment. Full attention needs memory, so that one always gets
+--attn_implementation sdpa.
 """
 
 from __future__ import annotations

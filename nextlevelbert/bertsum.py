@@ -20,6 +20,7 @@ from .sentences import sentence_boundaries, sentence_token_ids
 
 _WORD = re.compile(r"\w+")
 _BLOCKED_WORDS = 3  # in a row
+_SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more of each token than its id
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def _paragraphs(text: str) -> Iterable[tuple[int, str]]:
         start = border.end() if border else end
 
 
-def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Token ids and token types of a whole document in BERTSUM's format.
+def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids and token types ``[T]`` of a whole document in BERTSUM's format, int32.
 
     Words that spell a special token ("[CLS]") are read as what they are, words.
 
@@ -99,33 +100,32 @@ def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> tuple[list[int
         sentences: of the document, in order.
         tokenizer: of the encoder.
     """
-    encoded = tokenizer(
-        list(sentences),
-        add_special_tokens=False,
-        split_special_tokens=True,
-        truncation=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,
-    )["input_ids"]
-    framed = [[tokenizer.cls_token_id, *words, tokenizer.sep_token_id] for words in encoded]
-    ids = [token for sentence in framed for token in sentence]
-    types = [number % 2 for number, sentence in enumerate(framed) for _ in sentence]
-    return ids, types
+    ids: list[np.ndarray] = []
+    for first in range(0, len(sentences), _SENTENCES_PER_CALL):
+        encoded = tokenizer(
+            list(sentences[first : first + _SENTENCES_PER_CALL]),
+            add_special_tokens=False,
+            split_special_tokens=True,
+            truncation=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )["input_ids"]
+        ids += [np.array([tokenizer.cls_token_id, *words, tokenizer.sep_token_id], np.int32) for words in encoded]
+    types = np.repeat(np.arange(len(ids)) % 2, [len(sentence) for sentence in ids])
+    return np.concatenate(ids), types.astype(np.int32)
 
 
-def pad_batch(
-    ids: Sequence[Sequence[int]], types: Sequence[Sequence[int]], pad_token_id: int
-) -> dict[str, torch.Tensor]:
+def pad_batch(ids: Sequence[np.ndarray], types: Sequence[np.ndarray], pad_token_id: int) -> dict[str, torch.Tensor]:
     """A batch of documents, padded on the right: `input_ids`, `attention_mask`, `token_type_ids`, each ``[B, T]``."""
 
-    def padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
+    def padded(rows: Sequence[np.ndarray], value: int) -> torch.Tensor:
         tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
         return pad_sequence(tensors, batch_first=True, padding_value=value)
 
     return {
         "input_ids": padded(ids, pad_token_id),
-        "attention_mask": padded([[1] * len(row) for row in ids], 0),
+        "attention_mask": padded([np.ones(len(row), np.int64) for row in ids], 0),
         "token_type_ids": padded(types, 0),
     }
 

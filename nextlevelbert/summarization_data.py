@@ -191,12 +191,12 @@ class SummarizationDataset(Dataset):
         for document in tqdm(data.documents, unit="text", desc=f"tokenising {data.source}", delay=2):
             ids, types = encode_sentences(document.sentences, tokenizer)
             self.lost.append(max(0, len(ids) - limit) if limit else 0)
-            kept = ids[:limit].count(tokenizer.cls_token_id)
+            kept = int((ids[:limit] == tokenizer.cls_token_id).sum())
             self.rows.append(
                 {
                     "labels": torch.tensor(document.labels[:kept]),
-                    "input_ids": torch.tensor(ids[:limit], dtype=torch.int32),
-                    "token_type_ids": torch.tensor(types[:limit], dtype=torch.int32),
+                    "input_ids": torch.from_numpy(ids[:limit]),
+                    "token_type_ids": torch.from_numpy(types[:limit]),
                 }
             )
 
@@ -210,5 +210,5 @@ class SummarizationDataset(Dataset):
         """A batch of B documents: `labels` ``[B, S]``, -100 behind the last sentence, and what `pad_batch` gives."""
         labels = torch.nn.utils.rnn.pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
         # Trainer counts examples by the first tensor.
-        ids, types = ([row[name].tolist() for row in rows] for name in ("input_ids", "token_type_ids"))
+        ids, types = ([row[name].numpy() for row in rows] for name in ("input_ids", "token_type_ids"))
         return {"labels": labels, **pad_batch(ids, types, self.pad_token_id)}

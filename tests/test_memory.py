@@ -6,33 +6,54 @@ import json
 import subprocess
 import sys
 
-WORKER = """
-import json, resource, sys
-from pathlib import Path
+ENCODED = """
 from nextlevelbert import NextLevelBertModel
 model = NextLevelBertModel.from_chunk_encoder(sys.argv[1], chunk_size=256)
-text = "the whale and the ship and the sea. " * (int(sys.argv[2]) // 9)
 plan = model.plan(text)
 embedding = model.encode(text)
 assert len(embedding.chunks) == plan.chunks
+tokens = plan.tokens
+"""
+
+SUMMARIZED = """
+from nextlevelbert import BertAlForExtractiveSummarization
+model = BertAlForExtractiveSummarization.from_encoder(sys.argv[1], recurrence="replace")
+summary = model.summarize(text)
+assert len(summary.scores) == text.count(".")
+tokens = 11 * len(summary.scores)
+"""
+
+WORKER = """
+import json, resource, sys
+from pathlib import Path
+text = "the whale and the ship and the sea. " * (int(sys.argv[2]) // 9)
+{what}
 if Path("/proc/self/status").exists():  # on Linux, ru_maxrss begins with the peak of the process that started this one
     [peak] = [int(l.split()[1]) for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("VmHWM:")]
 else:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**10 if sys.platform == "darwin" else 1)
-print(json.dumps([plan.tokens, peak / 2**10]))
+print(json.dumps([tokens, peak / 2**10]))
 """
 
 
-def measure(encoder: str, tokens: int) -> tuple[int, float]:
-    """Tokens and peak resident memory in MiB of a fresh process that encodes one document."""
-    command = [sys.executable, "-c", WORKER, encoder, str(tokens)]
+def measure(what: str, encoder: str, tokens: int) -> tuple[int, float]:
+    """Tokens and peak resident memory in MiB of a fresh process that reads one document."""
+    command = [sys.executable, "-c", WORKER.replace("{what}", what), encoder, str(tokens)]
     tokens, peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return tokens, peak
 
 
 def test_three_million_tokens_take_little_more_than_thirty_thousand(toy_encoder_path):
     """The toy encoder leaves what could grow: text, ids, offsets, vectors and windows."""
-    short_tokens, short = measure(toy_encoder_path, 30_000)
-    long_tokens, long = measure(toy_encoder_path, 3_000_000)
+    short_tokens, short = measure(ENCODED, toy_encoder_path, 30_000)
+    long_tokens, long = measure(ENCODED, toy_encoder_path, 3_000_000)
     assert long_tokens > 95 * short_tokens > 0
     assert long - short < 400
+
+
+def test_a_summary_of_half_a_million_tokens_takes_little_more_than_one_of_thirty_thousand(toy_encoder_path):
+    """As above: without passes of `tokens_at_once`, the states of a layer alone would take 700 MB."""
+    short_tokens, short = measure(SUMMARIZED, toy_encoder_path, 30_000)
+    long_tokens, long = measure(SUMMARIZED, toy_encoder_path, 500_000)
+    assert long_tokens > 15 * short_tokens > 0
+    assert long - short < 200

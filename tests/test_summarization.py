@@ -89,12 +89,13 @@ def test_selection_worked_by_hand():
 
 def test_the_format_of_bertsum(minilm):
     tokenizer = minilm.tokenizer
-    ids, types = encode_sentences(["Call me Ishmael.", "[SEP] is a word.", "Yes!"], tokenizer)
+    encoded = encode_sentences(["Call me Ishmael.", "[SEP] is a word.", "Yes!"], tokenizer)
+    ids, types = (values.tolist() for values in encoded)
     words = ["[CLS]", "call", "me", "is", "##hma", "##el", ".", "[SEP]"]
     assert tokenizer.convert_ids_to_tokens(ids[:8]) == words
     assert types == [0] * 8 + [1] * (len(ids) - 12) + [0] * 4
     assert (ids.count(tokenizer.cls_token_id), ids.count(tokenizer.sep_token_id)) == (3, 3)
-    batch = pad_batch([ids, ids[:3]], [types, types[:3]], 9)
+    batch = pad_batch([encoded[0], encoded[0][:3]], [encoded[1], encoded[1][:3]], 9)
     assert batch["attention_mask"].sum(dim=1).tolist() == [len(ids), 3]
     assert batch["input_ids"][1, 3:].unique().tolist() == [9]
 
@@ -387,5 +388,5 @@ def test_a_batch_by_hand(minilm, tmp_path):
     assert list(batch) == ["labels", "input_ids", "attention_mask", "token_type_ids"]
     assert batch["labels"].tolist() == [row["labels"][:3] for row in rows(2, 0)]
     whole, _ = encode_sentences(rows(2, 0)[0]["text"], minilm.tokenizer)
-    assert batch["input_ids"][0].tolist() == whole[:20]
+    assert batch["input_ids"][0].tolist() == whole[:20].tolist()
     assert dataset.lost == [len(whole) - 20] * 2

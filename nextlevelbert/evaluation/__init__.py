@@ -8,11 +8,13 @@ from .masked_vectors import context_mean_baseline, masked_vector_scores
 from .retrieval import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from .retrieval_data import read_beir_task, read_retrieval_task, retrieval_task_from_rows
 from .retrieval_lengths import plot_by_length, scores_by_length
+from .rouge import greedy_oracle, rouge_scores
 
 __all__ = [
     "RetrievalTask",
     "bm25_scores",
     "context_mean_baseline",
+    "greedy_oracle",
     "masked_vector_scores",
     "plot_by_length",
     "rank_by_scores",
@@ -21,6 +23,7 @@ __all__ = [
     "read_retrieval_task",
     "retrieval_scores",
     "retrieval_task_from_rows",
+    "rouge_scores",
     "scores_by_length",
     "tfidf_scores",
 ]

@@ -12,8 +12,8 @@ Classification of documents, alone or with a question each; multiple choice abou
 chunk vectors), sbert (the first chunk only), tfidf, and for retrieval bm25. Chunk vectors are encoded once for all
 epochs and seeds; runs that are given the same ``--cache_dir`` share them.
 
-``--model_type chunkbert`` trains an encoder from text instead, on whole documents; ``truncated``, ``random`` and
-``textrank`` train it on one or two windows of them, to compare with:
+``--model_type chunkbert`` or ``bert-al`` trains an encoder from text instead, on whole documents; ``truncated``,
+``random`` and ``textrank`` train it on one or two windows of them, to compare with:
 
     python run_finetune.py --task classification --model_type chunkbert --model google-bert/bert-base-uncased \\
         --train_file train.jsonl --test_file test.jsonl --seeds 0 1 2 3 4 --output_dir classifier

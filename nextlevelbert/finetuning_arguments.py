@@ -41,10 +41,10 @@ class ModelArguments:
         default="nextlevelbert",
         metadata={"help": "nextlevelbert and hate learn from stored chunk vectors; a checkpoint tells which it is, "
                           "untrained and the baselines over vectors have to be told. The others train an encoder from "
-                          "text, for classification: chunkbert on whole documents; truncated on the first window "
-                          "only, random on one drawn at random beside it, textrank on one of key sentences. For "
-                          "summarization: bert-al, or its baselines truncated (the first segment only) and extended "
-                          "(a longer table of positions, random behind the first segment).",
+                          "text. For classification: chunkbert and bert-al on whole documents; truncated on the first "
+                          "window only, random on one drawn at random beside it, textrank on one of key sentences. "
+                          "For summarization: bert-al, or its baselines truncated (the first segment only) and "
+                          "extended (a longer table of positions, random behind the first segment).",
                   "choices": [*VECTOR_MODELS, "chunkbert", *WINDOW_BASELINES, "bert-al", "extended"]},
     )  # fmt: skip
     chunk_encoder: str = field(
@@ -123,7 +123,8 @@ class ModelArguments:
         # How many chunks go through the encoder at once changes no result.
         ignored = (*OF_VECTOR_MODELS, "chunk_batch_size") if self.from_text else _OF_TEXT_MODELS
         told = {"model_type": self.model_type} if self.model_type == "hate" else {}
-        return {name: value for name, value in values.items() if name not in (*ignored, *OF_BERT_AL)} | told
+        ignored = ignored if self.model_type == "bert-al" else (*ignored, *OF_BERT_AL)
+        return {name: value for name, value in values.items() if name not in ignored} | told
 
 
 @dataclass

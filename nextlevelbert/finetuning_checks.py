@@ -53,8 +53,10 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             "--max_training_tokens is for --model_type chunkbert and bert-al; leave it out.",
         ),
         (
-            task.task != "summarization" and any(getattr(model, name) is not None for name in OF_BERT_AL),
-            "--segment_length and --recurrence are for --task summarization; leave them out.",
+            task.task != "summarization"
+            and model.model_type != "bert-al"
+            and any(getattr(model, name) is not None for name in OF_BERT_AL),
+            "--segment_length and --recurrence are for --model_type bert-al; leave them out.",
         ),
         (
             task.task != "summarization"
@@ -158,10 +160,10 @@ def _check_text_model(model: ModelArguments, task: TaskArguments, push_to_hub: b
     """Refuses what does not go with a model that is trained from text."""
     kind, windows = f"--model_type {model.model_type}", model.model_type in WINDOW_BASELINES
     unused: list[tuple[Any, str]] = [(task, "question_column"), (task, "cache_dir")]
-    unused += [(model, name) for name in OF_VECTOR_MODELS if name != "chunk_size" or windows]
+    unused += [(model, name) for name in OF_VECTOR_MODELS if name != "chunk_size" or model.model_type != "chunkbert"]
     given = [f"--{name}" for values, name in unused if getattr(values, name) != getattr(type(values), name, None)]
     for refused, message in (
-        (model.model_type in ("bert-al", "extended"), f"{kind} is for --task summarization."),
+        (model.model_type == "extended", f"{kind} is a baseline of --task summarization."),
         (task.task != "classification", f"{kind} classifies documents; use it with --task classification."),
         (
             model.model in ("untrained", *BASELINES),

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from huggingface_hub import HfApi
-from transformers import AutoConfig
 
 from .backbones import load_tokenizer
 from .chunk_encoder import weights_fingerprint
@@ -19,6 +18,7 @@ from .finetuning import copy_adapter, with_lora
 from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
 from .finetuning_card import CURVE, plot_curves, results_table
 from .finetuning_results import mean_and_deviation, read_result, write_result, write_settings
+from .finetuning_text import is_saved_model
 from .modeling_bert_al import BertAlForExtractiveSummarization
 from .summarization import train_summarizer, trivial_summaries, write_summaries
 from .summarization_card import write_summarization_card
@@ -62,28 +62,6 @@ def read_sets(task: TaskArguments, tokenizer: Any, seed: int) -> dict[str, Summa
     return sets
 
 
-def _is_bert_al(arguments: ModelArguments) -> bool:
-    """Whether --model is a saved BERT-AL and not an encoder.
-
-    Raises:
-        ValueError: if there is no such model, or it is of another kind than --model_type takes.
-    """
-    named = f"--model {arguments.model!r}"
-    try:
-        kind = AutoConfig.from_pretrained(arguments.model).model_type
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{named} is no folder with an encoder, and not on the Hub.") from error
-    saved = kind == "bert-al"
-    if saved and arguments.model_type != "bert-al":
-        raise ValueError(f"{named} is a bert-al, and --model_type {arguments.model_type} takes a plain encoder.")
-    if arguments.lora and not saved:
-        raise ValueError(
-            f"--lora adapts a checkpoint, and {named} is an encoder, around which LSTMs are drawn at random. Save a "
-            "BERT-AL first, with BertAlForExtractiveSummarization.from_encoder(...).save_pretrained(folder)."
-        )
-    return saved
-
-
 def _new(arguments: ModelArguments, saved: bool, positions: int) -> Any:
     """The model at the start of a run."""
     length = arguments.segment_length
@@ -91,8 +69,6 @@ def _new(arguments: ModelArguments, saved: bool, positions: int) -> Any:
     if arguments.model_type == "extended":
         model = with_extended_positions(arguments.model, length or _SEGMENT_LENGTH, positions)
     elif saved:
-        if arguments.recurrence:
-            raise ValueError("--recurrence is part of a saved BERT-AL; leave it out.")
         model = BertAlForExtractiveSummarization.from_pretrained(arguments.model, dtype=torch.float32)
         model.config.segment_length = length or model.config.segment_length
         model.config.check()
@@ -116,7 +92,7 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
     """
     output = Path(args.output_dir)
     args.learning_rate = args.learning_rate or (1e-3 if arguments.lora else 2e-5)
-    saved, tokenizer = _is_bert_al(arguments), load_tokenizer(arguments.model)
+    saved, tokenizer = is_saved_model(arguments), load_tokenizer(arguments.model)
     sets = read_sets(task, tokenizer, args.seed)
     reported = "test" if "test" in sets else "validation"
     for name, data in sets.items():

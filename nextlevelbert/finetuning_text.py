@@ -1,10 +1,11 @@
-"""Fine-tuning end to end from text: ChunkBERT and the baselines over windows, from task to `PreparedTask`."""
+"""Fine-tuning end to end from text: ChunkBERT, BERT-AL and the baselines over windows, from task to `PreparedTask`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from .chunk_encoder import INCIDENTAL, weights_fingerprint
 from .finetuning import PreparedTask, copy_adapter, head_config, with_lora
 from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
 from .finetuning_card import CardWords
+from .modeling_bert_al import BertAlForSequenceClassification
 from .modeling_chunkbert import ChunkBertForSequenceClassification
 from .task_data import TaskData
 from .task_tokens import TaskTokenDataset, TokenisedTask, tokenise_task
@@ -26,6 +28,46 @@ from .text_windows import first_window, random_window, textrank_window
 from .window_baselines import WindowClassifier
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A model of whole documents.
+
+    Attributes:
+        model: its class.
+        given: options that are fields of its configuration.
+        decided: fields that decide the weights that come out.
+        architecture: what else makes a saved one that model.
+        name, limits: for its card.
+    """
+
+    model: Any
+    given: tuple[str, ...]
+    decided: tuple[str, ...]
+    architecture: tuple[str, ...]
+    name: str
+    limits: str
+
+
+_KINDS = {
+    "chunkbert": _Kind(
+        ChunkBertForSequenceClassification,
+        given=("chunk_size", "chunk_batch_size", "max_training_tokens"),
+        decided=("chunk_size", "max_training_tokens"),
+        architecture=("num_averaged_layers", "num_filters", "filter_sizes", "classifier_dropout"),
+        name="[ChunkBERT](https://arxiv.org/abs/2310.20558)",
+        limits="Attention stays within a chunk; only convolutions a few tokens wide look across its borders.",
+    ),
+    "bert-al": _Kind(
+        BertAlForSequenceClassification,
+        given=("segment_length", "recurrence", "max_training_tokens"),
+        decided=("segment_length", "recurrence", "max_training_tokens"),
+        architecture=("classifier_dropout",),
+        name="BERT-AL",
+        limits="Information flows forward only: a segment is read without knowledge of those behind it.",
+    ),
+}
 
 
 def prepare(
@@ -47,14 +89,14 @@ def prepare(
             f"{sets['train'].source} has a question beside each document, and --model_type {arguments.model_type} "
             "reads documents only; use --model_type nextlevelbert."
         )
-    saved = _is_chunkbert(arguments)
-    if arguments.model_type == "chunkbert":
-        return _prepare_chunkbert(arguments, args, sets, saved)
+    saved = is_saved_model(arguments)
+    if arguments.model_type in _KINDS:
+        return _prepare_whole(arguments, args, sets, saved)
     return _prepare_windows(arguments, args, sets)
 
 
-def _is_chunkbert(arguments: ModelArguments) -> bool:
-    """Whether --model is a saved ChunkBERT and not an encoder.
+def is_saved_model(arguments: ModelArguments) -> bool:
+    """Whether --model is a saved ChunkBERT or BERT-AL and not an encoder.
 
     Raises:
         ValueError: if there is no such model, or it is of another kind than --model_type takes.
@@ -66,36 +108,37 @@ def _is_chunkbert(arguments: ModelArguments) -> bool:
         raise ValueError(f"{named} is no folder with an encoder, and not on the Hub.") from error
     if kind == "nextlevelbert":
         raise ValueError(f"{named} is a NextLevelBERT; leave out {wanted}.")
-    if kind == "chunkbert" and arguments.model_type != "chunkbert":
-        raise ValueError(f"{named} is a chunkbert, and {wanted} takes a plain encoder (BERT or the like).")
-    if arguments.lora and kind != "chunkbert":
+    if kind in _KINDS and kind != arguments.model_type:
+        raise ValueError(f"{named} is a {kind}, and {wanted} takes a plain encoder (BERT or the like).")
+    if kind in _KINDS and arguments.recurrence is not None:
+        raise ValueError(f"{named} is a {kind}, whose recurrence is part of it; leave out --recurrence.")
+    if arguments.lora and kind not in _KINDS:
         raise ValueError(
-            f"--lora adapts a checkpoint, and {named} is an encoder, whose new head is drawn at random. Save a "
-            "ChunkBERT first, with ChunkBertForSequenceClassification.from_encoder(...).save_pretrained(folder)."
+            f"--lora adapts a checkpoint, and {named} is an encoder, whose new parts are drawn at random. Save a "
+            f"{arguments.model_type} first, with its from_encoder(...) and save_pretrained(folder)."
         )
-    return kind == "chunkbert"
+    return kind in _KINDS
 
 
-def _load_chunkbert(arguments: ModelArguments, saved: bool, train: TaskData) -> Any:
-    """A ChunkBERT with a head for this task."""
-    names = ("chunk_size", "chunk_batch_size", "max_training_tokens")
-    sizes = {name: getattr(arguments, name) for name in names}
-    config = head_config(train) | {name: size for name, size in sizes.items() if size is not None}
+def _load(arguments: ModelArguments, saved: bool, train: TaskData) -> Any:
+    """A model of whole documents with a head for this task."""
+    kind = _KINDS[arguments.model_type]
+    given = {name: getattr(arguments, name) for name in kind.given}
+    config = head_config(train) | {name: value for name, value in given.items() if value is not None}
     if not saved:
-        return ChunkBertForSequenceClassification.from_encoder(arguments.model, **config)
+        return kind.model.from_encoder(arguments.model, **config)
     # What was fine-tuned keeps those parts of its classifier that fit, and else gets new ones.
-    model = ChunkBertForSequenceClassification.from_pretrained(
-        arguments.model, ignore_mismatched_sizes=True, dtype=torch.float32, **config
-    )
+    model = kind.model.from_pretrained(arguments.model, ignore_mismatched_sizes=True, dtype=torch.float32, **config)
     model.config.check()
     return model
 
 
-def _prepare_chunkbert(
+def _prepare_whole(
     arguments: ModelArguments, args: FinetuningArguments, sets: dict[str, TaskData], saved: bool
 ) -> PreparedTask:
     """Whole documents; those of the training set cut as the model would cut them, which is told once."""
-    train, reader = sets["train"], _load_chunkbert(arguments, saved, sets["train"])
+    kind = _KINDS[arguments.model_type]
+    train, reader = sets["train"], _load(arguments, saved, sets["train"])
     config, tokenizer = reader.config, reader.tokenizer
     tokens = {name: tokenise_task(tokenizer, data) for name, data in sets.items()}
     long, window = _long_documents(sets, tokens, config.encoder_config)
@@ -108,23 +151,23 @@ def _prepare_chunkbert(
         )  # fmt: skip
 
     def new_model() -> Any:
-        model = _load_chunkbert(arguments, saved, train)
+        model = _load(arguments, saved, train)
         if arguments.attn_implementation:
             model.set_attn_implementation(arguments.attn_implementation)
         if arguments.lora:
             return with_lora(model, arguments.lora_r, arguments.lora_alpha, arguments.lora_target_modules)
         return model
 
-    decided: dict[str, Any] = {name: getattr(config, name) for name in ("chunk_size", "max_training_tokens")}
+    decided: dict[str, Any] = {name: getattr(config, name) for name in kind.decided}
     facts = dict(decided)
     weights = weights_fingerprint(reader.base_model.encoder)  # a new head is drawn at random
     if saved:
-        weights, architecture = _told_by(arguments.model)
+        weights, architecture = _told_by(kind, arguments.model)
         decided |= architecture
     if arguments.lora:
         publish: Any = partial(copy_adapter, tokenizer=tokenizer, local=arguments.local)
     else:
-        publish = _publish_chunkbert
+        publish = partial(_publish, kind.model)
     return PreparedTask(
         datasets={name: TaskTokenDataset(sets[name], tokens[name], tokenizer.pad_token_id or 0) for name in sets},
         new_model=new_model,
@@ -134,27 +177,24 @@ def _prepare_chunkbert(
         window=window,
         publish=publish,
         card=CardWords(
-            name="[ChunkBERT](https://arxiv.org/abs/2310.20558)",
+            name=kind.name,
             reads="It reads documents of any length" + _trained_on(config.max_training_tokens),
-            limits=["Attention stays within a chunk; only convolutions a few tokens wide look across its borders."],
-            tags=["chunkbert", "nextlevelbert"],
+            limits=[kind.limits],
+            tags=[arguments.model_type, "nextlevelbert"],
             settings=facts,
-            base_arguments=f", num_labels={config.num_labels}, chunk_size={config.chunk_size}, "
+            base_arguments=f", num_labels={config.num_labels}, {kind.decided[0]}={decided[kind.decided[0]]}, "
             "ignore_mismatched_sizes=True",
         ),
     )
 
 
-def _told_by(model: str) -> tuple[str, dict[str, Any]]:
-    """Hash of a saved ChunkBERT's weights, with its head where it has one; and what else makes it that model."""
+def _told_by(kind: _Kind, model: str) -> tuple[str, dict[str, Any]]:
+    """Hash of a saved model's weights, with its head where it has one; and what else makes it that model."""
     found: Any
-    found, info = ChunkBertForSequenceClassification.from_pretrained(
-        model, dtype=torch.float32, output_loading_info=True
-    )
+    found, info = kind.model.from_pretrained(model, dtype=torch.float32, output_loading_info=True)
     headless = any(name.startswith("classifier.") for name in info["missing_keys"])
-    names = ("num_averaged_layers", "num_filters", "filter_sizes", "classifier_dropout")
     encoder = {key: value for key, value in found.config.encoder_config.to_dict().items() if key not in INCIDENTAL}
-    architecture = {name: getattr(found.config, name) for name in names}
+    architecture = {name: getattr(found.config, name) for name in kind.architecture}
     architecture["encoder_sha256"] = hashlib.sha256(json.dumps(encoder, sort_keys=True).encode()).hexdigest()
     return weights_fingerprint(found.base_model if headless else found), architecture
 
@@ -163,9 +203,9 @@ def _trained_on(limit: int | None) -> str:
     return "." if limit is None else f"; in training it saw at most the first {limit:,} tokens of each."
 
 
-def _publish_chunkbert(folder: Path, output: Path) -> None:
+def _publish(model: Any, folder: Path, output: Path) -> None:
     """The model of a seed's folder, with the tokenizer that lies there."""
-    ChunkBertForSequenceClassification.from_pretrained(folder).save_pretrained(output)
+    model.from_pretrained(folder).save_pretrained(output)
 
 
 def _prepare_windows(arguments: ModelArguments, args: FinetuningArguments, sets: dict[str, TaskData]) -> PreparedTask:

@@ -62,8 +62,8 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
         raise ValueError(
             f"--model {arguments.model!r} is no folder with a checkpoint, and not on the Hub. {words}"
         ) from error
-    if kind == "chunkbert":
-        raise ValueError(f"--model {arguments.model!r} is a chunkbert; add --model_type chunkbert.")
+    if kind in ("chunkbert", "bert-al"):
+        raise ValueError(f"--model {arguments.model!r} is a {kind}; add --model_type {kind}.")
     if kind not in VECTOR_MODELS or (arguments.model_type == "hate" and kind != "hate"):
         wanted = "HATE" if arguments.model_type == "hate" else "NextLevelBERT or HATE"
         raise ValueError(f"--model {arguments.model!r} is a {kind}; give a {wanted}. {words}")

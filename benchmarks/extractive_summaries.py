@@ -8,7 +8,8 @@ named here goes to each of them:
 
 Baselines (paper of BERT-AL, section "Experiment setting"): "truncated" reads the first segment only; "extended" reads
 on with positions that are random behind the first segment. Full attention needs memory, so that one always gets
---attn_implementation sdpa.
+--attn_implementation sdpa. "TF-IDF centre" takes the sentences that are nearest to the mean of all by their words: it
+tells how much of the task is counting words.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from nextlevelbert.backbones import load_tokenizer
+from nextlevelbert.bertsum import select_sentences
 from nextlevelbert.finetuning_card import results_table
+from nextlevelbert.summarization import score_summaries
+from nextlevelbert.summarization_data import SummarizationData, SummaryColumns, read_summarization
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 ROWS = {
@@ -32,6 +40,16 @@ ROWS = {
 }
 
 
+def tfidf_centre(train: SummarizationData, test: SummarizationData, count: int) -> dict[str, float]:
+    """Scores of the sentences nearest to the document's mean TF-IDF vector, weighed on the training documents."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True, stop_words="english").fit(each.text for each in train.documents)
+    chosen = []
+    for document in test.documents:
+        words = vectorizer.transform(document.sentences)  # [S, V], rows of norm 1
+        chosen.append(select_sentences(np.asarray(words @ words.mean(axis=0).T).ravel(), count))
+    return score_summaries(test, chosen)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
@@ -40,7 +58,15 @@ def main() -> None:
     parser.add_argument("--segment_lengths", type=int, nargs="+", default=[8, 16, 128, 256])
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--output_dir", type=Path, required=True, help="a folder for all rows")
+    for name in ("train_file", "test_file"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--text_column", default="text")
+    parser.add_argument("--label_column", help="by default the greedy oracle's labels")
+    parser.add_argument("--summary_sentences", type=int, default=3)
     args, others = parser.parse_known_args()
+    for name in ("train_file", "test_file", "text_column", "label_column", "summary_sentences"):
+        if (value := getattr(args, name)) is not None:
+            others += [f"--{name}", str(value)]
     table: dict[str, Any] = {}
     trivial: dict[str, Any] = {}
     for length in args.segment_lengths:
@@ -56,6 +82,9 @@ def main() -> None:
                 score: tuple(value) if isinstance(value, list) else value for score, value in rows[own].items()
             }
             trivial |= {each: rows[each] for each in rest}
+    columns, tokenizer = SummaryColumns(args.text_column, labels=args.label_column), load_tokenizer(args.encoder)
+    train, test = (read_summarization(file, tokenizer, columns) for file in (args.train_file, args.test_file))
+    trivial["TF-IDF centre"] = tfidf_centre(train, test, args.summary_sentences)
     print(results_table({**table, **trivial}))
 
 

@@ -25,10 +25,10 @@ epochs and seeds; runs that are given the same ``--cache_dir`` share them.
 
 ``--task summarization`` teaches BERT-AL to pick the sentences of a summary; the paper's recipe on CNN/DailyMail:
 
-    python run_finetune.py --task summarization --model_type bert-al --model google-bert/bert-base-uncased \
-        --recurrence replace --segment_length 256 --dataset_name abisee/cnn_dailymail --dataset_config_name 3.0.0 \
-        --validation_split validation --test_split test --max_steps 50000 --warmup_steps 10000 --weight_decay 0 \
-        --adam_epsilon 1e-9 --gradient_accumulation_steps 2 --eval_strategy steps --eval_steps 1000 \
+    python run_finetune.py --task summarization --model_type bert-al --model google-bert/bert-base-uncased \\
+        --recurrence replace --segment_length 256 --dataset_name abisee/cnn_dailymail --dataset_config_name 3.0.0 \\
+        --validation_split validation --test_split test --max_steps 50000 --warmup_steps 10000 --weight_decay 0 \\
+        --adam_epsilon 1e-9 --gradient_accumulation_steps 2 --eval_strategy steps --eval_steps 1000 \\
         --save_strategy steps --save_steps 1000 --early_stopping_patience 50 --output_dir summarizer
 
 Every option: ``--help``.

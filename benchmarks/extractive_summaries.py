@@ -74,6 +74,7 @@ def main() -> None:
             folder = args.output_dir / f"{name.replace(', ', '-').lower()}-{length}"
             command = [sys.executable, str(SCRIPT), "--task", "summarization", "--model", args.encoder, *ROWS[name]]
             command += ["--segment_length", str(length), "--output_dir", str(folder), *others]
+            command += ["--cache_dir", str(args.output_dir / "oracle")]
             command += ["--attn_implementation", "sdpa"] if name == "extended" else []
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             rows = json.loads((folder / "results.json").read_text())["rows"]

@@ -55,6 +55,25 @@ def hidden_dropout(config: PreTrainedConfig) -> float:
     return next((getattr(config, name) for name in names if hasattr(config, name)), 0.1)
 
 
+def encoder_layers(encoder: Any) -> list[nn.Module]:
+    """The transformer layers of a backbone, in order.
+
+    Raises:
+        ValueError: if it has no stack of as many modules as it has layers (ALBERT has one for all).
+    """
+    count = encoder.config.num_hidden_layers
+    for parent in encoder.modules():
+        stacks = [each for each in parent.children() if isinstance(each, nn.ModuleList) and len(each) == count]
+        if len(stacks) == 1:
+            return list(stacks[0])
+        if stacks:  # XLM has a stack of attentions, one of normalisations, and so on
+            break
+    raise ValueError(
+        f"{type(encoder).__name__} has no stack of {count} layers to put a recurrence between. Take an encoder with "
+        "weights of its own for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or the like."
+    )
+
+
 def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> Any:
     """A pretrained encoder to train further: in float32, without pooler, with attention dropout 0.
 

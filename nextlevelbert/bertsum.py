@@ -65,11 +65,20 @@ def split_document(document: str | Sequence[str], tokenizer: Any) -> tuple[str, 
             (int(end) - len(sentence), int(end)) for end, sentence in zip(ends, sentences, strict=True)
         ]
     [text] = check_texts(document)
-    spans, classes = [], _sentence_token_ids(tokenizer)
+    spans: list[tuple[int, int]] = []
+    classes = _sentence_token_ids(tokenizer)
     for start, paragraph in _paragraphs(text):
         tokens = tokenize_document(tokenizer, paragraph)
         borders = sentence_boundaries(tokens.input_ids, classes)
-        spans += [(start + int(first), start + int(end)) for first, end in chunk_spans(tokens, borders)]
+        for first, end in (chunk_spans(tokens, borders) + start).tolist():
+            sentence = text[first:end]
+            first, end = first + len(sentence) - len(sentence.lstrip()), end - len(sentence) + len(sentence.rstrip())
+            if first >= end:  # some tokenizers make tokens of white space
+                continue
+            # A name such as "example.com" is no end of a sentence.
+            if spans and spans[-1][1] == first and text[first - 1] == "." and text[first].isalnum():
+                first = spans.pop()[0]
+            spans.append((first, end))
     if not spans:
         raise ValueError(f"The document has no words ({len(text)} characters); give one with at least one sentence.")
     return text, spans
@@ -94,7 +103,8 @@ def _paragraphs(text: str) -> Iterable[tuple[int, str]]:
 def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and token types ``[T]`` of a whole document in BERTSUM's format, int32.
 
-    Words that spell a special token ("[CLS]") are read as what they are, words.
+    Words that spell a special token ("[CLS]") are read as what they are, words; where a tokenizer cannot, one that
+    would start a sentence becomes the unknown word.
 
     Args:
         sentences: of the document, in order.
@@ -111,7 +121,9 @@ def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> tuple[np.ndarr
             return_token_type_ids=False,
             verbose=False,
         )["input_ids"]
-        ids += [np.array([tokenizer.cls_token_id, *words, tokenizer.sep_token_id], np.int32) for words in encoded]
+        for words in encoded:
+            plain = [tokenizer.unk_token_id if word == tokenizer.cls_token_id else word for word in words]
+            ids.append(np.array([tokenizer.cls_token_id, *plain, tokenizer.sep_token_id], np.int32))
     types = np.repeat(np.arange(len(ids)) % 2, [len(sentence) for sentence in ids])
     return np.concatenate(ids), types.astype(np.int32)
 

@@ -40,6 +40,10 @@ class BertAlConfig(PreTrainedConfig):
     model_type = "bert-al"
     sub_configs_defaults = {"encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
     _auto_class = "AutoConfig"
+    keys_to_ignore_at_inference = [
+        "sentence_mask",
+        "hidden_states",
+    ]  # processes cannot gather a mask that only some have to pad
 
     encoder_config: Any = None  # a configuration, a dictionary of one, or None for BERT's defaults
     segment_length: int = 128

@@ -192,8 +192,8 @@ class TaskArguments:
     seeds: list[int] = field(default_factory=lambda: [0], metadata={"help": "One run each; the mean is reported."})
     cache_dir: str | None = field(
         default=None,
-        metadata={"help": "Folder of chunk vectors, which runs that are given the same one share. "
-                          "Default: OUTPUT_DIR-vectors."},
+        metadata={"help": "Folder of chunk vectors, or for summarization of the oracle's labels, which runs that are "
+                          "given the same one share. Default: OUTPUT_DIR-vectors, OUTPUT_DIR-oracle."},
     )  # fmt: skip
     summary_sentences: int = field(default=3, metadata={"help": "Sentences of a summary."})
     trigram_blocking: bool = field(

@@ -49,7 +49,7 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             "--chunk_batch_size is for --model_type chunkbert; leave it out.",
         ),
         (
-            model.model_type not in ("chunkbert", "bert-al") and bool(model.max_training_tokens),
+            model.model_type not in ("chunkbert", "bert-al") and model.max_training_tokens is not None,
             "--max_training_tokens is for --model_type chunkbert and bert-al; leave it out.",
         ),
         (
@@ -104,6 +104,10 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
         ),
         (task.k < 1, f"--k must be 1 or more, got {task.k}."),
         (
+            model.max_training_tokens is not None and model.max_training_tokens < 1,
+            f"--max_training_tokens must be 1 or more, got {model.max_training_tokens}.",
+        ),
+        (
             not ranking and bool(task.validation_candidates or task.test_candidates),
             "--validation_candidates and --test_candidates are for --task ranking; leave them out.",
         ),
@@ -129,7 +133,7 @@ def _check_summarizer(model: ModelArguments, task: TaskArguments, args: Finetuni
     """Refuses what does not go with extractive summaries."""
     kind = f"--model_type {model.model_type}"
     unused: list[tuple[Any, str]] = [(task, name) for name in ("question_column", "candidates_column", "problem_type")]
-    unused += [(task, name) for name in ("class_weights", "halve_validation", "cache_dir")]
+    unused += [(task, name) for name in ("class_weights", "halve_validation", "query_column", "document_column", "k")]
     unused += [(model, name) for name in OF_VECTOR_MODELS]
     given = [f"--{name}" for values, name in unused if getattr(values, name) != getattr(type(values), name, None)]
     for refused, message in (
@@ -147,6 +151,14 @@ def _check_summarizer(model: ModelArguments, task: TaskArguments, args: Finetuni
             f"{kind} is a baseline that trains its whole encoder; leave out --lora, --push_to_hub and --recurrence.",
         ),
         (task.summary_sentences < 1, f"--summary_sentences must be 1 or more, got {task.summary_sentences}."),
+        (
+            model.lora and model.segment_length is not None,
+            "--lora adapts a BERT-AL with the segments that it has; leave out --segment_length.",
+        ),
+        (
+            bool(args.label_smoothing_factor),
+            "--task summarization has a loss of its own; leave out --label_smoothing_factor.",
+        ),
         (
             args.metric_for_best_model != "loss",
             "--task summarization keeps the evaluations with the lowest loss; leave out --metric_for_best_model.",

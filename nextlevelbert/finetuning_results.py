@@ -56,7 +56,7 @@ def read_result(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None
 def write_settings(folder: Path, settings: dict[str, Any]) -> None:
     """Marks a seed's folder as begun with these settings."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write_whole(folder / _SETTINGS, json.dumps(settings, indent=2))
+    write_whole(folder / _SETTINGS, json.dumps(settings, indent=2))
 
 
 def score_long_documents(result: dict[str, Any], sets: Mapping[str, TaskData], long: Mapping[str, np.ndarray]) -> None:
@@ -81,10 +81,10 @@ def write_result(folder: Path, result: dict[str, Any], sets: dict[str, TaskData]
     for name, rows in result["logits"].items():
         write_predictions(folder / f"{name}_predictions.jsonl", sets[name], rows)
     plain = {**result, "logits": {name: rows.tolist() for name, rows in result["logits"].items()}}
-    _write_whole(folder / _RESULT, json.dumps(plain))
+    write_whole(folder / _RESULT, json.dumps(plain))
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """The whole file or none, whenever the process is killed."""
     partial = path.with_suffix(".partial")
     partial.write_text(text + "\n")
@@ -153,7 +153,7 @@ def summarize_seeds(
         "seeds": {result["seed"]: result[reported] for result in results},
         **({"long": parts} if parts else {}),
     }
-    _write_whole(output / "results.json", json.dumps(_without_nan(summary), indent=2))
+    write_whole(output / "results.json", json.dumps(_without_nan(summary), indent=2))
     for evaluation in best["logits"]:
         shutil.copy(output / f"seed-{best['seed']}" / f"{evaluation}_predictions.jsonl", output)
     if train.problem_type == "single_label_classification":

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import HfApi
+from transformers import AutoConfig
 
 from .backbones import load_tokenizer
 from .chunk_encoder import weights_fingerprint
@@ -36,8 +37,8 @@ logger = logging.getLogger(__name__)
 _SEGMENT_LENGTH = 128  # where --segment_length is left out
 
 
-def read_sets(task: TaskArguments, tokenizer: Any, seed: int) -> dict[str, SummarizationData]:
-    """Training and validation set, and the test set where there is one."""
+def read_sets(task: TaskArguments, tokenizer: Any, seed: int, output: Path) -> dict[str, SummarizationData]:
+    """Training, validation and perhaps a test set; what the oracle finds is kept beside `output`."""
     given = task.label_column != TaskArguments.label_column
     columns = SummaryColumns(
         task.text_column, task.summary_column, task.label_column if given else None, task.id_column
@@ -47,7 +48,8 @@ def read_sets(task: TaskArguments, tokenizer: Any, seed: int) -> dict[str, Summa
         source = task.dataset_name if task.dataset_name and split else file
         if source is None:
             return None
-        return read_summarization(source, tokenizer, columns, split or "train", task.dataset_config_name)
+        cache = task.cache_dir or f"{output}-oracle"
+        return read_summarization(source, tokenizer, columns, split or "train", task.dataset_config_name, cache)
 
     train = read(task.train_file, task.train_split)
     assert train is not None  # one of file and dataset is given
@@ -63,20 +65,21 @@ def read_sets(task: TaskArguments, tokenizer: Any, seed: int) -> dict[str, Summa
 
 
 def _new(arguments: ModelArguments, saved: bool, positions: int) -> Any:
-    """The model at the start of a run."""
-    length = arguments.segment_length
+    """The model at the start of a run; it cuts nothing, because the data is cut before."""
+    length = _SEGMENT_LENGTH if arguments.segment_length is None else arguments.segment_length
     model: Any
     if arguments.model_type == "extended":
-        model = with_extended_positions(arguments.model, length or _SEGMENT_LENGTH, positions)
+        model = with_extended_positions(arguments.model, length, positions)
     elif saved:
-        model = BertAlForExtractiveSummarization.from_pretrained(arguments.model, dtype=torch.float32)
-        model.config.segment_length = length or model.config.segment_length
+        fields = {} if arguments.segment_length is None else {"segment_length": length}
+        model = BertAlForExtractiveSummarization.from_pretrained(arguments.model, dtype=torch.float32, **fields)
         model.config.check()
     else:
         recurrence = "none" if arguments.model_type == "truncated" else arguments.recurrence or "residual"
         model = BertAlForExtractiveSummarization.from_encoder(
-            arguments.model, segment_length=length or _SEGMENT_LENGTH, recurrence=recurrence
+            arguments.model, segment_length=length, recurrence=recurrence
         )
+    model.config.max_training_tokens = None
     if arguments.attn_implementation:
         model.set_attn_implementation(arguments.attn_implementation)
     if arguments.lora:
@@ -93,7 +96,8 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
     output = Path(args.output_dir)
     args.learning_rate = args.learning_rate or (1e-3 if arguments.lora else 2e-5)
     saved, tokenizer = is_saved_model(arguments), load_tokenizer(arguments.model)
-    sets = read_sets(task, tokenizer, args.seed)
+    with args.main_process_first(local=False, desc="reading"):
+        sets = read_sets(task, tokenizer, args.seed, output)
     reported = "test" if "test" in sets else "validation"
     for name, data in sets.items():
         labels = "given" if data.labelled else "by the greedy oracle"
@@ -101,8 +105,13 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
         logger.info("%s: %d documents, %d sentences, labels %s", name, len(data.documents), sentences, labels)
 
     # 1. Token ids; where a model cannot read on, documents are cut, which is told.
-    window = arguments.segment_length or _SEGMENT_LENGTH if arguments.model_type == "truncated" else None
-    limits = {name: window or (arguments.max_training_tokens if name == "train" else None) for name in sets}
+    learnt = _SEGMENT_LENGTH if arguments.segment_length is None else arguments.segment_length
+    cut = arguments.max_training_tokens
+    if saved and cut is None:
+        cut = AutoConfig.from_pretrained(arguments.model).max_training_tokens
+    limits = {name: cut if name == "train" else None for name in sets}
+    if arguments.model_type == "truncated":
+        limits = dict.fromkeys(sets, learnt)
     datasets = {name: SummarizationDataset(data, tokenizer, limits[name]) for name, data in sets.items()}
     for name, dataset in datasets.items():
         if lost := sum(dataset.lost):
@@ -125,9 +134,11 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
         "summary_sentences": task.summary_sentences,
         "trigram_blocking": task.trigram_blocking,
     }
-    if arguments.model_type == "extended":
-        settings["weights"] = "encoder with random positions"
-        settings["positions"] = positions
+    if arguments.model_type == "extended":  # its new positions are drawn at random
+        begun = BertAlForExtractiveSummarization.from_encoder(
+            arguments.model, recurrence="none", segment_length=learnt
+        )
+        settings |= {"weights": weights_fingerprint(begun.model.encoder), "learnt_positions": learnt}
     chosen: Any = {"sentences": task.summary_sentences, "trigram_blocking": task.trigram_blocking}
 
     # 2. One run a seed.
@@ -164,9 +175,11 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
         json.dumps({"settings": settings, "reported": reported, "best_seed": best["seed"], "rows": rows,
                     "checkpoints": {result["seed"]: result["checkpoints"] for result in results}}, indent=2) + "\n"
     )  # fmt: skip
-    plot_curves(results, "loss", output / CURVE)
     folder = output / f"seed-{best['seed']}"
     (output / f"{reported}_predictions.jsonl").write_text((folder / f"{reported}_predictions.jsonl").read_text())
+    if arguments.model_type != "bert-al":
+        return  # a baseline is not published
+    plot_curves(results, "loss", output / CURVE)
     if arguments.lora:
         copy_adapter(folder, output, tokenizer, arguments.local)
     else:
@@ -183,9 +196,13 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
         **{key: settings[key] for key in kept},
         "steps": best["steps"],
         "seed": best["seed"],
+        "trigram blocking": task.trigram_blocking,
     }
     base = None if arguments.local else arguments.model
-    own = next(one for one in best["checkpoints"])  # the lowest loss comes first
-    write_summarization_card(output, name, sets, reported, facts, table, own, task.summary_sentences, base)
+    summarize = f"sentences={task.summary_sentences}" + (", trigram_blocking=True" if task.trigram_blocking else "")
+    own = best["checkpoints"][0]  # the lowest loss comes first
+    write_summarization_card(
+        output, name, sets, reported, facts, table, own, len(best["checkpoints"]), summarize, base, arguments.lora
+    )
     if args.push_to_hub:
         api.upload_folder(repo_id=name, folder_path=output, ignore_patterns=["seed-*", "results.json", "*.jsonl"])

@@ -34,7 +34,8 @@ class LayerNormLSTM(nn.Module):
         super().__init__()
         self.hidden_size = hidden_size
         self.input_projection = nn.Linear(hidden_size, _GATES * hidden_size, bias=False)
-        self.recurrent_projection = nn.Linear(hidden_size, _GATES * hidden_size, bias=False)
+        # No layer: it is used step by step within one function, where an adapter on a layer would not be heard.
+        self.recurrent_weight = nn.Parameter(torch.empty(_GATES * hidden_size, hidden_size))
         # The bias of each gate is that of its normalisation.
         self.gate_weight = nn.Parameter(torch.empty(_GATES, hidden_size))
         self.gate_bias = nn.Parameter(torch.empty(_GATES, hidden_size))
@@ -46,10 +47,13 @@ class LayerNormLSTM(nn.Module):
     def reset_parameters(self, std: float = 0.02) -> None:
         """Draws new weights; their scale is nothing that normalised gates notice. The forget gate starts open."""
         nn.init.normal_(self.input_projection.weight, std=std)
-        nn.init.normal_(self.recurrent_projection.weight, std=std)
+        nn.init.normal_(self.recurrent_weight, std=std)
         nn.init.ones_(self.gate_weight)
-        nn.init.zeros_(self.gate_bias)
-        nn.init.ones_(self.gate_bias[1])
+        if not getattr(
+            self.gate_bias, "_is_hf_initialized", False
+        ):  # a part of a weight does not know that it was loaded
+            nn.init.zeros_(self.gate_bias)
+            nn.init.ones_(self.gate_bias[1])
         nn.init.ones_(self.cell_weight)
         nn.init.zeros_(self.cell_bias)
 
@@ -66,7 +70,12 @@ class LayerNormLSTM(nn.Module):
 
         Returns:
             h of every step ``[n, N, D]``, and the state behind the last one; c at least in float32.
+
+        Raises:
+            ValueError: for no step at all.
         """
+        if not len(inputs):
+            raise ValueError(f"There must be at least one step, got inputs {tuple(inputs.shape)}.")
         # The inputs of all steps in one multiplication; only that with h has to wait for the step before.
         projected = self.input_projection(inputs)  # [n, N, 4D]
         exact = torch.promote_types(projected.dtype, torch.float32)
@@ -76,7 +85,7 @@ class LayerNormLSTM(nn.Module):
         weights = (self.gate_weight, self.gate_bias, self.cell_weight, self.cell_bias)
         arguments = (
             projected,
-            self.recurrent_projection.weight.to(projected.dtype),
+            self.recurrent_weight.to(projected.dtype),
             *(weight.to(exact) for weight in weights),
             state[0].to(projected.dtype),
             state[1].to(exact),
@@ -86,7 +95,7 @@ class LayerNormLSTM(nn.Module):
                 outputs, cell = _FusedSteps.apply(*arguments)
             else:
                 outputs, cell = _plain_steps(*arguments)
-        return outputs, (outputs[-1], cell)
+        return outputs, (outputs[-1].clone(), cell)  # a view would keep the outputs of all steps
 
 
 def _plain_steps(

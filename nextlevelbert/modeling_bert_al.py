@@ -9,17 +9,19 @@ one pass, n of them in the longest document, C tokens in a segment, D hidden siz
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import backbone_from_config
+from .backbones import backbone_from_config, encoder_layers
 from .bertsum import ExtractiveSummary, encode_sentences, pad_batch, select_sentences, split_document
 from .configuration_bert_al import BertAlConfig
 from .layer_norm_lstm import LayerNormLSTM, State
@@ -94,6 +96,10 @@ class BertAlPreTrainedModel(TokenPreTrainedMixin, PreTrainedModel):
             nn.init.zeros_(module.bias)
 
 
+# Hooks are set on the layers for a pass, and would be run by the passes of other threads.
+_ONE_PASS = threading.RLock()
+
+
 class _Pass(NamedTuple):
     """What one pass gives: numbers ``[m]`` of its tokens among the N real ones, their states ``[m, D]``, others."""
 
@@ -149,7 +155,7 @@ class BertAlModel(BertAlPreTrainedModel):
             ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
                 any token (numbered), or a segment length above what the encoder reads.
         """
-        _refuse(inputs_embeds, output_attentions)
+        self.refuse_other_inputs(inputs_embeds, output_attentions)
         all_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         mask = self.check_documents(input_ids, attention_mask)
         passes = list(self.passes(input_ids, mask, token_type_ids, all_states))
@@ -211,7 +217,8 @@ class BertAlModel(BertAlPreTrainedModel):
         Returns:
             The encoder's last hidden state ``[R, C, D]``, and those of all layers where they are wanted.
         """
-        layers, hidden = encoder_layers(self.encoder), []
+        layers = encoder_layers(self.encoder) if self.recurrences or all_states else []
+        hidden: list[torch.Tensor] = []
         expected = attention_mask.shape
 
         def behind(number: int) -> Any:
@@ -231,7 +238,7 @@ class BertAlModel(BertAlPreTrainedModel):
 
             return hook
 
-        with ExitStack() as hooks:
+        with _ONE_PASS, ExitStack() as hooks:
             if all_states:
                 hooks.enter_context(
                     layers[0].register_forward_pre_hook(lambda module, arguments: hidden.append(arguments[0]))
@@ -269,30 +276,6 @@ class _Grid:
         self.documents, self.steps = len(self.active), int(step.max()) + 1
 
 
-def encoder_layers(encoder: Any) -> list[nn.Module]:
-    """The transformer layers of a backbone, in order.
-
-    Raises:
-        ValueError: if it has no stack of as many modules as it has layers (ALBERT has one for all).
-    """
-    count = encoder.config.num_hidden_layers
-    for module in encoder.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            return list(module)
-    raise ValueError(
-        f"{type(encoder).__name__} has no stack of {count} layers to put a recurrence between. Take an encoder with "
-        "weights of its own for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or the like."
-    )
-
-
-def _refuse(inputs_embeds: object, output_attentions: object) -> None:
-    if inputs_embeds is not None or output_attentions:
-        raise ValueError(
-            "BERT-AL reads input_ids, because segments are cut out of token ids, and has no attention over whole "
-            "documents to return: leave out inputs_embeds and output_attentions."
-        )
-
-
 class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
     """Scores every sentence of a document by the output at its [CLS] (paper, sections "BERTSUM" and "Embedding").
 
@@ -324,6 +307,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         inputs_embeds: None = None,
+        output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> ExtractiveSummarizationOutput:
         """Reads documents whole; keeps only what it needs of each token, so memory does not grow with length.
@@ -333,12 +317,13 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
                 `config.cls_token_id` is a sentence.
             labels: ``[B, S]``, 1 where a sentence belongs to the summary, 0 where not, -100 where that is unknown and
                 where there is none. The loss is the mean over documents of the mean over their sentences.
+            output_hidden_states: also return the states of all tokens, as `BertAlModel` does, in a pass of their own.
 
         Raises:
             ValueError: for a document without sentence (numbered), labels of another shape or with other values, or
                 what `BertAlModel` refuses.
         """
-        _refuse(inputs_embeds, output_attentions)
+        self.refuse_other_inputs(inputs_embeds, output_attentions)
         mask = self.check_documents(input_ids, attention_mask)
         starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
         counts = starts.sum(dim=1)  # [B]
@@ -358,15 +343,23 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         logits = scores.new_zeros(sentences.shape).masked_scatter(sentences, scores)
         loss = None
         if labels is not None:
-            known = check_sentence_labels(labels, sentences)
+            real = torch.ones_like(mask) if attention_mask is None else attention_mask.bool()
+            every = (real & (input_ids == self.config.cls_token_id)).sum(dim=1)  # also behind what training cuts
+            whole = torch.arange(int(every.max()), device=mask.device) < every[:, None]
+            known = check_sentence_labels(labels, whole)[:, : sentences.shape[1]] & sentences
+            labels = labels[:, : sentences.shape[1]]
             losses = nn.functional.binary_cross_entropy_with_logits(
                 logits.float(), labels.clamp(min=0).float(), reduction="none"
             )
             # Document by document, so that it does not matter how processes and steps share out a batch.
             labelled = known.sum(dim=1)  # [B]
-            losses = (losses * known).sum(dim=1)[labelled > 0] / labelled[labelled > 0]
-            loss = losses.mean()
-        return ExtractiveSummarizationOutput(loss=loss, logits=logits, sentence_mask=sentences)
+            losses = (losses * known).sum(dim=1) / labelled.clamp(min=1)
+            loss = losses.sum() / (labelled > 0).sum().clamp(min=1)
+        hidden = None
+        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
+            output = self.model(input_ids, attention_mask, token_type_ids, output_hidden_states=True, return_dict=True)
+            hidden = output.hidden_states
+        return ExtractiveSummarizationOutput(loss=loss, logits=logits, sentence_mask=sentences, hidden_states=hidden)
 
     @torch.no_grad()
     def summarize(
@@ -380,7 +373,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             trigram_blocking: leave out a sentence that repeats three words in a row of one with a higher score.
 
         Raises:
-            ValueError: for a document without words, or a number of sentences below 1.
+            ValueError: for a document without words, a number of sentences below 1, or scores that are not finite.
         """
         if sentences < 1:
             raise ValueError(f"sentences must be 1 or more, got {sentences}.")
@@ -388,13 +381,19 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         texts = [text[start:end] for start, end in spans]
         ids, types = encode_sentences(texts, self.tokenizer)
         batch = pad_batch([ids], [types], self.config.pad_token_id or 0)
-        training = self.training
+        learning = [module for module in self.modules() if module.training]
         self.eval()
         try:
             logits = self(**{name: values.to(self.device) for name, values in batch.items()}).logits[0]
         finally:
-            self.train(training)
+            for module in learning:
+                module.training = True
         scores = logits.float().cpu().numpy()
+        if not np.isfinite(scores).all():
+            raise ValueError(
+                f"{int((~np.isfinite(scores)).sum())} of {len(scores)} sentences have no finite score; look at the "
+                "weights, and use float32 or bfloat16 in place of float16."
+            )
         chosen = select_sentences(scores, sentences, texts if trigram_blocking else None)
         return ExtractiveSummary(
             sentences=[texts[number] for number in chosen],

@@ -85,7 +85,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
                 any token (numbered), or a chunk size above what the encoder reads.
         """
-        _refuse(inputs_embeds, output_attentions)
+        self.refuse_other_inputs(inputs_embeds, output_attentions)
         joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
         features, *hidden = (at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
         return TokenFeaturesOutput(
@@ -139,14 +139,6 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         last = torch.stack(output.hidden_states[-averaged:])  # [5, r, C, D]
         features = last.mean(dim=0)[keep]
         return (features, *(state[keep] for state in output.hidden_states)) if all_states else (features,)
-
-
-def _refuse(inputs_embeds: object, output_attentions: object) -> None:
-    if inputs_embeds is not None or output_attentions:
-        raise ValueError(
-            "ChunkBERT reads input_ids, because chunks are cut out of token ids, and has no attention over whole "
-            "documents to return: leave out inputs_embeds and output_attentions."
-        )
 
 
 class TextCnnClassifier(nn.Module):
@@ -234,7 +226,7 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         Raises:
             ValueError: for labels of the wrong kind or range (rows named), or what `ChunkBertModel` refuses.
         """
-        _refuse(inputs_embeds, output_attentions)
+        self.refuse_other_inputs(inputs_embeds, output_attentions)
         joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
         logits = self.classifier(joined[0], mask.sum(dim=1))  # [B, K]
         loss = None

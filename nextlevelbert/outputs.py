@@ -55,11 +55,13 @@ class ExtractiveSummarizationOutput(ModelOutput):
         loss: scalar, if labels were given: the mean over documents of the mean over their sentences with a label.
         logits: ``[B, S]``, zero where there is no sentence; their sigmoid is a probability.
         sentence_mask: ``[B, S]`` bool, true where there is one.
+        hidden_states: of all tokens, on request, ``[B, T, D]`` each.
     """
 
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
     sentence_mask: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from .card_trainer import CardTrainer, last_whole_checkpoint
 from .evaluation.rouge import greedy_oracle, rouge_scores
 from .finetuning import count_parameters
 from .finetuning_arguments import FinetuningArguments
+from .finetuning_results import write_whole
 from .summarization_data import SummarizationData, SummarizationDataset
 
 logger = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ class SummarizationTrainer(CardTrainer):
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         scores = super().evaluate(*args, **kwargs)
         step, loss = self.state.global_step, scores["eval_loss"]
+        if not math.isfinite(loss):
+            return scores
         worst = max(self.kept, key=lambda each: self.kept[each], default=step)
         if len(self.kept) >= _AVERAGED and loss >= self.kept[worst]:
             return scores
@@ -63,7 +67,7 @@ class SummarizationTrainer(CardTrainer):
             if self.is_world_process_zero():
                 self.weights_of(worst).unlink(missing_ok=True)
         if self.is_world_process_zero():
-            (self._best / "losses.json").write_text(json.dumps(self.kept))
+            write_whole(self._best / "losses.json", json.dumps(self.kept))
         return scores
 
     def weights_of(self, step: int) -> Path:
@@ -111,8 +115,9 @@ def train_summarizer(
     args.push_to_hub = False  # the best seed is published when all are there
     logger.info("seed %d: %s of %s parameters are trainable", seed, f"{trainable:,}", f"{total:,}")
     resumed = last_whole_checkpoint(folder)
-    if resumed is None and args.should_save:
-        shutil.rmtree(folder / "best", ignore_errors=True)  # of a run that was killed before its first checkpoint
+    with args.main_process_first(local=False):
+        if resumed is None and args.should_save:
+            shutil.rmtree(folder / "best", ignore_errors=True)  # of a run that was killed before its first checkpoint
     trainer = SummarizationTrainer(
         model=model,
         args=args,
@@ -121,9 +126,16 @@ def train_summarizer(
         callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],
     )
     trained = trainer.train(resume_from_checkpoint=resumed)
-    trainer.save_model(str(folder))
     if not trainer.kept:
-        raise ValueError("No evaluation took place, so there is no best one; leave --eval_strategy as it is.")
+        raise ValueError(
+            f"Seed {seed} has no evaluation with a finite validation loss; lower the learning rate "
+            f"({args.learning_rate}), and leave --eval_strategy as it is."
+        )
+    trainer.accelerator.wait_for_everyone()  # until the weights are written
+    ranked = sorted(trainer.kept, key=lambda step: trainer.kept[step])
+    plain = trainer.accelerator.unwrap_model(trainer.model)
+    plain.load_state_dict(load_file(trainer.weights_of(ranked[0])))
+    trainer.save_model(str(folder))
     found: dict[str, Any] = {
         "seed": seed,
         "trainable_parameters": trainable,
@@ -134,18 +146,17 @@ def train_summarizer(
         "checkpoints": [],
     }
     dataset = datasets[reported]
-    plain = trainer.accelerator.unwrap_model(trainer.model)
-    for step in sorted(trainer.kept, key=lambda each: trainer.kept[each]):
+    for step in ranked:
         plain.load_state_dict(load_file(trainer.weights_of(step)))
         logits = trainer.logits(dataset)
-        found.setdefault("logits", [row.tolist() for row in logits])
+        found.setdefault("logits", [row.tolist() for row in logits])  # of the best
         scores = score_summaries(dataset.data, [select(dataset.data, number, row, sentences, trigram_blocking)
                                                 for number, row in enumerate(logits)])  # fmt: skip
         found["checkpoints"].append({"step": step, "loss": trainer.kept[step], **scores})
-    names = [name for name in found["checkpoints"][0] if name != "step"]
+    names = [name for name in found["checkpoints"][0] if name not in ("step", "loss")]
+    found["validation"] = {"loss": trainer.kept[ranked[0]]}
     means = {name: float(np.mean([one[name] for one in found["checkpoints"]])) for name in names}
-    found["validation"] = {"loss": found["checkpoints"][0]["loss"]}
-    found[reported] = {**means, **found.get(reported, {})}
+    found[reported] = {**found.get(reported, {}), **means}
     trainer.accelerator.wait_for_everyone()
     if args.should_save:
         for rest in [*folder.glob("checkpoint-*"), folder / "best"]:

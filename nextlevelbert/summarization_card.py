@@ -20,8 +20,10 @@ def write_summarization_card(
     facts: Mapping[str, Any],
     table: str,
     scores: Mapping[str, float],
-    sentences: int,
+    averaged: int,
+    summarize: str,
     base: str | None,
+    adapter: bool,
 ) -> None:
     """Writes ``README.md``.
 
@@ -33,14 +35,16 @@ def write_summarization_card(
         facts: of the training, by name.
         table: the results in markdown.
         scores: of this very checkpoint.
-        sentences: of a summary.
+        averaged: evaluations that the table's first row is the mean of.
+        summarize: arguments of `summarize` that were measured.
         base: name on the Hub of what it started from.
+        adapter: whether the folder holds an adapter and not a model.
     """
     data = ModelCardData(
         license="apache-2.0",
-        library_name="nextlevelbert",
+        library_name="peft" if adapter else "nextlevelbert",
         pipeline_tag="summarization",
-        tags=["bert-al", "long-documents", "extractive-summarization"],
+        tags=["bert-al", "long-documents", "extractive-summarization", *(["lora"] if adapter else [])],
         base_model=base,
         model_name=name,
         eval_results=[
@@ -63,6 +67,14 @@ def write_summarization_card(
             " The evaluation was chosen on this set, too, so the scores flatter the model: there was no test set."
         )
     own = ", ".join(f"{metric} {scores[metric]:.3f}" for metric in ("rouge1", "rouge2", "rougeL"))
+    opened = f'model = BertAlForExtractiveSummarization.from_pretrained("{name}")'
+    if adapter:
+        known = base or "the checkpoint that it started from"
+        opened = f"""from peft import PeftModel
+
+base = BertAlForExtractiveSummarization.from_pretrained("{known}")
+model = PeftModel.from_pretrained(base, "{name}").get_base_model()"""
+    evaluations = f"the {averaged} evaluations" if averaged > 1 else "the evaluation"
     card = ModelCard(f"""---
 {data.to_yaml()}
 ---
@@ -73,8 +85,8 @@ A BERT-AL that picks the sentences of a document which make up its summary. Docu
 ```python
 from nextlevelbert import BertAlForExtractiveSummarization
 
-model = BertAlForExtractiveSummarization.from_pretrained("{name}")
-print(model.summarize("the text of a whole document", sentences={sentences}))
+{opened}
+print(model.summarize("the text of a whole document", {summarize}))
 ```
 
 ## How it was trained
@@ -89,9 +101,9 @@ Sentence labels {labels}: {counts}.
 
 ## What was measured
 
-Summaries of {sentences} sentences of {sets[reported].source}: F1 of ROUGE with stemming, rougeL on the summary as a
-whole, and precision, the share of chosen sentences that are labelled. The first row is the mean of the three
-evaluations with the lowest validation loss; this checkpoint is the lowest of them ({own}).{flattery}
+Summaries of {sets[reported].source} by `summarize(..., {summarize})`: F1 of ROUGE with stemming, rougeL on the summary
+as a whole, and precision, the share of chosen sentences that are labelled. The first row is the mean of {evaluations}
+with the lowest validation loss; this checkpoint is the lowest of them ({own}).{flattery}
 
 {table}
 

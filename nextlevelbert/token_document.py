@@ -79,6 +79,18 @@ class TokenPreTrainedMixin(PortableCheckpointMixin):
         self.config.encoder_config.vocab_size = embeddings.num_embeddings
         return embeddings
 
+    def refuse_other_inputs(self, inputs_embeds: object, output_attentions: object) -> None:
+        """Adapters hand these on; only None has a meaning.
+
+        Raises:
+            ValueError: for anything else.
+        """
+        if inputs_embeds is not None or output_attentions:
+            raise ValueError(
+                f"{type(self).__name__} reads input_ids, because documents are cut by token ids, and has no attention "
+                "over whole documents to return: leave out inputs_embeds and output_attentions."
+            )
+
     def check_documents(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
         """The mask ``[B, T]`` of the tokens to read: all real ones, in training cut to `max_training_tokens`.
 
@@ -119,12 +131,21 @@ class TokenPreTrainedMixin(PortableCheckpointMixin):
 
         Returns:
             Inputs of the encoder by name, and the mask of real tokens, all of that shape.
+
+        Raises:
+            ValueError: for token types of another shape than the ids, or that the encoder does not know.
         """
         encoder = self.base_model.encoder
+        types = getattr(encoder.config, "type_vocab_size", 0)
         padding = getattr(encoder.config, "pad_token_id", None) or 0  # some encoders count positions by it
         fields = {"input_ids": input_ids.new_full(shape, padding, dtype=torch.long)}
         fields["input_ids"][place] = input_ids[mask].long()
-        if token_type_ids is not None and getattr(encoder.config, "type_vocab_size", 0) > 1:
+        if token_type_ids is not None and types > 1:
+            if token_type_ids.shape != mask.shape or not ((token_type_ids >= 0) & (token_type_ids < types)).all():
+                raise ValueError(
+                    f"token_type_ids must be {tuple(mask.shape)} like input_ids, from 0 to {types - 1}, got "
+                    f"{tuple(token_type_ids.shape)} with {token_type_ids.unique().tolist()[:9]}."
+                )
             fields["token_type_ids"] = torch.zeros_like(fields["input_ids"])
             fields["token_type_ids"][place] = token_type_ids[mask].long()
         real = torch.zeros(shape, dtype=torch.bool, device=mask.device)

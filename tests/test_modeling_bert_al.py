@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import (
     AlbertConfig,
@@ -24,6 +26,7 @@ from transformers import (
     ModernBertConfig,
     MPNetConfig,
     RobertaConfig,
+    XLMConfig,
 )
 
 from nextlevelbert import (
@@ -115,10 +118,10 @@ def test_without_normalisation_it_is_the_lstm_of_torch(monkeypatch):
     ours, theirs = LayerNormLSTM(6), torch.nn.LSTM(6, 6, bias=True)
     with torch.no_grad():
         torch.nn.init.normal_(ours.input_projection.weight)
-        torch.nn.init.normal_(ours.recurrent_projection.weight)
+        torch.nn.init.normal_(ours.recurrent_weight)
         torch.nn.init.normal_(ours.gate_bias)
         theirs.weight_ih_l0.copy_(ours.input_projection.weight)
-        theirs.weight_hh_l0.copy_(ours.recurrent_projection.weight)
+        theirs.weight_hh_l0.copy_(ours.recurrent_weight)
         theirs.bias_ih_l0.copy_(ours.gate_bias.flatten())
         theirs.bias_hh_l0.zero_()
     inputs, state = torch.randn(5, 3, 6), (torch.randn(3, 6), torch.randn(3, 6))
@@ -159,7 +162,7 @@ def test_the_lstm_under_bfloat16():
         outputs, (_, cell) = lstm(inputs, state)
     assert (outputs.dtype, cell.dtype) == (torch.bfloat16, torch.float32)
     outputs.float().sum().backward()
-    assert lstm.recurrent_projection.weight.grad.dtype == torch.float32
+    assert lstm.recurrent_weight.grad.dtype == torch.float32
     torch.testing.assert_close(outputs.float(), exact, atol=0.1, rtol=0)
 
 
@@ -288,6 +291,29 @@ def test_checkpointed_activations_change_no_gradient():
         torch.testing.assert_close(plain, other, atol=1e-6, rtol=0)
 
 
+def test_labels_behind_the_cut_are_left_out():
+    model = tiny(BertAlForExtractiveSummarization, max_training_tokens=8, classifier_dropout=0.0)
+    _, ids, mask = batch(lengths=(15, 7))
+    labels = torch.tensor([[1, 0, 1], [0, -100, -100]])
+    model.model.encoder.eval()
+    model.training = True
+    with pytest.warns(UserWarning, match="1 of 2 documents of this batch lose 7 tokens"):
+        cut = model(ids, mask, labels=labels)
+    model.eval()
+    short = model(ids[:, :8], mask[:, :8], labels=labels[:, :2])
+    torch.testing.assert_close((cut.loss, cut.logits), (short.loss, short.logits))
+
+
+@torch.no_grad()
+def test_threads_do_not_hear_each_other():
+    model = awake(tiny(BertAlForExtractiveSummarization))
+    _, ids, mask = batch()
+    expected = model(ids, mask).logits
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: model(ids, mask).logits, range(40)):
+            torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
 def test_training_is_cut_with_a_count_and_inference_never():
     model = tiny(max_training_tokens=16)
     _, ids, mask = batch()
@@ -376,6 +402,44 @@ def test_an_adapter_with_lstms_comes_back(saved, tmp_path):
     assert torch.isfinite(exact).all()
 
 
+@pytest.mark.parametrize(
+    ("cls", "task"),
+    [
+        (BertAlForExtractiveSummarization, "TOKEN_CLS"),
+        (BertAlForSequenceClassification, "SEQ_CLS"),
+        (BertAlModel, "FEATURE_EXTRACTION"),
+    ],
+)
+def test_adapters_that_name_their_task(cls, task):
+    model = awake(tiny(cls))
+    _, ids, mask = batch()
+    expected = model(ids, mask)[0]
+    adapted = get_peft_model(
+        model, LoraConfig(task_type=task, target_modules=["query", "value", "input_projection", "residual"])
+    )
+    found = adapted.eval()(input_ids=ids, attention_mask=mask)[0]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)  # a new adapter changes nothing
+    found.sum().backward()
+    adapters = [name for name, weight in adapted.named_parameters() if "lora_B" in name and weight.grad is None]
+    assert adapters == []  # and each is heard
+
+
+def test_what_a_checkpoint_lacks_is_new_and_nothing_else(tmp_path):
+    model = tiny()
+    for recurrence in model.recurrences:
+        torch.nn.init.normal_(recurrence.lstm.gate_bias)
+        torch.nn.init.normal_(recurrence.residual.weight)
+    model.save_pretrained(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    for name in ("recurrences.1.lstm.cell_bias", "recurrences.2.residual.weight"):
+        del stored[name]
+    save_file(stored, tmp_path / "model.safetensors", {"format": "pt"})
+    again = BertAlModel.from_pretrained(tmp_path)
+    torch.testing.assert_close(again.recurrences[1].lstm.gate_bias, model.recurrences[1].lstm.gate_bias)
+    assert not again.recurrences[1].lstm.cell_bias.any()
+    assert not again.recurrences[2].residual.weight.any()
+
+
 # Summaries.
 
 
@@ -390,7 +454,13 @@ def test_a_summary_stands_in_its_document(saved):
     best = sorted(range(5), key=lambda number: -summary.scores[number])[:2]
     assert summary.indices == sorted(best)
     assert str(summary) == "\n".join(summary.sentences)
+    model.model.encoder.eval()  # as of one that is frozen
+    model.train()
+    model.model.encoder.eval()
     everything = model.summarize(text, sentences=99)
+    assert model.training
+    assert not model.model.encoder.training
+    model.eval()
     assert everything.sentences == [
         "It rained all day, Mr. Smith said.", "A heading", "The match was off!", "[CLS] is a word.", "Tea was served."
     ]  # fmt: skip
@@ -420,7 +490,7 @@ def test_documents_that_are_refused(saved, document, values, error, message):
         saved[0].summarize(document, **values)
 
 
-def test_inputs_that_are_refused():
+def test_inputs_that_are_refused(toy_encoder_path):
     model = tiny(BertAlForExtractiveSummarization)
     _, ids, mask = batch(lengths=(15, 7))
     for labels, message in (
@@ -441,5 +511,21 @@ def test_inputs_that_are_refused():
         tiny(segment_length=41)
     with pytest.raises(ValueError, match="tokens_at_once must be at least 1, or None, got 0"):
         tiny(tokens_at_once=0)
+    with pytest.raises(
+        ValueError, match=r"token_type_ids must be \(2, 15\) like input_ids, from 0 to 1, got \(2, 15\) w"
+    ):
+        model(ids, mask, torch.full_like(ids, 2))
+    albert = AlbertConfig(**SIZE, embedding_size=16)
     with pytest.raises(ValueError, match="AlbertModel has no stack of 3 layers"):
-        BertAlModel(BertAlConfig(encoder_config=AlbertConfig(**SIZE, embedding_size=16), segment_length=8))
+        BertAlModel(BertAlConfig(encoder_config=albert, segment_length=8))
+    with pytest.raises(ValueError, match="XLMModel has no stack of 3 layers"):
+        BertAlModel(BertAlConfig(encoder_config=XLMConfig(n_words=200, emb_dim=32, n_layers=3, n_heads=4)))
+    BertAlModel(BertAlConfig(encoder_config=albert, segment_length=8, recurrence="none")).eval()(ids, mask)
+    with pytest.raises(ValueError, match="at least one step"):
+        LayerNormLSTM(4)(torch.zeros(0, 2, 4))
+    torch.nn.init.constant_(model.classifier.bias, float("nan"))
+    model.tokenizer = AutoTokenizer.from_pretrained(toy_encoder_path)
+    model.resize_token_embeddings(len(model.tokenizer))
+    model.config.cls_token_id = model.tokenizer.cls_token_id
+    with pytest.raises(ValueError, match="2 of 2 sentences have no finite score"):
+        model.summarize(["One.", "Two."])

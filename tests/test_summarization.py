@@ -13,7 +13,8 @@ import pytest
 import torch
 from rouge_score.rouge_scorer import RougeScorer
 from safetensors.torch import load_file
-from transformers import BertConfig, BertModel
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from nextlevelbert import BertAlForExtractiveSummarization, summarization, summarization_data
 from nextlevelbert.bertsum import encode_sentences, pad_batch, select_sentences, split_document
@@ -40,6 +41,9 @@ def test_rouge_reproduces_published_numbers():
     assert found == pytest.approx(expected)
     # Section 3.2 of Lin: a reference w1 w2 w3 w4 w5, candidates w1 w2 w6 w7 w8 and w1 w3 w8 w9 w5: the union of the
     # two subsequences has 4 of the 5 words; of the candidates' 10 words.
+    assert rouge_scores([["two dogs"]], [["two dog"]])["rouge2"] == 1.0  # stemmed
+    broken = rouge_scores([["the cat sat\non the mat today"]], [["the mat today the cat sat"]])
+    assert broken == rouge_scores([["the cat sat on the mat today"]], [["the mat today the cat sat"]])
     lin = rouge_scores([["w1 w2 w6 w7 w8", "w1 w3 w8 w9 w5"]], [["w1 w2 w3 w4 w5"]])
     assert lin["rougeL"] == pytest.approx(2 * (4 / 10) * (4 / 5) / (4 / 10 + 4 / 5))
     assert rouge_scores([[]], [["a word"]]) == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
@@ -101,12 +105,22 @@ def test_the_format_of_bertsum(minilm):
 
 
 def test_sentences_of_a_text_keep_their_places(minilm):
-    text = "One is here. Two,\nin two lines.\n\n  A heading\n \nThree (3.5 of it)."
+    text = "One is here. Two,\nin two lines.\n\n  A heading\n \nThree (3.5 of it, see a.example.com).\n"
     again, spans = split_document(text, minilm.tokenizer)
     assert again == text
     assert [text[start:end] for start, end in spans] == [
-        "One is here.", "Two,\nin two lines.", "A heading", "Three (3.5 of it)."
+        "One is here.", "Two,\nin two lines.", "A heading", "Three (3.5 of it, see a.example.com)."
     ]  # fmt: skip
+    # A tokenizer that makes tokens of white space, and one whose vocabulary has [CLS] as a word.
+    spaces = Tokenizer(
+        models.WordLevel({word: n for n, word in enumerate(["?", "<s>", "</s>", ".", "It", " ", "\n"])}, "?")
+    )
+    spaces.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s|\.|<s>"), "isolated")
+    fast = PreTrainedTokenizerFast(tokenizer_object=spaces, unk_token="?", cls_token="<s>", sep_token="</s>")
+    text = "It It. It.\n"
+    assert [text[start:end] for start, end in split_document(text, fast)[1]] == ["It It.", "It."]
+    ids, _ = encode_sentences(["It <s>.", "It"], fast)
+    assert ids.tolist() == [1, 4, 5, 0, 3, 2, 1, 4, 2]
 
 
 def test_the_samples_of_cnn_dailymail(shared, minilm, tmp_path, monkeypatch):
@@ -131,7 +145,10 @@ def test_the_samples_of_cnn_dailymail(shared, minilm, tmp_path, monkeypatch):
         for row in rows
     ]
     monkeypatch.setattr(summarization_data, "_WORTH_PROCESSES", 6)  # as of a large set: several processes
-    again = read_summarization(write(tmp_path / "hub.jsonl", hub), minilm.tokenizer)
+    cache = tmp_path / "oracle"
+    again = read_summarization(write(tmp_path / "hub.jsonl", hub), minilm.tokenizer, oracle_cache=cache)
+    monkeypatch.setattr(summarization_data, "greedy_oracle", None)  # found again, not made again
+    assert read_summarization(tmp_path / "hub.jsonl", minilm.tokenizer, oracle_cache=cache) == again
     assert [document.reference for document in again.documents] == [document.reference for document in data.documents]
     assert all(sum(document.labels) > 0 for document in again.documents)
     scores = trivial_summaries(data, 3)
@@ -154,9 +171,58 @@ def test_what_reading_refuses(minilm, tmp_path):
             read_summarization(path, minilm.tokenizer, columns)
     with pytest.raises(ValueError, match=r"has no column 'body'; it has text, summary, labels. .* --text_column"):
         read_summarization(path, minilm.tokenizer, SummaryColumns(text="body"))
+    foreign = write(tmp_path / "foreign.jsonl", [{"text": "Мама мыла раму. Да.", "summary": "Мама мыла раму."}])
+    with pytest.raises(ValueError, match=r"no sentence in common .* in 1 of 1 documents .* --label_column"):
+        read_summarization(foreign, minilm.tokenizer)
     data = read_summarization(write(tmp_path / "one.jsonl", [good]), minilm.tokenizer, columns)
     with pytest.raises(ValueError, match=r"A share of 0.15 of the 1 documents .* leaves nothing"):
         hold_out_documents(data, 0.15, 0)
+
+
+def test_without_other_sets_documents_are_held_out(run_script, encoder, files, tmp_path):
+    """And the published weights are the best evaluation's, whatever `Trainer` thinks of it."""
+    arguments = ("--model_type", "bert-al", "--recurrence", "none", *files[:2], "--num_train_epochs", "3")
+    start(run_script, tmp_path / "held", encoder, *arguments, "--load_best_model_at_end", "false")
+    results = json.loads((tmp_path / "held" / "results.json").read_text())
+    assert results["reported"] == "validation"
+    assert "The evaluation was chosen on this set, too" in (tmp_path / "held" / "README.md").read_text()
+    stored = [
+        json.loads(line) for line in (tmp_path / "held" / "validation_predictions.jsonl").read_text().splitlines()
+    ]
+    assert len(stored) == 6  # 15 % of 40
+    model = BertAlForExtractiveSummarization.from_pretrained(tmp_path / "held")
+    texts = {row["id"]: row["text"] for row in rows(40, 0)}
+    for record in stored:
+        assert model.summarize(texts[record["id"]]).scores == pytest.approx(record["scores"], abs=1e-4)
+
+
+def test_a_run_that_diverges_is_refused(run_script, encoder, files, tmp_path):
+    options = (
+        "--model_type",
+        "bert-al",
+        *files,
+        "--max_steps",
+        "10",
+        "--learning_rate",
+        "1e38",
+        "--max_grad_norm",
+        "0",
+    )
+    with pytest.raises(ValueError, match="Seed 0 has no evaluation with a finite validation loss; lower the learning"):
+        start(run_script, tmp_path / "nan", encoder, *options)
+
+
+@torch.no_grad()
+def test_extended_positions_of_roberta_start_behind_the_padding(minilm, tmp_path):
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    plain = RobertaModel(RobertaConfig(**size, max_position_embeddings=34, vocab_size=30522), add_pooling_layer=False)
+    plain.eval().save_pretrained(tmp_path)
+    minilm.tokenizer.save_pretrained(tmp_path)
+    model = with_extended_positions(tmp_path, pretrained=8, total=50)
+    ids = torch.randint(1000, 2000, (1, 8))
+    torch.testing.assert_close(model.model(ids).last_hidden_state, plain(ids).last_hidden_state, atol=1e-6, rtol=0)
+    assert model.model(torch.randint(1000, 2000, (1, 50))).last_hidden_state.shape == (1, 50, 16)
 
 
 @torch.no_grad()
@@ -194,7 +260,7 @@ def rows(count: int, seed: int) -> list[dict]:
     draw = np.random.default_rng(seed)
     made = []
     for number in range(count):
-        labels = [0, 0, 0, 1, 0, 1, 0, 0]
+        labels = [1, 1] + [0] * (2 + number % 5)  # documents of 4 to 8 sentences
         draw.shuffle(labels)
         words = [("bread", "storm")[label] for label in labels]
         days = draw.integers(10, 31, size=len(words))
@@ -215,8 +281,8 @@ def files(tmp_path_factory) -> list[str]:
     ]
 
 
-OPTIONS = ("--task", "summarization", "--label_column", "labels", "--summary_sentences", "2", "--segment_length", "16",
-           "--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0")  # fmt: skip
+OPTIONS = ["--task", "summarization", "--label_column", "labels", "--summary_sentences", "2"]
+OPTIONS += ["--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0"]
 
 
 @pytest.fixture(autouse=True)
@@ -227,7 +293,8 @@ def no_pictures(monkeypatch):
 
 
 def start(run_script, folder: Path, model: str, *arguments: str) -> str:
-    return run_script(SCRIPT, "--model", model, *OPTIONS, "--output_dir", str(folder), *arguments)
+    options = () if "--lora" in arguments else ("--segment_length", "16")
+    return run_script(SCRIPT, "--model", model, *OPTIONS, *options, "--output_dir", str(folder), *arguments)
 
 
 def test_it_learns_and_leaves_a_whole_checkpoint(run_script, encoder, files, tmp_path):
@@ -247,6 +314,9 @@ def test_it_learns_and_leaves_a_whole_checkpoint(run_script, encoder, files, tmp
     assert [one["loss"] for one in seed["checkpoints"]] == losses[:3]
     assert seed["test"]["rouge2"] == pytest.approx(np.mean([one["rouge2"] for one in seed["checkpoints"]]))
     assert sorted(path.name for path in (folder / "seed-0").iterdir() if path.is_dir()) == []
+    assert len({tuple(one[name] for name in ("rouge1", "rouge2", "precision")) for one in seed["checkpoints"]}) > 1
+    seeds = [json.loads((folder / f"seed-{number}" / "result.json").read_text()) for number in (0, 1)]
+    assert results["best_seed"] == int(np.argmin([one["validation"]["loss"] for one in seeds]))
 
     # The published model makes the stored predictions, whose scores are those of the best evaluation.
     model = BertAlForExtractiveSummarization.from_pretrained(folder)
@@ -281,10 +351,13 @@ def test_the_baselines(run_script, encoder, files, tmp_path, kind, caplog):
         assert {len(record["scores"]) for record in stored} == {2}  # those that begin in the first 16 tokens
         assert "7 of 7 documents lose" in caplog.text
     else:
-        assert {len(record["scores"]) for record in stored} == {8}
-        model = BertAlForExtractiveSummarization.from_pretrained(tmp_path / kind)
+        assert [len(record["scores"]) for record in stored] == [4, 5, 6, 7, 8, 4, 5]
+        model = BertAlForExtractiveSummarization.from_pretrained(tmp_path / kind / "seed-0")
         assert model.config.segment_length == 72
         assert (model.config.recurrence, seed["steps"]) == ("none", 5)
+        with pytest.raises(ValueError, match="learnt_positions: 16 there, 32 now"):
+            start(run_script, tmp_path / kind, encoder, "--model_type", kind, *files, "--segment_length", "32")
+    assert not (tmp_path / kind / "README.md").exists()
 
 
 def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tmp_path, monkeypatch):
@@ -326,6 +399,20 @@ def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tm
     start(run_script, tmp_path / "adapter", *arguments, "--lora", "--num_train_epochs", "1")
     adapter = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     assert {"lora_A", "lstm", "classifier"} <= {part for name in adapter for part in name.split(".")}
+    card = (tmp_path / "adapter" / "README.md").read_text()
+    code = card.split("```python")[1].split("```")[0].replace("print(", "summary = (")
+    code = code.replace("the checkpoint that it started from", arguments[0])
+    code = code.replace('(base, "adapter")', f'(base, "{tmp_path / "adapter"}")').replace(
+        "the text of a whole doc", "A. B"
+    )
+    names: dict = {}
+    exec(code, names)
+    stored = json.loads((tmp_path / "adapter" / "test_predictions.jsonl").read_text().splitlines()[4])
+    found = names["model"].eval().summarize(rows(7, 2)[4]["text"], sentences=2, trigram_blocking=True)
+    assert stored["scores"] == pytest.approx(found.scores, abs=1e-4)
+    # Each of them says "we had" and more after another's; blocked, there is one of each kind at most.
+    assert len(stored["indices"]) <= 2
+    assert "trigram_blocking=True" in card
 
 
 def test_two_processes_learn_what_one_does(run_script, encoder, files, tmp_path):
@@ -344,8 +431,8 @@ def test_two_processes_learn_what_one_does(run_script, encoder, files, tmp_path)
     start(run_script, tmp_path / "one", encoder, *options)
     process = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT),
-         "--model", encoder, *OPTIONS, *options, "--disable_tqdm", "true", "--per_device_train_batch_size", "4",
-         "--output_dir", str(tmp_path / "two")],
+         "--model", encoder, *OPTIONS, *options, "--segment_length", "16", "--disable_tqdm", "true",
+         "--per_device_train_batch_size", "4", "--output_dir", str(tmp_path / "two")],
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
@@ -365,6 +452,11 @@ def test_two_processes_learn_what_one_does(run_script, encoder, files, tmp_path)
         (("--model_type", "bert-al", "--question_column", "q"), "makes no use of --question_column"),
         (("--model_type", "bert-al", "--summary_sentences", "0"), "--summary_sentences must be 1 or more, got 0"),
         (("--model_type", "bert-al", "--metric_for_best_model", "rouge"), "keeps the evaluations with the lowest"),
+        (("--model_type", "bert-al", "--label_smoothing_factor", "0.1"), "leave out --label_smoothing_factor"),
+        (("--model_type", "bert-al", "--segment_length", "0"), "segment_length must be 1 to 64, .* got 0"),
+        (("--model_type", "bert-al", "--max_training_tokens", "-5"), "--max_training_tokens must be 1 or more"),
+        (("--model_type", "bert-al", "--k", "5"), "makes no use of --k"),
+        (("--model_type", "bert-al", "--lora", "--segment_length", "8"), "leave out --segment_length"),
         (("--model_type", "bert-al", "--segment_length", "65"), "segment_length must be 1 to 64, .* got 65"),
         (("--model_type", "extended", "--task", "classification"), "extended is a baseline of --task summarization"),
         (("--model_type", "chunkbert", "--task", "classification", "--recurrence", "none"),
@@ -389,4 +481,6 @@ def test_a_batch_by_hand(minilm, tmp_path):
     assert batch["labels"].tolist() == [row["labels"][:3] for row in rows(2, 0)]
     whole, _ = encode_sentences(rows(2, 0)[0]["text"], minilm.tokenizer)
     assert batch["input_ids"][0].tolist() == whole[:20].tolist()
-    assert dataset.lost == [len(whole) - 20] * 2
+    assert dataset.lost == [len(whole) - 20, len(whole) - 20 + 9]  # the second has a sentence more
+    shorter = {**dataset[1], "labels": dataset[1]["labels"][:1]}
+    assert dataset.collate([dataset[0], shorter])["labels"][1, 1:].tolist() == [-100, -100]

@@ -35,9 +35,14 @@ def rouge_scores(summaries: Sequence[Sequence[str]], references: Sequence[Sequen
     scorer = RougeScorer(kinds, use_stemmer=True)
     found = np.zeros((len(summaries), len(kinds)))
     for row, summary, reference in zip(found, summaries, references, strict=True):
-        scores = scorer.score("\n".join(reference), "\n".join(summary))
+        scores = scorer.score(_lines(reference), _lines(summary))
         row[:] = [scores[kind].fmeasure for kind in kinds]
     return dict(zip(ROUGE, found.mean(axis=0).tolist(), strict=True))
+
+
+def _lines(sentences: Sequence[str]) -> str:
+    """A sentence a line, as summary-level ROUGE wants them, whatever line ends stand within them."""
+    return "\n".join(" ".join(sentence.split()) for sentence in sentences)
 
 
 def greedy_oracle(sentences: Sequence[str], reference: Sequence[str], limit: int | None = None) -> list[int]:

@@ -4,7 +4,7 @@ Runs `run_finetune.py --task summarization` for every row; rows that were finish
 named here goes to each of them:
 
     python benchmarks/extractive_summaries.py --train_file train.jsonl --test_file test.jsonl --output_dir table \\
-        --segment_lengths 16 128 --max_steps 300
+        --segment_lengths 16 128 --max_steps 300 --longer 8
 
 Baselines (paper of BERT-AL, section "Experiment setting"): "truncated" reads the first segment only; "extended" reads
 on with positions that are random behind the first segment. Full attention needs memory, so that one always gets
@@ -27,7 +27,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from nextlevelbert.backbones import load_tokenizer
 from nextlevelbert.bertsum import select_sentences
 from nextlevelbert.finetuning_card import results_table
-from nextlevelbert.summarization import score_summaries
+from nextlevelbert.summarization import score_summaries, trivial_summaries
 from nextlevelbert.summarization_data import SummarizationData, SummaryColumns, read_summarization
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
@@ -50,6 +50,12 @@ def tfidf_centre(train: SummarizationData, test: SummarizationData, count: int) 
     return score_summaries(test, chosen)
 
 
+def scores_of(predictions: Path, test: SummarizationData, count: int) -> dict[str, float]:
+    """Scores of summaries of another length by what a run has stored, of its first seed's best evaluation."""
+    stored = [json.loads(line)["scores"] for line in predictions.read_text().splitlines()]
+    return score_summaries(test, [select_sentences(np.array(scores), count) for scores in stored])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
@@ -63,18 +69,27 @@ def main() -> None:
     parser.add_argument("--text_column", default="text")
     parser.add_argument("--label_column", help="by default the greedy oracle's labels")
     parser.add_argument("--summary_sentences", type=int, default=3)
+    parser.add_argument(
+        "--longer", type=int, help="a second table: summaries of so many sentences, of the same scores"
+    )
     args, others = parser.parse_known_args()
     for name in ("train_file", "test_file", "text_column", "label_column", "summary_sentences"):
         if (value := getattr(args, name)) is not None:
             others += [f"--{name}", str(value)]
+    columns, tokenizer = SummaryColumns(args.text_column, labels=args.label_column), load_tokenizer(args.encoder)
+    oracle = args.output_dir / "oracle"
+    train, test = (
+        read_summarization(file, tokenizer, columns, oracle_cache=oracle) for file in (args.train_file, args.test_file)
+    )
     table: dict[str, Any] = {}
+    longer: dict[str, Any] = {}
     trivial: dict[str, Any] = {}
     for length in args.segment_lengths:
         for name in args.rows:
             folder = args.output_dir / f"{name.replace(', ', '-').lower()}-{length}"
             command = [sys.executable, str(SCRIPT), "--task", "summarization", "--model", args.encoder, *ROWS[name]]
             command += ["--segment_length", str(length), "--output_dir", str(folder), *others]
-            command += ["--cache_dir", str(args.output_dir / "oracle")]
+            command += ["--cache_dir", str(oracle)]
             command += ["--attn_implementation", "sdpa"] if name == "extended" else []
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             rows = json.loads((folder / "results.json").read_text())["rows"]
@@ -83,10 +98,18 @@ def main() -> None:
                 score: tuple(value) if isinstance(value, list) else value for score, value in rows[own].items()
             }
             trivial |= {each: rows[each] for each in rest}
-    columns, tokenizer = SummaryColumns(args.text_column, labels=args.label_column), load_tokenizer(args.encoder)
-    train, test = (read_summarization(file, tokenizer, columns) for file in (args.train_file, args.test_file))
+            if args.longer:
+                longer[f"{name}, segments of {length}"] = scores_of(
+                    folder / "test_predictions.jsonl", test, args.longer
+                )
     trivial["TF-IDF centre"] = tfidf_centre(train, test, args.summary_sentences)
     print(results_table({**table, **trivial}))
+    if args.longer:
+        longer |= trivial_summaries(test, args.longer)
+        longer["TF-IDF centre"] = tfidf_centre(train, test, args.longer)
+        print(
+            f"\n{args.longer} sentences, by the evaluation with the lowest loss of each run\n\n{results_table(longer)}"
+        )
 
 
 if __name__ == "__main__":

@@ -47,18 +47,19 @@ class CardWords:
     base_arguments: str = ""
 
 
-def plot_curves(results: Sequence[Mapping[str, Any]], metric: str, path: str | Path) -> None:
+def plot_curves(results: Sequence[Mapping[str, Any]], metric: str | None, path: str | Path) -> None:
     """Loss and a score over epochs, a thin line a seed, as a PNG.
 
     Args:
         results: of `train_one_seed`.
-        metric: the score to show.
+        metric: the score to show beside the loss; None for the loss alone.
         path: where the picture goes.
     """
     from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
 
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    losses, scores = figure.subplots(1, 2)
+    panels = 1 if metric is None else 2
+    figure = Figure(figsize=(4.5 * panels, 3.4), layout="constrained")
+    losses, *scores = figure.subplots(1, panels, squeeze=False)[0]
 
     def draw(axes: Any, key: str, color: str, label: str) -> None:
         for number, result in enumerate(results):
@@ -67,10 +68,11 @@ def plot_curves(results: Sequence[Mapping[str, Any]], metric: str, path: str | P
 
     draw(losses, "loss", "tab:blue", "training")
     draw(losses, "eval_loss", "tab:orange", "validation")
-    draw(scores, f"eval_{metric}", "tab:green", f"validation {metric}")
     losses.set(xlabel="epoch", ylabel="loss", title=f"Loss, {len(results)} seed(s)")
-    scores.set(xlabel="epoch", title="Validation score")
-    for axes in (losses, scores):
+    for axes in scores:
+        draw(axes, f"eval_{metric}", "tab:green", f"validation {metric}")
+        axes.set(xlabel="epoch", title="Validation score")
+    for axes in (losses, *scores):
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(path, dpi=120)

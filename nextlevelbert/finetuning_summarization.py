@@ -179,7 +179,7 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
     (output / f"{reported}_predictions.jsonl").write_text((folder / f"{reported}_predictions.jsonl").read_text())
     if arguments.model_type != "bert-al":
         return  # a baseline is not published
-    plot_curves(results, "loss", output / CURVE)
+    plot_curves(results, None, output / CURVE)
     if arguments.lora:
         copy_adapter(folder, output, tokenizer, arguments.local)
     else:

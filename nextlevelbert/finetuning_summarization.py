@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
                 name, sum(map(bool, dataset.lost)), len(dataset), f"{lost:,}",
             )  # fmt: skip
     positions = max(len(row["input_ids"]) for dataset in datasets.values() for row in dataset.rows)
-    reader = _new(arguments, saved, positions)
+    reader = _new(replace(arguments, lora=False), saved, positions)  # adapters are drawn at random
     config = reader.config
     settings = {
         "task": task.task,

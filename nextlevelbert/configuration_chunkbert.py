@@ -1,18 +1,15 @@
 """Configuration of ChunkBERT."""
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
-import copy
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoConfig, PreTrainedConfig
-from transformers.configuration_utils import SubConfigSpec
 
-from .backbones import hidden_dropout, usable_positions
+from .configuration_tokens import TokenDocumentConfig
 
 
 @strict
-class ChunkBertConfig(PreTrainedConfig):
+class ChunkBertConfig(TokenDocumentConfig):
     """What a ChunkBERT is made of (paper: Jaiswal and Milios, 2023, arXiv 2310.20558).
 
     Args:
@@ -39,35 +36,17 @@ class ChunkBertConfig(PreTrainedConfig):
     """
 
     model_type = "chunkbert"
-    sub_configs_defaults = {"encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
-    _auto_class = "AutoConfig"
 
-    encoder_config: Any = None  # a configuration, a dictionary of one, or None for BERT's defaults
     chunk_size: int = 128
     chunk_batch_size: int | None = None
     max_training_tokens: int | None = 4096
     num_averaged_layers: int = 5
     num_filters: int = 100
     filter_sizes: list[int] | tuple[int, ...] = (3, 4, 5)
-    classifier_dropout: float | None = None
-    initializer_range: float = 0.02
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = None  # transformers looks for these two when it warns of padding without a mask
-    eos_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        super().__post_init__(**kwargs)
         self.filter_sizes = list(self.filter_sizes)  # as it comes back from JSON
-        self.encoder_config = copy.deepcopy(self.encoder_config)  # it may be that of a model in use
-        self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
-        if self.classifier_dropout is None:
-            self.classifier_dropout = hidden_dropout(self.encoder_config)
-        self.check()
-
-    @property
-    def hidden_size(self) -> int:
-        """Dimensions of the token features."""
-        return self.encoder_config.hidden_size
+        super().__post_init__(**kwargs)
 
     def check(self) -> None:
         """Looks at the fields together; again with every pass, because all of them can be set later.
@@ -75,10 +54,7 @@ class ChunkBertConfig(PreTrainedConfig):
         Raises:
             ValueError: for values that do not fit each other.
         """
-        positions = usable_positions(self.encoder_config)
-        if self.chunk_size < 1 or (positions and self.chunk_size > positions):
-            limit = f"1 to {positions}, the positions of the encoder" if positions else "1 or more"
-            raise ValueError(f"chunk_size must be {limit}, got {self.chunk_size}.")
+        self.check_length("chunk_size")
         states = self.encoder_config.num_hidden_layers + 1  # with that of the embeddings
         if not 1 <= self.num_averaged_layers <= states:
             raise ValueError(
@@ -87,6 +63,4 @@ class ChunkBertConfig(PreTrainedConfig):
             )
         if not self.filter_sizes or min(self.filter_sizes) < 1 or len(set(self.filter_sizes)) < len(self.filter_sizes):
             raise ValueError(f"filter_sizes must be different widths of 1 or more, got {list(self.filter_sizes)}.")
-        for name in ("num_filters", "chunk_batch_size", "max_training_tokens"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}.")
+        self.check_counts("num_filters", "chunk_batch_size", "max_training_tokens")

@@ -509,7 +509,7 @@ def test_inputs_that_are_refused(toy_encoder_path):
         model(ids, mask, inputs_embeds=torch.zeros(1, 3, 32))
     with pytest.raises(ValueError, match="segment_length must be 1 to 40, the positions of the encoder, got 41"):
         tiny(segment_length=41)
-    with pytest.raises(ValueError, match="tokens_at_once must be at least 1, or None, got 0"):
+    with pytest.raises(ValueError, match="tokens_at_once must be at least 1, got 0"):
         tiny(tokens_at_once=0)
     with pytest.raises(
         ValueError, match=r"token_type_ids must be \(2, 15\) like input_ids, from 0 to 1, got \(2, 15\) w"

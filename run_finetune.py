@@ -36,14 +36,12 @@ Every option: ``--help``.
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from argparse import RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi
 from transformers import HfArgumentParser, set_seed
 
 from nextlevelbert import finetuning_ranking, finetuning_summarization, finetuning_text, finetuning_vectors
@@ -60,14 +58,8 @@ from nextlevelbert.finetuning_arguments import (
 )
 from nextlevelbert.finetuning_card import write_finetuning_card
 from nextlevelbert.finetuning_checks import check_arguments
-from nextlevelbert.finetuning_results import (
-    fingerprint,
-    read_result,
-    score_long_documents,
-    summarize_seeds,
-    write_result,
-    write_settings,
-)
+from nextlevelbert.finetuning_results import fingerprint, score_long_documents, summarize_seeds
+from nextlevelbert.finetuning_runs import repo_name, run_seeds, upload
 from nextlevelbert.task_data import (
     Columns,
     TaskData,
@@ -159,26 +151,19 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
         "early_stopping_patience": task.early_stopping_patience,
     }
 
-    # 3. One run a seed; a seed that was finished before is not run again, and one that was killed goes on.
-    results = []
-    for seed in task.seeds if prepared.new_model else task.seeds[:1]:
-        folder = output / f"seed-{seed}"
-        result = read_result(folder, settings)
-        if result is None:
-            if args.should_save:
-                write_settings(folder, settings)
-            if prepared.new_model is None:
-                result = score_tfidf(seed, sets, reported)
-            else:
-                evaluations = {name: dataset for name, dataset in prepared.datasets.items() if name != "train"}
-                train, patience = prepared.datasets["train"], task.early_stopping_patience
-                result = train_one_seed(seed, folder, prepared.new_model, args, train, evaluations, patience, weights)
-            if prepared.long is not None:
-                score_long_documents(result, sets, prepared.long)
-            if args.should_save:
-                write_result(folder, result, sets)
-        logger.info("seed %d, %s: %s", seed, reported, json.dumps(result[reported]))
-        results.append(result)
+    # 3. One run a seed.
+    def train(seed: int, folder: Path) -> dict[str, Any]:
+        if prepared.new_model is None:
+            result = score_tfidf(seed, sets, reported)
+        else:
+            evaluations = {name: dataset for name, dataset in prepared.datasets.items() if name != "train"}
+            learned, patience = prepared.datasets["train"], task.early_stopping_patience
+            result = train_one_seed(seed, folder, prepared.new_model, args, learned, evaluations, patience, weights)
+        if prepared.long is not None:
+            score_long_documents(result, sets, prepared.long)
+        return result
+
+    results = run_seeds(task.seeds if prepared.new_model else task.seeds[:1], args, settings, reported, train, sets)
 
     # 4. Figures, pictures, and the model of the best seed with everything that opening it needs.
     if args.should_save:
@@ -218,9 +203,6 @@ def publish(
     assert prepared.publish is not None  # said by the caller
     assert words is not None  # comes with it
     prepared.publish(output / f"seed-{best['seed']}", output)
-    api, name = HfApi(token=args.hub_token), output.name
-    if args.push_to_hub:
-        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
     facts = {
         "started from": f"`{arguments.public_name}`" + (" (a local checkpoint)" if arguments.local else ""),
         "classes": ", ".join(train.label_names or ()) or "none",
@@ -235,12 +217,11 @@ def publish(
     if reported == "validation":
         chosen += " The scores are from that validation set, too, so they flatter the model: there was no test set."
     base = None if arguments.local or arguments.model == "untrained" else arguments.model
+    name = repo_name(args)
     write_finetuning_card(
         output, name, train, sets[reported], facts, table, best[reported], chosen, words, base, adapter=arguments.lora
     )
-    if args.push_to_hub:
-        unpublished = ["seed-*", "*.jsonl", "results.json"]  # predictions hold ids of the user's rows
-        api.upload_folder(repo_id=name, folder_path=output, ignore_patterns=unpublished)
+    upload(args, name)
 
 
 def retrieve(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:

@@ -190,6 +190,35 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
     return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
 
 
+def start_seed(
+    seed: int, folder: Path, new_model: Callable[[], Any], args: FinetuningArguments
+) -> tuple[Any, FinetuningArguments, tuple[int, int], str | None]:
+    """What a run in `folder` starts with.
+
+    Returns:
+        The model; arguments of the run's own; its `count_parameters`; where it was killed, the checkpoint to go on at.
+    """
+    set_seed(seed)
+    model = new_model()
+    args = copy.copy(args)
+    args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
+    args.push_to_hub = False  # the best seed is published when all are there
+    return model, args, count_parameters(model), last_whole_checkpoint(folder)
+
+
+def run_facts(trainer: Any, trained: Any, parameters: tuple[int, int]) -> dict[str, Any]:
+    """What a result tells of its run: seed, counts, duration, learning curve; `trained` is what `train` returned."""
+    trainable, total = parameters
+    return {
+        "seed": trainer.args.seed,
+        "trainable_parameters": trainable,
+        "parameters": total,
+        "steps": trainer.state.global_step,
+        "seconds": round(trained.metrics["train_runtime"], 1),
+        "curve": [entry for entry in trainer.state.log_history if "loss" in entry or "eval_loss" in entry],
+    }
+
+
 def train_one_seed(
     seed: int,
     folder: Path,
@@ -217,13 +246,8 @@ def train_one_seed(
     """
     if args.label_smoothing_factor and train.data.problem_type != "single_label_classification":
         raise ValueError(f"--label_smoothing_factor is for single labels, not for {train.data.problem_type}.")
-    set_seed(seed)
-    model = new_model()
-    trainable, total = count_parameters(model)
-    args = copy.copy(args)
-    args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
+    model, args, (trainable, total), resumed = start_seed(seed, folder, new_model, args)
     args.learning_rate = args.learning_rate or 5e-5
-    args.push_to_hub = False  # the best seed is published when all are there
     logger.info("seed %d: %s of %s parameters are trainable (%.1f %%)", seed, f"{trainable:,}", f"{total:,}",
                 100 * trainable / total)  # fmt: skip
     trainer = FinetuningTrainer(
@@ -235,17 +259,9 @@ def train_one_seed(
         class_weights=class_weights,
         callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],
     )
-    result = trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
+    result = trainer.train(resume_from_checkpoint=resumed)
     trainer.save_model(str(folder))  # before evaluation, which may cast the weights
-    found: dict[str, Any] = {
-        "seed": seed,
-        "trainable_parameters": trainable,
-        "parameters": total,
-        "steps": trainer.state.global_step,
-        "seconds": round(result.metrics["train_runtime"], 1),
-        "curve": [entry for entry in trainer.state.log_history if "loss" in entry or "eval_loss" in entry],
-        "logits": {},
-    }
+    found = run_facts(trainer, result, (trainable, total)) | {"logits": {}}
     for name, dataset in evaluations.items():
         prediction = trainer.predict(dataset, metric_key_prefix=name)
         found["logits"][name] = np.asarray(prediction.predictions)

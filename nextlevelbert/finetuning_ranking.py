@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi
 from transformers import AutoModel
 
 from .chunk_encoder import weights_fingerprint
 from .evaluation.retrieval import retrieval_scores
 from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
-from .finetuning_card import CURVE, plot_curves, results_table
-from .finetuning_results import mean_and_deviation, read_result, write_result, write_settings
+from .finetuning_card import CURVE, plot_curves
+from .finetuning_results import mean_and_deviation
+from .finetuning_runs import repo_name, row_of_seeds, run_seeds, upload, write_rows
 from .finetuning_vectors import load
 from .ranking import encode_ranking, rank, train_ranking
 from .ranking_card import write_ranking_card
@@ -92,45 +91,25 @@ def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: Finet
     source = reader.cpu().detach_chunk_encoder()
 
     # 2. One run a seed.
-    results = []
-    for seed in task.seeds:
-        folder = output / f"seed-{seed}"
-        result = read_result(folder, settings)
-        if result is None:
-            if args.should_save:
-                write_settings(folder, settings)
-            result = train_ranking(
-                seed, folder, lambda: _new(arguments), args, vectors, task.early_stopping_patience, k
-            )
-            if args.should_save:
-                write_result(folder, result, {})
-        logger.info("seed %d, %s: %s", seed, reported, json.dumps(result[reported]))
-        results.append(result)
+    def train(seed: int, folder: Path) -> dict[str, Any]:
+        return train_ranking(seed, folder, lambda: _new(arguments), args, vectors, task.early_stopping_patience, k)
+
+    results = run_seeds(task.seeds, args, settings, reported, train)
     if not args.should_save:
         return
 
     # 3. The table, the picture, and the model of the best seed with everything that opening it needs.
     best = max(results, key=lambda result: result["validation"][f"mrr@{k}"])
-    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
-    before = mean_and_deviation([result["before"] for result in results], reported)
     rows: dict[str, Any] = {
-        f"{arguments.public_name}{seeds}, {reported}": mean_and_deviation(results, reported),
-        "before training": before,
+        **row_of_seeds(arguments.public_name, results, reported),
+        "before training": mean_and_deviation([result["before"] for result in results], reported),
         "mean of the chunk vectors": retrieval_scores(rank(vectors[reported]), k),
     }
-    table = results_table(rows)
-    print(f"\n{table}\n")
-    (output / "results.json").write_text(
-        json.dumps({"settings": settings, "reported": reported, "best_seed": best["seed"], "rows": rows}, indent=2)
-        + "\n"
-    )
+    table = write_rows(output, settings, reported, best, rows)
     plot_curves(results, f"mrr@{k}", output / CURVE)
     model = AutoModel.from_pretrained(output / f"seed-{best['seed']}")
     model.attach_chunk_encoder(source)
     model.save_pretrained(output)
-    api, name = HfApi(token=args.hub_token), output.name
-    if args.push_to_hub:
-        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
     kept = ("learning_rate", "num_train_epochs", "batch_size", "weight_decay", "warmup_steps", "bf16")
     facts: dict[str, Any] = {
         "started from": arguments.public_name,
@@ -139,9 +118,9 @@ def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: Finet
         "seed": best["seed"],
     }
     base = None if arguments.local or arguments.model == "untrained" else arguments.model
+    name = repo_name(args)
     write_ranking_card(output, name, model.config, sets, reported, facts, table, best[reported], base)
-    if args.push_to_hub:
-        api.upload_folder(repo_id=name, folder_path=output, ignore_patterns=["seed-*", "results.json"])
+    upload(args, name)
 
 
 def _new(arguments: ModelArguments) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi
 from transformers import AutoConfig
 
 from .backbones import load_tokenizer
@@ -18,8 +16,8 @@ from .chunk_encoder import weights_fingerprint
 from .extended_positions import with_extended_positions
 from .finetuning import copy_adapter, with_lora
 from .finetuning_arguments import FinetuningArguments, ModelArguments, TaskArguments
-from .finetuning_card import CURVE, plot_curves, results_table
-from .finetuning_results import mean_and_deviation, read_result, write_result, write_settings
+from .finetuning_card import CURVE, plot_curves
+from .finetuning_runs import repo_name, row_of_seeds, run_seeds, upload, write_rows
 from .finetuning_text import is_saved_model
 from .modeling_bert_al import BertAlForExtractiveSummarization
 from .summarization import train_summarizer, trivial_summaries, write_summaries
@@ -141,43 +139,31 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
         )
         settings |= {"weights": weights_fingerprint(begun.model.encoder), "learnt_positions": learnt}
     chosen: Any = {"sentences": task.summary_sentences, "trigram_blocking": task.trigram_blocking}
+    predictions = f"{reported}_predictions.jsonl"
 
     # 2. One run a seed.
-    results = []
-    for seed in task.seeds:
-        folder = output / f"seed-{seed}"
-        result = read_result(folder, settings)
-        if result is None:
-            if args.should_save:
-                write_settings(folder, settings)
-            new_model, patience = partial(_new, arguments, saved, positions), task.early_stopping_patience
-            result = train_summarizer(seed, folder, new_model, args, datasets, reported, patience, **chosen)
-            if args.should_save:
-                write_summaries(folder / f"{reported}_predictions.jsonl", sets[reported], result["logits"], **chosen)
-                write_result(folder, {**result, "logits": {}}, {})
-        logger.info("seed %d, %s: %s", seed, reported, json.dumps(result[reported]))
-        results.append(result)
+    def train(seed: int, folder: Path) -> dict[str, Any]:
+        new_model, patience = partial(_new, arguments, saved, positions), task.early_stopping_patience
+        result = train_summarizer(seed, folder, new_model, args, datasets, reported, patience, **chosen)
+        if args.should_save:
+            write_summaries(folder / predictions, sets[reported], result["logits"], **chosen)
+        return {**result, "logits": {}}
+
+    results = run_seeds(task.seeds, args, settings, reported, train)
     if not args.should_save:
         return
 
     # 3. The table, the picture, and the model of the best seed with everything that opening it needs.
     best = min(results, key=lambda result: result["validation"]["loss"])
-    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
-    shown: dict[str, Any] = {
-        f"{arguments.public_name} ({arguments.model_type}){seeds}, {reported}": mean_and_deviation(results, reported)
-    }
-    rows: dict[str, Any] = {
+    shown = row_of_seeds(f"{arguments.public_name} ({arguments.model_type})", results, reported)
+    rows = {
         name: {score: value for score, value in scores.items() if score != "loss"}
         for name, scores in {**shown, **trivial_summaries(sets[reported], task.summary_sentences)}.items()
     }
-    table = results_table(rows)
-    print(f"\n{table}\n")
-    (output / "results.json").write_text(
-        json.dumps({"settings": settings, "reported": reported, "best_seed": best["seed"], "rows": rows,
-                    "checkpoints": {result["seed"]: result["checkpoints"] for result in results}}, indent=2) + "\n"
-    )  # fmt: skip
+    checkpoints = {result["seed"]: result["checkpoints"] for result in results}
+    table = write_rows(output, settings, reported, best, rows, checkpoints=checkpoints)
     folder = output / f"seed-{best['seed']}"
-    (output / f"{reported}_predictions.jsonl").write_text((folder / f"{reported}_predictions.jsonl").read_text())
+    (output / predictions).write_text((folder / predictions).read_text())
     if arguments.model_type != "bert-al":
         return  # a baseline is not published
     plot_curves(results, None, output / CURVE)
@@ -185,9 +171,6 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
         copy_adapter(folder, output, tokenizer, arguments.local)
     else:
         BertAlForExtractiveSummarization.from_pretrained(folder).save_pretrained(output)
-    api, name = HfApi(token=args.hub_token), output.name
-    if args.push_to_hub:
-        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
     kept = ("learning_rate", "num_train_epochs", "max_steps", "batch_size", "weight_decay", "warmup_steps", "bf16")
     facts: dict[str, Any] = {
         "started from": arguments.public_name,
@@ -201,9 +184,8 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
     }
     base = None if arguments.local else arguments.model
     summarize = f"sentences={task.summary_sentences}" + (", trigram_blocking=True" if task.trigram_blocking else "")
-    own = best["checkpoints"][0]  # the lowest loss comes first
+    own, name = best["checkpoints"][0], repo_name(args)  # the lowest loss comes first
     write_summarization_card(
         output, name, sets, reported, facts, table, own, len(best["checkpoints"]), summarize, base, arguments.lora
     )
-    if args.push_to_hub:
-        api.upload_folder(repo_id=name, folder_path=output, ignore_patterns=["seed-*", "results.json", "*.jsonl"])
+    upload(args, name)

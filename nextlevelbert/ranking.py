@@ -5,7 +5,6 @@ The loss is sentence-transformers' own; chunk vectors are encoded once.
 
 from __future__ import annotations
 
-import copy
 import logging
 import shutil
 from collections import Counter
@@ -20,10 +19,11 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Sampler
-from transformers import EarlyStoppingCallback, set_seed
+from transformers import EarlyStoppingCallback
 
-from .card_trainer import CardTrainer, last_whole_checkpoint
+from .card_trainer import CardTrainer
 from .evaluation.retrieval import Ranks, rank_documents, retrieval_scores
+from .finetuning import start_seed
 from .finetuning_arguments import FinetuningArguments
 from .pretraining import SetEpochCallback
 from .ranking_data import RankingData
@@ -271,11 +271,8 @@ def train_ranking(
     Returns:
         Scores of validation and test set, before and after, and the learning curve.
     """
-    set_seed(seed)
-    model = new_model().to(args.device)
-    args = copy.copy(args)
-    args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
-    args.push_to_hub = False
+    model, args, _, resumed = start_seed(seed, folder, new_model, args)
+    model.to(args.device)
     found: dict[str, Any] = {"seed": seed, "before": {}, "logits": {}}
     evaluations = [name for name in sets if name != "train"]
     for name in evaluations:
@@ -288,7 +285,7 @@ def train_ranking(
         k=k,
         callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],
     )
-    trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
+    trainer.train(resume_from_checkpoint=resumed)
     trainer.save_model(str(folder))
     found["curve"] = [entry for entry in trainer.state.log_history if "loss" in entry or f"eval_mrr@{k}" in entry]
     for name in evaluations:

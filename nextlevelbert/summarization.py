@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import math
@@ -15,12 +14,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch.utils.data import SequentialSampler
-from transformers import EarlyStoppingCallback, set_seed
+from transformers import EarlyStoppingCallback
 
 from .bertsum import select_sentences
-from .card_trainer import CardTrainer, last_whole_checkpoint
+from .card_trainer import CardTrainer
 from .evaluation.rouge import greedy_oracle, rouge_scores
-from .finetuning import count_parameters
+from .finetuning import run_facts, start_seed
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_results import write_whole
 from .summarization_data import SummarizationData, SummarizationDataset
@@ -107,14 +106,8 @@ def train_summarizer(
         Under the name of the reported set the mean ROUGE of the three evaluations with the lowest validation loss (as
         in the paper), each of them under ``"checkpoints"``, and sentence scores of the best under ``"logits"``.
     """
-    set_seed(seed)
-    model = new_model()
-    trainable, total = count_parameters(model)
-    args = copy.copy(args)
-    args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
-    args.push_to_hub = False  # the best seed is published when all are there
+    model, args, (trainable, total), resumed = start_seed(seed, folder, new_model, args)
     logger.info("seed %d: %s of %s parameters are trainable", seed, f"{trainable:,}", f"{total:,}")
-    resumed = last_whole_checkpoint(folder)
     with args.main_process_first(local=False):
         if resumed is None and args.should_save:
             shutil.rmtree(folder / "best", ignore_errors=True)  # of a run that was killed before its first checkpoint
@@ -136,15 +129,7 @@ def train_summarizer(
     plain = trainer.accelerator.unwrap_model(trainer.model)
     plain.load_state_dict(load_file(trainer.weights_of(ranked[0])))
     trainer.save_model(str(folder))
-    found: dict[str, Any] = {
-        "seed": seed,
-        "trainable_parameters": trainable,
-        "parameters": total,
-        "steps": trainer.state.global_step,
-        "seconds": round(trained.metrics["train_runtime"], 1),
-        "curve": [entry for entry in trainer.state.log_history if "loss" in entry or "eval_loss" in entry],
-        "checkpoints": [],
-    }
+    found = run_facts(trainer, trained, (trainable, total)) | {"checkpoints": []}
     dataset = datasets[reported]
     for step in ranked:
         plain.load_state_dict(load_file(trainer.weights_of(step)))

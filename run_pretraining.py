@@ -1,4 +1,4 @@
-"""Pretrains a NextLevelBERT or a HATE: documents → chunk vectors on disk → masked vector modelling → checkpoint.
+"""Pretrains a NextLevelBERT, HATE or CDLM: documents → chunk vectors on disk → masked vector modelling → checkpoint.
 
 From text (encoded once into ``corpus_dir``; a run that is killed goes on where it stopped):
 
@@ -12,12 +12,19 @@ On several processes or machines, which share out encoding and training (see doc
 
     python run_pretraining.py --model_type hate --hidden_size 64 --train_file books.jsonl --output_dir hate --do_train
 
+``--model_type cdlm`` masks words in sets of related documents, and gives them global attention (its own options:
+``--model_type cdlm --help``):
+
+    python run_pretraining.py --model_type cdlm --model FacebookAI/roberta-base --dataset_name alexfabbri/multi_news \\
+        --validation_split validation --bf16 --output_dir cdlm
+
 Without ``--do_train`` the documents are only encoded; without documents a finished ``corpus_dir`` is read.
 Every option: ``--help``.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 from collections.abc import Iterator
@@ -35,6 +42,7 @@ from nextlevelbert import (
     DocumentVectorDataset,
     PackedVectorDataset,
     VectorCorpus,
+    cdlm_pretraining,
     finish_corpus,
     load_chunk_encoder,
     load_int8_chunk_encoder,
@@ -86,6 +94,11 @@ def split(corpus: VectorCorpus, share: float, seed: int) -> tuple[np.ndarray, np
 
 
 def main() -> None:
+    kind = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    kind.add_argument("--model_type")
+    if kind.parse_known_args()[0].model_type == "cdlm":  # reads documents as they are, with options of its own
+        cdlm_pretraining.main()
+        return
     parser = HfArgumentParser((ModelArguments, DataArguments, PretrainingArguments))
     model_args, data_args, args = parser.parse_args_into_dataclasses()
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")

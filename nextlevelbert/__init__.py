@@ -7,10 +7,13 @@ that `AutoModel.from_pretrained` and `SentenceTransformer` open its checkpoints 
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForMaskedLM,
     AutoModelForMultipleChoice,
     AutoModelForPreTraining,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
+    AutoProcessor,
 )
 
 __version__ = "0.1.0"
@@ -19,14 +22,23 @@ from .bertsum import ExtractiveSummary
 from .chunk_encoder import load_chunk_encoder
 from .chunking import ChunkingRule
 from .configuration_bert_al import BertAlConfig
+from .configuration_cdlm import CdlmConfig
 from .configuration_chunkbert import ChunkBertConfig
 from .configuration_hate import HateConfig
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .corpus_writer import encode_corpus, finish_corpus, write_shards
 from .data_collator import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
+from .document_clusters import ClusterDataset, DataCollatorForCrossDocumentMasking
 from .documents import Document, read_documents
 from .int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from .modeling_bert_al import BertAlForExtractiveSummarization, BertAlForSequenceClassification, BertAlModel
+from .modeling_cdlm import (
+    CdlmForCrossDocumentCoreference,
+    CdlmForDocumentMatching,
+    CdlmForMaskedLM,
+    CdlmForMultiHopQuestionAnswering,
+    CdlmModel,
+)
 from .modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
 from .modeling_hate import HateForMaskedSentencePrediction, HateForSequenceClassification, HateModel
 from .modeling_nextlevelbert import (
@@ -36,6 +48,7 @@ from .modeling_nextlevelbert import (
     NextLevelBertModel,
 )
 from .outputs import DocumentEmbedding, DocumentPlan
+from .processing_cdlm import CdlmProcessor, read_marked
 from .vector_cache import VectorCache
 from .vector_corpus import VectorCorpus
 
@@ -59,15 +72,32 @@ AutoModel.register(BertAlConfig, BertAlModel, exist_ok=True)
 AutoModelForTokenClassification.register(BertAlConfig, BertAlForExtractiveSummarization, exist_ok=True)
 AutoModelForSequenceClassification.register(BertAlConfig, BertAlForSequenceClassification, exist_ok=True)
 
+AutoConfig.register("cdlm", CdlmConfig, exist_ok=True)
+AutoModel.register(CdlmConfig, CdlmModel, exist_ok=True)
+AutoModelForMaskedLM.register(CdlmConfig, CdlmForMaskedLM, exist_ok=True)
+AutoModelForPreTraining.register(CdlmConfig, CdlmForMaskedLM, exist_ok=True)
+AutoModelForSequenceClassification.register(CdlmConfig, CdlmForDocumentMatching, exist_ok=True)
+AutoModelForQuestionAnswering.register(CdlmConfig, CdlmForMultiHopQuestionAnswering, exist_ok=True)
+AutoProcessor.register(CdlmConfig, CdlmProcessor, exist_ok=True)
+
 __all__ = [
     "BertAlConfig",
     "BertAlForExtractiveSummarization",
     "BertAlForSequenceClassification",
     "BertAlModel",
+    "CdlmConfig",
+    "CdlmForCrossDocumentCoreference",
+    "CdlmForDocumentMatching",
+    "CdlmForMaskedLM",
+    "CdlmForMultiHopQuestionAnswering",
+    "CdlmModel",
+    "CdlmProcessor",
     "ChunkBertConfig",
     "ChunkBertForSequenceClassification",
     "ChunkBertModel",
     "ChunkingRule",
+    "ClusterDataset",
+    "DataCollatorForCrossDocumentMasking",
     "DataCollatorForVectorMasking",
     "Document",
     "DocumentEmbedding",
@@ -92,5 +122,6 @@ __all__ = [
     "load_int8_chunk_encoder",
     "quantize_chunk_encoder",
     "read_documents",
+    "read_marked",
     "write_shards",
 ]

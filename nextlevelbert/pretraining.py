@@ -55,7 +55,7 @@ class PretrainingArguments(TrainingArguments):
 class SetEpochCallback(TrainerCallback):
     """Tells the dataset which epoch begins, so that its masks are new and a resumed run draws the same ones."""
 
-    def __init__(self, dataset: VectorSequenceDataset) -> None:
+    def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

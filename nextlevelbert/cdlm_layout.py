@@ -1,0 +1,120 @@
+"""How the texts of one sequence share its room, and where their tokens come to stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A tokenised text: ids, and the characters ``[start, end)`` of each."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+    def tokens_of(self, start: int, end: int, name: str) -> tuple[int, int]:
+        """First token that has one of the characters, and one past the last.
+
+        Raises:
+            ValueError: for a span outside the text, or one without a token; `name` says whose.
+        """
+        length = self.offsets[-1][1] if self.offsets else 0
+        tokens = [number for number, (first, last) in enumerate(self.offsets) if first < end and last > start]
+        if start < 0 or end <= start or not tokens:
+            raise ValueError(
+                f"{name} has the characters {start} to {end}; it must have words, within a text whose last token ends "
+                f"at {length}."
+            )
+        return tokens[0], tokens[-1] + 1
+
+
+class Layout:
+    """A sequence that grows token by token.
+
+    Attributes:
+        ids, is_global: of each position.
+        spans: for each position its text, first character and one past the last; -1 at markers.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.ids: list[int] = []
+        self.is_global: list[int] = []
+        self.spans: list[tuple[int, int, int]] = []
+
+    def add(self, marker: str, is_global: bool = False) -> None:
+        """A marker, by its name."""
+        number = self._tokenizer.convert_tokens_to_ids(marker)
+        if number is None or number == self._tokenizer.unk_token_id:
+            raise ValueError(
+                f"The tokenizer does not know {marker}: make the processor with CdlmProcessor.from_model(model), "
+                "which adds the markers and their embeddings."
+            )
+        self.add_id(number, is_global)
+
+    def add_id(self, number: int, is_global: bool, span: tuple[int, int, int] = (-1, -1, -1)) -> None:
+        """A token of a text."""
+        self.ids.append(number)
+        self.is_global.append(int(is_global))
+        self.spans.append(span)
+
+    def row(self) -> dict[str, list[int]]:
+        """What every model reads."""
+        return {
+            "input_ids": self.ids,
+            "attention_mask": [1] * len(self.ids),
+            "global_attention_mask": self.is_global,
+        }
+
+
+def share_out(lengths: Sequence[int], budget: int, limit: int, least: int = 1) -> list[int]:
+    """How many tokens each text keeps: all where there is room, otherwise none more than an equal share.
+
+    Args:
+        lengths: of the texts.
+        budget: tokens for all of them.
+        limit: of the sequence with its markers, for the message.
+        least: tokens that each text must keep, or all that it has.
+
+    Raises:
+        ValueError: where the texts are too many for that.
+    """
+    if budget < sum(min(length, least) for length in lengths):
+        raise ValueError(
+            f"{len(lengths)} documents ({sum(lengths):,} tokens) do not fit a sequence of {limit} tokens: markers "
+            f"leave room for {max(budget, 0)}. Give fewer documents, or a larger max_length."
+        )
+    kept, room = [0] * len(lengths), budget
+    order = sorted(range(len(lengths)), key=lambda number: lengths[number])
+    for done, number in enumerate(order):  # the shortest first: what they do not need is for the others
+        kept[number] = min(lengths[number], room // (len(lengths) - done))
+        room -= kept[number]
+    return kept
+
+
+def keep_around(
+    marked: Sequence[tuple[int, int, int]], count: int, name: str, text: str, piece: Piece, limit: int
+) -> int:
+    """The first of `count` tokens to keep of a document, so that its mentions are among them.
+
+    Args:
+        marked: first token and one past the last of each mention, and its number.
+        count: tokens to keep.
+        name, text, piece: of the document.
+        limit: of the sequence, for the message.
+
+    Raises:
+        ValueError: where the mentions are further apart than that; names the one that is lost.
+    """
+    first = max(0, max((end for _, end, _ in marked), default=0) - count)
+    for begin, end, number in marked:
+        if begin < first:
+            words = text[piece.offsets[begin][0] : piece.offsets[end - 1][1]]
+            raise ValueError(
+                f"Mention {number} ({words!r}, tokens {begin} to {end} of {name}) would be lost: a sequence of "
+                f"{limit} tokens leaves {count} for the document, and its mentions are further apart. Give a larger "
+                "max_length, or fewer mentions at a time."
+            )
+    return first

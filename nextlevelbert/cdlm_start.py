@@ -1,0 +1,185 @@
+"""Weights of a BERT or RoBERTa under the names of a Longformer, with a position table of any length."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import AutoModelForMaskedLM, PreTrainedConfig
+
+from .backbones import load_backbone, load_tokenizer
+from .portable_checkpoint import LOADING_ARGUMENTS, PortableCheckpointMixin
+
+_OFFSET = ("roberta", "xlm-roberta", "camembert")  # count positions from the padding id on, as Longformer does
+KNOWN = ("bert", *_OFFSET)
+_SAME_FIELDS = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "hidden_dropout_prob", "type_vocab_size", "layer_norm_eps", "initializer_range",
+)  # fmt: skip
+# Where a head over words keeps its parts: BERT, and what is called like Longformer's.
+_BERT_HEAD = {
+    "cls.predictions.transform.dense.": "lm_head.dense.",
+    "cls.predictions.transform.LayerNorm.": "lm_head.layer_norm.",
+    "cls.predictions.bias": "lm_head.bias",
+}
+_ROBERTA_HEAD = {
+    "lm_head.dense.": "lm_head.dense.",
+    "lm_head.layer_norm.": "lm_head.layer_norm.",
+    "lm_head.bias": "lm_head.bias",
+}
+
+
+class LongformerStartMixin(PortableCheckpointMixin):
+    """How a family around transformers' Longformer is opened or made; stands before `LongformerPreTrainedModel`."""
+
+    has_word_head = False
+
+    if TYPE_CHECKING:  # what the model class brings
+        config_class: Any
+        load_state_dict: Any
+        tie_weights: Any
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As `PreTrainedModel.from_pretrained`; also reads a Longformer, such as `biu-nlp/cdlm`."""
+        if kwargs.get("config") is None and pretrained_model_name_or_path is not None:
+            loading = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
+            stored, _ = PreTrainedConfig.get_config_dict(pretrained_model_name_or_path, **loading)
+            if stored.get("model_type") == "longformer":
+                fields = {key: kwargs.pop(key) for key in list(kwargs) if key in cls.config_class.__dataclass_fields__}
+                dropped = ("model_type", "architectures", "auto_map", "transformers_version", "mask_token_id")
+                values = {key: value for key, value in stored.items() if key not in dropped}
+                kwargs["config"] = cls.config_class(**{"mask_token_id": None, **values, **fields})
+        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+
+    @classmethod
+    def from_encoder(
+        cls,
+        name_or_path: str | PathLike[str],
+        max_length: int = 4096,
+        attention_window: int | list[int] = 512,
+        **config_kwargs: Any,
+    ) -> Any:
+        """A CDLM around a pretrained BERT or RoBERTa: its position table again and again, its projections twice.
+
+        The projections of global attention start as copies of the local ones (as in Longformer's own conversion). The
+        head over words is the encoder's, where its checkpoint has one; otherwise it is new, tied to the embeddings.
+        With `attention_window` at least twice the length of a sequence the outputs are the encoder's own.
+
+        Args:
+            name_or_path: folder or Hub name of the encoder, with its tokenizer.
+            max_length: most tokens in a sequence.
+            attention_window: tokens that each token sees, half of them on either side.
+            config_kwargs: other fields of the configuration; `revision`, `token` and what else says how an encoder is
+                got from the Hub. Attention dropout is 0 unless given.
+
+        Raises:
+            ValueError: for another architecture, something that is no field, or what `load_backbone` refuses.
+        """
+        loading = {key: config_kwargs.pop(key) for key in LOADING_ARGUMENTS if key in config_kwargs}
+        known = {"num_labels", "attn_implementation", *cls.config_class.__dataclass_fields__} - {"dtype"}
+        if unknown := sorted(config_kwargs.keys() - known):
+            raise ValueError(
+                f"from_encoder takes fields of {cls.config_class.__name__} and arguments of loading, not {unknown}."
+            )
+        with_head = cls.has_word_head
+        fields, weights, tokenizer = longformer_weights(name_or_path, max_length, with_head, loading)
+        config = cls.config_class(**{**fields, "attention_window": attention_window, **config_kwargs})
+        model = cls(config)  # type: ignore[call-arg]
+        outcome = model.load_state_dict(weights if with_head else _without_prefix(weights, model), strict=False)
+        if outcome.unexpected_keys:
+            raise ValueError(f"Weights of {str(name_or_path)!r} found no place: {outcome.unexpected_keys[:3]}, ….")
+        model.tie_weights()
+        model.base_model.copy_local_to_global()
+        model.base_model.tokenizer = tokenizer
+        return model.eval()
+
+    @torch.no_grad()
+    def copy_local_to_global(self) -> None:
+        """Sets the projections of global attention to the local ones, as before fine-tuning a Longformer."""
+        for layer in self.base_model.encoder.layer:
+            attention = layer.attention.self
+            for name in ("query", "key", "value"):
+                getattr(attention, f"{name}_global").load_state_dict(getattr(attention, name).state_dict())
+
+
+def longformer_weights(
+    name_or_path: str | PathLike[str], max_length: int, with_head: bool, loading: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, torch.Tensor], Any]:
+    """What a Longformer takes over from an encoder.
+
+    Args:
+        name_or_path: folder or Hub name of a BERT or RoBERTa.
+        max_length: most tokens in a sequence of the new model.
+        with_head: also the head over words, where the checkpoint has one.
+        loading: `revision`, `token` and the like of `from_pretrained`.
+
+    Returns:
+        Fields of the configuration, weights by name, and the tokenizer.
+
+    Raises:
+        ValueError: for another architecture, a length below 1, or what `load_backbone` refuses.
+    """
+    if max_length < 1:
+        raise ValueError(f"max_length must be at least 1, got {max_length}.")
+    source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
+    kind = source.config.model_type
+    if kind not in KNOWN:
+        raise ValueError(
+            f"{str(name_or_path)!r} is a {kind}; a CDLM starts from one of {', '.join(KNOWN)}, whose layers are those "
+            "of a Longformer. A Longformer itself is opened by from_pretrained."
+        )
+    pad = tokenizer.pad_token_id
+    if pad is None:
+        raise ValueError(f"The tokenizer of {str(name_or_path)!r} has no padding token, which positions count from.")
+    fields = {
+        **{name: getattr(source.config, name) for name in _SAME_FIELDS},
+        "attention_probs_dropout_prob": 0.0,
+        "max_position_embeddings": max_length + pad + 1,
+        "pad_token_id": pad,
+        "bos_token_id": tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id,
+        "eos_token_id": tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id,
+        "sep_token_id": tokenizer.sep_token_id,
+        "mask_token_id": tokenizer.mask_token_id,
+    }
+    weights = {f"longformer.{name}": weight for name, weight in source.state_dict().items()}
+    weights = {
+        name: weight for name, weight in weights.items() if not name.endswith(("position_ids", "token_type_ids"))
+    }
+    table = weights["longformer.embeddings.position_embeddings.weight"]
+    learnt = table[source.config.pad_token_id + 1 :] if kind in _OFFSET else table
+    rows = torch.arange(max_length) % len(learnt)
+    unused = torch.zeros(pad + 1, table.shape[1])  # up to the padding id
+    weights["longformer.embeddings.position_embeddings.weight"] = torch.cat([unused, learnt[rows]])
+    if with_head:
+        weights |= _head(name_or_path, kind, source.config.hidden_act, loading)
+    return fields, weights, tokenizer
+
+
+def _head(
+    name_or_path: str | PathLike[str], kind: str, activation: Any, loading: dict[str, Any]
+) -> dict[str, torch.Tensor]:
+    """The head over words under Longformer's names; nothing where the checkpoint has none, or one with other units."""
+    names = _BERT_HEAD if kind == "bert" else _ROBERTA_HEAD
+    model, info = AutoModelForMaskedLM.from_pretrained(
+        name_or_path, output_loading_info=True, dtype=torch.float32, **loading
+    )
+    missing = [
+        name for name in info["missing_keys"] if name.startswith(("cls.predictions.transform", "lm_head.dense"))
+    ]
+    if missing or activation != "gelu":
+        return {}
+    return {
+        ours + name.removeprefix(theirs): weight
+        for name, weight in model.state_dict().items()
+        for theirs, ours in names.items()
+        if name.startswith(theirs)
+    }
+
+
+def _without_prefix(weights: dict[str, torch.Tensor], model: Any) -> dict[str, torch.Tensor]:
+    """Weights of the base model, under the names that they have in `model`."""
+    if model.base_model is not model:
+        return weights
+    return {name.removeprefix("longformer."): weight for name, weight in weights.items()}

@@ -1,0 +1,326 @@
+"""From documents to what CDLM reads: separators around documents, marked mentions, questions with their paragraphs."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import BatchEncoding
+from transformers.processing_utils import ProcessorMixin
+
+from .cdlm_layout import Layout, Piece, keep_around, share_out
+
+DOCUMENT = ("<doc-s>", "</doc-s>")
+MENTION = ("<m>", "</m>")
+QUESTION, TITLE, SENTENCE = ("[q]", "[/q]"), ("<t>", "</t>"), ("<s>", "</s>")
+MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
+
+# What fills each entry of a row up to the longest of a batch; what is not named here is not for the model.
+_FILL = {
+    "input_ids": 0, "attention_mask": 0, "global_attention_mask": 0, "context_mask": 0, "labels": -100,
+    "mention_spans": -1, "mention_pairs": -1, "sentence_index": -1, "paragraph_index": -1, "start_positions": -1,
+    "end_positions": -1, "type_labels": -100, "sentence_labels": -100, "paragraph_labels": -100,
+}  # fmt: skip
+
+
+class CdlmProcessor(ProcessorMixin):
+    """Lays sets of documents out in sequences: ``[CLS] <doc-s> … </doc-s> <doc-s> … </doc-s> [SEP]``.
+
+    Where a set is too long, its documents are cut, the longest first, and markers never; how much is lost is told.
+    What is written in a document is text: a ``<doc-s>`` in it is no separator; only the tokenizer's mask token is
+    what it says.
+
+    Args:
+        tokenizer: one that knows the markers; `from_model` adds them.
+        max_length: most tokens in a sequence.
+
+    Example:
+        >>> processor = CdlmProcessor.from_model(CdlmModel.from_encoder(minilm, max_length=64))
+        >>> batch = processor([["It rained.", "Rain fell all day."]])
+        >>> processor.tokenizer.decode(batch["input_ids"][0])
+        '[CLS] <doc-s> it rained. </doc-s> <doc-s> rain fell all day. </doc-s> [SEP]'
+    """
+
+    def __init__(self, tokenizer: Any, max_length: int = 4096) -> None:
+        super().__init__(tokenizer)
+        self.max_length = max_length
+
+    @classmethod
+    def from_model(cls, model: Any, max_length: int | None = None) -> CdlmProcessor:
+        """The processor of a model; adds the markers to its tokenizer and their embeddings to it, where they lack.
+
+        Args:
+            model: any CDLM; its vocabulary grows in place the first time (new rows are random, as in the paper).
+            max_length: most tokens in a sequence; by default as many as the model reads.
+
+        Raises:
+            ValueError: for a length above what the model reads, or a model without tokenizer.
+        """
+        limit = model.config.max_sequence_length
+        if max_length is not None and not 1 <= max_length <= limit:
+            raise ValueError(f"max_length must be 1 to {limit}, which the model reads, got {max_length}.")
+        tokenizer = model.tokenizer
+        known = tokenizer.get_vocab()
+        if new := [marker for marker in MARKERS if marker not in known]:
+            tokenizer.add_special_tokens({"extra_special_tokens": new}, replace_extra_special_tokens=False)
+        if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        model.config.mask_token_id = tokenizer.mask_token_id
+        return cls(tokenizer, max_length or limit)
+
+    def __call__(  # type: ignore[override]
+        self, documents: Sequence[str] | Sequence[Sequence[str]], max_length: int | None = None
+    ) -> BatchEncoding:
+        """A batch of sets of documents (B sets, L tokens in the longest), with global attention on [CLS].
+
+        Args:
+            documents: the documents of one set, or a list of sets.
+            max_length: most tokens in a sequence; by default the processor's.
+
+        Returns:
+            `input_ids`, `attention_mask` and `global_attention_mask`, ``[B, L]`` each.
+
+        Raises:
+            ValueError: for an empty set, a blank document (named), or more documents than fit.
+        """
+        if isinstance(documents, str):
+            raise ValueError("Give a list of documents, or a list of lists of them; got one text.")
+        sets: Any = [documents] if documents and isinstance(documents[0], str) else documents
+        rows = [self.cluster(each, max_length) for each in sets]
+        warn_of_cuts(rows)
+        return self.pad(rows)
+
+    def cluster(self, documents: Sequence[str], max_length: int | None = None) -> dict[str, Any]:
+        """One set of documents as lists, not filled up; `lost_tokens` says what each document lost."""
+        return self.mentions(documents, [], max_length=max_length)
+
+    def cluster_ids(self, text: str) -> list[int]:
+        """Token ids of one document, without separators."""
+        return self._piece(text, "a document").ids
+
+    def mentions(
+        self,
+        documents: Sequence[str],
+        mentions: Sequence[tuple[int, int, int]],
+        pairs: Sequence[tuple[int, int]] | None = None,
+        labels: Sequence[int] | None = None,
+        max_length: int | None = None,
+    ) -> dict[str, Any]:
+        """One set of documents with mentions marked by ``<m>`` and ``</m>``, as lists, not filled up.
+
+        Global attention is on [CLS], the markers of mentions and their tokens (paper, appendix C.1). A document that
+        has to be cut keeps its mentions: it loses its end first, and its beginning where they stand behind it.
+
+        Args:
+            documents: texts.
+            mentions: document, first character and one past the last of each. A marker of another mention within one
+                counts as its token.
+            pairs: numbers of mentions to compare; left out of the row where None.
+            labels: of the pairs.
+            max_length: most tokens; by default the processor's.
+
+        Raises:
+            ValueError: for no documents, a blank one, a span outside its document or without a token, a mention that
+                does not fit (each named), or more documents than fit.
+        """
+        limit = max_length or self.max_length
+        if not documents:
+            raise ValueError("There is no document in the set; give at least one.")
+        pieces = [self._piece(text, f"document {number}") for number, text in enumerate(documents)]
+        inside: list[list[tuple[int, int, int]]] = [[] for _ in pieces]  # tokens, and which mention
+        for number, (document, start, end) in enumerate(mentions):
+            if not 0 <= document < len(documents):
+                raise ValueError(f"Mention {number} is in document {document}, but there are {len(documents)}.")
+            first, last = pieces[document].tokens_of(start, end, f"Mention {number} (document {document})")
+            inside[document].append((first, last, number))
+        budget = limit - 2 - 2 * len(documents) - 2 * len(mentions)
+        kept = share_out([len(piece.ids) for piece in pieces], budget, limit)
+        layout, spans = Layout(self.tokenizer), [[-1, -1] for _ in mentions]
+        layout.add(self.tokenizer.cls_token, is_global=True)
+        for number, (piece, count, marked) in enumerate(zip(pieces, kept, inside, strict=True)):
+            layout.add(DOCUMENT[0])
+            first = keep_around(marked, count, f"document {number}", documents[number], piece, limit)
+            for token in range(first, first + count):
+                # Outer mentions open first and close last.
+                for begin, _, mention in sorted(marked, key=lambda each: (each[0], -each[1])):
+                    if begin == token:
+                        layout.add(MENTION[0], is_global=True)
+                        spans[mention][0] = len(layout.ids)
+                is_global = any(begin <= token < end for begin, end, _ in marked)
+                layout.add_id(piece.ids[token], is_global)
+                for _, end, mention in sorted(marked, key=lambda each: (each[1], -each[0])):
+                    if end == token + 1:
+                        spans[mention][1] = len(layout.ids)
+                        layout.add(MENTION[1], is_global=True)
+            layout.add(DOCUMENT[1])
+        layout.add(self.tokenizer.sep_token)
+        lost = [len(piece.ids) - count for piece, count in zip(pieces, kept, strict=True)]
+        row: dict[str, Any] = {**layout.row(), "lost_tokens": lost}
+        if mentions:
+            row["mention_spans"] = spans
+        if pairs is not None:
+            row["mention_pairs"] = [list(pair) for pair in pairs]
+        return row if labels is None else {**row, "labels": list(labels)}
+
+    def question(
+        self, question: str, paragraphs: Sequence[tuple[str, Sequence[str]]], max_length: int | None = None
+    ) -> dict[str, Any]:
+        """One question with its paragraphs, as lists, not filled up (paper, appendix C.3).
+
+        ``[CLS] [q] question [/q] <doc-s> <t> title </t> <s> sentence </s> … </doc-s> … [SEP]``, with global attention
+        on [CLS], the question, title starts and sentence starts. (Tokenizers of RoBERTa's kind have ``<s>`` and
+        ``</s>`` as their [CLS] and [SEP] already; sentences then are marked by these, as in the paper.)
+
+        Args:
+            question: a text.
+            paragraphs: title and sentences of each.
+            max_length: most tokens; by default the processor's. Paragraphs that are too long lose their end.
+
+        Returns:
+            Beside ids and masks: `sentence_index` and `paragraph_index`, positions of the starts of all sentences and
+            titles in order, -1 for a sentence behind the cut; `context_mask`; and `token_spans`, for each position
+            which text it is from (titles and sentences counted through, -1 for others), its first character in it and
+            one past its last.
+
+        Raises:
+            ValueError: for a blank question or title, no paragraph, or more than fits.
+        """
+        limit = max_length or self.max_length
+        asked = self._piece(question, "the question")
+        if not paragraphs:
+            raise ValueError("There is no paragraph to answer from; give at least one.")
+        texts = [
+            [self._piece(title, f"the title of paragraph {number}")]
+            + [self._piece(sentence, "", blank=True) for sentence in sentences]
+            for number, (title, sentences) in enumerate(paragraphs)
+        ]
+        lengths = [sum(len(piece.ids) + 2 for piece in parts) for parts in texts]  # with the markers of each part
+        budget = limit - 2 - len(asked.ids) - 2 - 2 * len(texts)
+        kept = share_out(lengths, budget, limit, least=max(len(parts[0].ids) + 2 for parts in texts))
+        layout = Layout(self.tokenizer)
+        layout.add(self.tokenizer.cls_token, is_global=True)
+        layout.add(QUESTION[0], is_global=True)
+        for token in asked.ids:
+            layout.add_id(token, True)
+        layout.add(QUESTION[1], is_global=True)
+        sentence_index: list[int] = []
+        paragraph_index: list[int] = []
+        lost, number = [], 0
+        for parts, room in zip(texts, kept, strict=True):
+            layout.add(DOCUMENT[0])
+            lost.append(sum(len(piece.ids) for piece in parts))
+            for place, piece in enumerate(parts):
+                markers, index = (TITLE, paragraph_index) if place == 0 else (SENTENCE, sentence_index)
+                count = min(len(piece.ids), room - 2)
+                if count < 0 or (count == 0 and piece.ids):  # behind the cut
+                    index.append(-1)
+                    room = 0
+                else:
+                    index.append(len(layout.ids))
+                    layout.add(markers[0], is_global=True)
+                    for token, (start, end) in zip(piece.ids[:count], piece.offsets, strict=False):
+                        layout.add_id(token, False, (number, start, end))
+                    layout.add(markers[1])
+                    room -= count + 2
+                    lost[-1] -= count
+                number += 1
+            layout.add(DOCUMENT[1])
+        layout.add(self.tokenizer.sep_token)
+        return {
+            **layout.row(),
+            "context_mask": [int(text >= 0) for text, _, _ in layout.spans],
+            "sentence_index": sentence_index,
+            "paragraph_index": paragraph_index,
+            "token_spans": layout.spans,
+            "lost_tokens": lost,
+        }
+
+    def pad(self, rows: Sequence[dict[str, Any]]) -> BatchEncoding:
+        """A batch of rows: tensors filled up to the longest; entries that no model reads are left out."""
+        if not rows:
+            raise ValueError("There is no row to make a batch of.")
+        batch = {}
+        for name, fill in _FILL.items():
+            if name not in rows[0]:
+                continue
+            if name == "input_ids":
+                fill = self.tokenizer.pad_token_id
+            values = [torch.as_tensor(row[name]) for row in rows]
+            if values[0].ndim == 0:
+                batch[name] = torch.stack(values)
+            else:
+                batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
+        return BatchEncoding(batch)
+
+    def _piece(self, text: str, name: str, blank: bool = False) -> Piece:
+        """Token ids of a text with their characters; the mask token stays one, other markers are text."""
+        if not isinstance(text, str) or (not text.strip() and not blank):
+            raise ValueError(f"A text is needed for {name}, got {text!r}.")
+        mask = self.tokenizer.mask_token
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        at = 0
+        for number, part in enumerate(text.split(mask) if mask else [text]):
+            if number:
+                ids.append(self.tokenizer.mask_token_id)
+                offsets.append((at, at + len(mask)))
+                at += len(mask)
+            if part:
+                found = self.tokenizer(
+                    part, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True,
+                    return_attention_mask=False, verbose=False,
+                )  # fmt: skip
+                ids += found["input_ids"]
+                offsets += [(start + at, end + at) for start, end in found["offset_mapping"]]
+            at += len(part)
+        return Piece(ids, offsets)
+
+
+def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """A text without the ``<m>`` and ``</m>`` written in it, and the spans ``[start, end)`` that they enclosed.
+
+    Args:
+        text: mentions marked; they may stand within each other.
+
+    Raises:
+        ValueError: for markers that do not match (with the place).
+
+    Example:
+        >>> read_marked("Stocks <m>fell</m> on Friday.")
+        ('Stocks fell on Friday.', [(7, 11)])
+    """
+    plain, last = "", 0
+    spans: list[tuple[int, int]] = []
+    opened: list[int] = []
+    for marker in re.finditer("|".join(map(re.escape, MENTION)), text):
+        plain += text[last : marker.start()]
+        last = marker.end()
+        if marker.group() == MENTION[0]:
+            opened.append(len(spans))
+            spans.append((len(plain), -1))
+        elif opened:
+            number = opened.pop()
+            spans[number] = (spans[number][0], len(plain))
+        else:
+            raise ValueError(
+                f"There is a {MENTION[1]} at character {marker.start()} without a {MENTION[0]} before it."
+            )
+    if opened:
+        raise ValueError(
+            f"{len(opened)} {MENTION[0]} without a {MENTION[1]} behind; the text has {len(spans)} in all."
+        )
+    return plain + text[last:], spans
+
+
+def warn_of_cuts(rows: Sequence[dict[str, Any]]) -> None:
+    """Says once how much the documents of these rows lose."""
+    lost = [tokens for row in rows for tokens in row["lost_tokens"]]
+    if total := sum(lost):
+        warnings.warn(
+            f"{sum(map(bool, lost))} of {len(lost)} documents lose {total:,} tokens, so that {len(rows)} sets fit "
+            "their sequences; raise max_length, or give fewer documents.",
+            stacklevel=3,
+        )

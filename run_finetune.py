@@ -31,6 +31,12 @@ epochs and seeds; runs that are given the same ``--cache_dir`` share them.
         --adam_epsilon 1e-9 --gradient_accumulation_steps 2 --eval_strategy steps --eval_steps 1000 \\
         --save_strategy steps --save_steps 1000 --early_stopping_patience 50 --output_dir summarizer
 
+``--model_type cdlm`` teaches a model that reads several documents at once: ``--task document_matching``,
+``coreference`` or ``multihop_qa``, with options of its own (``--model_type cdlm --help``):
+
+    python run_finetune.py --model_type cdlm --task coreference --model biu-nlp/cdlm --train_file ECB+_LREC2014 \\
+        --train_split train --validation_split validation --test_split test --output_dir coreference
+
 Every option: ``--help``.
 """
 
@@ -38,14 +44,21 @@ from __future__ import annotations
 
 import logging
 import shutil
-from argparse import RawDescriptionHelpFormatter
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
 
 from transformers import HfArgumentParser, set_seed
 
-from nextlevelbert import finetuning_ranking, finetuning_summarization, finetuning_text, finetuning_vectors
+from nextlevelbert import (
+    finetuning_cdlm,
+    finetuning_ranking,
+    finetuning_summarization,
+    finetuning_text,
+    finetuning_vectors,
+)
 from nextlevelbert.baselines import tfidf_logistic_regression
+from nextlevelbert.cdlm_arguments import CDLM_TASKS
 from nextlevelbert.evaluation import read_retrieval_task
 from nextlevelbert.evaluation.task_scores import task_scores
 from nextlevelbert.evaluation.zero_shot import search, write_search
@@ -235,6 +248,13 @@ def retrieve(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
 
 
 def main() -> None:
+    kind = ArgumentParser(add_help=False, allow_abbrev=False)
+    kind.add_argument("--model_type")
+    kind.add_argument("--task")
+    known, _ = kind.parse_known_args()
+    if known.model_type == "cdlm" or known.task in CDLM_TASKS:  # has options of its own
+        finetuning_cdlm.main()
+        return
     classes = (ModelArguments, TaskArguments, FinetuningArguments)
     parser = HfArgumentParser(classes, description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     arguments, task, args = parser.parse_args_into_dataclasses()

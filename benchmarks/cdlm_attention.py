@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     logging.disable_progress_bar()
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
     dtype, window = getattr(torch, options.dtype), options.attention_window
     model = CdlmModel.from_encoder(options.encoder, max_length=max(options.lengths), attention_window=window)
     model.to(device)

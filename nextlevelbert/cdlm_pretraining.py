@@ -109,6 +109,7 @@ class CdlmPretrainingArguments(TrainingArguments):
     hub_strategy: str = field(default="end")  # uploads at every save would publish arguments with local paths
     remove_unused_columns: bool = field(default=False)  # the collator needs what the forward does not
     prediction_loss_only: bool = field(default=True)  # scores of all words would fill the memory
+    lr_scheduler_kwargs: dict | str | None = field(default=None)  # the power is 3 where nothing is said
     use_cpu: bool = field(default=False)
     dataloader_pin_memory: bool = field(default=True)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-import simplemma
-
 from .coreference_data import CoreferenceData, mention_text
 
 _WORD = re.compile(r"[^\W_]+(?:[-.’'][^\W_]+)*|,")
@@ -60,4 +58,12 @@ def head_word(phrase: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def _lemma(word: str) -> str:
+    try:
+        import simplemma
+    except ImportError as error:
+        raise ImportError('Head lemmas need simplemma: pip install "nextlevelbert[coreference]"') from error
+    try:
+        import simplemma
+    except ImportError as error:
+        raise ImportError('Head lemmas need simplemma: pip install "nextlevelbert[coreference]"') from error
     return simplemma.lemmatize(word, lang="en").casefold()

@@ -178,10 +178,11 @@ class CdlmModel(CdlmPreTrainedModel):
         if not lengths.all():
             raise ValueError(f"Rows {(lengths == 0).nonzero().flatten().tolist()} have no token to read.")
         if int(lengths.max()) > self.config.max_sequence_length:
+            limit, rows = self.config.max_sequence_length, (lengths > self.config.max_sequence_length).nonzero()
             raise ValueError(
-                f"Rows {(lengths > self.config.max_sequence_length).nonzero().flatten().tolist()} have up to "
-                f"{int(lengths.max())} tokens, the model reads {self.config.max_sequence_length}: let a CdlmProcessor share "
-                "them out among the documents, or start from the encoder with a larger max_length."
+                f"Rows {rows.flatten().tolist()} have up to {int(lengths.max())} tokens, the model reads {limit}: let "
+                "a CdlmProcessor share them out among the documents, or start from the encoder with a larger "
+                "max_length."
             )
         if global_attention_mask is None:
             return real, torch.zeros_like(real)
@@ -280,6 +281,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         super().__init__(config)
         self.longformer = CdlmModel(config)
         self.classifier = LongformerClassificationHead(config)
+        self.loss_type = "ForSequenceClassification"  # transformers goes by the name of the class otherwise
         self.post_init()
 
     @can_return_tuple
@@ -320,6 +322,9 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
 
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
     """Says which mentions in one or two documents mean the same (paper, section 3.2 and appendix C.1)."""
+
+    # No auto class scores pairs; an entry there makes `save_pretrained` write the code beside the weights.
+    _auto_class = "CdlmForCrossDocumentCoreference"
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)

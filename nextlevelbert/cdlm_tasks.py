@@ -1,0 +1,208 @@
+"""What `run_finetune.py --model_type cdlm` needs of each task: sets, sequences, a model, and scores."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import coreference_data, document_pair_data, hotpotqa_data
+from .cdlm_arguments import CdlmTaskArguments
+from .coreference import PairOptions, best_threshold, cluster_mentions, pair_rows, similarities
+from .evaluation.coreference import coreference_scores
+from .evaluation.hotpotqa import hotpotqa_scores
+from .lemma_baseline import same_head_lemma
+from .modeling_cdlm import (
+    CdlmForCrossDocumentCoreference,
+    CdlmForDocumentMatching,
+    CdlmForMultiHopQuestionAnswering,
+)
+from .multihop_qa import question_rows, read_answer
+from .processing_cdlm import CdlmProcessor
+
+logger = logging.getLogger(__name__)
+
+Rows = list[dict[str, Any]]
+Logits = tuple[np.ndarray, ...]  # of all rows, each filled up to the longest
+
+
+@dataclass(frozen=True)
+class CdlmTask:
+    """A task.
+
+    Attributes:
+        model: its class.
+        read: a set from a file, or from a dataset on the Hub and its split.
+        hold_out: takes a share of a set apart.
+        fingerprint: SHA-256 of a set.
+        rows: sequences of a set; the third argument says whether for training.
+        scores: of the validation and the reported set, from sets, rows and logits by name; with what was predicted
+            for the reported one, as JSON records.
+        baselines: scores of what needs no model, on a set.
+        metric: the main score.
+        labels: what of a row is only there to be predicted.
+    """
+
+    model: Any
+    read: Callable[[CdlmTaskArguments, str, str | None], Any]
+    hold_out: Callable[[Any, float, int], tuple[Any, Any]]
+    fingerprint: Callable[[Any], str]
+    rows: Callable[[Any, CdlmProcessor, bool, CdlmTaskArguments], Rows]
+    scores: Callable[..., tuple[dict[str, dict[str, float]], list[dict[str, Any]]]]
+    baselines: Callable[[Any], dict[str, dict[str, float]]]
+    metric: str
+    labels: tuple[str, ...] = ("labels",)
+
+
+def _options(task: CdlmTaskArguments) -> PairOptions:
+    return PairOptions(task.context, task.mentions_at_once, task.group_by, task.negatives_per_positive)
+
+
+def _pairs_of(rows: Rows, logits: np.ndarray) -> list[np.ndarray]:
+    return [scores[: len(row["mention_pairs"])] for row, scores in zip(rows, logits, strict=True)]
+
+
+def _coreference_scores(
+    sets: dict[str, Any], rows: dict[str, Rows], logits: dict[str, Logits], reported: str, task: CdlmTaskArguments
+) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+    """The threshold of clustering is chosen on the validation set."""
+    found = {
+        name: similarities(sets[name], rows[name], _pairs_of(rows[name], logits[name][0]), task.group_by)
+        for name in {"validation", reported}
+    }
+    threshold = best_threshold(sets["validation"], found["validation"])
+    logger.info("threshold of clustering, by validation CoNLL F1: %.2f", threshold)
+    scores: dict[str, dict[str, float]] = {}
+    for name in found:
+        predicted = cluster_mentions(found[name], threshold)
+        everything = coreference_scores(sets[name].clusters, predicted)
+        shown = ("muc_f1", "b3_f1", "ceafe_f1", "lea_f1", "conll_f1")
+        scores[name] = {key: everything[key] for key in shown} | {"threshold": threshold}
+    mentions = [(document, mention) for document in sets[reported].documents for mention in document.mentions]
+    clusters = cluster_mentions(found[reported], threshold)
+    records = [
+        {"document": document.id, "start": mention.start, "end": mention.end,
+         "text": document.text[mention.start : mention.end], "gold": mention.cluster, "cluster": cluster}
+        for (document, mention), cluster in zip(mentions, clusters, strict=True)
+    ]  # fmt: skip
+    return scores, records
+
+
+def _coreference_baselines(data: Any) -> dict[str, dict[str, float]]:
+    def score(labels: Sequence[Any]) -> dict[str, float]:
+        found = coreference_scores(data.clusters, labels)
+        return {key: found[key] for key in ("muc_f1", "b3_f1", "ceafe_f1", "lea_f1", "conll_f1")}
+
+    return {
+        "same head lemma": score(same_head_lemma(data)),
+        "every mention alone": score(range(len(data.clusters))),
+    }
+
+
+def _matching_rows(data: Any, processor: CdlmProcessor, training: bool, task: CdlmTaskArguments) -> Rows:
+    rows = []
+    for number, pair in enumerate(data.pairs):
+        row = {**processor.cluster([pair.first, pair.second]), "number": number}
+        rows.append(row if pair.label is None else {**row, "labels": pair.label})
+    if lost := sum(sum(row["lost_tokens"]) for row in rows):
+        logger.warning("%s: documents lose %s tokens to fit %d.", data.source, f"{lost:,}", processor.max_length)
+    return sorted(rows, key=lambda row: len(row["input_ids"]))
+
+
+def _matching_scores(
+    sets: dict[str, Any], rows: dict[str, Rows], logits: dict[str, Logits], reported: str, task: CdlmTaskArguments
+) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+    scores, records = {}, []
+    for name in ("validation", reported):
+        values = logits[name][0].astype(np.float64)  # [N, 2]
+        probability = 1 / (1 + np.exp(values[:, 0] - values[:, 1]))
+        scores[name] = document_pair_data.binary_scores([row["labels"] for row in rows[name]], probability)
+        records = [
+            {"id": sets[name].pairs[row["number"]].id, "probability": round(float(value), 6), "label": row["labels"]}
+            for row, value in zip(rows[name], probability, strict=True)
+        ]
+    return scores, records
+
+
+def _matching_baselines(data: Any) -> dict[str, dict[str, float]]:
+    labels = [pair.label for pair in data.pairs]
+    return {"always related": document_pair_data.binary_scores(labels, [1.0] * len(labels))}
+
+
+def _question_scores(
+    sets: dict[str, Any], rows: dict[str, Rows], logits: dict[str, Logits], reported: str, task: CdlmTaskArguments
+) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+    scores: dict[str, dict[str, float]] = {}
+    records: list[dict[str, Any]] = []
+    for name in ("validation", reported):
+        start, end, kind, sentence = logits[name][:4]
+        records, predictions = [], {}
+        for place, row in enumerate(rows[name]):
+            question = sets[name].questions[row["number"]]
+            own = {"start": start[place], "end": end[place], "type": kind[place], "sentence": sentence[place]}
+            found = read_answer(row, question.paragraphs, own)
+            predictions[question.id] = (found.text, found.supporting)
+            records.append(
+                {"id": question.id, "answer": found.text, "supporting": found.supporting, "gold": question.answer}
+            )
+        everything = hotpotqa_scores(predictions, sets[name].questions)
+        scores[name] = {key: value for key, value in everything.items() if key.endswith(("_em", "_f1"))}
+    return scores, records
+
+
+def _question_baselines(data: Any) -> dict[str, dict[str, float]]:
+    """The first title as the answer, and the first sentence of every paragraph as support."""
+    predictions = {
+        question.id: (question.paragraphs[0].title, [(title, 0) for title, _ in question.paragraphs])
+        for question in data.questions
+    }
+    found = hotpotqa_scores(predictions, data.questions)
+    return {"first title, all first sentences": {k: v for k, v in found.items() if k.endswith(("_em", "_f1"))}}
+
+
+TASKS = {
+    "coreference": CdlmTask(
+        CdlmForCrossDocumentCoreference,
+        lambda task, source, split: coreference_data.read_ecbplus(source, task.mention_kind, split),
+        coreference_data.hold_out_topics,
+        coreference_data.fingerprint,
+        lambda data, processor, training, task: pair_rows(data, processor, _options(task), training),
+        _coreference_scores,
+        _coreference_baselines,
+        "conll_f1",
+    ),
+    "document_matching": CdlmTask(
+        CdlmForDocumentMatching,
+        lambda task, source, split: document_pair_data.read_document_pairs(
+            source, task.first_column, task.second_column, task.label_column, split or "train",
+            task.dataset_config_name,
+        ),
+        document_pair_data.hold_out_pairs,
+        document_pair_data.fingerprint,
+        _matching_rows,
+        _matching_scores,
+        _matching_baselines,
+        "f1",
+    ),
+    "multihop_qa": CdlmTask(
+        CdlmForMultiHopQuestionAnswering,
+        lambda task, source, split: hotpotqa_data.read_hotpotqa(source, split or "train", task.dataset_config_name),
+        hotpotqa_data.hold_out_questions,
+        hotpotqa_data.fingerprint,
+        lambda data, processor, training, task: question_rows(data, processor),
+        _question_scores,
+        _question_baselines,
+        "joint_f1",
+        ("start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels"),
+    ),
+}  # fmt: skip
+
+
+def write_records(path: Path, records: Sequence[dict[str, Any]]) -> None:
+    """Predictions as JSON lines."""
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")

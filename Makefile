@@ -55,6 +55,7 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python benchmarks/chunkbert_memory.py --encoder $(MINILM) --lengths 512 1024 2048 4096
 	$(OFFLINE) $(BIN)/python benchmarks/bert_al_scaling.py --encoder $(MINILM) --lengths 512 2048 8192
 	$(OFFLINE) $(BIN)/python benchmarks/lstm_cell.py
+	$(OFFLINE) $(BIN)/python benchmarks/cdlm_attention.py --encoder $(MINILM) --lengths 512 2048
 
 clean:  ## Remove the environment and what the demo made
 	rm -rf .venv $(DEMO)

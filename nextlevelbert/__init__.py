@@ -19,6 +19,7 @@ from transformers import (
 __version__ = "0.1.0"
 
 from .bertsum import ExtractiveSummary
+from .cdlm_layout import read_marked
 from .chunk_encoder import load_chunk_encoder
 from .chunking import ChunkingRule
 from .configuration_bert_al import BertAlConfig
@@ -48,7 +49,7 @@ from .modeling_nextlevelbert import (
     NextLevelBertModel,
 )
 from .outputs import DocumentEmbedding, DocumentPlan
-from .processing_cdlm import CdlmProcessor, read_marked
+from .processing_cdlm import CdlmProcessor
 from .vector_cache import VectorCache
 from .vector_corpus import VectorCorpus
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+DOCUMENT = ("<doc-s>", "</doc-s>")
+MENTION = ("<m>", "</m>")
+QUESTION, TITLE, SENTENCE = ("[q]", "[/q]"), ("<t>", "</t>"), ("<s>", "</s>")
+MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
 
 
 @dataclass(frozen=True)
 class Piece:
     """A tokenised text: ids, and the characters ``[start, end)`` of each."""
 
+    text: str
     ids: list[int]
     offsets: list[tuple[int, int]]
 
@@ -60,6 +68,12 @@ class Layout:
         self.is_global.append(int(is_global))
         self.spans.append(span)
 
+    def add_ids(self, ids: Sequence[int]) -> None:
+        """Tokens of a text, without global attention."""
+        self.ids += ids
+        self.is_global += [0] * len(ids)
+        self.spans += [(-1, -1, -1)] * len(ids)
+
     def row(self) -> dict[str, list[int]]:
         """What every model reads."""
         return {
@@ -94,15 +108,13 @@ def share_out(lengths: Sequence[int], budget: int, limit: int, least: int = 1) -
     return kept
 
 
-def keep_around(
-    marked: Sequence[tuple[int, int, int]], count: int, name: str, text: str, piece: Piece, limit: int
-) -> int:
+def keep_around(marked: Sequence[tuple[int, int, int]], count: int, name: str, piece: Piece, limit: int) -> int:
     """The first of `count` tokens to keep of a document, so that its mentions are among them.
 
     Args:
         marked: first token and one past the last of each mention, and its number.
         count: tokens to keep.
-        name, text, piece: of the document.
+        name, piece: of the document.
         limit: of the sequence, for the message.
 
     Raises:
@@ -111,10 +123,57 @@ def keep_around(
     first = max(0, max((end for _, end, _ in marked), default=0) - count)
     for begin, end, number in marked:
         if begin < first:
-            words = text[piece.offsets[begin][0] : piece.offsets[end - 1][1]]
+            words = piece.text[piece.offsets[begin][0] : piece.offsets[end - 1][1]]
             raise ValueError(
                 f"Mention {number} ({words!r}, tokens {begin} to {end} of {name}) would be lost: a sequence of "
                 f"{limit} tokens leaves {count} for the document, and its mentions are further apart. Give a larger "
                 "max_length, or fewer mentions at a time."
             )
     return first
+
+
+def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """A text without the ``<m>`` and ``</m>`` written in it, and the spans ``[start, end)`` that they enclosed.
+
+    Args:
+        text: mentions marked; they may stand within each other.
+
+    Raises:
+        ValueError: for markers that do not match (with the place).
+
+    Example:
+        >>> read_marked("Stocks <m>fell</m> on Friday.")
+        ('Stocks fell on Friday.', [(7, 11)])
+    """
+    plain, last = "", 0
+    spans: list[tuple[int, int]] = []
+    opened: list[int] = []
+    for marker in re.finditer("|".join(map(re.escape, MENTION)), text):
+        plain += text[last : marker.start()]
+        last = marker.end()
+        if marker.group() == MENTION[0]:
+            opened.append(len(spans))
+            spans.append((len(plain), -1))
+        elif opened:
+            number = opened.pop()
+            spans[number] = (spans[number][0], len(plain))
+        else:
+            raise ValueError(
+                f"There is a {MENTION[1]} at character {marker.start()} without a {MENTION[0]} before it."
+            )
+    if opened:
+        raise ValueError(
+            f"{len(opened)} {MENTION[0]} without a {MENTION[1]} behind; the text has {len(spans)} in all."
+        )
+    return plain + text[last:], spans
+
+
+def warn_of_cuts(rows: Sequence[dict[str, Any]]) -> None:
+    """Says once how much the documents of these rows lose."""
+    lost = [tokens for row in rows for tokens in row["lost_tokens"]]
+    if total := sum(lost):
+        warnings.warn(
+            f"{sum(map(bool, lost))} of {len(lost)} documents lose {total:,} tokens, so that {len(rows)} sets fit "
+            "their sequences; raise max_length, or give fewer documents.",
+            stacklevel=3,
+        )

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import coreference_data, document_pair_data, hotpotqa_data
 from .cdlm_arguments import CdlmTaskArguments
-from .coreference import PairOptions, best_threshold, cluster_mentions, pair_rows, similarities
+from .coreference import PairDataset, PairOptions, best_threshold, cluster_mentions, similarities
 from .evaluation.coreference import coreference_scores
 from .evaluation.hotpotqa import hotpotqa_scores
 from .lemma_baseline import same_head_lemma
@@ -27,7 +27,7 @@ from .processing_cdlm import CdlmProcessor
 
 logger = logging.getLogger(__name__)
 
-Rows = list[dict[str, Any]]
+Rows = Any  # sequences, by number
 Logits = tuple[np.ndarray, ...]  # of all rows, each filled up to the longest
 
 
@@ -63,16 +63,12 @@ def _options(task: CdlmTaskArguments) -> PairOptions:
     return PairOptions(task.context, task.mentions_at_once, task.group_by, task.negatives_per_positive)
 
 
-def _pairs_of(rows: Rows, logits: np.ndarray) -> list[np.ndarray]:
-    return [scores[: len(row["mention_pairs"])] for row, scores in zip(rows, logits, strict=True)]
-
-
 def _coreference_scores(
     sets: dict[str, Any], rows: dict[str, Rows], logits: dict[str, Logits], reported: str, task: CdlmTaskArguments
 ) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
     """The threshold of clustering is chosen on the validation set."""
     found = {
-        name: similarities(sets[name], rows[name], _pairs_of(rows[name], logits[name][0]), task.group_by)
+        name: similarities(sets[name], rows[name].pairs, logits[name][0], task.group_by)
         for name in {"validation", reported}
     }
     threshold = best_threshold(sets["validation"], found["validation"])
@@ -171,7 +167,7 @@ TASKS = {
         lambda task, source, split: coreference_data.read_ecbplus(source, task.mention_kind, split),
         coreference_data.hold_out_topics,
         coreference_data.fingerprint,
-        lambda data, processor, training, task: pair_rows(data, processor, _options(task), training),
+        lambda data, processor, training, task: PairDataset(data, processor, _options(task), training),
         _coreference_scores,
         _coreference_baselines,
         "conll_f1",

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 from sklearn.cluster import AgglomerativeClustering
+from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
+from .cdlm_layout import Piece
 from .coreference_data import CoreferenceData, CoreferenceDocument
 from .evaluation.coreference import coreference_scores
 from .processing_cdlm import CdlmProcessor
@@ -62,10 +65,8 @@ def numbered_groups(data: CoreferenceData, group_by: str) -> dict[str, list[tupl
     return groups
 
 
-def pair_rows(
-    data: CoreferenceData, processor: CdlmProcessor, options: PairOptions, training: bool, seed: int = 42
-) -> list[dict[str, Any]]:
-    """Sequences with marked mentions, shortest first; each has `mention_numbers`, what its mentions are in `data`.
+class PairDataset(Dataset):
+    """Sequences with marked mentions, shortest first, laid out when they are asked for.
 
     Pairs in two documents are read with both, pairs within one with that one (paper, appendix C.1).
 
@@ -76,64 +77,85 @@ def pair_rows(
         training: by pairs, all coreferent ones and as many others as `options` says, instead of all.
         seed: draws these.
 
+    Attributes:
+        pairs: for each sequence the two mentions of each of its pairs, counted through all documents.
+
     Raises:
         ValueError: of the processor, for mentions that do not fit a sequence; or without any pair.
     """
-    labels = np.array(data.clusters)
-    wanted: list[tuple[list[CoreferenceDocument], list[tuple[int, int]], list[tuple[int, int]]]] = []
-    for documents in numbered_groups(data, options.group_by).values():
-        for (one, first), (other, second) in itertools.combinations_with_replacement(documents, 2):
-            if one is other:
-                pairs = list(itertools.combinations(first, 2))
-                mentions = [(0, number) for number in first]
-            else:
-                pairs = list(itertools.product(first, second))
-                mentions = [(0, number) for number in first] + [(1, number) for number in second]
-            if pairs:
-                wanted.append(([one] if one is other else [one, other], mentions, pairs))
-    if not wanted:
-        raise ValueError(f"{data.source} has no two mentions in one {options.group_by}; there is nothing to compare.")
-    if options.mentions_at_once == "pair":
-        apart = [
-            (documents, [mention for mention in mentions if mention[1] in pair], [pair])
-            for documents, mentions, pairs in wanted
-            for pair in pairs
-        ]
-        if training:
-            apart = _sampled(apart, labels, options.negatives_per_positive, seed)
-        wanted = apart
-    own = {
-        number: mention
-        for documents in numbered_groups(data, options.group_by).values()
-        for document, numbers in documents
-        for number, mention in zip(numbers, document.mentions, strict=True)
-    }
-    rows = []
-    for documents, mentions, pairs in tqdm(wanted, unit="sequence", desc=f"pairs of {data.source}", delay=2):
-        spans = [(side, own[number].start, own[number].end) for side, number in mentions]
-        texts = [document.text for document in documents]
-        if options.context == "sentence":
-            texts, spans = _sentences_only(documents, [own[number] for _, number in mentions], spans)
-        place = {number: local for local, (_, number) in enumerate(mentions)}
-        row = processor.mentions(
-            texts,
+
+    def __init__(
+        self, data: CoreferenceData, processor: CdlmProcessor, options: PairOptions, training: bool, seed: int = 42
+    ) -> None:
+        self._processor, self._labels = processor, np.array(data.clusters)
+        self._pieces: dict[str, Piece] = {}
+        wanted: list[tuple[list[CoreferenceDocument], list[int], list[tuple[int, int]]]] = []
+        for documents in numbered_groups(data, options.group_by).values():
+            for (one, first), (other, second) in itertools.combinations_with_replacement(documents, 2):
+                if one is other:
+                    wanted.append(([one], first, list(itertools.combinations(first, 2))))
+                else:
+                    wanted.append(([one, other], [*first, *second], list(itertools.product(first, second))))
+        if options.mentions_at_once == "pair":
+            wanted = [(documents, sorted(pair), [pair]) for documents, _, pairs in wanted for pair in pairs]
+            if training:
+                wanted = _sampled(wanted, self._labels, options.negatives_per_positive, seed)
+        wanted = [each for each in wanted if each[2]]
+        if not wanted:
+            raise ValueError(
+                f"{data.source} has no two mentions in one {options.group_by}; there is nothing to compare."
+            )
+        mentions = [mention for document in data.documents for mention in document.mentions]
+        self._sequences = []
+        for documents, numbers, pairs in tqdm(wanted, unit="sequence", desc=f"pairs of {data.source}", delay=5):
+            chosen = [mentions[number] for number in numbers]
+            side = [int(mention not in documents[0].mentions) for mention in chosen]
+            spans = [(side[place], mention.start, mention.end) for place, mention in enumerate(chosen)]
+            texts = [document.text for document in documents]
+            if options.context == "sentence":
+                texts, spans = _sentences_only(documents, chosen, spans)
+            for text in texts:
+                if text not in self._pieces:
+                    self._pieces[text] = processor.tokenize(text)
+            self._sequences.append((texts, spans, numbers, pairs))
+        self._sequences.sort(key=lambda each: sum(len(self._pieces[text].ids) for text in each[0]) + 2 * len(each[1]))
+        self.pairs = [pairs for _, _, _, pairs in self._sequences]
+        self._tell_cuts(data.source)
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """What `CdlmProcessor.mentions` gives, with pairs and labels."""
+        texts, spans, numbers, pairs = self._sequences[index]
+        place = {number: local for local, number in enumerate(numbers)}
+        return self._processor.mentions(
+            [self._pieces[text] for text in texts],
             spans,
-            [(place[a], place[b]) for a, b in pairs],
-            [int(labels[a] == labels[b]) for a, b in pairs],
+            [(place[one], place[other]) for one, other in pairs],
+            [int(self._labels[one] == self._labels[other]) for one, other in pairs],
         )
-        rows.append({**row, "mention_numbers": [number for _, number in mentions]})
-    if lost := sum(sum(row["lost_tokens"]) for row in rows):
-        cut = sum(any(row["lost_tokens"]) for row in rows)
-        logger.warning(
-            "%s: documents lose %s tokens in %d of %d sequences of at most %d tokens; no mention is lost.",
-            data.source, f"{lost:,}", cut, len(rows), processor.max_length,
-        )  # fmt: skip
-    return sorted(rows, key=lambda row: len(row["input_ids"]))
+
+    def _tell_cuts(self, source: str) -> None:
+        """Lays out, once, what is longer than a sequence: mentions that do not fit are an error before training."""
+        lost, cut = 0, 0
+        for index in range(len(self) - 1, -1, -1):  # the longest come last
+            texts, spans, _, _ = self._sequences[index]
+            markers = 2 + 2 * len(texts) + 2 * len(spans)
+            if sum(len(self._pieces[text].ids) for text in texts) + markers <= self._processor.max_length:
+                continue
+            lost += sum(self[index]["lost_tokens"])
+            cut += 1
+        if cut:
+            logger.warning(
+                "%s: documents lose %s tokens in %d of %d sequences of at most %d tokens; no mention is lost.",
+                source, f"{lost:,}", cut, len(self), self._processor.max_length,
+            )  # fmt: skip
 
 
 def _sampled(rows: list[Any], labels: np.ndarray, negatives: float, seed: int) -> list[Any]:
     """All rows whose one pair is coreferent, and others drawn at random."""
-    same = np.array([labels[pairs[0][0]] == labels[pairs[0][1]] for _, _, pairs in rows])
+    same = np.array([labels[one] == labels[other] for _, _, [(one, other)] in rows], dtype=bool)
     others = np.flatnonzero(~same)
     count = min(len(others), round(negatives * int(same.sum())))
     drawn = np.random.default_rng(seed).choice(others, count, replace=False)
@@ -161,14 +183,17 @@ def _sentences_only(
 
 
 def similarities(
-    data: CoreferenceData, rows: Sequence[dict[str, Any]], logits: Sequence[np.ndarray], group_by: str
+    data: CoreferenceData,
+    pairs: Sequence[Sequence[tuple[int, int]]],
+    logits: Sequence[np.ndarray] | np.ndarray,
+    group_by: str,
 ) -> list[tuple[list[int], np.ndarray]]:
     """For each group the numbers of its n mentions, and how probably any two mean the same, ``[n, n]``.
 
     Args:
         data: the documents.
-        rows: of `pair_rows`, not for training.
-        logits: of the pairs of each row.
+        pairs: of each sequence, see `PairDataset`; every pair once.
+        logits: of the pairs of each sequence, perhaps filled up behind them.
         group_by: see `PairOptions`.
     """
     groups = [
@@ -177,11 +202,10 @@ def similarities(
     ]
     found = [(numbers, np.eye(len(numbers))) for numbers in groups]
     place = {number: (group, local) for group, numbers in enumerate(groups) for local, number in enumerate(numbers)}
-    for row, scores in zip(rows, logits, strict=True):
-        for (a, b), score in zip(row["mention_pairs"], scores, strict=True):
-            group, first = place[row["mention_numbers"][a]]
-            _, second = place[row["mention_numbers"][b]]
-            found[group][1][[first, second], [second, first]] = 1 / (1 + np.exp(-score))
+    for own, scores in zip(pairs, logits, strict=True):
+        for (one, other), score in zip(own, scores[: len(own)], strict=True):
+            (group, first), (_, second) = place[one], place[other]
+            found[group][1][[first, second], [second, first]] = expit(score)
     return found
 
 

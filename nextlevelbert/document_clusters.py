@@ -13,8 +13,9 @@ import torch
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
+from .cdlm_layout import DOCUMENT
 from .masking import draw_vector_mask
-from .processing_cdlm import DOCUMENT, CdlmProcessor
+from .processing_cdlm import CdlmProcessor
 from .task_rows import open_rows, short
 
 logger = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ class ClusterDataset(Dataset):
             raise ValueError(f"A sequence of {self.max_length} tokens has no room for {LEAST_DOCUMENTS} documents.")
         self._special = tokenizer.convert_tokens_to_ids([tokenizer.cls_token, *DOCUMENT, tokenizer.sep_token])
         self._clusters = [
-            [np.array(processor.cluster_ids(text), dtype=np.int32) for text in texts]
+            [np.array(processor.tokenize(text).ids, dtype=np.int32) for text in texts]
             for texts in tqdm(kept, unit="set", desc=f"tokenising {data.source}", delay=2)
         ]
         self._longest = (self.max_length - 2) // LEAST_DOCUMENTS - 2

@@ -17,13 +17,14 @@ from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, HfArg
 from .card_trainer import CardTrainer
 from .cdlm_arguments import CdlmTaskArguments
 from .cdlm_card import write_card
+from .cdlm_layout import MARKERS
 from .cdlm_tasks import TASKS, CdlmTask, Rows, write_records
 from .chunk_encoder import weights_fingerprint
 from .finetuning import copy_adapter, run_facts, start_seed, with_lora
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import CURVE, plot_curves
 from .finetuning_runs import repo_name, row_of_seeds, run_seeds, upload, write_rows
-from .processing_cdlm import MARKERS, CdlmProcessor
+from .processing_cdlm import CdlmProcessor
 
 logger = logging.getLogger(__name__)
 
@@ -165,8 +166,7 @@ def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> No
     reader, processor = new_model(arguments, task)
     rows = {name: task.rows(data, processor, name == "train", arguments) for name, data in sets.items()}
     for name, sequences in rows.items():
-        tokens = sum(len(row["input_ids"]) for row in sequences)
-        logger.info("%s: %d sequences, %s tokens (%s)", name, len(sequences), f"{tokens:,}", sets[name].source)
+        logger.info("%s: %d sequences (%s)", name, len(sequences), sets[name].source)
     settings = {
         **arguments.deciding(),
         "weights": weights_fingerprint(reader.base_model),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -35,6 +36,57 @@ def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None
             f"{int(input_ids[bad][0])}; use the tokenizer that belongs to the model (model.tokenizer)."
         )
     return mask
+
+
+def check_sequences(
+    config: Any,
+    input_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    global_attention_mask: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Real and global positions, ``[B, L]`` bool each, of what a Longformer reads.
+
+    Args:
+        config: of the model, with `vocab_size` and `max_sequence_length`.
+        input_ids, attention_mask, global_attention_mask, inputs_embeds: as in `CdlmModel`.
+
+    Raises:
+        ValueError: for ids and embeddings or neither, ids outside the vocabulary, masks of other shapes or values, a
+            sequence without tokens or with more than the model reads.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Give either input_ids or inputs_embeds, not both and not neither.")
+    if input_ids is not None:
+        real = check_token_ids(input_ids, attention_mask, config.vocab_size)
+    else:
+        assert inputs_embeds is not None  # said above
+        shape = inputs_embeds.shape[:2]
+        if inputs_embeds.ndim != 3 or (attention_mask is not None and attention_mask.shape != shape):
+            got = None if attention_mask is None else tuple(attention_mask.shape)
+            raise ValueError(
+                "inputs_embeds must be [B, L, D] and attention_mask [B, L], "
+                f"got {tuple(inputs_embeds.shape)} and {got}."
+            )
+        real = inputs_embeds.new_ones(shape).bool() if attention_mask is None else attention_mask.bool()
+    lengths, limit = real.sum(dim=1), config.max_sequence_length
+    if not lengths.all():
+        raise ValueError(f"Rows {(lengths == 0).nonzero().flatten().tolist()} have no token to read.")
+    if (long := lengths > limit).any():
+        raise ValueError(
+            f"Rows {long.nonzero().flatten().tolist()} have up to {int(lengths.max())} tokens, the model reads "
+            f"{limit}: let a CdlmProcessor share them out among the documents, or start from the encoder with a "
+            "larger max_length."
+        )
+    if global_attention_mask is None:
+        return real, torch.zeros_like(real)
+    wide = global_attention_mask.long()
+    if wide.shape != real.shape or ((wide != 0) & (wide != 1)).any():
+        raise ValueError(
+            f"global_attention_mask must be {tuple(real.shape)} with 0 and 1, got {tuple(wide.shape)} with "
+            f"{wide.unique().tolist()[:9]}."
+        )
+    return real, wide.bool() & real
 
 
 def check_vectors(inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, hidden_size: int) -> torch.Tensor:

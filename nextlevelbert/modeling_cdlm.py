@@ -37,7 +37,7 @@ from .cdlm_heads import (
 )
 from .cdlm_start import LongformerStartMixin
 from .configuration_cdlm import CdlmConfig
-from .input_checks import check_token_ids
+from .input_checks import check_sequences, check_token_ids
 from .pooling import pool
 from .task_heads import check_labels
 
@@ -123,7 +123,9 @@ class CdlmModel(CdlmPreTrainedModel):
                 longer than the position table, or both ids and embeddings or neither.
         """
         self.config.check()
-        real, is_global = self._check(input_ids, attention_mask, global_attention_mask, inputs_embeds)
+        if input_ids is not None and inputs_embeds is None:
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        real, is_global = check_sequences(self.config, input_ids, attention_mask, global_attention_mask, inputs_embeds)
         positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa
         hidden = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
         attentions = self.config.output_attentions if output_attentions is None else output_attentions
@@ -156,42 +158,6 @@ class CdlmModel(CdlmPreTrainedModel):
         return LongformerBaseModelOutputWithPooling(
             last_hidden_state=hidden, pooler_output=pool(hidden, real, "mean"), hidden_states=seen, **found
         )
-
-    def _check(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        global_attention_mask: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Real and global positions, ``[B, L]`` bool each."""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give either input_ids or inputs_embeds, not both and not neither.")
-        if input_ids is not None:
-            real = check_token_ids(input_ids, attention_mask, self.config.vocab_size)
-            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
-        else:
-            assert inputs_embeds is not None  # said above
-            shape = inputs_embeds.shape[:2]
-            real = inputs_embeds.new_ones(shape).bool() if attention_mask is None else attention_mask.bool()
-        lengths = real.sum(dim=1)
-        if not lengths.all():
-            raise ValueError(f"Rows {(lengths == 0).nonzero().flatten().tolist()} have no token to read.")
-        if int(lengths.max()) > self.config.max_sequence_length:
-            limit, rows = self.config.max_sequence_length, (lengths > self.config.max_sequence_length).nonzero()
-            raise ValueError(
-                f"Rows {rows.flatten().tolist()} have up to {int(lengths.max())} tokens, the model reads {limit}: let "
-                "a CdlmProcessor share them out among the documents, or start from the encoder with a larger "
-                "max_length."
-            )
-        if global_attention_mask is None:
-            return real, torch.zeros_like(real)
-        if global_attention_mask.shape != real.shape or not ((global_attention_mask | 1) == 1).all():
-            raise ValueError(
-                f"global_attention_mask must be {tuple(real.shape)} with 0 and 1, got "
-                f"{tuple(global_attention_mask.shape)} with {global_attention_mask.unique().tolist()[:9]}."
-            )
-        return real, global_attention_mask.bool() & real
 
 
 class CdlmForMaskedLM(CdlmPreTrainedModel):

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from .cdlm_layout import warn_of_cuts
 from .hotpotqa_data import HotpotData, HotpotQuestion
-from .processing_cdlm import CdlmProcessor, warn_of_cuts
+from .processing_cdlm import CdlmProcessor
 
 logger = logging.getLogger(__name__)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +9,19 @@ import torch
 from transformers import BatchEncoding
 from transformers.processing_utils import ProcessorMixin
 
-from .cdlm_layout import Layout, Piece, keep_around, share_out
-
-DOCUMENT = ("<doc-s>", "</doc-s>")
-MENTION = ("<m>", "</m>")
-QUESTION, TITLE, SENTENCE = ("[q]", "[/q]"), ("<t>", "</t>"), ("<s>", "</s>")
-MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
+from .cdlm_layout import (
+    DOCUMENT,
+    MARKERS,
+    MENTION,
+    QUESTION,
+    SENTENCE,
+    TITLE,
+    Layout,
+    Piece,
+    keep_around,
+    share_out,
+    warn_of_cuts,
+)
 
 # What fills each entry of a row up to the longest of a batch; what is not named here is not for the model.
 _FILL = {
@@ -38,6 +43,7 @@ class CdlmProcessor(ProcessorMixin):
         max_length: most tokens in a sequence.
 
     Example:
+        >>> from nextlevelbert import CdlmModel
         >>> processor = CdlmProcessor.from_model(CdlmModel.from_encoder(minilm, max_length=64))
         >>> batch = processor([["It rained.", "Rain fell all day."]])
         >>> processor.tokenizer.decode(batch["input_ids"][0])
@@ -93,17 +99,13 @@ class CdlmProcessor(ProcessorMixin):
         warn_of_cuts(rows)
         return self.pad(rows)
 
-    def cluster(self, documents: Sequence[str], max_length: int | None = None) -> dict[str, Any]:
+    def cluster(self, documents: Sequence[str | Piece], max_length: int | None = None) -> dict[str, Any]:
         """One set of documents as lists, not filled up; `lost_tokens` says what each document lost."""
         return self.mentions(documents, [], max_length=max_length)
 
-    def cluster_ids(self, text: str) -> list[int]:
-        """Token ids of one document, without separators."""
-        return self._piece(text, "a document").ids
-
     def mentions(
         self,
-        documents: Sequence[str],
+        documents: Sequence[str | Piece],
         mentions: Sequence[tuple[int, int, int]],
         pairs: Sequence[tuple[int, int]] | None = None,
         labels: Sequence[int] | None = None,
@@ -115,7 +117,7 @@ class CdlmProcessor(ProcessorMixin):
         has to be cut keeps its mentions: it loses its end first, and its beginning where they stand behind it.
 
         Args:
-            documents: texts.
+            documents: texts, or what `tokenize` made of them.
             mentions: document, first character and one past the last of each. A marker of another mention within one
                 counts as its token.
             pairs: numbers of mentions to compare; left out of the row where None.
@@ -129,7 +131,7 @@ class CdlmProcessor(ProcessorMixin):
         limit = max_length or self.max_length
         if not documents:
             raise ValueError("There is no document in the set; give at least one.")
-        pieces = [self._piece(text, f"document {number}") for number, text in enumerate(documents)]
+        pieces = [self.tokenize(text, f"document {number}") for number, text in enumerate(documents)]
         inside: list[list[tuple[int, int, int]]] = [[] for _ in pieces]  # tokens, and which mention
         for number, (document, start, end) in enumerate(mentions):
             if not 0 <= document < len(documents):
@@ -142,21 +144,24 @@ class CdlmProcessor(ProcessorMixin):
         layout.add(self.tokenizer.cls_token, is_global=True)
         for number, (piece, count, marked) in enumerate(zip(pieces, kept, inside, strict=True)):
             layout.add(DOCUMENT[0])
-            first = keep_around(marked, count, f"document {number}", documents[number], piece, limit)
-            for token in range(first, first + count):
-                # Outer mentions open first and close last.
-                for begin, _, mention in sorted(marked, key=lambda each: (each[0], -each[1])):
-                    if begin == token:
-                        layout.add(MENTION[0], is_global=True)
-                        spans[mention][0] = len(layout.ids)
-                is_global = any(begin <= token < end for begin, end, _ in marked)
-                layout.add_id(piece.ids[token], is_global)
-                for _, end, mention in sorted(marked, key=lambda each: (each[1], -each[0])):
-                    if end == token + 1:
-                        spans[mention][1] = len(layout.ids)
-                        layout.add(MENTION[1], is_global=True)
+            at = first = keep_around(marked, count, f"document {number}", piece, limit)
+            # Where one mention ends and another begins, the end comes first; outer ones open first and close last.
+            opening = [(begin, 1, -end, mention) for begin, end, mention in marked]
+            closing = [(end, 0, -begin, mention) for begin, end, mention in marked]
+            for token, opens, _, mention in sorted([*opening, *closing]):
+                layout.add_ids(piece.ids[at:token])
+                at = token
+                if opens:
+                    layout.add(MENTION[0])
+                    spans[mention][0] = len(layout.ids)
+                else:
+                    spans[mention][1] = len(layout.ids)
+                    layout.add(MENTION[1])
+            layout.add_ids(piece.ids[at : first + count])
             layout.add(DOCUMENT[1])
         layout.add(self.tokenizer.sep_token)
+        for start, end in spans:
+            layout.is_global[start - 1 : end + 1] = [1] * (end - start + 2)
         lost = [len(piece.ids) - count for piece, count in zip(pieces, kept, strict=True)]
         row: dict[str, Any] = {**layout.row(), "lost_tokens": lost}
         if mentions:
@@ -189,12 +194,12 @@ class CdlmProcessor(ProcessorMixin):
             ValueError: for a blank question or title, no paragraph, or more than fits.
         """
         limit = max_length or self.max_length
-        asked = self._piece(question, "the question")
+        asked = self.tokenize(question, "the question")
         if not paragraphs:
             raise ValueError("There is no paragraph to answer from; give at least one.")
         texts = [
-            [self._piece(title, f"the title of paragraph {number}")]
-            + [self._piece(sentence, "", blank=True) for sentence in sentences]
+            [self.tokenize(title, f"the title of paragraph {number}")]
+            + [self.tokenize(sentence, "", blank=True) for sentence in sentences]
             for number, (title, sentences) in enumerate(paragraphs)
         ]
         lengths = [sum(len(piece.ids) + 2 for piece in parts) for parts in texts]  # with the markers of each part
@@ -255,8 +260,16 @@ class CdlmProcessor(ProcessorMixin):
                 batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
         return BatchEncoding(batch)
 
-    def _piece(self, text: str, name: str, blank: bool = False) -> Piece:
-        """Token ids of a text with their characters; the mask token stays one, other markers are text."""
+    def tokenize(self, text: str | Piece, name: str = "a document", blank: bool = False) -> Piece:
+        """Token ids of a text with their characters; the mask token stays one, other markers are text.
+
+        Args:
+            text: one; what is tokenised already comes back as it is.
+            name: of the text, for messages.
+            blank: whether it may have no words.
+        """
+        if isinstance(text, Piece):
+            return text
         if not isinstance(text, str) or (not text.strip() and not blank):
             raise ValueError(f"A text is needed for {name}, got {text!r}.")
         mask = self.tokenizer.mask_token
@@ -276,51 +289,4 @@ class CdlmProcessor(ProcessorMixin):
                 ids += found["input_ids"]
                 offsets += [(start + at, end + at) for start, end in found["offset_mapping"]]
             at += len(part)
-        return Piece(ids, offsets)
-
-
-def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """A text without the ``<m>`` and ``</m>`` written in it, and the spans ``[start, end)`` that they enclosed.
-
-    Args:
-        text: mentions marked; they may stand within each other.
-
-    Raises:
-        ValueError: for markers that do not match (with the place).
-
-    Example:
-        >>> read_marked("Stocks <m>fell</m> on Friday.")
-        ('Stocks fell on Friday.', [(7, 11)])
-    """
-    plain, last = "", 0
-    spans: list[tuple[int, int]] = []
-    opened: list[int] = []
-    for marker in re.finditer("|".join(map(re.escape, MENTION)), text):
-        plain += text[last : marker.start()]
-        last = marker.end()
-        if marker.group() == MENTION[0]:
-            opened.append(len(spans))
-            spans.append((len(plain), -1))
-        elif opened:
-            number = opened.pop()
-            spans[number] = (spans[number][0], len(plain))
-        else:
-            raise ValueError(
-                f"There is a {MENTION[1]} at character {marker.start()} without a {MENTION[0]} before it."
-            )
-    if opened:
-        raise ValueError(
-            f"{len(opened)} {MENTION[0]} without a {MENTION[1]} behind; the text has {len(spans)} in all."
-        )
-    return plain + text[last:], spans
-
-
-def warn_of_cuts(rows: Sequence[dict[str, Any]]) -> None:
-    """Says once how much the documents of these rows lose."""
-    lost = [tokens for row in rows for tokens in row["lost_tokens"]]
-    if total := sum(lost):
-        warnings.warn(
-            f"{sum(map(bool, lost))} of {len(lost)} documents lose {total:,} tokens, so that {len(rows)} sets fit "
-            "their sequences; raise max_length, or give fewer documents.",
-            stacklevel=3,
-        )
+        return Piece(text, ids, offsets)

@@ -1,0 +1,65 @@
+"""Which mentions in some texts mean the same? Marked texts in, groups of mentions out.
+
+Mark what should be linked with <m> and </m>; a file is one document, and all of them are about related things:
+
+python examples/link_mentions.py --model linker first.txt second.txt third.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
+from nextlevelbert.coreference import cluster_mentions
+
+
+@torch.no_grad()
+def probabilities(
+    model: CdlmForCrossDocumentCoreference, processor: CdlmProcessor, marked: list[tuple[str, list[tuple[int, int]]]]
+) -> np.ndarray:
+    """How probably any two of the n mentions mean the same, ``[n, n]``; any two documents are read together."""
+    own = [number for number, (_, spans) in enumerate(marked) for _ in spans]
+    spans = [span for _, spans in marked for span in spans]
+    found = np.eye(len(spans))
+    for documents in itertools.combinations_with_replacement(range(len(marked)), 2):
+        chosen = [number for number, document in enumerate(own) if document in documents]
+        pairs = [(a, b) for a, b in itertools.combinations(chosen, 2) if {own[a], own[b]} == set(documents)]
+        if not pairs:
+            continue
+        sides = sorted(set(documents))
+        row = processor.mentions(
+            [marked[document][0] for document in sides],
+            [(sides.index(own[number]), *spans[number]) for number in chosen],
+            [(chosen.index(a), chosen.index(b)) for a, b in pairs],
+        )
+        scores = model(**processor.pad([row]).to(model.device)).logits[0].sigmoid()
+        for (a, b), score in zip(pairs, scores.tolist(), strict=True):
+            found[a, b] = found[b, a] = score
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path, help="texts with marked mentions")
+    parser.add_argument("--model", required=True, help="a CDLM fine-tuned for coreference")
+    parser.add_argument("--threshold", type=float, default=0.5, help="mean probability to join groups at")
+    args = parser.parse_args()
+
+    model = CdlmForCrossDocumentCoreference.from_pretrained(args.model).eval()
+    marked = [read_marked(file.read_text(encoding="utf-8")) for file in args.files]
+    found = probabilities(model, CdlmProcessor.from_model(model), marked)
+    groups = cluster_mentions([(list(range(len(found))), found)], args.threshold)
+    mentions = [(file.name, text[start:end]) for file, (text, spans) in zip(args.files, marked, strict=True)
+                for start, end in spans]  # fmt: skip
+    for group in dict.fromkeys(groups):
+        together = [mention for mention, of in zip(mentions, groups, strict=True) if of == group]
+        print("; ".join(f"{words!r} ({name})" for name, words in together))
+
+
+if __name__ == "__main__":
+    main()

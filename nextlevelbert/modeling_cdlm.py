@@ -69,8 +69,8 @@ class CdlmModel(CdlmPreTrainedModel):
 
     Example:
         >>> model = CdlmModel.from_encoder(minilm, max_length=1024)
-        >>> model.config.max_sequence_length, model.config.attention_window
-        (1024, 512)
+        >>> model.config.max_sequence_length
+        1024
     """
 
     _auto_class = "AutoModel"

@@ -67,6 +67,19 @@ def toy_encoder_path(minilm, tmp_path_factory) -> str:
     return str(folder / "model")
 
 
+@pytest.fixture(scope="session")
+def encoder(minilm, tmp_path_factory) -> str:
+    """A saved BERT of two tiny random layers with MiniLM's tokenizer, for what is trained from text."""
+    torch.manual_seed(3)
+    folder = tmp_path_factory.mktemp("encoder") / "tiny"
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    transformers.BertModel(BertConfig(**size, max_position_embeddings=64, hidden_dropout_prob=0.0)).save_pretrained(
+        folder
+    )
+    minilm.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
 def toy_config(**overrides) -> NextLevelBertConfig:
     """A NextLevelBERT of two tiny encoders over MiniLM's vocabulary, 8 chunks in a window."""
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}

@@ -14,7 +14,6 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import BertConfig, BertModel
 
 from nextlevelbert import (
     CdlmForCrossDocumentCoreference,
@@ -36,16 +35,6 @@ from nextlevelbert.hotpotqa_data import HotpotData, HotpotQuestion, Paragraph, r
 from nextlevelbert.multihop_qa import answer, question_rows, read_answer
 
 from .test_finetuning import SCRIPT, write
-
-
-@pytest.fixture(scope="module")
-def encoder(minilm, tmp_path_factory) -> str:
-    torch.manual_seed(3)
-    folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    BertModel(BertConfig(**size, max_position_embeddings=64, hidden_dropout_prob=0.0)).save_pretrained(folder)
-    minilm.tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import torch
 from rouge_score.rouge_scorer import RougeScorer
 from safetensors.torch import load_file
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+from transformers import BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from nextlevelbert import BertAlForExtractiveSummarization, summarization, summarization_data
 from nextlevelbert.bertsum import encode_sentences, pad_batch, select_sentences, split_document
@@ -244,16 +244,6 @@ def test_extended_positions_keep_what_was_learnt(encoder):
 
 
 # Training: sentences with the word "storm" belong to the summary.
-
-
-@pytest.fixture(scope="module")
-def encoder(minilm, tmp_path_factory) -> str:
-    torch.manual_seed(3)
-    folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    BertModel(BertConfig(**size, max_position_embeddings=64, hidden_dropout_prob=0.0)).save_pretrained(folder)
-    minilm.tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 def rows(count: int, seed: int) -> list[dict]:

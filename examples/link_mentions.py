@@ -47,13 +47,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, help="texts with marked mentions")
     parser.add_argument("--model", required=True, help="a CDLM fine-tuned for coreference")
-    parser.add_argument("--threshold", type=float, default=0.5, help="mean probability to join groups at")
+    parser.add_argument("--threshold", type=float, help="mean probability to join groups at; default the model's")
     args = parser.parse_args()
 
     model = CdlmForCrossDocumentCoreference.from_pretrained(args.model).eval()
     marked = [read_marked(file.read_text(encoding="utf-8")) for file in args.files]
     found = probabilities(model, CdlmProcessor.from_model(model), marked)
-    groups = cluster_mentions([(list(range(len(found))), found)], args.threshold)
+    groups = cluster_mentions([(list(range(len(found))), found)], args.threshold or model.config.coreference_threshold)
     mentions = [(file.name, text[start:end]) for file, (text, spans) in zip(args.files, marked, strict=True)
                 for start, end in spans]  # fmt: skip
     for group in dict.fromkeys(groups):

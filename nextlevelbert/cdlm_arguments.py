@@ -11,6 +11,7 @@ from .coreference_data import KINDS
 
 CDLM_TASKS = ("document_matching", "coreference", "multihop_qa")
 _OF_COREFERENCE = ("mention_kind", "context", "mentions_at_once", "group_by", "negatives_per_positive")
+_OF_LORA = ("lora_r", "lora_alpha", "lora_target_modules")
 _OF_MATCHING = ("first_column", "second_column", "label_column")
 
 
@@ -22,7 +23,9 @@ class CdlmTaskArguments:
     model: str = field(
         metadata={"help": "A CDLM, a Longformer, or a BERT or RoBERTa to turn into one: folder or name on the Hub."}
     )
-    model_type: str = field(default="cdlm", metadata={"help": "cdlm; for the others see their own --help."})
+    model_type: str = field(
+        default="cdlm", metadata={"help": "cdlm; for the others see their own --help.", "choices": ["cdlm"]}
+    )
     train_file: str | None = field(
         default=None,
         metadata={"help": "Coreference: ECB+'s folder, or its .jsonl; document matching: a .csv, .jsonl or .parquet "
@@ -103,13 +106,19 @@ class CdlmTaskArguments:
         Raises:
             ValueError: naming the options.
         """
+        plain = type(self)(task=self.task, model=self.model)
         others = [
             f"--{name}"
             for task, names in (("coreference", _OF_COREFERENCE), ("document_matching", _OF_MATCHING))
             for name in names
-            if self.task != task and getattr(self, name) != getattr(type(self), name)
+            if self.task != task and getattr(self, name) != getattr(plain, name)
         ]
         files = (self.train_file, self.validation_file, self.test_file)
+        splits = (self.train_split, self.validation_split, self.test_split)
+        folder = self.task == "coreference" and Path(self.train_file or "").is_dir()
+        if self.task == "coreference" and self.mentions_at_once == "all" and self.negatives_per_positive != 1.0:
+            others.append("--negatives_per_positive (with --mentions_at_once all every pair is learnt from)")
+        others += [f"--{name}" for name in _OF_LORA if not self.lora and getattr(self, name) != getattr(plain, name)]
         for refused, message in (
             (bool(others), f"--task {self.task} makes no use of {', '.join(others)}; leave that out."),
             (
@@ -119,6 +128,23 @@ class CdlmTaskArguments:
             (
                 self.task == "coreference" and bool(self.dataset_name),
                 "ECB+ is read from a folder or a .jsonl: give --train_file, and its splits where it is a folder.",
+            ),
+            (
+                any(splits) and not self.dataset_name and not folder,
+                "--train_split, --validation_split and --test_split are of a --dataset_name or of ECB+'s folder; give "
+                "files with --train_file, --validation_file and --test_file.",
+            ),
+            (
+                folder and any(splits[1:]) and not self.train_split,
+                "Say with --train_split train which topics of the folder to train on, as it holds those to report on.",
+            ),
+            (
+                bool(self.dataset_config_name) and not self.dataset_name,
+                "--dataset_config_name is of a dataset on the Hub; there is no --dataset_name.",
+            ),
+            (
+                list(args.label_names or ["labels"]) != ["labels"],
+                "Each task has labels of its own; leave out --label_names.",
             ),
             (not (self.train_file or self.dataset_name), "Give the training set with --train_file or --dataset_name."),
             (len(set(self.seeds)) < len(self.seeds), f"--seeds names a seed twice: {self.seeds}."),

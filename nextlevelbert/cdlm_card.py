@@ -22,7 +22,8 @@ import nextlevelbert  # registers the architecture
 
 model = AutoModelForMaskedLM.from_pretrained("{name}")
 processor = nextlevelbert.CdlmProcessor.from_model(model)
-batch = processor([["One document with a [MASK].", "Another one about the same."]])
+texts = [f"One document with a {processor.tokenizer.mask_token}.", "Another one about the same."]
+batch = processor(texts)
 scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits""",
     "document_matching": """\
 from transformers import AutoModelForSequenceClassification
@@ -39,7 +40,8 @@ model = CdlmForCrossDocumentCoreference.from_pretrained("{name}")
 processor = CdlmProcessor.from_model(model)
 texts, spans = zip(*map(read_marked, ["Apple <m>sued</m> Samsung.", "The <m>lawsuit</m> was filed on Friday."]))
 row = processor.mentions(texts, [(number, *span) for number, found in enumerate(spans) for span in found])
-probability = model(**processor.pad([row])).logits.sigmoid()""",
+probability = model(**processor.pad([row])).logits.sigmoid()
+same = probability > model.config.coreference_threshold""",
     "multihop_qa": """\
 from transformers import AutoModelForQuestionAnswering
 
@@ -83,6 +85,7 @@ def write_cdlm_card(
     name: str,
     config: Any,
     started: str,
+    hub: bool,
     recipe: Mapping[str, Any],
     log_history: Sequence[Mapping[str, Any]],
 ) -> None:
@@ -93,6 +96,7 @@ def write_cdlm_card(
         name: of the model, or its repository on the Hub.
         config: of the model.
         started: the encoder that it was made of.
+        hub: whether that is its name on the Hub.
         recipe: of the training, by name.
         log_history: `trainer.state.log_history`.
     """
@@ -115,7 +119,7 @@ def write_cdlm_card(
         f"perplexity is the exponential of the loss.\n\n{table}"
     )
     scores = {"perplexity": evaluations[-1]["eval_perplexity"]} if evaluations else {}
-    write_card(folder, name, "pretraining", "held-out sets", scores, measured, facts, base=started)
+    write_card(folder, name, "pretraining", "held-out sets", scores, measured, facts, base=started if hub else None)
 
 
 def write_card(
@@ -127,7 +131,7 @@ def write_card(
     measured: str,
     facts: Mapping[str, Any],
     base: str | None = None,
-    limits: str = "",
+    adapter: bool = False,
 ) -> None:
     """Writes ``README.md``.
 
@@ -139,16 +143,16 @@ def write_card(
         scores: of this checkpoint.
         measured: what was measured, in markdown.
         facts: what it is and how it was trained, by name.
-        base: what it started from; told to the Hub where that has its form of a name.
-        limits: more of them, in markdown.
+        base: name on the Hub of what it started from.
+        adapter: whether it is a LoRA adapter.
     """
     pipeline, tag = _TAGS[task]
     data = ModelCardData(
         license="apache-2.0",
-        library_name="nextlevelbert",
+        library_name="peft" if adapter else "nextlevelbert",
         pipeline_tag=pipeline,
         tags=["cdlm", "longformer", "multi-document", tag],
-        base_model=base if base and "/" in base else None,
+        base_model=base,
     )
     if scores:
         data.model_name = name
@@ -163,6 +167,11 @@ def write_card(
             for metric, value in scores.items()
         ]
     rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
+    snippet = _SNIPPETS[task].replace("{name}", base or "the base checkpoint" if adapter else name)
+    if adapter:
+        opened = f'model = PeftModel.from_pretrained(model, "{name}").eval()\n'
+        snippet = "from peft import PeftModel\n" + snippet.replace("processor = ", opened + "processor = ", 1)
+        snippet = snippet.replace(".from_model(model)", ".from_model(model.base_model.model)")
     card = ModelCard(f"""---
 {data.to_yaml()}
 ---
@@ -171,7 +180,7 @@ def write_card(
 {_WHAT}
 
 ```python
-{_SNIPPETS[task].replace("{name}", name)}
+{snippet}
 ```
 
 ## What it is, and how it was trained
@@ -189,6 +198,5 @@ def write_card(
 ## Limits
 
 {_LIMITS}
-{limits}
 """)
     card.save(Path(folder) / "README.md")

@@ -16,7 +16,7 @@ class MentionPairOutput(ModelOutput):
     """Scores of pairs of mentions (B sets of documents, P pairs in the one with most).
 
     Attributes:
-        loss: scalar, if labels were given: mean binary cross-entropy over the pairs with a label.
+        loss: scalar, if labels were given: binary cross-entropy, the mean over sets of the mean over their pairs.
         logits: ``[B, P]``, zero where there is no pair; their sigmoid is the probability that both mean the same.
         pair_mask: ``[B, P]`` bool, true where there is one.
         hidden_states, attentions, global_attentions: on request, as transformers' Longformer gives them.
@@ -69,19 +69,22 @@ class PairScorer(nn.Module):
         self.dense = nn.Linear(4 * hidden_size, units)
         self.projection = nn.Linear(units, 1)
 
-    def forward(self, states: torch.Tensor, spans: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, states: torch.Tensor, first: torch.Tensor, spans: torch.Tensor, pairs: torch.Tensor
+    ) -> torch.Tensor:
         """Scores ``[B, P]`` of pairs.
 
         Args:
-            states: ``[B, L, D]``; the first is that of [CLS].
+            states: ``[B, L, D]``.
+            first: ``[B]``, position of [CLS].
             spans: ``[B, M, 2]``, first position of each mention and one past its last.
             pairs: ``[B, P, 2]``, two numbers of mentions each.
         """
         mentions = sum_spans(states, spans)  # [B, M, D]
         rows = torch.arange(len(states), device=states.device)[:, None]
-        first, second = (mentions[rows, pairs[..., side]] for side in (0, 1))  # [B, P, D]
-        document = states[:, :1].expand_as(first)
-        features = torch.cat([document, first, second, first * second], dim=-1)  # [B, P, 4D]
+        one, other = (mentions[rows, pairs[..., side]] for side in (0, 1))  # [B, P, D]
+        document = take_positions(states, first[:, None]).expand_as(one)
+        features = torch.cat([document, one, other, one * other], dim=-1)  # [B, P, 4D]
         return self.projection(self.dense(self.dropout(features)).tanh()).squeeze(-1)
 
 
@@ -143,13 +146,54 @@ def check_mentions(
     return spans.clamp(min=0), pairs.clamp(min=0), wanted
 
 
+def check_question(
+    input_ids: torch.Tensor,
+    context_mask: torch.Tensor | None,
+    sentence_index: torch.Tensor,
+    paragraph_index: torch.Tensor,
+    answers: dict[str, torch.Tensor | None],
+) -> None:
+    """Looks at what a batch of questions says of positions.
+
+    Args:
+        input_ids: ``[B, L]``.
+        context_mask: ``[B, L]``.
+        sentence_index, paragraph_index: ``[B, S]`` and ``[B, T]``, -1 fills up.
+        answers: start and end positions, ``[B, A]`` each, -1 fills up.
+
+    Raises:
+        ValueError: for other shapes, or positions outside the sequence or, of answers, outside the context (named).
+    """
+    rows, length = input_ids.shape
+    if context_mask is not None and context_mask.shape != input_ids.shape:
+        raise ValueError(f"context_mask must be {(rows, length)} like input_ids, got {tuple(context_mask.shape)}.")
+    indices = {"sentence_index": sentence_index, "paragraph_index": paragraph_index, **answers}
+    for name, index in indices.items():
+        if index is None:
+            continue
+        if index.ndim != 2 or len(index) != rows or ((index < -1) | (index >= length)).any():
+            raise ValueError(
+                f"{name} must be [{rows}, n] with positions from 0 to {length - 1}, and -1 to fill up; got "
+                f"{tuple(index.shape)} with {index.unique().tolist()[:9]}."
+            )
+        if name in answers and context_mask is not None:
+            outside = (index >= 0) & (context_mask.gather(1, index.clamp(min=0)) == 0)
+            if outside.any():
+                bad = outside.any(dim=1).nonzero().flatten().tolist()
+                raise ValueError(
+                    f"{name} of rows {bad} are where context_mask is 0; an answer can only be part of the context."
+                )
+
+
 def take_positions(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """States ``[B, S, D]`` at positions ``[B, S]`` of ``[B, L, D]``; position 0 where the index is -1."""
     return states[torch.arange(len(states), device=states.device)[:, None], index.clamp(min=0)]
 
 
 def labelled_loss(logits: torch.Tensor, labels: torch.Tensor, there: torch.Tensor, name: str) -> torch.Tensor:
-    """Mean binary cross-entropy over what has a label; zero where nothing has.
+    """Binary cross-entropy: the mean over rows of the mean over what has a label in them; zero where nothing has.
+
+    Row by row, so that it does not depend on how rows are put into batches.
 
     Args:
         logits: ``[B, P]``.
@@ -169,7 +213,8 @@ def labelled_loss(logits: torch.Tensor, labels: torch.Tensor, there: torch.Tenso
     losses = nn.functional.binary_cross_entropy_with_logits(
         logits.float(), labels.clamp(min=0).float(), reduction="none"
     )
-    return (losses * known).sum() / known.sum().clamp(min=1)
+    counts = known.sum(dim=1)  # [B]
+    return ((losses * known).sum(dim=1) / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
 
 
 def any_of_loss(logits: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

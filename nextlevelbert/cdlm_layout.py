@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 DOCUMENT = ("<doc-s>", "</doc-s>")
 MENTION = ("<m>", "</m>")
 QUESTION, TITLE, SENTENCE = ("[q]", "[/q]"), ("<t>", "</t>"), ("<s>", "</s>")
@@ -28,12 +30,11 @@ class Piece:
         Raises:
             ValueError: for a span outside the text, or one without a token; `name` says whose.
         """
-        length = self.offsets[-1][1] if self.offsets else 0
         tokens = [number for number, (first, last) in enumerate(self.offsets) if first < end and last > start]
-        if start < 0 or end <= start or not tokens:
+        if start < 0 or end <= start or end > len(self.text) or not tokens:
             raise ValueError(
-                f"{name} has the characters {start} to {end}; it must have words, within a text whose last token ends "
-                f"at {length}."
+                f"{name} has the characters {start} to {end}; it must have words, and lie within its document of "
+                f"{len(self.text)} characters."
             )
         return tokens[0], tokens[-1] + 1
 
@@ -130,6 +131,34 @@ def keep_around(marked: Sequence[tuple[int, int, int]], count: int, name: str, p
                 "max_length, or fewer mentions at a time."
             )
     return first
+
+
+# What fills each entry of a row up to the longest of a batch; what is not named here is not for the model.
+_FILL = {
+    "input_ids": 0, "attention_mask": 0, "global_attention_mask": 0, "context_mask": 0, "labels": -100,
+    "mention_spans": -1, "mention_pairs": -1, "sentence_index": -1, "paragraph_index": -1, "start_positions": -1,
+    "end_positions": -1, "type_labels": -100, "sentence_labels": -100, "paragraph_labels": -100,
+}  # fmt: skip
+
+
+def pad_rows(rows: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, torch.Tensor]:
+    """Tensors of rows, filled up to the longest; entries that no model reads are left out."""
+    if not rows:
+        raise ValueError("There is no row to make a batch of.")
+    batch = {}
+    for name, fill in _FILL.items():
+        having = [name in row for row in rows]
+        if not any(having):
+            continue
+        if not all(having):
+            raise ValueError(f"Row {having.index(False)} of the batch has no {name}, but others have; give it to all.")
+        values = [torch.as_tensor(row[name]) for row in rows]
+        if values[0].ndim == 0:
+            batch[name] = torch.stack(values)
+        else:
+            fill = pad_token_id if name == "input_ids" else fill
+            batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
+    return batch
 
 
 def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:

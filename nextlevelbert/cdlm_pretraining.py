@@ -66,7 +66,9 @@ class CdlmDataArguments:
     text_column: str | None = field(
         default=None, metadata={"help": "Column of the text (default text), or of the texts of a set (document)."}
     )
-    validation_share: float = field(default=0.05, metadata={"help": "Share of the sets held out without a file."})
+    validation_share: float = field(
+        default=0.05, metadata={"help": "Share of the sets held out without a file, one at least."}
+    )
     eval_samples_per_cluster: int = field(
         default=1, metadata={"help": "Sequences of each set that is evaluated; default 1."}
     )
@@ -176,6 +178,15 @@ def pretrain(
     set_seed(args.seed)
     if not (data_args.train_file or data_args.dataset_name) or (data_args.train_file and data_args.dataset_name):
         raise ValueError("Give the documents with --train_file or with --dataset_name, one of them.")
+    if data_args.validation_split and not data_args.dataset_name:
+        raise ValueError("--validation_split is of a --dataset_name; give a file with --validation_file.")
+    if data_args.validation_split and data_args.validation_file:
+        raise ValueError("Give either --validation_file or --validation_split, not both.")
+    if 0 < args.max_steps <= args.warmup_steps:
+        raise ValueError(
+            f"--warmup_steps {args.warmup_steps:g} leaves nothing of --max_steps {args.max_steps}: give fewer, a "
+            "tenth of the steps or so (the default 500 is for the paper's 25,000)."
+        )
 
     # 1. The model and its processor.
     model = load_model(model_args)
@@ -211,7 +222,7 @@ def pretrain(
         schedule = getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)
         recipe = {
             "documents": f"{train.source}: {len(train_dataset)} sets" + (", mixed" * data_args.random_clusters),
-            "held out": f"{validation.source}: {len(validation.clusters)} sets",
+            "held out": f"{validation.source}: {len(eval_dataset) // eval_dataset.samples_per_cluster} sets",
             "global attention": data_args.global_attention,
             "tokens in a sequence": processor.max_length,
             "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
@@ -220,9 +231,12 @@ def pretrain(
             "lr_scheduler_type": f"{schedule} {args.lr_scheduler_kwargs or ''}".strip(),
             "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
         }
-        started = Path(model_args.model).resolve().name if Path(model_args.model).exists() else model_args.model
+        local = Path(model_args.model).exists()
+        started = Path(model_args.model).resolve().name if local else model_args.model
         name = args.hub_model_id or Path(str(args.output_dir)).name
-        write_cdlm_card(str(args.output_dir), name, model.config, started, recipe, trainer.state.log_history)
+        write_cdlm_card(
+            str(args.output_dir), name, model.config, started, not local, recipe, trainer.state.log_history
+        )
 
     trainer = CdlmTrainer(
         model=model,
@@ -237,12 +251,15 @@ def pretrain(
     trainer.save_metrics("train", result.metrics)
     trainer.save_state()
     metrics = trainer.evaluate()
+    if not math.isfinite(metrics["eval_loss"]):
+        raise ValueError(f"Training ended with a loss of {metrics['eval_loss']}; lower --learning_rate.")
     metrics["eval_perplexity"] = math.exp(metrics["eval_loss"])
     trainer.log_metrics("eval", metrics)
     trainer.save_metrics("eval", metrics)
     logger.info("Cross-document perplexity: %s", json.dumps(round(metrics["eval_perplexity"], 3)))
 
     # 4. A checkpoint that needs nothing else.
+    model.config.sparse_prediction = False  # who opens it expects scores of all positions
     if data_args.global_attention == "none":
         for parameter in model.parameters():
             parameter.requires_grad_(True)

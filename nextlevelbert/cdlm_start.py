@@ -47,7 +47,7 @@ class LongformerStartMixin(PortableCheckpointMixin):
             loading = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
             stored, _ = PreTrainedConfig.get_config_dict(pretrained_model_name_or_path, **loading)
             if stored.get("model_type") == "longformer":
-                fields = {key: kwargs.pop(key) for key in list(kwargs) if key in cls.config_class.__dataclass_fields__}
+                fields = {key: kwargs.pop(key) for key in list(kwargs) if key in cls._config_fields()}
                 dropped = ("model_type", "architectures", "auto_map", "transformers_version", "mask_token_id")
                 values = {key: value for key, value in stored.items() if key not in dropped}
                 kwargs["config"] = cls.config_class(**{"mask_token_id": None, **values, **fields})
@@ -78,8 +78,7 @@ class LongformerStartMixin(PortableCheckpointMixin):
             ValueError: for another architecture, something that is no field, or what `load_backbone` refuses.
         """
         loading = {key: config_kwargs.pop(key) for key in LOADING_ARGUMENTS if key in config_kwargs}
-        known = {"num_labels", "attn_implementation", *cls.config_class.__dataclass_fields__} - {"dtype"}
-        if unknown := sorted(config_kwargs.keys() - known):
+        if unknown := sorted(config_kwargs.keys() - cls._config_fields() - {"attn_implementation"}):
             raise ValueError(
                 f"from_encoder takes fields of {cls.config_class.__name__} and arguments of loading, not {unknown}."
             )
@@ -94,6 +93,11 @@ class LongformerStartMixin(PortableCheckpointMixin):
         model.base_model.copy_local_to_global()
         model.base_model.tokenizer = tokenizer
         return model.eval()
+
+    @classmethod
+    def _config_fields(cls) -> set[str]:
+        """What may be said of the configuration when a model is made; the dtype is that of the weights."""
+        return {"num_labels", *cls.config_class.__dataclass_fields__} - {"dtype"}
 
     @torch.no_grad()
     def copy_local_to_global(self) -> None:

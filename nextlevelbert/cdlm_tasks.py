@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from . import coreference_data, document_pair_data, hotpotqa_data
 from .cdlm_arguments import CdlmTaskArguments
@@ -22,13 +23,14 @@ from .modeling_cdlm import (
     CdlmForDocumentMatching,
     CdlmForMultiHopQuestionAnswering,
 )
-from .multihop_qa import question_rows, read_answer
+from .multihop_qa import QuestionDataset, read_answer
 from .processing_cdlm import CdlmProcessor
 
 logger = logging.getLogger(__name__)
 
 Rows = Any  # sequences, by number
 Logits = tuple[np.ndarray, ...]  # of all rows, each filled up to the longest
+Predicted = tuple[dict[str, dict[str, float]], list[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,10 @@ class CdlmTask:
         hold_out: takes a share of a set apart.
         fingerprint: SHA-256 of a set.
         rows: sequences of a set; the third argument says whether for training.
-        scores: of the validation and the reported set, from sets, rows and logits by name; with what was predicted
-            for the reported one, as JSON records.
+        scores: of the validation and the reported set, from sets, rows and logits by name; what was predicted for the
+            reported one, as JSON records in the order of the set; fields of the configuration that predicting needs.
+        unlabelled: how many of a set have no label.
+        documents: what must not be in two sets.
         baselines: scores of what needs no model, on a set.
         metric: the main score.
         labels: what of a row is only there to be predicted.
@@ -53,7 +57,9 @@ class CdlmTask:
     hold_out: Callable[[Any, float, int], tuple[Any, Any]]
     fingerprint: Callable[[Any], str]
     rows: Callable[[Any, CdlmProcessor, bool, CdlmTaskArguments], Rows]
-    scores: Callable[..., tuple[dict[str, dict[str, float]], list[dict[str, Any]]]]
+    scores: Callable[..., Predicted]
+    unlabelled: Callable[[Any], int]
+    documents: Callable[[Any], set[str]]
     baselines: Callable[[Any], dict[str, dict[str, float]]]
     metric: str
     labels: tuple[str, ...] = ("labels",)
@@ -65,7 +71,7 @@ def _options(task: CdlmTaskArguments) -> PairOptions:
 
 def _coreference_scores(
     sets: dict[str, Any], rows: dict[str, Rows], logits: dict[str, Logits], reported: str, task: CdlmTaskArguments
-) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+) -> Predicted:
     """The threshold of clustering is chosen on the validation set."""
     found = {
         name: similarities(sets[name], rows[name].pairs, logits[name][0], task.group_by)
@@ -78,7 +84,7 @@ def _coreference_scores(
         predicted = cluster_mentions(found[name], threshold)
         everything = coreference_scores(sets[name].clusters, predicted)
         shown = ("muc_f1", "b3_f1", "ceafe_f1", "lea_f1", "conll_f1")
-        scores[name] = {key: everything[key] for key in shown} | {"threshold": threshold}
+        scores[name] = {key: everything[key] for key in shown}
     mentions = [(document, mention) for document in sets[reported].documents for mention in document.mentions]
     clusters = cluster_mentions(found[reported], threshold)
     records = [
@@ -86,7 +92,7 @@ def _coreference_scores(
          "text": document.text[mention.start : mention.end], "gold": mention.cluster, "cluster": cluster}
         for (document, mention), cluster in zip(mentions, clusters, strict=True)
     ]  # fmt: skip
-    return scores, records
+    return scores, records, {"coreference_threshold": threshold}
 
 
 def _coreference_baselines(data: Any) -> dict[str, dict[str, float]]:
@@ -103,26 +109,31 @@ def _coreference_baselines(data: Any) -> dict[str, dict[str, float]]:
 def _matching_rows(data: Any, processor: CdlmProcessor, training: bool, task: CdlmTaskArguments) -> Rows:
     rows = []
     for number, pair in enumerate(data.pairs):
-        row = {**processor.cluster([pair.first, pair.second]), "number": number}
-        rows.append(row if pair.label is None else {**row, "labels": pair.label})
-    if lost := sum(sum(row["lost_tokens"]) for row in rows):
-        logger.warning("%s: documents lose %s tokens to fit %d.", data.source, f"{lost:,}", processor.max_length)
+        row = {**processor.cluster([pair.first, pair.second]), "number": number, "labels": pair.label}
+        rows.append({name: np.array(values, dtype=np.int32) for name, values in row.items()} | {"labels": pair.label})
+    if lost := sum(int(row["lost_tokens"].sum()) for row in rows):
+        cut = sum(bool(row["lost_tokens"].any()) for row in rows)
+        logger.warning(
+            "%s: documents lose %s tokens in %d of %d sequences of at most %d tokens.",
+            data.source, f"{lost:,}", cut, len(rows), processor.max_length,
+        )  # fmt: skip
     return sorted(rows, key=lambda row: len(row["input_ids"]))
 
 
 def _matching_scores(
     sets: dict[str, Any], rows: dict[str, Rows], logits: dict[str, Logits], reported: str, task: CdlmTaskArguments
-) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+) -> Predicted:
     scores, records = {}, []
     for name in ("validation", reported):
         values = logits[name][0].astype(np.float64)  # [N, 2]
-        probability = 1 / (1 + np.exp(values[:, 0] - values[:, 1]))
+        probability = expit(values[:, 1] - values[:, 0])
         scores[name] = document_pair_data.binary_scores([row["labels"] for row in rows[name]], probability)
+        of_pair = {int(row["number"]): float(value) for row, value in zip(rows[name], probability, strict=True)}
         records = [
-            {"id": sets[name].pairs[row["number"]].id, "probability": round(float(value), 6), "label": row["labels"]}
-            for row, value in zip(rows[name], probability, strict=True)
+            {"id": pair.id, "probability": round(of_pair[number], 6), "label": pair.label}
+            for number, pair in enumerate(sets[name].pairs)
         ]
-    return scores, records
+    return scores, records, {}
 
 
 def _matching_baselines(data: Any) -> dict[str, dict[str, float]]:
@@ -132,23 +143,24 @@ def _matching_baselines(data: Any) -> dict[str, dict[str, float]]:
 
 def _question_scores(
     sets: dict[str, Any], rows: dict[str, Rows], logits: dict[str, Logits], reported: str, task: CdlmTaskArguments
-) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
+) -> Predicted:
     scores: dict[str, dict[str, float]] = {}
     records: list[dict[str, Any]] = []
     for name in ("validation", reported):
         start, end, kind, sentence = logits[name][:4]
-        records, predictions = [], {}
-        for place, row in enumerate(rows[name]):
-            question = sets[name].questions[row["number"]]
+        predictions = {}
+        for place, question in enumerate(rows[name].questions):
             own = {"start": start[place], "end": end[place], "type": kind[place], "sentence": sentence[place]}
-            found = read_answer(row, question.paragraphs, own)
+            found = read_answer(rows[name][place], question.paragraphs, own)
             predictions[question.id] = (found.text, found.supporting)
-            records.append(
-                {"id": question.id, "answer": found.text, "supporting": found.supporting, "gold": question.answer}
-            )
         everything = hotpotqa_scores(predictions, sets[name].questions)
         scores[name] = {key: value for key, value in everything.items() if key.endswith(("_em", "_f1"))}
-    return scores, records
+        records = [
+            {"id": question.id, "answer": predictions[question.id][0], "supporting": predictions[question.id][1],
+             "gold": question.answer}
+            for question in sets[name].questions
+        ]  # fmt: skip
+    return scores, records, {}
 
 
 def _question_baselines(data: Any) -> dict[str, dict[str, float]]:
@@ -169,6 +181,8 @@ TASKS = {
         coreference_data.fingerprint,
         lambda data, processor, training, task: PairDataset(data, processor, _options(task), training),
         _coreference_scores,
+        lambda data: 0,
+        lambda data: {document.text for document in data.documents},
         _coreference_baselines,
         "conll_f1",
     ),
@@ -182,6 +196,8 @@ TASKS = {
         document_pair_data.fingerprint,
         _matching_rows,
         _matching_scores,
+        lambda data: sum(pair.label is None for pair in data.pairs),
+        lambda data: {f"{pair.first}\n{pair.second}" for pair in data.pairs},
         _matching_baselines,
         "f1",
     ),
@@ -190,8 +206,10 @@ TASKS = {
         lambda task, source, split: hotpotqa_data.read_hotpotqa(source, split or "train", task.dataset_config_name),
         hotpotqa_data.hold_out_questions,
         hotpotqa_data.fingerprint,
-        lambda data, processor, training, task: question_rows(data, processor),
+        lambda data, processor, training, task: QuestionDataset(data, processor),
         _question_scores,
+        lambda data: sum(question.answer is None for question in data.questions),
+        lambda data: {question.question for question in data.questions},
         _question_baselines,
         "joint_f1",
         ("start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels"),

@@ -22,6 +22,8 @@ class CdlmConfig(LongformerConfig):
         sparse_prediction: `CdlmForMaskedLM` scores only positions with a label, where it is given labels. The loss is
             the same; in training most of the time and memory of the vocabulary is saved.
         pair_scorer_hidden_size: units of the one hidden layer that scores a pair of mentions (appendix C.1).
+        coreference_threshold: mean probability at which clusters of mentions are joined; fine-tuning sets it to what
+            was best on its validation set.
         classifier_dropout: on what the heads of tasks read; by default `hidden_dropout_prob`.
 
     Raises:
@@ -29,6 +31,7 @@ class CdlmConfig(LongformerConfig):
     """
 
     model_type = "cdlm"
+    keys_to_ignore_at_inference = ["pair_mask", "hidden_states", "attentions", "global_attentions"]
     _auto_class = "AutoConfig"
 
     vocab_size: int = 50267
@@ -39,6 +42,7 @@ class CdlmConfig(LongformerConfig):
     sparse_prediction: bool = False
     pair_scorer_hidden_size: int = 1024
     classifier_dropout: float | None = None
+    coreference_threshold: float = 0.5
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
@@ -63,9 +67,9 @@ class CdlmConfig(LongformerConfig):
             ValueError: for values that do not fit each other.
         """
         windows = self.windows()
-        if len(windows) != self.num_hidden_layers or any(window < 2 or window % 2 for window in windows):
+        if len(windows) != self.num_hidden_layers or any(window < 4 or window % 2 for window in windows):
             raise ValueError(
-                "attention_window must be an even number of 2 or more, half of it on either side of a token, or a "
+                "attention_window must be an even number of 4 or more, half of it on either side of a token, or a "
                 f"list of one for each of the {self.num_hidden_layers} layers; got {self.attention_window}."
             )
         if self.max_sequence_length < 1:

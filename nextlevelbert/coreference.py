@@ -106,11 +106,14 @@ class PairDataset(Dataset):
                 f"{data.source} has no two mentions in one {options.group_by}; there is nothing to compare."
             )
         mentions = [mention for document in data.documents for mention in document.mentions]
+        owner = [document for document in data.documents for _ in document.mentions]
         self._sequences = []
         for documents, numbers, pairs in tqdm(wanted, unit="sequence", desc=f"pairs of {data.source}", delay=5):
             chosen = [mentions[number] for number in numbers]
-            side = [int(mention not in documents[0].mentions) for mention in chosen]
-            spans = [(side[place], mention.start, mention.end) for place, mention in enumerate(chosen)]
+            spans = [
+                (int(owner[number] is not documents[0]), mention.start, mention.end)
+                for number, mention in zip(numbers, chosen, strict=True)
+            ]
             texts = [document.text for document in documents]
             if options.context == "sentence":
                 texts, spans = _sentences_only(documents, chosen, spans)

@@ -62,39 +62,47 @@ def read_document_clusters(
     column = text_column or ("document" if cluster_column is None else "text")
     name, _, rows, _ = open_rows(source, split, dataset_config)
     found: dict[str, list[str]] = {}
+    one_text = None  # the first row that is not several
     for number, (place, values) in enumerate(tqdm(rows, unit="row", desc=f"reading {name}", delay=2)):
         value = place.value(values, column, "--text_column")
         if cluster_column is not None:
-            key = str(place.value(values, cluster_column, "--cluster_column"))
+            key = place.value(values, cluster_column, "--cluster_column")
+            if key is None or not str(key).strip():
+                raise place.error(cluster_column, f"must name the set of the document, got {short(key)}.")
+            key = str(key)
             texts = [value]
         else:
             key = str(number)
             texts = value.split(_MULTI_NEWS) if isinstance(value, str) else value
             if isinstance(value, str) and len(texts) == 1:
-                raise place.error(
-                    column, f"is one text without {_MULTI_NEWS}: name the column of its set with --cluster_column."
-                )
+                one_text = one_text or place
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise place.error(column, f"must be text, or a list of texts, got {short(value)}.")
         found.setdefault(key, []).extend(text.strip() for text in texts if text.strip())
     if not any(found.values()):
         raise ValueError(f"{name} has no text in column {column!r}.")
+    if one_text is not None and max(map(len, found.values())) == 1:
+        raise one_text.error(
+            column,
+            f"is one text without {_MULTI_NEWS}, as all are: name the column of their set with --cluster_column.",
+        )
     return DocumentClusters(list(found.values()), list(found), name)
 
 
 def hold_out_clusters(data: DocumentClusters, share: float, seed: int) -> tuple[DocumentClusters, DocumentClusters]:
-    """Puts a share of the sets aside, at least one: the rest, and those.
+    """Puts a share of the sets that have enough documents aside, at least one: the rest, and those.
 
     Raises:
         ValueError: where nothing would be left to train on.
     """
-    count = max(1, round(share * len(data.clusters)))
-    if count >= len(data.clusters):
+    large = [number for number, texts in enumerate(data.clusters) if len(texts) >= LEAST_DOCUMENTS]
+    count = max(1, round(share * len(large)))
+    if count >= len(large):
         raise ValueError(
-            f"Holding out {share:.0%} of the {len(data.clusters)} sets of {data.source} leaves none to train on; give "
-            "--validation_file, or another --validation_share."
+            f"Holding out {share:.0%} of the {len(large)} sets of {data.source} with {LEAST_DOCUMENTS} documents or "
+            "more leaves none to train on; give --validation_file, or another --validation_share."
         )
-    held = set(np.random.default_rng(seed).permutation(len(data.clusters))[:count].tolist())
+    held = {large[place] for place in np.random.default_rng(seed).permutation(len(large))[:count]}
 
     def part(inside: bool) -> DocumentClusters:
         chosen = [number for number in range(len(data.clusters)) if (number in held) == inside]
@@ -192,8 +200,8 @@ class ClusterDataset(Dataset):
         if self.related:
             for number in rng.permutation(len(self._clusters[cluster])):
                 yield self._clusters[cluster][number]
-        else:  # as many, each of another set
-            for other in rng.permutation(len(self._clusters)):
+        else:  # at most as many, each of another set
+            for other in rng.permutation(len(self._clusters))[: len(self._clusters[cluster])]:
                 yield self._clusters[other][int(rng.integers(len(self._clusters[other])))]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,10 +37,11 @@ class CdlmTaskTrainer(CardTrainer):
         """In the order of the rows, to which predictions belong; the base class may sort them by length."""
         return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
-    def logits(self, rows: Rows) -> tuple[np.ndarray, ...]:
-        """What the model predicts for all rows, each kind of scores filled up to the longest row."""
-        found: Any = self.predict(rows, metric_key_prefix="test").predictions  # type: ignore[arg-type]
-        return found if isinstance(found, tuple) else (found,)
+    def logits(self, rows: Rows) -> tuple[tuple[np.ndarray, ...], float]:
+        """What the model predicts for all rows, each kind of scores filled up to the longest row, and its loss."""
+        found: Any = self.predict(rows, metric_key_prefix="test")
+        scores = found.predictions if isinstance(found.predictions, tuple) else (found.predictions,)
+        return scores, found.metrics["test_loss"]
 
 
 def new_model(arguments: CdlmTaskArguments, task: CdlmTask) -> tuple[Any, CdlmProcessor]:
@@ -93,7 +93,16 @@ def read_sets(arguments: CdlmTaskArguments, task: CdlmTask, seed: int) -> dict[s
     test = read(arguments.test_file, arguments.test_split)
     if validation is None:
         train, validation = task.hold_out(train, arguments.validation_share, seed)
-    return {"train": train, "validation": validation} | ({} if test is None else {"test": test})
+    sets = {"train": train, "validation": validation} | ({} if test is None else {"test": test})
+    learnt = task.documents(train)
+    for name, data in sets.items():
+        if count := task.unlabelled(data):
+            raise ValueError(f"{count} of the {name} set {data.source} have no label; give only rows that have one.")
+        if name != "train" and task.fingerprint(data) == task.fingerprint(train):
+            raise ValueError(f"The {name} set is the training set ({data.source}); give another one.")
+        if shared := len(learnt & task.documents(data)) if name != "train" else 0:
+            logger.warning("%d texts of the %s set are in the training set, too.", shared, name)
+    return sets
 
 
 def train_one_seed(
@@ -104,11 +113,12 @@ def train_one_seed(
     sets: dict[str, Any],
     rows: dict[str, Rows],
     reported: str,
+    processor: CdlmProcessor,
 ) -> dict[str, Any]:
     """One run; one that was killed goes on at its last checkpoint.
 
     Returns:
-        Scores by name of the set, learning curve and counts.
+        Scores by name of the set, learning curve and counts, and under ``"config"`` what predicting needs.
     """
     task = TASKS[arguments.task]
 
@@ -122,7 +132,6 @@ def train_one_seed(
     model, args, parameters, resumed = start_seed(seed, folder, make, args)
     args.label_names = list(task.labels)
     logger.info("seed %d: %s of %s parameters are trainable", seed, f"{parameters[0]:,}", f"{parameters[1]:,}")
-    _, processor = new_model(arguments, task)
     trainer = CdlmTaskTrainer(
         model=model,
         args=args,
@@ -134,17 +143,17 @@ def train_one_seed(
     trained = trainer.train(resume_from_checkpoint=resumed)
     trainer.save_model(str(folder))
     found = run_facts(trainer, trained, parameters) | {"logits": {}}
-    logits = {name: trainer.logits(rows[name]) for name in dict.fromkeys(("validation", reported))}
-    if not all(np.isfinite(part).all() for parts in logits.values() for part in parts):
+    predicted = {name: trainer.logits(rows[name]) for name in dict.fromkeys(("validation", reported))}
+    if not all(np.isfinite(part).all() for scores, _ in predicted.values() for part in scores):
         raise ValueError(f"Seed {seed} ended with scores that are not finite; lower --learning_rate.")
-    scores, records = task.scores(sets, rows, logits, reported, arguments)
-    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
-    scores["validation"]["loss"] = min(losses, default=math.nan)
+    logits = {name: each for name, (each, _) in predicted.items()}
+    scores, records, config = task.scores(sets, rows, logits, reported, arguments)
+    scores["validation"]["loss"] = predicted["validation"][1]
     if args.should_save:
         write_records(folder / f"{reported}_predictions.jsonl", records)
         for checkpoint in folder.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
-    return found | scores
+    return found | scores | {"config": config}
 
 
 def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> None:
@@ -161,6 +170,7 @@ def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> No
     # 1. Sets as sequences.
     sets = read_sets(arguments, task, args.seed)
     reported = "test" if "test" in sets else "validation"
+    baselines = task.baselines(sets[reported])
     if arguments.lora:
         check_adaptable(arguments)
     reader, processor = new_model(arguments, task)
@@ -176,7 +186,7 @@ def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> No
 
     # 2. One run a seed.
     def train(seed: int, folder: Path) -> dict[str, Any]:
-        return train_one_seed(seed, folder, arguments, args, sets, rows, reported)
+        return train_one_seed(seed, folder, arguments, args, sets, rows, reported, processor)
 
     results = run_seeds(arguments.seeds, args, settings, reported, train)
     if not args.should_save:
@@ -186,17 +196,21 @@ def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> No
     best = min(results, key=lambda result: result["validation"]["loss"])
     shown = row_of_seeds(f"{arguments.public_name} (cdlm)", results, reported)
     rows_of_table = {
-        name: {score: value for score, value in scores.items() if score not in ("loss", "threshold")}
-        for name, scores in {**shown, **task.baselines(sets[reported])}.items()
+        name: {score: value for score, value in scores.items() if score != "loss"}
+        for name, scores in {**shown, **baselines}.items()
     }
-    table = write_rows(output, settings, reported, best, rows_of_table)
+    by_seed = {result["seed"]: {**result[reported], **result["config"]} for result in results}
+    table = write_rows(output, settings, reported, best, rows_of_table, seeds=by_seed)
     plot_curves(results, None, output / CURVE)
     folder = output / f"seed-{best['seed']}"
     shutil.copy(folder / f"{reported}_predictions.jsonl", output)
     if arguments.lora:
         copy_adapter(folder, output, processor.tokenizer, arguments.local)
     else:
-        task.model.from_pretrained(folder).save_pretrained(output)
+        model = task.model.from_pretrained(folder)
+        for name, value in best["config"].items():
+            setattr(model.config, name, value)
+        model.save_pretrained(output)
     processor.save_pretrained(output)
     publish(arguments, args, task, sets, settings, best, reported, table)
 
@@ -218,16 +232,21 @@ def publish(
         "parameters": f"{best['parameters']:,}",
         "trainable parameters": f"{best['trainable_parameters']:,}",
         **{key: f"`{settings[key]}`" for key in (*kept, *_told(arguments))},
+        **best["config"],
         "steps": best["steps"],
         "seed": best["seed"],
     }
     flattery = ""
     if reported == "validation":
-        flattery = "\n\nThe epoch was chosen on this set, too, so the scores flatter the model: there was no test set."
+        chosen = [*(["epoch"] if args.load_best_model_at_end else []), *best["config"]]
+        if chosen:
+            flattery = f"\n\nChosen on this set, too, so that the scores flatter the model: {', '.join(chosen)}."
     name = repo_name(args)
     main = {task.metric: best[reported][task.metric]}
     measured = f"{sets[reported].source}. Without a seed: what needs no training.\n\n{table}{flattery}"
-    write_card(args.output_dir, name, arguments.task, sets[reported].source, main, measured, facts, arguments.model)
+    base = None if arguments.local else arguments.model
+    source = sets[reported].source
+    write_card(args.output_dir, name, arguments.task, source, main, measured, facts, base, arguments.lora)
     upload(args, name)
 
 

@@ -44,12 +44,13 @@ def check_sequences(
     attention_mask: torch.Tensor | None,
     global_attention_mask: torch.Tensor | None,
     inputs_embeds: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Real and global positions, ``[B, L]`` bool each, of what a Longformer reads.
 
     Args:
         config: of the model, with `vocab_size` and `max_sequence_length`.
-        input_ids, attention_mask, global_attention_mask, inputs_embeds: as in `CdlmModel`.
+        input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids: as in `CdlmModel`.
 
     Raises:
         ValueError: for ids and embeddings or neither, ids outside the vocabulary, masks of other shapes or values, a
@@ -69,6 +70,13 @@ def check_sequences(
                 f"got {tuple(inputs_embeds.shape)} and {got}."
             )
         real = inputs_embeds.new_ones(shape).bool() if attention_mask is None else attention_mask.bool()
+    if token_type_ids is not None:
+        types = config.type_vocab_size
+        if token_type_ids.shape != real.shape or ((token_type_ids < 0) | (token_type_ids >= types)).any():
+            raise ValueError(
+                f"token_type_ids must be {tuple(real.shape)}, from 0 to {types - 1}, got "
+                f"{tuple(token_type_ids.shape)} with {token_type_ids.unique().tolist()[:9]}."
+            )
     lengths, limit = real.sum(dim=1), config.max_sequence_length
     if not lengths.all():
         raise ValueError(f"Rows {(lengths == 0).nonzero().flatten().tolist()} have no token to read.")
@@ -80,7 +88,7 @@ def check_sequences(
         )
     if global_attention_mask is None:
         return real, torch.zeros_like(real)
-    wide = global_attention_mask.long()
+    wide = global_attention_mask
     if wide.shape != real.shape or ((wide != 0) & (wide != 1)).any():
         raise ValueError(
             f"global_attention_mask must be {tuple(real.shape)} with 0 and 1, got {tuple(wide.shape)} with "

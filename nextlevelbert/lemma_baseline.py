@@ -62,8 +62,4 @@ def _lemma(word: str) -> str:
         import simplemma
     except ImportError as error:
         raise ImportError('Head lemmas need simplemma: pip install "nextlevelbert[coreference]"') from error
-    try:
-        import simplemma
-    except ImportError as error:
-        raise ImportError('Head lemmas need simplemma: pip install "nextlevelbert[coreference]"') from error
     return simplemma.lemmatize(word, lang="en").casefold()

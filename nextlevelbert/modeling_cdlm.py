@@ -9,10 +9,12 @@ Notation for shapes: B sequences in a batch (each a set of documents), L token p
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.models.longformer.modeling_longformer import (
     LongformerBaseModelOutputWithPooling,
     LongformerClassificationHead,
@@ -31,6 +33,7 @@ from .cdlm_heads import (
     MultiHopQuestionAnsweringOutput,
     PairScorer,
     check_mentions,
+    check_question,
     labelled_loss,
     question_loss,
     take_positions,
@@ -62,6 +65,11 @@ class CdlmPreTrainedModel(LongformerStartMixin, LongformerPreTrainedModel):
     _no_split_modules = ["LongformerLayer"]
     _keys_to_ignore_on_load_unexpected = [r"pooler", r"position_ids"]
     accepts_loss_kwargs = False  # losses are means over the batch
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, LongformerLMHead):  # transformers leaves its own bias as memory was
+            init.zeros_(module.bias)
 
 
 class CdlmModel(CdlmPreTrainedModel):
@@ -125,13 +133,15 @@ class CdlmModel(CdlmPreTrainedModel):
         self.config.check()
         if input_ids is not None and inputs_embeds is None:
             self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
-        real, is_global = check_sequences(self.config, input_ids, attention_mask, global_attention_mask, inputs_embeds)
+        real, is_global = check_sequences(
+            self.config, input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids
+        )
         positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa
         hidden = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
         attentions = self.config.output_attentions if output_attentions is None else output_attentions
         states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if self.config._attn_implementation == "eager" or attentions:
-            extra = -real.shape[1] % max(self.config.windows())
+            extra = -real.shape[1] % math.lcm(*self.config.windows())
             mask = torch.zeros_like(real, dtype=hidden.dtype)
             mask = mask.masked_fill(~real, torch.finfo(mask.dtype).min).masked_fill(
                 is_global, torch.finfo(mask.dtype).max
@@ -273,12 +283,13 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
             ValueError: for labels of the wrong kind or range, or what `CdlmModel` refuses.
         """
         if global_attention_mask is None:
-            global_attention_mask = first_token(input_ids if input_ids is not None else inputs_embeds)
+            global_attention_mask = first_token(input_ids, attention_mask, inputs_embeds)
         output = self.longformer(
             input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
             output_hidden_states, return_dict=True,
         )  # fmt: skip
-        logits = self.classifier(output.last_hidden_state)
+        first = first_token(input_ids, attention_mask, inputs_embeds).argmax(dim=1)  # [B], behind padding on the left
+        logits = self.classifier(take_positions(output.last_hidden_state, first[:, None]))
         loss = None
         if labels is not None:
             check_labels(labels, logits, self.config.problem_type)
@@ -333,12 +344,13 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
             position = torch.arange(input_ids.shape[1], device=input_ids.device)
             marked = (position >= mention_spans[..., :1] - 1) & (position <= mention_spans[..., 1:])  # [B, M, L]
             marked = marked & (mention_spans[..., :1] >= 0)
-            global_attention_mask = marked.any(dim=1).long() | first_token(input_ids)
+            global_attention_mask = marked.any(dim=1).long() | first_token(input_ids, attention_mask)
         output = self.longformer(
             input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
             output_hidden_states, return_dict=True,
         )  # fmt: skip
-        logits = self.scorer(output.last_hidden_state, spans, pairs).masked_fill(~there, 0.0)  # [B, P]
+        first = first_token(input_ids, attention_mask).argmax(dim=1)
+        logits = self.scorer(output.last_hidden_state, first, spans, pairs).masked_fill(~there, 0.0)  # [B, P]
         loss = None if labels is None else labelled_loss(logits, labels, there, "labels")
         return MentionPairOutput(loss=loss, logits=logits, pair_mask=there, **_extras(output))
 
@@ -399,6 +411,8 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         Raises:
             ValueError: for labels of another shape or with other values, or what `CdlmModel` refuses.
         """
+        positions = {"start_positions": start_positions, "end_positions": end_positions}
+        check_question(input_ids, context_mask, sentence_index, paragraph_index, positions)
         output = self.longformer(
             input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
             output_hidden_states, return_dict=True,
@@ -408,7 +422,8 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         possible = possible.bool() if context_mask is None else context_mask.bool()
         spans = self.qa_outputs(states).float().masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
         start, end = spans.unbind(dim=-1)  # [B, L] each
-        kind = self.qa_type(states[:, 0])
+        first = first_token(input_ids, attention_mask).argmax(dim=1)
+        kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))
         sentence = self.qa_sentence(take_positions(states, sentence_index)).squeeze(-1)  # [B, S]
         paragraph = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)  # [B, T]
         loss = question_loss(
@@ -428,12 +443,15 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         )
 
 
-def first_token(values: torch.Tensor | None) -> torch.Tensor:
-    """A mask ``[B, L]`` that is 1 at the first position only."""
-    assert values is not None  # the base model says what is missing otherwise
-    mask = torch.zeros(values.shape[:2], dtype=torch.long, device=values.device)
-    mask[:, 0] = 1
-    return mask
+def first_token(
+    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
+) -> torch.Tensor:
+    """A mask ``[B, L]`` that is 1 at the first real position of each row, its [CLS]."""
+    values = input_ids if inputs_embeds is None else inputs_embeds
+    if values is None:  # the base model says what is missing
+        return torch.zeros(0, 0, dtype=torch.long)
+    real = values.new_ones(values.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
+    return (real.cumsum(dim=1) == 1).long() * real
 
 
 def _extras(output: LongformerBaseModelOutputWithPooling) -> dict[str, Any]:

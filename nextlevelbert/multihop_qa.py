@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
 from .cdlm_layout import warn_of_cuts
@@ -35,28 +36,48 @@ class Answer:
     supporting: list[tuple[str, int]]
 
 
-def question_rows(data: HotpotData, processor: CdlmProcessor) -> list[dict[str, Any]]:
-    """Sequences with labels where the answer is known, shortest first; `number` says which question each is.
+class QuestionDataset(Dataset):
+    """Sequences with labels where the answer is known, shortest first, laid out when they are asked for.
 
-    An answer is looked for in the sentences and titles of the supporting paragraphs, wherever it stands there letter
-    by letter; how many are not found (or behind a cut) is told.
+    An answer is looked for in the sentences and titles of the supporting paragraphs, wherever it stands there as words
+    of its own (else as a part of words); how many are not found, or behind a cut, is told.
+
+    Args:
+        data: questions.
+        processor: lays them out.
+
+    Attributes:
+        questions: in the order of the sequences.
     """
-    rows, absent = [], 0
-    for number, question in enumerate(tqdm(data.questions, unit="question", desc=data.source, delay=2)):
-        row = processor.question(question.question, question.paragraphs)
-        row["number"] = number
-        if question.answer is not None:
-            row |= _labels(question, row)
-            absent += row["type_labels"] == 0 and row["start_positions"] == [-1]
-        rows.append(row)
-    if lost := sum(sum(row["lost_tokens"]) for row in rows):
-        logger.warning(
-            "%s: paragraphs lose %s tokens in %d of %d sequences of at most %d tokens.",
-            data.source, f"{lost:,}", sum(any(row["lost_tokens"]) for row in rows), len(rows), processor.max_length,
-        )  # fmt: skip
-    if absent:
-        logger.warning("%s: %d of %d answers stand in no supporting paragraph.", data.source, absent, len(rows))
-    return sorted(rows, key=lambda row: len(row["input_ids"]))
+
+    def __init__(self, data: HotpotData, processor: CdlmProcessor) -> None:
+        self._processor = processor
+        lengths, lost, cut, absent = [], 0, 0, 0
+        for question in tqdm(data.questions, unit="question", desc=data.source, delay=2):
+            row = self._row(question)
+            lengths.append(len(row["input_ids"]))
+            lost += sum(row["lost_tokens"])
+            cut += any(row["lost_tokens"])
+            absent += row.get("type_labels") == 0 and row["start_positions"] == [-1]
+        if lost:
+            logger.warning(
+                "%s: paragraphs lose %s tokens in %d of %d sequences of at most %d tokens.",
+                data.source, f"{lost:,}", cut, len(lengths), processor.max_length,
+            )  # fmt: skip
+        if absent:
+            logger.warning("%s: %d of %d answers stand in no supporting paragraph.", data.source, absent, len(lengths))
+        self.questions = [data.questions[number] for number in np.argsort(lengths, kind="stable")]
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """What `CdlmProcessor.question` gives, with labels where the answer is known."""
+        return self._row(self.questions[index])
+
+    def _row(self, question: HotpotQuestion) -> dict[str, Any]:
+        row = self._processor.question(question.question, question.paragraphs)
+        return row if question.answer is None else row | _labels(question, row)
 
 
 def _texts(paragraphs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
@@ -75,19 +96,23 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
     ]
     paragraphs = [int(title in titles) for title, _ in question.paragraphs]
     supporting = [title in titles for title, lines in question.paragraphs for _ in range(1 + len(lines))]
+    places = [
+        (number, at)
+        for number, (text, wanted) in enumerate(zip(_texts(question.paragraphs), supporting, strict=True))
+        for at in (_occurrences(text, answer) if wanted and kind == 0 else ())
+    ]
+    texts = _texts(question.paragraphs)
+    words = [(number, at) for number, at in places if _is_apart(texts[number], at, at + len(answer))]
     starts, ends = [], []
-    for number, (text, wanted) in enumerate(zip(_texts(question.paragraphs), supporting, strict=True)):
-        at = text.find(answer) if wanted and kind == 0 else -1
-        while at >= 0:
-            inside = [
-                position
-                for position, (of, first, last) in enumerate(row["token_spans"])
-                if of == number and first < at + len(answer) and last > at
-            ]
-            if inside and row["token_spans"][inside[-1]][2] >= at + len(answer):  # not behind a cut
-                starts.append(inside[0])
-                ends.append(inside[-1])
-            at = text.find(answer, at + 1)
+    for number, at in words or places:
+        inside = [
+            position
+            for position, (of, first, last) in enumerate(row["token_spans"])
+            if of == number and first < at + len(answer) and last > at
+        ]
+        if inside and row["token_spans"][inside[-1]][2] >= at + len(answer):  # not behind a cut
+            starts.append(inside[0])
+            ends.append(inside[-1])
     there = [label if index >= 0 else -100 for label, index in zip(sentences, row["sentence_index"], strict=True)]
     return {
         "start_positions": starts or [-1],
@@ -96,6 +121,17 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
         "sentence_labels": there,
         "paragraph_labels": paragraphs,
     }
+
+
+def _occurrences(text: str, words: str) -> list[int]:
+    """Where `words` begin in a text, overlapping ones too."""
+    return [at for at in range(len(text) - len(words) + 1) if text.startswith(words, at)]
+
+
+def _is_apart(text: str, start: int, end: int) -> bool:
+    """Whether a span does not begin or end within a word."""
+    inside_left = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
+    return not inside_left and not (end < len(text) and text[end - 1].isalnum() and text[end].isalnum())
 
 
 def read_answer(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from transformers import BatchEncoding
 from transformers.processing_utils import ProcessorMixin
 
@@ -19,16 +18,10 @@ from .cdlm_layout import (
     Layout,
     Piece,
     keep_around,
+    pad_rows,
     share_out,
     warn_of_cuts,
 )
-
-# What fills each entry of a row up to the longest of a batch; what is not named here is not for the model.
-_FILL = {
-    "input_ids": 0, "attention_mask": 0, "global_attention_mask": 0, "context_mask": 0, "labels": -100,
-    "mention_spans": -1, "mention_pairs": -1, "sentence_index": -1, "paragraph_index": -1, "start_positions": -1,
-    "end_positions": -1, "type_labels": -100, "sentence_labels": -100, "paragraph_labels": -100,
-}  # fmt: skip
 
 
 class CdlmProcessor(ProcessorMixin):
@@ -49,6 +42,8 @@ class CdlmProcessor(ProcessorMixin):
         >>> processor.tokenizer.decode(batch["input_ids"][0])
         '[CLS] <doc-s> it rained. </doc-s> <doc-s> rain fell all day. </doc-s> [SEP]'
     """
+
+    _auto_class = "AutoProcessor"  # its code is saved with it
 
     def __init__(self, tokenizer: Any, max_length: int = 4096) -> None:
         super().__init__(tokenizer)
@@ -78,13 +73,19 @@ class CdlmProcessor(ProcessorMixin):
         return cls(tokenizer, max_length or limit)
 
     def __call__(  # type: ignore[override]
-        self, documents: Sequence[str] | Sequence[Sequence[str]], max_length: int | None = None
+        self,
+        documents: Sequence[str] | Sequence[Sequence[str]] | None = None,
+        max_length: int | None = None,
+        text: Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> BatchEncoding:
         """A batch of sets of documents (B sets, L tokens in the longest), with global attention on [CLS].
 
         Args:
             documents: the documents of one set, or a list of sets.
             max_length: most tokens in a sequence; by default the processor's.
+            text, kwargs: in place of the others, how sentence-transformers asks for plain texts: what the tokenizer
+                alone makes of them.
 
         Returns:
             `input_ids`, `attention_mask` and `global_attention_mask`, ``[B, L]`` each.
@@ -92,9 +93,15 @@ class CdlmProcessor(ProcessorMixin):
         Raises:
             ValueError: for an empty set, a blank document (named), or more documents than fit.
         """
-        if isinstance(documents, str):
-            raise ValueError("Give a list of documents, or a list of lists of them; got one text.")
-        sets: Any = [documents] if documents and isinstance(documents[0], str) else documents
+        if text is not None and documents is None:
+            return self.tokenizer(text, **kwargs.get("text_kwargs", {}), **kwargs.get("common_kwargs", {}))
+        if kwargs or text is not None:
+            raise TypeError(f"CdlmProcessor takes documents and max_length, not {', '.join(['text', *kwargs])}.")
+        kinds = {isinstance(each, str) for each in documents or ()}
+        if isinstance(documents, str) or len(kinds) != 1:
+            what = "one text" if isinstance(documents, str) else "texts beside lists" if kinds else "nothing"
+            raise ValueError(f"Give a list of documents, or a list of lists of them; got {what}.")
+        sets: Any = [documents] if kinds == {True} else documents
         rows = [self.cluster(each, max_length) for each in sets]
         warn_of_cuts(rows)
         return self.pad(rows)
@@ -128,7 +135,7 @@ class CdlmProcessor(ProcessorMixin):
             ValueError: for no documents, a blank one, a span outside its document or without a token, a mention that
                 does not fit (each named), or more documents than fit.
         """
-        limit = max_length or self.max_length
+        limit = self._limit(max_length)
         if not documents:
             raise ValueError("There is no document in the set; give at least one.")
         pieces = [self.tokenize(text, f"document {number}") for number, text in enumerate(documents)]
@@ -145,9 +152,12 @@ class CdlmProcessor(ProcessorMixin):
         for number, (piece, count, marked) in enumerate(zip(pieces, kept, inside, strict=True)):
             layout.add(DOCUMENT[0])
             at = first = keep_around(marked, count, f"document {number}", piece, limit)
-            # Where one mention ends and another begins, the end comes first; outer ones open first and close last.
+            # Where one mention ends and another begins, the end comes first; outer ones open first and close last,
+            # and of equals the one that opened last closes first.
             opening = [(begin, 1, -end, mention) for begin, end, mention in marked]
-            closing = [(end, 0, -begin, mention) for begin, end, mention in marked]
+            closing = [
+                (end, 0, -begin, -mention) for begin, end, mention in marked
+            ]  # of equals, the last opened first
             for token, opens, _, mention in sorted([*opening, *closing]):
                 layout.add_ids(piece.ids[at:token])
                 at = token
@@ -155,7 +165,7 @@ class CdlmProcessor(ProcessorMixin):
                     layout.add(MENTION[0])
                     spans[mention][0] = len(layout.ids)
                 else:
-                    spans[mention][1] = len(layout.ids)
+                    spans[-mention][1] = len(layout.ids)
                     layout.add(MENTION[1])
             layout.add_ids(piece.ids[at : first + count])
             layout.add(DOCUMENT[1])
@@ -193,7 +203,7 @@ class CdlmProcessor(ProcessorMixin):
         Raises:
             ValueError: for a blank question or title, no paragraph, or more than fits.
         """
-        limit = max_length or self.max_length
+        limit = self._limit(max_length)
         asked = self.tokenize(question, "the question")
         if not paragraphs:
             raise ValueError("There is no paragraph to answer from; give at least one.")
@@ -245,20 +255,20 @@ class CdlmProcessor(ProcessorMixin):
 
     def pad(self, rows: Sequence[dict[str, Any]]) -> BatchEncoding:
         """A batch of rows: tensors filled up to the longest; entries that no model reads are left out."""
-        if not rows:
-            raise ValueError("There is no row to make a batch of.")
-        batch = {}
-        for name, fill in _FILL.items():
-            if name not in rows[0]:
-                continue
-            if name == "input_ids":
-                fill = self.tokenizer.pad_token_id
-            values = [torch.as_tensor(row[name]) for row in rows]
-            if values[0].ndim == 0:
-                batch[name] = torch.stack(values)
-            else:
-                batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
-        return BatchEncoding(batch)
+        return BatchEncoding(pad_rows(rows, self.tokenizer.pad_token_id))
+
+    def _limit(self, max_length: int | None) -> int:
+        """Most tokens in a sequence.
+
+        Raises:
+            ValueError: for less than 1, or more than the processor was made for.
+        """
+        if max_length is not None and not 1 <= max_length <= self.max_length:
+            raise ValueError(
+                f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}; a longer one is "
+                "set when the processor is made."
+            )
+        return max_length or self.max_length
 
     def tokenize(self, text: str | Piece, name: str = "a document", blank: bool = False) -> Piece:
         """Token ids of a text with their characters; the mask token stays one, other markers are text.
@@ -289,4 +299,6 @@ class CdlmProcessor(ProcessorMixin):
                 ids += found["input_ids"]
                 offsets += [(start + at, end + at) for start, end in found["offset_mapping"]]
             at += len(part)
+        if not ids and not blank:
+            raise ValueError(f"The tokenizer finds no word in {name}: {text[:40]!r}.")
         return Piece(text, ids, offsets)

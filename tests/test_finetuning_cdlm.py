@@ -32,7 +32,7 @@ from nextlevelbert.coreference import (
 )
 from nextlevelbert.coreference_data import CoreferenceData, CoreferenceDocument, CoreferenceMention
 from nextlevelbert.hotpotqa_data import HotpotData, HotpotQuestion, Paragraph, read_hotpotqa
-from nextlevelbert.multihop_qa import answer, question_rows, read_answer
+from nextlevelbert.multihop_qa import QuestionDataset, answer, read_answer
 
 from .test_finetuning import SCRIPT, write
 
@@ -121,6 +121,17 @@ def test_sentences_only_leave_the_others_out(processor):
     assert alone in texts
 
 
+def test_mentions_at_the_same_place_of_two_documents_stay_in_their_own(processor):
+    """Equal in everything but their document."""
+    mentions = [CoreferenceMention(0, 4, "F", 0)]
+    texts = ["Fire broke out.", "Fire killed two."]
+    documents = [CoreferenceDocument(text, 1, "1_ecb", text, [(0, len(text))], mentions) for text in texts]
+    for context in ("document", "sentence"):
+        rows = PairDataset(CoreferenceData(documents, "two", "event"), processor, PairOptions(context), training=False)
+        expected = "[CLS] <doc-s> <m> fire </m> broke out. </doc-s> <doc-s> <m> fire </m> killed two. </doc-s> [SEP]"
+        assert [shown(processor, rows[0]), len(rows)] == [expected, 1]
+
+
 def test_topics_put_subtopics_together(processor):
     data = news()
     moved = [document("e", "1_ecbplus", ["They sue."], [("sue", "S")]), *data.documents]
@@ -195,7 +206,7 @@ QUESTION = HotpotQuestion(
 
 
 def test_answers_are_found_in_supporting_paragraphs_only(processor):
-    [row] = question_rows(HotpotData([QUESTION], "here"), processor)
+    [row] = QuestionDataset(HotpotData([QUESTION], "here"), processor)
     places = list(zip(row["start_positions"], row["end_positions"], strict=True))
     texts = [processor.tokenizer.decode(row["input_ids"][start : end + 1]) for start, end in places]
     assert texts == ["new york"] * 3  # once in "The book", twice in "Ann", not in "Another"
@@ -203,14 +214,25 @@ def test_answers_are_found_in_supporting_paragraphs_only(processor):
     assert row["paragraph_labels"] == [1, 1, 0]
     assert row["type_labels"] == 0
     yes = HotpotQuestion("y", "Is it?", "yes", QUESTION.paragraphs, QUESTION.supporting)
-    [row] = question_rows(HotpotData([yes], "here"), processor)
+    [row] = QuestionDataset(HotpotData([yes], "here"), processor)
     assert (row["type_labels"], row["start_positions"], row["end_positions"]) == (1, [-1], [-1])
+
+
+def test_answers_are_words_of_their_own(processor):
+    paragraphs = [Paragraph("Party", ["It starts with art.", "A party."])]
+    question = HotpotQuestion("q", "What is it?", "art", paragraphs, frozenset({("Party", 0)}))
+    row = QuestionDataset(HotpotData([question], "here"), processor)[0]
+    assert len(row["start_positions"]) == 1
+    assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == "art"
+    within = HotpotQuestion("q", "What is it?", "tar", paragraphs, frozenset({("Party", 0)}))
+    row = QuestionDataset(HotpotData([within], "here"), processor)[0]
+    assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == "starts"  # better than nothing
 
 
 def test_what_is_behind_a_cut_has_no_label_and_is_told(encoder, caplog):
     model = CdlmModel.from_encoder(encoder, max_length=64, attention_window=32)
     small = CdlmProcessor.from_model(model, 48)
-    [row] = question_rows(HotpotData([QUESTION], "here"), small)
+    [row] = QuestionDataset(HotpotData([QUESTION], "here"), small)
     assert len(row["input_ids"]) <= 48
     assert -1 in row["sentence_index"]
     for index, label in zip(row["sentence_index"], row["sentence_labels"], strict=True):
@@ -220,7 +242,7 @@ def test_what_is_behind_a_cut_has_no_label_and_is_told(encoder, caplog):
 
 
 def test_the_best_span_stays_within_a_sentence(processor):
-    [row] = question_rows(HotpotData([QUESTION], "here"), processor)
+    [row] = QuestionDataset(HotpotData([QUESTION], "here"), processor)
     length = len(row["input_ids"])
     spans = row["token_spans"]
     # "Ann liked New York." has the best start, "She was …" behind it the best end: no span goes across.
@@ -238,12 +260,30 @@ def test_the_best_span_stays_within_a_sentence(processor):
     assert read_answer(row, QUESTION.paragraphs, logits | {"type": np.array([0, 0, 1.0])}).text == "no"
 
 
+def test_the_loss_of_pairs_does_not_depend_on_batches(encoder, processor):
+    torch.manual_seed(0)
+    model = CdlmForCrossDocumentCoreference.from_encoder(encoder, max_length=128, attention_window=32)
+    CdlmProcessor.from_model(model)
+    rows = [*PairDataset(news(), processor, PairOptions(mentions_at_once="all"), training=False)]
+    assert len({len(row["labels"]) for row in rows}) > 1
+    with torch.no_grad():
+        together = model(**processor.pad(rows)).loss
+        apart = torch.stack([model(**processor.pad([row])).loss for row in rows]).mean()
+    torch.testing.assert_close(together, apart)
+
+
+def test_a_batch_with_labels_for_some_rows_is_refused(processor):
+    rows = [processor.cluster(["It rained."]), {**processor.cluster(["Tea."]), "labels": 1}]
+    with pytest.raises(ValueError, match="Row 0 of the batch has no labels, but others have"):
+        processor.pad(rows)
+
+
 def test_a_model_learns_questions_by_heart(encoder):
     """Trained on one question it gives its answer and its sentences."""
     torch.manual_seed(1)
     model = CdlmForMultiHopQuestionAnswering.from_encoder(encoder, max_length=128, attention_window=32)
     processor = CdlmProcessor.from_model(model)
-    batch = processor.pad(question_rows(HotpotData([QUESTION], "here"), processor))
+    batch = processor.pad([*QuestionDataset(HotpotData([QUESTION], "here"), processor)])
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     for _ in range(60):
         loss = model(**batch).loss
@@ -317,6 +357,9 @@ def test_coreference_is_learnt_resumed_and_published(run_script, encoder, tmp_pa
     exec(code.replace('"linker"', repr(str(tmp_path / "linker"))), names)
     assert 0 <= float(names["probability"]) <= 1
     assert str(tmp_path) not in card
+    [seed] = results["seeds"].values()
+    assert model.config.coreference_threshold == seed["coreference_threshold"]
+    assert f"| coreference_threshold | {seed['coreference_threshold']} |" in card
     row = processor.mentions(["the quake here.", "a quake."], [(0, 4, 9), (1, 2, 7)])
     assert model(**processor.pad([row])).logits.shape == (1, 1)
 
@@ -371,12 +414,19 @@ def test_adapters_learn_to_match_documents(run_script, encoder, tmp_path):
     plain = CdlmForDocumentMatching.from_pretrained(base)
     adapted = PeftModel.from_pretrained(plain, tmp_path / "matcher").eval()
     processor = CdlmProcessor.from_pretrained(tmp_path / "matcher")
+    card = (tmp_path / "matcher" / "README.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    code = code.replace('"the base checkpoint"', repr(str(base))).replace('"matcher"', repr(str(tmp_path / "matcher")))
+    names: dict = {}
+    exec(code, names)
+    assert names["probability"].shape == (1,)
+    assert str(tmp_path) not in card
     told = {row["id"]: row for row in map(json.loads, (tmp_path / "matcher" / "validation_predictions.jsonl").open())}
     rows = [json.loads(line) for line in Path(files[3]).read_text().splitlines()]
     with torch.no_grad():
         found = adapted(**processor([[row["text1"], row["text2"]] for row in rows])).logits.softmax(dim=-1)[:, 1]
     for number, probability in enumerate(found.tolist()):
-        assert told[number]["probability"] == pytest.approx(probability, abs=2e-5)
+        assert told[f"row-{number:06d}"]["probability"] == pytest.approx(probability, abs=2e-5)
 
 
 def test_questions_end_to_end_on_the_real_sample(run_script, encoder, shared, tmp_path):
@@ -384,8 +434,9 @@ def test_questions_end_to_end_on_the_real_sample(run_script, encoder, shared, tm
     questions = read_hotpotqa(sample).questions
     lines = gzip.open(sample, "rt", encoding="utf-8").readlines()
     (tmp_path / "some.jsonl").write_text("".join(lines[:8]), encoding="utf-8")
+    (tmp_path / "others.jsonl").write_text("".join(lines[8:12]), encoding="utf-8")
     printed = run_script(
-        SCRIPT, "--task", "multihop_qa", "--model", encoder, "--train_file", str(tmp_path / "some.jsonl"),
+        SCRIPT, "--task", "multihop_qa", "--model", encoder, "--train_file", str(tmp_path / "others.jsonl"),
         "--max_length", "1024", "--attention_window", "64", "--num_train_epochs", "1", "--disable_tqdm", "true",
         "--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2", "--output_dir",
         str(tmp_path / "answerer"), "--validation_file", str(tmp_path / "some.jsonl"),
@@ -414,8 +465,56 @@ def test_questions_end_to_end_on_the_real_sample(run_script, encoder, shared, tm
         (("--task", "coreference", "--dataset_name", "x"), "ECB\\+ is read from a folder"),
         (("--task", "coreference", "--train_file", "x", "--seeds", "1", "1"), "names a seed twice"),
         (("--task", "document_matching", "--train_file", "x", "--prediction_loss_only"), "every row is scored"),
+        (
+            ("--task", "document_matching", "--train_file", "x", "--test_split", "test"),
+            "are of a --dataset_name or of",
+        ),
+        (("--task", "coreference", "--train_file", ".", "--test_split", "test"), "Say with --train_split train"),
+        (("--task", "coreference", "--train_file", "x", "--lora_r", "64"), "makes no use of --lora_r"),
+        (
+            (
+                "--task",
+                "coreference",
+                "--train_file",
+                "x",
+                "--mentions_at_once",
+                "all",
+                "--negatives_per_positive",
+                "3",
+            ),
+            "every pair is learnt from",
+        ),
+        (("--task", "multihop_qa", "--train_file", "x", "--dataset_config_name", "y"), "there is no --dataset_name"),
+        (("--task", "multihop_qa", "--train_file", "x", "--label_names", "y"), "leave out --label_names"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(run_script, encoder, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         run_script(SCRIPT, "--model_type", "cdlm", "--model", encoder, "--output_dir", str(tmp_path), *arguments)
+
+
+def test_sets_are_looked_at_before_training(run_script, encoder, tmp_path):
+    train = pairs(tmp_path, "train.jsonl", 8, 0)
+    options = ["--task", "document_matching", "--model", encoder, *COMMON, "--output_dir", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match="The test set is the training set"):
+        run_script(SCRIPT, *options, "--train_file", train, "--validation_file", pairs(tmp_path, "v.jsonl", 4, 1),
+                   "--test_file", train)  # fmt: skip
+    blind = write(tmp_path / "blind.jsonl", [{"text1": "a", "text2": "b"}])
+    with pytest.raises(ValueError, match=r"1 of the test set blind\.jsonl have no label"):
+        run_script(SCRIPT, *options, "--train_file", train, "--test_file", blind)
+
+
+def test_two_processes_score_what_one_does(run_script, encoder, tmp_path):
+    """Rows of different numbers of pairs, gathered from two processes."""
+    linker(run_script, encoder, tmp_path, tmp_path / "one", "--max_steps", "2", "--per_device_eval_batch_size", "1")
+    files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
+    command += ["--task", "coreference", "--model", encoder, "--mentions_at_once", "all", *files, *COMMON]
+    command += ["--validation_share", "0.3", "--output_dir", str(tmp_path / "two"), "--max_steps", "2"]
+    command[command.index("--per_device_train_batch_size") + 1] = "2"
+    command += ["--per_device_eval_batch_size", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (json.loads((tmp_path / name / "seed-0" / "result.json").read_text()) for name in ("one", "two"))
+    assert two["test"] == pytest.approx(one["test"], abs=1e-6)
+    assert two["validation"]["loss"] == pytest.approx(one["validation"]["loss"], abs=1e-3)

@@ -20,11 +20,14 @@ from sklearn.metrics.pairwise import cosine_similarity
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from nextlevelbert import (
+    CdlmForCrossDocumentCoreference,
+    CdlmProcessor,
     ChunkBertForSequenceClassification,
     ChunkBertModel,
     HateModel,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
+    read_marked,
 )
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -356,3 +359,36 @@ def test_sentence_interaction(run_example, toy_encoder_path, tmp_path, cls):
     assert Image.open(tmp_path / "maps.png").size[0] > 800
     _, output = run_example("sentence_interaction", **{**given, "id": "long"})
     assert "'long' has 20 chunks; the maps show the first 8." in output
+
+
+def test_mentions_are_linked(encoder, tmp_path, monkeypatch, capsys):
+    """The groups are those of the probabilities that the model gives to each pair by itself."""
+    torch.manual_seed(0)
+    model = CdlmForCrossDocumentCoreference.from_encoder(encoder, max_length=64, attention_window=16)
+    CdlmProcessor.from_model(model)
+    model.save_pretrained(tmp_path / "linker")
+    texts = ["A <m>storm</m> came. It <m>rained</m>.", "The <m>storm</m> passed.", "No mention."]
+    files = [tmp_path / f"{number}.txt" for number in range(3)]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text)
+    script = EXAMPLES / "link_mentions.py"
+
+    def lines(threshold: str) -> list[str]:
+        arguments = ["--model", str(tmp_path / "linker"), "--threshold", threshold, *map(str, files)]
+        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+        runpy.run_path(str(script), run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    assert lines("0.999") == ["'storm' (0.txt)", "'rained' (0.txt)", "'storm' (1.txt)"]
+    assert lines("0.001") == ["'storm' (0.txt); 'rained' (0.txt); 'storm' (1.txt)"]
+    names = runpy.run_path(str(script))
+    processor = CdlmProcessor.from_model(model)
+    found = names["probabilities"](model, processor, [read_marked(text) for text in texts])
+    # Mentions 1 and 2 are in different documents, which are read with all of theirs.
+    row = processor.mentions(
+        ["A storm came. It rained.", "The storm passed."], [(0, 2, 7), (0, 17, 23), (1, 4, 9)], [(1, 2)]
+    )
+    with torch.no_grad():
+        expected = model(**processor.pad([row])).logits.sigmoid()
+    assert found[1, 2] == pytest.approx(float(expected), abs=1e-6)
+    assert found.shape == (3, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import runpy
@@ -21,6 +22,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from nextlevelbert import (
     CdlmForCrossDocumentCoreference,
+    CdlmModel,
     CdlmProcessor,
     ChunkBertForSequenceClassification,
     ChunkBertModel,
@@ -29,6 +31,7 @@ from nextlevelbert import (
     NextLevelBertModel,
     read_marked,
 )
+from nextlevelbert.document_clusters import DocumentClusters
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SEA = "The whale rose beside the ship and the sailors cried out over the dark waves of the ocean. "
@@ -392,3 +395,27 @@ def test_mentions_are_linked(encoder, tmp_path, monkeypatch, capsys):
         expected = model(**processor.pad([row])).logits.sigmoid()
     assert found[1, 2] == pytest.approx(float(expected), abs=1e-6)
     assert found.shape == (3, 3)
+
+
+def test_words_are_masked_that_only_the_related_partner_shows(encoder, tmp_path, monkeypatch):
+    """Cases of three conditions, looked at token by token."""
+    monkeypatch.syspath_prepend(str(EXAMPLES.parent / "benchmarks"))
+    names = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "cross_document_context.py"))
+    model = CdlmModel.from_encoder(encoder, max_length=128, attention_window=16)
+    tokenizer = CdlmProcessor.from_model(model).tokenizer
+    sea, kitchen = SEA.split(". ")[0], KITCHEN.split(". ")[0]
+    clusters = DocumentClusters([[SEA, sea + " near the harbour."], [KITCHEN, kitchen + " again."]], ["a", "b"], "two")
+    options = argparse.Namespace(max_length=128, words_per_document=2, seed=0, clusters=None)
+    cases, _ = names["build_cases"](clusters, tokenizer, options)
+    assert len(cases) == 4
+    for case in cases:
+        made = {condition: names["sequence"](case, condition, tokenizer) for condition in names["CONDITIONS"]}
+        true = {name: labels[labels != -100].tolist() for name, (_, labels) in made.items()}
+        assert true["related"] == true["unrelated"] == true["alone"] != []
+        for ids, labels in made.values():
+            assert ((labels != -100) == (ids == tokenizer.mask_token_id)).all()
+        one, other = (made[name][0] for name in ("related", "unrelated"))
+        assert one.shape == other.shape
+        for token, kind in zip(true["related"], case.kinds.values(), strict=True):
+            shown = [token in made[name][0] for name in names["CONDITIONS"]]
+            assert shown == [names["KINDS"][kind] == "shared", False, False]

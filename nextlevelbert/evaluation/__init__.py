@@ -3,6 +3,8 @@
 `sentence_evaluator` is imported by its own name, because it needs sentence-transformers.
 """
 
+from .coreference import cluster_scores, coreference_scores
+from .hotpotqa import hotpotqa_scores
 from .lexical import bm25_scores, tfidf_scores
 from .masked_vectors import context_mean_baseline, masked_vector_scores
 from .retrieval import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
@@ -13,8 +15,11 @@ from .rouge import greedy_oracle, rouge_scores
 __all__ = [
     "RetrievalTask",
     "bm25_scores",
+    "cluster_scores",
     "context_mean_baseline",
+    "coreference_scores",
     "greedy_oracle",
+    "hotpotqa_scores",
     "masked_vector_scores",
     "plot_by_length",
     "rank_by_scores",

@@ -50,7 +50,6 @@ from nextlevelbert import (
     read_documents,
     write_shards,
 )
-from nextlevelbert.card_trainer import last_whole_checkpoint
 from nextlevelbert.chunk_encoder import LoadedChunkEncoder
 from nextlevelbert.documents import read_hub_documents
 from nextlevelbert.evaluation import context_mean_baseline
@@ -216,10 +215,7 @@ def main() -> None:
         data_collator=collator,
         card=card,
     )
-    checkpoint = args.resume_from_checkpoint or last_whole_checkpoint(args.output_dir)
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_metrics("train", result.metrics)
-    trainer.save_state()
+    trainer.train_to_the_end()
     if eval_dataset is not None:
         trainer.log_metrics("eval", metrics := trainer.evaluate())
         trainer.save_metrics("eval", metrics)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,17 @@ class CardTrainer(Trainer):
         super()._save(output_dir, state_dict)
         # A pickle that nothing here reads, and that would publish paths of this machine.
         (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
+        """In the order of the rows, to which predictions belong; the base class may sort them by length."""
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
+
+    def train_to_the_end(self) -> None:
+        """Trains, from the checkpoint that is asked for or the last whole one, and stores metrics and state."""
+        folder = str(self.args.output_dir)
+        result = self.train(resume_from_checkpoint=self.args.resume_from_checkpoint or last_whole_checkpoint(folder))
+        self.save_metrics("train", result.metrics)
+        self.save_state()
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Our card in place of the generic one, also on `push_to_hub`."""

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from transformers import AutoConfig
+
 from .coreference import CONTEXTS, GROUPS, MENTIONS_AT_ONCE
 from .coreference_data import KINDS
+from .processing_cdlm import CdlmProcessor
 
 CDLM_TASKS = ("document_matching", "coreference", "multihop_qa")
 _OF_COREFERENCE = ("mention_kind", "context", "mentions_at_once", "group_by", "negatives_per_positive")
@@ -15,17 +19,59 @@ _OF_LORA = ("lora_r", "lora_alpha", "lora_target_modules")
 _OF_MATCHING = ("first_column", "second_column", "label_column")
 
 
-@dataclass
-class CdlmTaskArguments:
-    """Which task, and which model."""
+@dataclass(kw_only=True)
+class CdlmModelArguments:
+    """Which model."""
 
-    task: str = field(metadata={"help": "What to learn.", "choices": list(CDLM_TASKS)})
     model: str = field(
         metadata={"help": "A CDLM, a Longformer, or a BERT or RoBERTa to turn into one: folder or name on the Hub."}
     )
     model_type: str = field(
         default="cdlm", metadata={"help": "cdlm; for the others see their own --help.", "choices": ["cdlm"]}
     )
+    max_length: int | None = field(
+        default=None, metadata={"help": "Tokens in a sequence; default 4096, or as many as a saved model reads."}
+    )
+    attention_window: int | None = field(
+        default=None, metadata={"help": "Tokens that each token sees; default 512, or what a saved model has."}
+    )
+    attn_implementation: str | None = field(default=None, metadata={"help": "sdpa (default) or eager."})
+
+    @property
+    def local(self) -> bool:
+        """Whether the model is a folder here."""
+        return Path(self.model).exists()
+
+    @property
+    def public_name(self) -> str:
+        """The model's name in tables and cards: never a path of this machine."""
+        return Path(self.model).resolve().name if self.local else self.model
+
+    def load(self, model_class: Any) -> tuple[Any, CdlmProcessor]:
+        """The model, opened or made of an encoder, in float32, and its processor.
+
+        Args:
+            model_class: of CDLM's.
+
+        Raises:
+            ValueError: for a length above what a saved model reads, or what `from_encoder` refuses.
+        """
+        window = {} if self.attention_window is None else {"attention_window": self.attention_window}
+        if AutoConfig.from_pretrained(self.model).model_type in ("cdlm", "longformer"):
+            model = model_class.from_pretrained(self.model, dtype=torch.float32, **window)
+        else:
+            length = 4096 if self.max_length is None else self.max_length
+            model = model_class.from_encoder(self.model, max_length=length, **window)
+        if self.attn_implementation:
+            model.set_attn_implementation(self.attn_implementation)
+        return model, CdlmProcessor.from_model(model, self.max_length)
+
+
+@dataclass(kw_only=True)
+class CdlmTaskArguments(CdlmModelArguments):
+    """Which task, and which model."""
+
+    task: str = field(metadata={"help": "What to learn.", "choices": list(CDLM_TASKS)})
     train_file: str | None = field(
         default=None,
         metadata={"help": "Coreference: ECB+'s folder, or its .jsonl; document matching: a .csv, .jsonl or .parquet "
@@ -45,13 +91,6 @@ class CdlmTaskArguments:
     )
     seeds: list[int] = field(default_factory=lambda: [0], metadata={"help": "One run each; the best is published."})
     early_stopping_patience: int = field(default=3, metadata={"help": "Evaluations without progress; then it stops."})
-    max_length: int | None = field(
-        default=None, metadata={"help": "Tokens in a sequence; default 4096, or as many as a saved model reads."}
-    )
-    attention_window: int | None = field(
-        default=None, metadata={"help": "Tokens that each token sees; default 512, or what a saved model has."}
-    )
-    attn_implementation: str | None = field(default=None, metadata={"help": "sdpa (default) or eager."})
     lora: bool = field(default=False, metadata={"help": "Train low-rank adapters and the heads only."})
     lora_r: int = field(default=8, metadata={"help": "Rank of the adapters."})
     lora_alpha: int = field(default=16, metadata={"help": "Scale of the adapters, before division by the rank."})
@@ -80,16 +119,6 @@ class CdlmTaskArguments:
     first_column: str = field(default="text1", metadata={"help": "Column of the one document (document matching)."})
     second_column: str = field(default="text2", metadata={"help": "Column of the other."})
     label_column: str = field(default="label", metadata={"help": "Column that says whether they belong together."})
-
-    @property
-    def local(self) -> bool:
-        """Whether the model is a folder here."""
-        return Path(self.model).exists()
-
-    @property
-    def public_name(self) -> str:
-        """The model's name in tables and cards: never a path of this machine."""
-        return Path(self.model).resolve().name if self.local else self.model
 
     def deciding(self) -> dict[str, Any]:
         """What decides the weights that come out."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, HfArgumentParser, TrainingArguments, set_seed
+from transformers import HfArgumentParser, TrainingArguments, set_seed
 
-from .card_trainer import CardTrainer, last_whole_checkpoint, use_cpu_without_accelerator
+from .card_trainer import CardTrainer, use_cpu_without_accelerator
+from .cdlm_arguments import CdlmModelArguments
 from .cdlm_card import write_cdlm_card
 from .document_clusters import (
     PATTERNS,
@@ -22,28 +23,8 @@ from .document_clusters import (
 )
 from .modeling_cdlm import CdlmForMaskedLM
 from .pretraining import SetEpochCallback
-from .processing_cdlm import CdlmProcessor
 
 logger = logging.getLogger("run_pretraining")
-
-
-@dataclass
-class CdlmModelArguments:
-    """Which model."""
-
-    model: str = field(
-        metadata={"help": "A BERT or RoBERTa to turn into a CDLM, a Longformer, or a CDLM to train on: folder or name "
-                          "on the Hub."}
-    )  # fmt: skip
-    model_type: str = field(default="cdlm", metadata={"help": "cdlm; for the others see their own --help."})
-    max_length: int = field(default=4096, metadata={"help": "Tokens in a sequence; default 4096, the paper's."})
-    attention_window: int | None = field(
-        default=None,
-        metadata={"help": "Tokens that each token sees, half on either side; default 512, or what a saved model has."},
-    )
-    attn_implementation: str | None = field(
-        default=None, metadata={"help": "sdpa (default) or eager, transformers' own; the result is the same."}
-    )
 
 
 @dataclass
@@ -142,21 +123,6 @@ class CdlmTrainer(CardTrainer):
         super().log(logs, *args, **kwargs)
 
 
-def load_model(arguments: CdlmModelArguments) -> CdlmForMaskedLM:
-    """A CDLM to train: opened, or made of an encoder."""
-    config = AutoConfig.from_pretrained(arguments.model)
-    window = {} if arguments.attention_window is None else {"attention_window": arguments.attention_window}
-    if config.model_type in ("cdlm", "longformer"):
-        import torch
-
-        model = CdlmForMaskedLM.from_pretrained(arguments.model, dtype=torch.float32, **window)
-    else:
-        model = CdlmForMaskedLM.from_encoder(arguments.model, max_length=arguments.max_length, **window)
-    if arguments.attn_implementation:
-        model.set_attn_implementation(arguments.attn_implementation)
-    return model
-
-
 def main() -> None:
     parser = HfArgumentParser((CdlmModelArguments, CdlmDataArguments, CdlmPretrainingArguments))
     model_args, data_args, args = parser.parse_args_into_dataclasses()
@@ -189,9 +155,8 @@ def pretrain(
         )
 
     # 1. The model and its processor.
-    model = load_model(model_args)
+    model, processor = model_args.load(CdlmForMaskedLM)
     model.config.sparse_prediction = True  # only masked words are scored
-    processor = CdlmProcessor.from_model(model, min(model_args.max_length, model.config.max_sequence_length))
     if data_args.global_attention == "none":  # nothing would reach these, and several processes would wait for it
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("_global." not in name)
@@ -231,11 +196,15 @@ def pretrain(
             "lr_scheduler_type": f"{schedule} {args.lr_scheduler_kwargs or ''}".strip(),
             "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
         }
-        local = Path(model_args.model).exists()
-        started = Path(model_args.model).resolve().name if local else model_args.model
         name = args.hub_model_id or Path(str(args.output_dir)).name
         write_cdlm_card(
-            str(args.output_dir), name, model.config, started, not local, recipe, trainer.state.log_history
+            str(args.output_dir),
+            name,
+            model.config,
+            model_args.public_name,
+            not model_args.local,
+            recipe,
+            trainer.state.log_history,
         )
 
     trainer = CdlmTrainer(
@@ -246,10 +215,7 @@ def pretrain(
         data_collator=collator,
         card=card,
     )
-    checkpoint = args.resume_from_checkpoint or last_whole_checkpoint(str(args.output_dir))
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_metrics("train", result.metrics)
-    trainer.save_state()
+    trainer.train_to_the_end()
     metrics = trainer.evaluate()
     if not math.isfinite(metrics["eval_loss"]):
         raise ValueError(f"Training ended with a loss of {metrics['eval_loss']}; lower --learning_rate.")

@@ -28,6 +28,8 @@ from .processing_cdlm import CdlmProcessor
 
 logger = logging.getLogger(__name__)
 
+_F1 = ("muc_f1", "b3_f1", "ceafe_f1", "lea_f1", "conll_f1")
+
 Rows = Any  # sequences, by number
 Logits = tuple[np.ndarray, ...]  # of all rows, each filled up to the longest
 Predicted = tuple[dict[str, dict[str, float]], list[dict[str, Any]], dict[str, Any]]
@@ -83,8 +85,7 @@ def _coreference_scores(
     for name in found:
         predicted = cluster_mentions(found[name], threshold)
         everything = coreference_scores(sets[name].clusters, predicted)
-        shown = ("muc_f1", "b3_f1", "ceafe_f1", "lea_f1", "conll_f1")
-        scores[name] = {key: everything[key] for key in shown}
+        scores[name] = {key: everything[key] for key in _F1}
     mentions = [(document, mention) for document in sets[reported].documents for mention in document.mentions]
     clusters = cluster_mentions(found[reported], threshold)
     records = [
@@ -98,7 +99,7 @@ def _coreference_scores(
 def _coreference_baselines(data: Any) -> dict[str, dict[str, float]]:
     def score(labels: Sequence[Any]) -> dict[str, float]:
         found = coreference_scores(data.clusters, labels)
-        return {key: found[key] for key in ("muc_f1", "b3_f1", "ceafe_f1", "lea_f1", "conll_f1")}
+        return {key: found[key] for key in _F1}
 
     return {
         "same head lemma": score(same_head_lemma(data)),
@@ -175,44 +176,46 @@ def _question_baselines(data: Any) -> dict[str, dict[str, float]]:
 
 TASKS = {
     "coreference": CdlmTask(
-        CdlmForCrossDocumentCoreference,
-        lambda task, source, split: coreference_data.read_ecbplus(source, task.mention_kind, split),
-        coreference_data.hold_out_topics,
-        coreference_data.fingerprint,
-        lambda data, processor, training, task: PairDataset(data, processor, _options(task), training),
-        _coreference_scores,
-        lambda data: 0,
-        lambda data: {document.text for document in data.documents},
-        _coreference_baselines,
-        "conll_f1",
+        model=CdlmForCrossDocumentCoreference,
+        read=lambda task, source, split: coreference_data.read_ecbplus(source, task.mention_kind, split),
+        hold_out=coreference_data.hold_out_topics,
+        fingerprint=coreference_data.fingerprint,
+        rows=lambda data, processor, training, task: PairDataset(data, processor, _options(task), training),
+        scores=_coreference_scores,
+        unlabelled=lambda data: 0,
+        documents=lambda data: {document.text for document in data.documents},
+        baselines=_coreference_baselines,
+        metric="conll_f1",
     ),
     "document_matching": CdlmTask(
-        CdlmForDocumentMatching,
-        lambda task, source, split: document_pair_data.read_document_pairs(
+        model=CdlmForDocumentMatching,
+        read=lambda task, source, split: document_pair_data.read_document_pairs(
             source, task.first_column, task.second_column, task.label_column, split or "train",
             task.dataset_config_name,
         ),
-        document_pair_data.hold_out_pairs,
-        document_pair_data.fingerprint,
-        _matching_rows,
-        _matching_scores,
-        lambda data: sum(pair.label is None for pair in data.pairs),
-        lambda data: {f"{pair.first}\n{pair.second}" for pair in data.pairs},
-        _matching_baselines,
-        "f1",
+        hold_out=document_pair_data.hold_out_pairs,
+        fingerprint=document_pair_data.fingerprint,
+        rows=_matching_rows,
+        scores=_matching_scores,
+        unlabelled=lambda data: sum(pair.label is None for pair in data.pairs),
+        documents=lambda data: {f"{pair.first}\n{pair.second}" for pair in data.pairs},
+        baselines=_matching_baselines,
+        metric="f1",
     ),
     "multihop_qa": CdlmTask(
-        CdlmForMultiHopQuestionAnswering,
-        lambda task, source, split: hotpotqa_data.read_hotpotqa(source, split or "train", task.dataset_config_name),
-        hotpotqa_data.hold_out_questions,
-        hotpotqa_data.fingerprint,
-        lambda data, processor, training, task: QuestionDataset(data, processor),
-        _question_scores,
-        lambda data: sum(question.answer is None for question in data.questions),
-        lambda data: {question.question for question in data.questions},
-        _question_baselines,
-        "joint_f1",
-        ("start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels"),
+        model=CdlmForMultiHopQuestionAnswering,
+        read=lambda task, source, split: hotpotqa_data.read_hotpotqa(
+            source, split or "train", task.dataset_config_name
+        ),
+        hold_out=hotpotqa_data.hold_out_questions,
+        fingerprint=hotpotqa_data.fingerprint,
+        rows=lambda data, processor, training, task: QuestionDataset(data, processor),
+        scores=_question_scores,
+        unlabelled=lambda data: sum(question.answer is None for question in data.questions),
+        documents=lambda data: {question.question for question in data.questions},
+        baselines=_question_baselines,
+        metric="joint_f1",
+        labels=("start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels"),
     ),
 }  # fmt: skip
 

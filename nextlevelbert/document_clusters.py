@@ -235,6 +235,8 @@ class DataCollatorForCrossDocumentMasking:
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
             raise ValueError(f"pattern must be one of {', '.join(PATTERNS)}, got {self.pattern!r}.")
+        tokenizer = self.processor.tokenizer
+        self._words = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
         replaced = self.mask_replace_prob + self.random_replace_prob
         if not 0 < self.mlm_probability <= 1 or not 0 <= min(self.mask_replace_prob, self.random_replace_prob) <= 1:
             raise ValueError(
@@ -245,8 +247,6 @@ class DataCollatorForCrossDocumentMasking:
             raise ValueError(f"mask_replace_prob and random_replace_prob must not exceed 1 together, got {replaced}.")
 
     def __call__(self, sequences: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        tokenizer = self.processor.tokenizer
-        words = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
         rows = []
         for sequence in sequences:
             ids, key = np.array(sequence["input_ids"]), sequence["mask_key"]
@@ -254,8 +254,8 @@ class DataCollatorForCrossDocumentMasking:
                 sequence["maskable"], key, self.mlm_probability, self.mask_replace_prob, self.random_replace_prob
             )
             labels = np.where(mask.selected, ids, -100)
-            ids[mask.masked] = tokenizer.mask_token_id
-            ids[mask.replaced] = np.random.default_rng([*key, 1]).choice(words, int(mask.replaced.sum()))
+            ids[mask.masked] = self.processor.tokenizer.mask_token_id
+            ids[mask.replaced] = np.random.default_rng([*key, 1]).choice(self._words, int(mask.replaced.sum()))
             wide = mask.selected
             if self.pattern != "masked":
                 first = round(self.mlm_probability * len(ids)) if self.pattern == "prefix" else 0

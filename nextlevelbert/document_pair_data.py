@@ -11,14 +11,14 @@ import gzip
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .task_labels import Labels, all_labelled
-from .task_rows import Place, Rows, open_rows, short
+from .task_rows import Place, Rows, hold_out_rows, open_rows, short
 
 _LONGEST_FIELD = 2**31 - 1  # characters; csv's own limit of 131,072 is less than a long document
 _CITATION = "\x01"
@@ -159,17 +159,7 @@ def hold_out_pairs(data: DocumentPairData, share: float, seed: int) -> tuple[Doc
     Raises:
         ValueError: where one of the two would be empty.
     """
-    count = round(share * len(data.pairs))
-    if not 0 < count < len(data.pairs):
-        raise ValueError(
-            f"A share of {share} of the {len(data.pairs)} pairs of {data.source} leaves nothing to train or to "
-            "validate on; give --validation_file, or another --validation_share."
-        )
-    held = set(np.random.default_rng(seed).permutation(len(data.pairs))[:count].tolist())
-    parts: tuple[list[DocumentPair], list[DocumentPair]] = ([], [])
-    for number, pair in enumerate(data.pairs):
-        parts[number in held].append(pair)
-    return replace(data, pairs=parts[0]), replace(data, pairs=parts[1], source=f"{data.source}, held out")
+    return hold_out_rows(data, "pairs", share, seed)
 
 
 def fingerprint(data: DocumentPairData) -> str:

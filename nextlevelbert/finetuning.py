@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
-from torch.utils.data import Sampler, SequentialSampler
 from transformers import EarlyStoppingCallback, EvalPrediction, set_seed
 
 from .card_trainer import CardTrainer, last_whole_checkpoint
@@ -84,10 +83,6 @@ class FinetuningTrainer(CardTrainer):
             **kwargs,
         )
         self._class_weights = class_weights
-
-    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
-        """In the order of the rows, to which predictions belong; the base class may sort them by length."""
-        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

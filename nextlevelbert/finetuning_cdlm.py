@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.data import SequentialSampler
 from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, HfArgumentParser, set_seed
 
 from .card_trainer import CardTrainer
@@ -33,32 +31,11 @@ _RATE, _ADAPTER_RATE = 3e-5, 1e-3  # of a whole model, as in pretraining; of hea
 class CdlmTaskTrainer(CardTrainer):
     """Trains on rows; evaluates them in their order."""
 
-    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        """In the order of the rows, to which predictions belong; the base class may sort them by length."""
-        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
-
     def logits(self, rows: Rows) -> tuple[tuple[np.ndarray, ...], float]:
         """What the model predicts for all rows, each kind of scores filled up to the longest row, and its loss."""
         found: Any = self.predict(rows, metric_key_prefix="test")
         scores = found.predictions if isinstance(found.predictions, tuple) else (found.predictions,)
         return scores, found.metrics["test_loss"]
-
-
-def new_model(arguments: CdlmTaskArguments, task: CdlmTask) -> tuple[Any, CdlmProcessor]:
-    """The model at the start of a run, and its processor.
-
-    Args:
-        arguments: name it.
-        task: says of which class.
-    """
-    window = {} if arguments.attention_window is None else {"attention_window": arguments.attention_window}
-    if AutoConfig.from_pretrained(arguments.model).model_type in ("cdlm", "longformer"):
-        model = task.model.from_pretrained(arguments.model, dtype=torch.float32, **window)
-    else:
-        model = task.model.from_encoder(arguments.model, max_length=arguments.max_length or 4096, **window)
-    if arguments.attn_implementation:
-        model.set_attn_implementation(arguments.attn_implementation)
-    return model, CdlmProcessor.from_model(model, arguments.max_length)
 
 
 def check_adaptable(arguments: CdlmTaskArguments) -> None:
@@ -123,7 +100,7 @@ def train_one_seed(
     task = TASKS[arguments.task]
 
     def make() -> Any:
-        model, _ = new_model(arguments, task)
+        model, _ = arguments.load(task.model)
         if arguments.lora:
             targets = arguments.lora_target_modules
             model = with_lora(model, arguments.lora_r, arguments.lora_alpha, targets)
@@ -173,7 +150,7 @@ def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> No
     baselines = task.baselines(sets[reported])
     if arguments.lora:
         check_adaptable(arguments)
-    reader, processor = new_model(arguments, task)
+    reader, processor = arguments.load(task.model)
     rows = {name: task.rows(data, processor, name == "train", arguments) for name, data in sets.items()}
     for name, sequences in rows.items():
         logger.info("%s: %d sequences (%s)", name, len(sequences), sets[name].source)

@@ -10,13 +10,11 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from .task_rows import Place, Rows, open_rows, short
+from .task_rows import Place, Rows, hold_out_rows, open_rows, short
 
 logger = logging.getLogger(__name__)
 
@@ -214,17 +212,7 @@ def hold_out_questions(data: HotpotData, share: float, seed: int) -> tuple[Hotpo
     Raises:
         ValueError: where one of the two would be empty.
     """
-    count = round(share * len(data.questions))
-    if not 0 < count < len(data.questions):
-        raise ValueError(
-            f"A share of {share} of the {len(data.questions)} questions of {data.source} leaves nothing to train or "
-            "to validate on; give --validation_file, or another --validation_share."
-        )
-    held = set(np.random.default_rng(seed).permutation(len(data.questions))[:count].tolist())
-    parts: tuple[list[HotpotQuestion], list[HotpotQuestion]] = ([], [])
-    for number, question in enumerate(data.questions):
-        parts[number in held].append(question)
-    return replace(data, questions=parts[0]), replace(data, questions=parts[1], source=f"{data.source}, held out")
+    return hold_out_rows(data, "questions", share, seed)
 
 
 def fingerprint(data: HotpotData) -> str:

@@ -395,7 +395,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> MultiHopQuestionAnsweringOutput:
-        """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.questions` makes what it reads.
+        """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes what it reads.
 
         Args:
             input_ids, attention_mask, global_attention_mask, token_type_ids: as in `CdlmModel`.

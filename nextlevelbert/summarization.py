@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch.utils.data import SequentialSampler
 from transformers import EarlyStoppingCallback
 
 from .bertsum import select_sentences
@@ -43,10 +42,6 @@ class SummarizationTrainer(CardTrainer):
         self.kept: dict[int, float] = {}
         if index.exists():  # of a run that was killed
             self.kept = {int(step): loss for step, loss in json.loads(index.read_text()).items()}
-
-    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        """In the order of the rows, to which predictions belong; the base class may sort them by length."""
-        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         scores = super().evaluate(*args, **kwargs)

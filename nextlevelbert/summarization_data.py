@@ -13,7 +13,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
@@ -21,7 +20,7 @@ from tqdm.auto import tqdm
 from .bertsum import encode_sentences, pad_batch, split_document
 from .evaluation.rouge import greedy_oracle
 from .finetuning_results import write_whole
-from .task_rows import Place, open_rows, short
+from .task_rows import Place, hold_out_rows, open_rows, short
 
 logger = logging.getLogger(__name__)
 
@@ -181,17 +180,7 @@ def hold_out_documents(
     Raises:
         ValueError: where one of the two would be empty.
     """
-    count = round(share * len(data.documents))
-    if not 0 < count < len(data.documents):
-        raise ValueError(
-            f"A share of {share} of the {len(data.documents)} documents of {data.source} leaves nothing to train or "
-            "to validate on; give --validation_file, or another --validation_share."
-        )
-    held = set(np.random.default_rng(seed).permutation(len(data.documents))[:count].tolist())
-    parts: tuple[list[SummarizedDocument], list[SummarizedDocument]] = ([], [])
-    for number, document in enumerate(data.documents):
-        parts[number in held].append(document)
-    return replace(data, documents=parts[0]), replace(data, documents=parts[1], source=f"{data.source}, held out")
+    return hold_out_rows(data, "documents", share, seed)
 
 
 def fingerprint(data: SummarizationData) -> str:

@@ -7,8 +7,11 @@ import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 _SUFFIXES = (".jsonl", ".json", ".parquet")
 _LONGEST_FIRST_LINE = 200  # characters of a line that can be a character's name, or a question about one
@@ -145,3 +148,28 @@ def short(value: Any) -> str:
     """A value and its type, for messages."""
     shown = repr(value)
     return f"{shown if len(shown) <= 60 else shown[:57] + '...'} ({type(value).__name__})"
+
+
+def hold_out_rows(data: Any, rows: str, share: float, seed: int) -> tuple[Any, Any]:
+    """Puts a share of the rows of a set aside: the others, and those, each in their order.
+
+    Args:
+        data: a dataclass with its `source` and a list of rows.
+        rows: name of that list.
+        share, seed: how many are drawn, and by which numbers.
+
+    Raises:
+        ValueError: where one of the two would be empty.
+    """
+    every = getattr(data, rows)
+    count = round(share * len(every))
+    if not 0 < count < len(every):
+        raise ValueError(
+            f"A share of {share} of the {len(every)} {rows} of {data.source} leaves nothing to train or to "
+            "validate on; give --validation_file, or another --validation_share."
+        )
+    held = set(np.random.default_rng(seed).permutation(len(every))[:count].tolist())
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    for number, row in enumerate(every):
+        parts[number in held].append(row)
+    return replace(data, **{rows: parts[0]}), replace(data, **{rows: parts[1]}, source=f"{data.source}, held out")

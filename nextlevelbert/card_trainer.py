@@ -12,6 +12,8 @@ import torch
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer
 
+from .portable_checkpoint import store_weights_as
+
 logger = logging.getLogger(__name__)
 
 
@@ -25,9 +27,12 @@ class CardTrainer(Trainer):
     def __init__(self, *args: Any, card: Callable[[Trainer], None] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._card = card
+        self.save_dtype: torch.dtype | None = None  # of weights on disk; set it after training, before the last save
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
+        if self.save_dtype is not None:
+            store_weights_as(output_dir or str(self.args.output_dir), self.save_dtype)
         # A pickle that nothing here reads, and that would publish paths of this machine.
         (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
 

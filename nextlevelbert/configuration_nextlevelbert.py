@@ -15,7 +15,12 @@ class NextLevelBertConfig(VectorDocumentConfig):
     """What a NextLevelBERT is made of (paper: Czinczoll et al., ACL 2024, arXiv 2402.17682).
 
     Args:
-        pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, or ``"cls"``.
+        pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, ``"cls"``, or
+            ``"residual"``: trained projections of the mean of the chunk vectors themselves and of that of the
+            contextual ones, added up; see `nextlevelbert.pooling.ResidualPooling`.
+        residual_start: with ``pooling="residual"`` the multiple of the identity from which the second starts: 0, and
+            an untrained model gives the mean of the chunk vectors; 1, and it gives the sum of both means.
+        whiten_chunks: whether chunk vectors are whitened before anything reads them, see `nextlevelbert.whitening`.
         loss: of masked vector modelling, see `nextlevelbert.losses`.
         Beside these, the fields of `VectorDocumentConfig`.
 
@@ -26,7 +31,9 @@ class NextLevelBertConfig(VectorDocumentConfig):
     model_type = "nextlevelbert"
     _auto_class = "AutoConfig"
 
-    pooling: Literal["mean", "max", "cls"] = "mean"
+    pooling: Literal["mean", "max", "cls", "residual"] = "mean"
+    residual_start: float = 0.0
+    whiten_chunks: bool = False
     loss: VectorLoss = "smooth_l1"
 
     def check_sizes(self) -> None:

@@ -15,6 +15,18 @@ from .masking import CLS, MASK, NOT_SPECIAL, PAD, SEP, draw_replacements, draw_v
 from .vector_corpus import VectorCorpus
 
 
+def chosen_documents(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    """Positions of documents in a corpus, all of them by default.
+
+    Raises:
+        ValueError: for anything that is no position.
+    """
+    chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents)
+    if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(corpus)):
+        raise ValueError(f"documents must be numbers from 0 to {len(corpus) - 1}, got {chosen!r}.")
+    return chosen
+
+
 class VectorSequenceDataset(Dataset):
     """Sequences of chunk vectors for masked vector modelling, each with the key that its masks are drawn by.
 
@@ -43,9 +55,7 @@ class VectorSequenceDataset(Dataset):
                 f"{self.least_positions}."
             )
         self.corpus, self.sequence_length, self.seed, self.epoch = corpus, sequence_length, seed, 0
-        chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents)
-        if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(corpus)):
-            raise ValueError(f"documents must be numbers from 0 to {len(corpus) - 1}, got {chosen!r}.")
+        chosen = chosen_documents(corpus, documents)
         self._first_chunks = corpus.document_offsets[chosen]
         self._lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
         if self._lengths.sum() == 0:
@@ -130,6 +140,18 @@ class DocumentVectorDataset(VectorSequenceDataset):
         return self._sequence(vectors, special_ids, index)
 
 
+def pad_sequences(sequences: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    """``inputs_embeds [B, L, D]`` and ``special_ids [B, L]`` of sequences, zeros and [PAD] behind the shorter ones."""
+    width = max(len(sequence["special_ids"]) for sequence in sequences)
+    first = sequences[0]["inputs_embeds"]
+    vectors = torch.zeros(len(sequences), width, first.shape[-1], dtype=first.dtype)  # [B, L, D]
+    special_ids = torch.full((len(sequences), width), PAD, dtype=torch.long)
+    for row, sequence in enumerate(sequences):
+        vectors[row, : len(sequence["special_ids"])] = sequence["inputs_embeds"]
+        special_ids[row, : len(sequence["special_ids"])] = sequence["special_ids"]
+    return {"inputs_embeds": vectors, "special_ids": special_ids}
+
+
 @dataclass
 class DataCollatorForVectorMasking:
     """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 3.2 "Masking").
@@ -160,13 +182,8 @@ class DataCollatorForVectorMasking:
             )
 
     def __call__(self, sequences: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        width = max(len(sequence["special_ids"]) for sequence in sequences)
-        first = sequences[0]["inputs_embeds"]
-        labels = torch.zeros(len(sequences), width, first.shape[-1], dtype=first.dtype)  # [B, L, D]
-        special_ids = torch.full((len(sequences), width), PAD, dtype=torch.long)
-        for row, sequence in enumerate(sequences):
-            labels[row, : len(sequence["special_ids"])] = sequence["inputs_embeds"]
-            special_ids[row, : len(sequence["special_ids"])] = sequence["special_ids"]
+        padded = pad_sequences(sequences)
+        labels, special_ids = padded["inputs_embeds"], padded["special_ids"]
         maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]
         counts = maskable.sum(axis=1)
         real_rows, real_columns = np.nonzero(maskable)

@@ -47,13 +47,17 @@ class DocumentEncodingMixin:
         config = self.config
         return ChunkEncoder(config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize)
 
+    def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
+        """Refuses a chunk encoder with other weights than the one that the model was trained on (ValueError)."""
+        self._check_fingerprint(source.fingerprint, source.name)
+
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Makes a chunk encoder part of the model, so that it is saved with it.
 
         Raises:
             ValueError: if its weights are not those that the model was trained on.
         """
-        self._check_fingerprint(source.fingerprint, source.name)
+        self.check_chunk_encoder(source)
         if self.chunk_encoder is None:
             self.chunk_encoder = self._new_chunk_encoder().to(self.device, self.dtype)
         self.chunk_encoder.load_state_dict(source.encoder.state_dict())

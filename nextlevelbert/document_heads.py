@@ -68,19 +68,32 @@ class MaskedVectorModelingMixin:
             )
         if labels is not None and labels.shape != inputs_embeds.shape:
             raise ValueError(f"labels must be {tuple(inputs_embeds.shape)}, got {tuple(labels.shape)}.")
-        selected = mask_positions.bool()
-        predictions = self.head(output.last_hidden_state[selected])  # [M, D]
-        loss = targets = None
-        if labels is not None:
-            targets = labels[selected]  # [M, D]
-            self._warn_of_too_few(len(targets))
-            loss = masked_vector_loss(self.config.loss, predictions, targets, self.config.temperature)
+        loss, predictions, targets = self.masked_loss(output.last_hidden_state, mask_positions, labels)
         return MaskedVectorModelingOutput(
             loss=loss,
             predictions=predictions,
             targets=targets,
             hidden_states=output.hidden_states,
             attentions=output.attentions,
+        )
+
+    def masked_loss(
+        self, hidden: torch.Tensor, mask_positions: torch.Tensor, labels: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
+        """Loss, predictions and targets ``[M, D]`` of the selected positions; without labels predictions alone.
+
+        Targets are the vectors that the encoder reads, whitened where the model whitens.
+        """
+        selected = mask_positions.bool()
+        predictions = self.head(hidden[selected])  # [M, D]
+        if labels is None:
+            return None, predictions, None
+        targets = self.model.prepare_chunks(labels[selected])  # [M, D]
+        self._warn_of_too_few(len(targets))
+        return (
+            masked_vector_loss(self.config.loss, predictions, targets, self.config.temperature),
+            predictions,
+            targets,
         )
 
     def _warn_of_too_few(self, masked: int) -> None:
@@ -107,7 +120,7 @@ class MaskedVectorModelingMixin:
 class DocumentTaskMixin:
     """A document vector beside encoded questions, and a classifier over both; stands before `…PreTrainedModel`."""
 
-    _keys_to_ignore_on_load_unexpected = [r"^head\."]  # the pretraining head is dropped on purpose
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$"]  # pretraining heads are dropped on purpose
     accepts_loss_kwargs = False  # losses are means over the batch
 
     if TYPE_CHECKING:  # what the model class brings

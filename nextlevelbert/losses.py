@@ -7,6 +7,8 @@
 | `cosine`        | 1 - cosine, mean over positions                          | authors' option |
 | `p_norm`        | distance of softmax(prediction targets^T) to identity    | HATE, "Masked Sentence Prediction" |
 | `cross_entropy` | find the own vector among the batch's masked ones        | HATE, as InfoNCE (2018)    |
+
+`pair_loss` is that of the contrastive objective, over pairs of document vectors.
 """
 
 from __future__ import annotations
@@ -86,3 +88,36 @@ def masked_vector_loss(
         return predictions.sum() * 0.0
     with torch.autocast(predictions.device.type, enabled=False):  # it would make the products bfloat16 again
         return VECTOR_LOSSES[name](predictions.float(), targets.float(), temperature=temperature)
+
+
+def comparable_segments(document_ids: torch.Tensor, spans: torch.Tensor | None = None) -> torch.Tensor:
+    """Which first segments (rows) are compared with which second ones, ``[N, N]`` bool: own pairs, and negatives.
+
+    Args:
+        document_ids: ``[N]``, the document of each pair; segments of different documents are always compared.
+        spans: ``[N, 2, 2]``, first chunk and end of both segments. Given, two segments of one document are compared if
+            at least a chunk lies between them: what touches is as near as the right answer. Not given, never.
+    """
+    same = document_ids[:, None] == document_ids[None, :]  # [N, N]
+    near = same
+    if spans is not None:
+        (first_start, first_end), (second_start, second_end) = spans[:, 0].T, spans[:, 1].T  # [N] each
+        near = same & (first_start[:, None] <= second_end) & (second_start <= first_end[:, None])
+    return ~near | torch.eye(len(same), dtype=torch.bool, device=same.device)
+
+
+def pair_loss(
+    first: torch.Tensor, second: torch.Tensor, comparable: torch.Tensor, scale: torch.Tensor | float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Symmetric cross-entropy of finding each segment's partner, and the scores ``[N, N]`` that it reads.
+
+    Args:
+        first, second: ``[N, D]`` document vectors of both segments of each pair.
+        comparable: ``[N, N]`` bool; the diagonal must be true.
+        scale: what cosines are multiplied with.
+    """
+    with torch.autocast(first.device.type, enabled=False):
+        scores = F.normalize(first.float(), dim=-1) @ F.normalize(second.float(), dim=-1).T * scale  # [N, N]
+        scores = scores.masked_fill(~comparable, -torch.inf)
+        right = torch.arange(len(scores), device=scores.device)
+        return (F.cross_entropy(scores, right) + F.cross_entropy(scores.T, right)) / 2, scores

@@ -10,9 +10,15 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 CURVE = "loss_curve.png"
 
+_SCORES = (
+    ("eval_masked_accuracy", "masked vector found", "tab:green"),
+    ("eval_masked_cosine", "cosine to target", "tab:purple"),
+    ("eval_pair_accuracy", "segment of the same document found", "tab:green"),
+)
+
 
 def plot_learning_curve(log_history: Sequence[dict[str, Any]], path: str | Path) -> None:
-    """Training and evaluation loss, and masked-vector cosine and accuracy, over optimiser steps, as a PNG.
+    """Training and evaluation loss, and what is found of masked vectors or of pairs, over optimiser steps, as a PNG.
 
     Args:
         log_history: `trainer.state.log_history`.
@@ -29,10 +35,11 @@ def plot_learning_curve(log_history: Sequence[dict[str, Any]], path: str | Path)
     losses.plot(*series("loss"), label="training", color="tab:blue")
     losses.plot(*series("eval_loss"), "o-", label="evaluation", color="tab:orange", markersize=3)
     losses.set(xlabel="optimiser step", ylabel="loss", title="Loss")
-    scores.plot(*series("eval_masked_accuracy"), "o-", label="masked vector found", color="tab:green", markersize=3)
-    scores.plot(*series("eval_masked_cosine"), "o-", label="cosine to target", color="tab:purple", markersize=3)
+    for name, label, colour in _SCORES:
+        if series(name)[0]:
+            scores.plot(*series(name), "o-", label=label, color=colour, markersize=3)
     scores.plot(*series("eval_chance_accuracy"), "--", label="chance to find", color="tab:gray")
-    scores.set(xlabel="optimiser step", title="Held-out masked vectors")
+    scores.set(xlabel="optimiser step", title="On held-out documents")
     scores.set_ylim(bottom=0)
     for axes in (losses, scores):
         axes.grid(alpha=0.3)
@@ -44,6 +51,13 @@ def _table(rows: dict[str, Any], head: tuple[str, str]) -> str:
     lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
     return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows.items()])
 
+
+_MASKED_SCORES = """\
+On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
+every other masked vector of the batch; `chance_accuracy`: what guessing gives."""
+_PAIR_SCORES = """\
+On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
+the cosine of document vectors; `chance_accuracy`: what guessing gives."""
 
 _FAMILIES = {
     "nextlevelbert": """\
@@ -79,8 +93,10 @@ def write_pretraining_card(
     folder = Path(folder)
     plot_learning_curve(log_history, folder / CURVE)
     losses = [entry["loss"] for entry in log_history if "loss" in entry]
-    evaluations = [entry for entry in log_history if "eval_masked_accuracy" in entry]
-    metrics = ("loss", "masked_cosine", "masked_accuracy", "chance_accuracy")
+    evaluations = [entry for entry in log_history if "eval_chance_accuracy" in entry]
+    pairs = bool(evaluations) and "eval_pair_accuracy" in evaluations[-1]
+    scored = ("pair_accuracy",) if pairs else ("masked_cosine", "masked_accuracy")
+    metrics = ("loss", *scored, "chance_accuracy")
     data = ModelCardData(
         license="apache-2.0",
         library_name="nextlevelbert",
@@ -92,14 +108,14 @@ def write_pretraining_card(
         data.model_name = name
         data.eval_results = [
             EvalResult(
-                task_type="fill-mask",
-                task_name="masked vector modelling",
+                task_type="sentence-similarity" if pairs else "fill-mask",
+                task_name="segments of one document" if pairs else "masked vector modelling",
                 dataset_type="custom",
                 dataset_name="held-out documents",
                 metric_type=metric,
                 metric_value=round(evaluations[-1][f"eval_{metric}"], 4),
             )
-            for metric in ("masked_cosine", "masked_accuracy")
+            for metric in scored
         ]
     upper = config.encoder_config
     widths = config.bottleneck_widths() if config.model_type == "hate" else []
@@ -110,7 +126,10 @@ def write_pretraining_card(
         f"hidden size {config.hidden_size}, {config.max_chunks} chunks in a window",
         **({"bottleneck": " → ".join(map(str, widths))} if len(widths) > 1 else {}),
         "documents of any length": f"`long_documents={config.long_documents!r}`",
-        "document vector": f"{config.pooling} of the contextual chunk vectors",
+        **({"chunk vectors": "centred and whitened within documents"} if getattr(config, "whiten_chunks", 0) else {}),
+        "document vector": "trained projections of the mean of the chunk vectors and of the contextual ones, added"
+        if config.pooling == "residual"
+        else f"{config.pooling} of the contextual chunk vectors",
         "training corpus": f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, "
         f"{corpus['chunks']:,} chunks (encoded in {corpus['encoder']['dtype']})",
     }
@@ -159,8 +178,7 @@ Without the package installed, `trust_remote_code=True` opens the same folder.
 
 ## What was measured
 
-On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
-every other masked vector of the batch; `chance_accuracy`: what guessing gives.
+{_PAIR_SCORES if pairs else _MASKED_SCORES}
 
 {scores or "Nothing: the run had no evaluation."}
 
@@ -168,7 +186,7 @@ every other masked vector of the batch; `chance_accuracy`: what guessing gives.
 
 - Chunk borders fall wherever the token count says; the chunk encoder's language and domain are the model's.
 - A document vector says what a document is about; to find a detail in it, search the chunk vectors or use BM25.
-- The scores above tell whether the model learned context, not how good its document vectors are on your task.
+- The scores above tell what the model learned, not how good its document vectors are on your task.
 """
     card = ModelCard(text)
     card.save(folder / "README.md")

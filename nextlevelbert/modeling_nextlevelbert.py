@@ -9,6 +9,8 @@ the longest document, S = L + 2 positions with [CLS] and [SEP], D hidden size, M
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from os import PathLike
 from typing import Any
 
@@ -23,10 +25,14 @@ from .backbones import backbone_from_config
 from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .document_heads import DocumentClassificationMixin, DocumentTaskMixin, MaskedVectorModelingMixin
+from .losses import comparable_segments, pair_loss
 from .masking import PAD
+from .outputs import SegmentPairOutput
+from .pooling import ResidualPooling, ResidualProjection
 from .starting_weights import config_values, copy_layers
 from .task_heads import check_labels
 from .vector_document import VectorDocumentMixin, VectorPreTrainedMixin
+from .whitening import ChunkWhitening, fit_whitening
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
@@ -58,6 +64,13 @@ class NextLevelBertPreTrainedModel(VectorPreTrainedMixin, PreTrainedModel):
                 # Length 1 on average, as the chunk vectors have that they stand among.
                 init.normal_(module.weight, std=self.config.hidden_size**-0.5)
                 init.zeros_(module.weight[PAD])
+        elif isinstance(module, ResidualProjection):
+            init.copy_(module.weight, module.start * torch.eye(len(module.weight)))
+        elif isinstance(module, ChunkWhitening):
+            init.zeros_(module.mean)
+            init.eye_(module.weight)
+        elif isinstance(module, NextLevelBertForContrastiveLearning):
+            init.constant_(module.logit_scale, -math.log(self.config.temperature))
 
     @classmethod
     def from_chunk_encoder(
@@ -102,7 +115,11 @@ class NextLevelBertModel(VectorDocumentMixin, NextLevelBertPreTrainedModel):
     """
 
     _auto_class = "AutoModel"
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\."]  # heads are dropped on purpose
+    _keys_to_ignore_on_load_unexpected = [
+        r"^head\.",
+        r"^classifier\.",
+        r"^logit_scale$",
+    ]  # heads are dropped on purpose
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -110,12 +127,35 @@ class NextLevelBertModel(VectorDocumentMixin, NextLevelBertPreTrainedModel):
         encoder.set_input_embeddings(None)  # vectors come in, not ids
         self.special_embeddings = NextLevelBertSpecialVectors(config)
         self.encoder = encoder
+        self.whitening = ChunkWhitening(config.hidden_size) if config.whiten_chunks else None
+        self.residual_pooling = (
+            ResidualPooling(config.hidden_size, config.residual_start) if config.pooling == "residual" else None
+        )
         self.build_chunk_encoder()
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
         """The block that adds positions: vectors enter here, and so do hooks that ask for input gradients."""
         return self.encoder.embeddings
+
+    def prepare_chunks(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Chunk vectors ``[..., D]`` as the encoder reads them: whitened where the configuration says so."""
+        return vectors if self.whitening is None else self.whitening(vectors)
+
+    def fit_whitening(self, documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> None:
+        """Fits the whitening to the chunk vectors ``[n, D]`` of many documents, before any training.
+
+        Args:
+            documents, shrinkage: as in `nextlevelbert.whitening.fit_whitening`.
+
+        Raises:
+            ValueError: for a model without whitening, or documents that tell nothing of their spread.
+        """
+        if self.whitening is None:
+            raise ValueError("This model does not whiten; make it with whiten_chunks=True.")
+        mean, weight = fit_whitening(documents, shrinkage)
+        self.whitening.mean.copy_(mean)
+        self.whitening.weight.copy_(weight)
 
 
 class NextLevelBertPredictionHead(nn.Sequential):
@@ -136,6 +176,72 @@ class NextLevelBertForMaskedVectorModeling(MaskedVectorModelingMixin, NextLevelB
         self.model = NextLevelBertModel(config)
         self.head = NextLevelBertPredictionHead(config)
         self.post_init()
+
+
+class NextLevelBertForContrastiveLearning(MaskedVectorModelingMixin, NextLevelBertPreTrainedModel):
+    """Tells two segments of one document from segments of others, and may predict masked vectors beside that.
+
+    Segments are long runs of chunks, so that whole chapters are compared; on words this is DeCLUTR (Giorgi et al.,
+    ACL 2021, section 3). The segments of a batch are each other's negatives.
+
+    Raises:
+        ValueError: for a document vector that packed sequences do not give (`pooling` "cls" or "max").
+    """
+
+    _auto_class = "AutoModelForPreTraining"
+    _keys_to_ignore_on_load_missing = [r"^head\.", r"^logit_scale$", r"residual_pooling\."]  # of masked pretraining
+
+    def __init__(self, config: NextLevelBertConfig) -> None:
+        super().__init__(config)
+        if config.pooling not in ("mean", "residual"):
+            raise ValueError(
+                f"Contrastive learning trains pooling='mean' or 'residual', got {config.pooling!r}; choose one."
+            )
+        self.model = NextLevelBertModel(config)
+        self.head = NextLevelBertPredictionHead(config)
+        self.logit_scale = nn.Parameter(torch.tensor(-math.log(config.temperature)))  # trained, as in CLIP
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        inputs_embeds: torch.Tensor,
+        special_ids: torch.Tensor,
+        document_ids: torch.Tensor,
+        spans: torch.Tensor | None = None,
+        mask_positions: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> SegmentPairOutput:
+        """One step over N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
+
+        Args:
+            inputs_embeds: ``[N, 2, S, D]`` chunk vectors of both segments of each pair.
+            special_ids: ``[N, 2, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
+            document_ids: ``[N]``, the document of each pair.
+            spans: ``[N, 2, 2]``, first chunk and end of each segment in its document. With it, segments of one
+                document that do not touch each other are negatives, too; without, they are not compared.
+            mask_positions, labels: ``[N, 2, S]`` bool and ``[N, 2, S, D]``: where to predict, and the true vectors;
+                the loss of masked vector modelling is then added to that of the pairs.
+
+        Raises:
+            ValueError: if the shapes do not fit each other.
+        """
+        pairs, two, length = special_ids.shape if special_ids.ndim == 3 else (0, 0, 0)
+        if two != 2 or inputs_embeds.shape[:3] != special_ids.shape or document_ids.shape != (pairs,):
+            raise ValueError(
+                "Give inputs_embeds [N, 2, S, D], special_ids [N, 2, S] and document_ids [N]; got "
+                f"{tuple(inputs_embeds.shape)}, {tuple(special_ids.shape)} and {tuple(document_ids.shape)}."
+            )
+        rows = (2 * pairs, length)
+        output = self.model(inputs_embeds=inputs_embeds.reshape(*rows, -1), special_ids=special_ids.reshape(rows))
+        first, second = output.pooler_output.reshape(pairs, 2, -1).unbind(dim=1)  # [N, D] each
+        loss, scores = pair_loss(first, second, comparable_segments(document_ids, spans), self.logit_scale.exp())
+        if mask_positions is not None and labels is not None:
+            masked_loss, _, _ = self.masked_loss(
+                output.last_hidden_state, mask_positions.reshape(rows), labels.reshape(*rows, -1)
+            )
+            loss = loss + masked_loss  # type: ignore[operator]  # there are labels
+        return SegmentPairOutput(loss=loss, scores=scores)
 
 
 class NextLevelBertForSequenceClassification(DocumentClassificationMixin, NextLevelBertPreTrainedModel):

@@ -82,6 +82,20 @@ class MaskedVectorModelingOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
 
 
+@dataclass
+class SegmentPairOutput(ModelOutput):
+    """Contrastive learning over N pairs of segments.
+
+    Attributes:
+        loss: scalar; with masked vectors, theirs is part of it.
+        scores: ``[N, N]`` scaled cosines of first segments (rows) and second ones, minus infinity where two are not
+            compared; the right ones are on the diagonal.
+    """
+
+    loss: torch.Tensor | None = None
+    scores: torch.Tensor | None = None
+
+
 @dataclass(frozen=True)
 class DocumentEmbedding:
     """Everything one pass over a document gives (n chunks, D hidden size), on the CPU in float32.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"]
 
@@ -16,6 +18,35 @@ def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
     total = hidden.masked_fill(~keep, 0.0).sum(dim=1, dtype=torch.float32)  # [B, D]
     return total / keep.sum(dim=1).clamp(min=1)
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Rows of length 1, zero where they are zero: in half precision the guard against that would vanish."""
+    return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
+
+
+class ResidualProjection(nn.Linear):
+    """A square matrix that starts as a multiple of the identity."""
+
+    def __init__(self, hidden_size: int, start: float) -> None:
+        super().__init__(hidden_size, hidden_size, bias=False)
+        self.start = start
+
+
+class ResidualPooling(nn.Module):
+    """Document vectors ``[B, D]`` of length 1 that keep the plain mean: normalise(A p + C c).
+
+    p is the mean of the chunk vectors and c that of the contextual ones, both ``[B, D]`` and normalised. A starts as
+    the identity and C at zero, so that training starts at the mean of the chunk vectors and not below it.
+    """
+
+    def __init__(self, hidden_size: int, contextual_start: float = 0.0) -> None:
+        super().__init__()
+        self.plain = ResidualProjection(hidden_size, start=1.0)
+        self.contextual = ResidualProjection(hidden_size, start=contextual_start)
+
+    def forward(self, plain: torch.Tensor, contextual: torch.Tensor) -> torch.Tensor:
+        return _unit(self.plain(_unit(plain)) + self.contextual(_unit(contextual)))
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:

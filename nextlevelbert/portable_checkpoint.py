@@ -8,6 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedConfig
 
 from .sentence_transformer import write_sentence_transformer_files
@@ -103,3 +105,14 @@ class PortableCheckpointMixin:
         except ValueError as error:  # what was loaded from is gone; the weights must be saved all the same
             warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
             return None
+
+
+def store_weights_as(folder: str | Path, dtype: torch.dtype) -> None:
+    """Rewrites the weights of a saved float32 model in half the room; it still opens in float32.
+
+    Loading follows the ``dtype`` in ``config.json``, which stays as it is.
+    """
+    for path in Path(folder).glob("*.safetensors"):
+        weights = {name: values.to(dtype) if values.is_floating_point() else values
+                   for name, values in load_file(path).items()}  # fmt: skip
+        save_file(weights, path, metadata={"format": "pt"})

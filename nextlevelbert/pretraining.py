@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from transformers import EvalPrediction, TrainerCallback, TrainingArguments
 from .card_trainer import CardTrainer, use_cpu_without_accelerator
 from .data_collator import VectorSequenceDataset
 from .evaluation.masked_vectors import masked_vector_scores, summarize
+from .segment_pairs import SegmentPairDataset
 
 
 @dataclass
@@ -77,4 +79,36 @@ class MaskedVectorTrainer(CardTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, preprocess_logits_for_metrics=_reduce, compute_metrics=_metrics, **kwargs)
         if isinstance(self.train_dataset, VectorSequenceDataset):
+            self.add_callback(SetEpochCallback(self.train_dataset))
+
+
+def _found(scores: torch.Tensor, document_ids: torch.Tensor, pairs_per_item: int = 1) -> torch.Tensor:
+    """For each item of the batch: the share of its segments that find their partner, and the chance to.
+
+    A row an item, because `Trainer` counts items where it cuts the last batch.
+    """
+    right = torch.arange(len(scores), device=scores.device)
+    found = (scores.argmax(dim=1) == right).float() + (scores.argmax(dim=0) == right).float()
+    compared = scores > -torch.inf
+    chance = 1 / compared.sum(dim=1) + 1 / compared.sum(dim=0)
+    return torch.stack([found, chance], dim=1).unflatten(0, (-1, pairs_per_item)).mean(dim=1) / 2  # [items, 2]
+
+
+def _pair_metrics(prediction: EvalPrediction) -> dict[str, float]:
+    accuracy, chance = torch.as_tensor(prediction.predictions).mean(dim=0).tolist()
+    return {"pair_accuracy": accuracy, "chance_accuracy": chance}
+
+
+class SegmentPairTrainer(CardTrainer):
+    """Trains contrastive learning, with or without masked vectors; evaluates by how many pairs find each other.
+
+    On several processes the negatives of a pair are those of its own process.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, compute_metrics=_pair_metrics, **kwargs)
+        pairs = getattr(self.eval_dataset, "pairs_per_document", 1)
+        self.preprocess_logits_for_metrics = partial(_found, pairs_per_item=pairs)
+        self.label_names = ["document_ids"]
+        if isinstance(self.train_dataset, SegmentPairDataset):
             self.add_callback(SetEpochCallback(self.train_dataset))

@@ -126,18 +126,23 @@ class VectorDocumentMixin(DocumentEncodingMixin, WindowedPassMixin):
     ) -> DocumentModelOutput:
         """Sequences that hold their special positions already, as pretraining packs them.
 
-        Where several documents can share one, its vector is the mean of all chunks, whatever `pooling` says.
+        Where several documents can share one, its vector is the mean of all chunks though `pooling` is another;
+        the residual kind is computed over all that are not masked.
         """
         special = special_ids != NOT_SPECIAL
         rows = self.special_embeddings(special_ids.clamp(min=PAD))  # [B, S, D]
-        embeds = torch.where(special.unsqueeze(-1), rows, inputs_embeds.to(self.dtype))
+        chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
+        embeds = torch.where(special.unsqueeze(-1), rows, chunks)
         real = special_ids != PAD
         output = self.encoder(inputs_embeds=embeds, attention_mask=None if real.all() else real.long(), **extras)
         hidden = output.last_hidden_state
         pooling: PoolingMode = self.config.pooling if self.config.special_positions == 1 else "mean"
+        pooled = hidden[:, 0] if pooling == "cls" else pool(hidden, ~special, pooling)
+        if self.config.pooling == "residual":
+            pooled = self.residual_pooling(pool(chunks, ~special), pooled)
         return DocumentModelOutput(
             last_hidden_state=hidden,
-            pooler_output=hidden[:, 0] if pooling == "cls" else pool(hidden, ~special, pooling),
+            pooler_output=pooled,
             chunk_vectors=inputs_embeds,
             chunk_mask=~special,
             hidden_states=output.get("hidden_states"),

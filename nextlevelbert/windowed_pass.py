@@ -16,7 +16,7 @@ from .chunk_encoder import micro_batches
 from .chunking import windows
 from .input_checks import check_lengths
 from .masking import CLS, SEP
-from .pooling import pool
+from .pooling import PoolingMode, pool
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class WindowedPassMixin:
         config: Any
         encoder: Any
         special_embeddings: Any  # a module with a table `weight` [4, D]
+        residual_pooling: Any  # where `config.pooling` is "residual"
         device: torch.device
         dtype: torch.dtype
 
@@ -69,7 +70,7 @@ class WindowedPassMixin:
             names = [first + index for index in long]
             logger.warning("long_documents='truncate': %d chunks of document(s) %s are cut off.", lost, names)
             documents = [vectors[:limit] for vectors in documents]
-        documents = [vectors.to(self.device, self.dtype) for vectors in documents]
+        documents = [self.prepare_chunks(vectors.to(self.device, self.dtype)) for vectors in documents]
         jobs = [
             (index, start, end)
             for index, vectors in enumerate(documents)
@@ -99,7 +100,11 @@ class WindowedPassMixin:
                 counts[index][part] += 1
                 summaries[index].append(hidden[0])
         contextual = [total / count.to(total.dtype) for total, count in zip(totals, counts, strict=True)]
-        return contextual, self._pool_documents(contextual, summaries)
+        return contextual, self._pool_documents(documents, contextual, summaries)
+
+    def prepare_chunks(self, vectors: torch.Tensor) -> torch.Tensor:
+        """What the encoder over chunks reads in place of chunk vectors ``[..., D]``: by default the same."""
+        return vectors
 
     def _special_rows(self) -> tuple[torch.Tensor, torch.Tensor]:
         """What stands before and behind the chunk vectors of a window, ``[1, D]`` or ``[0, D]`` each."""
@@ -107,15 +112,20 @@ class WindowedPassMixin:
         after = self.config.special_positions - 1
         return rows[CLS : CLS + 1].to(self.dtype), rows[SEP : SEP + after].to(self.dtype)
 
-    def _pool_documents(self, contextual: list[torch.Tensor], summaries: list[list[torch.Tensor]]) -> torch.Tensor:
+    def _pool_documents(
+        self, documents: list[torch.Tensor], contextual: list[torch.Tensor], summaries: list[list[torch.Tensor]]
+    ) -> torch.Tensor:
         """Document vectors ``[B, D]`` by the configured pooling; zero where a document has no chunk."""
         zero = torch.zeros(self.config.hidden_size, device=self.device, dtype=self.dtype)
         if self.config.pooling == "cls":
             return torch.stack([torch.stack(rows).mean(dim=0) if rows else zero for rows in summaries])
-        pooled = [
-            pool(rows[None], torch.ones(1, len(rows), device=self.device), self.config.pooling)[0]
-            if len(rows)
-            else zero
-            for rows in contextual
-        ]
-        return torch.stack(pooled)
+        residual = self.config.pooling == "residual"
+
+        def pooled(documents: list[torch.Tensor]) -> torch.Tensor:
+            mode: PoolingMode = "mean" if residual else self.config.pooling
+            return torch.stack(
+                [pool(rows[None], torch.ones(1, len(rows), device=self.device), mode)[0] if len(rows) else zero
+                 for rows in documents]
+            )  # fmt: skip
+
+        return self.residual_pooling(pooled(documents), pooled(contextual)) if residual else pooled(contextual)

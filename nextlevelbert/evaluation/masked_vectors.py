@@ -57,7 +57,10 @@ def summarize(scores: torch.Tensor) -> dict[str, float]:
 
 
 def context_mean_baseline(
-    sequences: Iterable[dict[str, Any]], collate: Callable[[list], dict[str, torch.Tensor]], batch_size: int
+    sequences: Iterable[dict[str, Any]],
+    collate: Callable[[list], dict[str, torch.Tensor]],
+    batch_size: int,
+    prepare: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> dict[str, float]:
     """The same scores for always answering with the mean of the sequence's unmasked chunk vectors.
 
@@ -67,12 +70,13 @@ def context_mean_baseline(
         sequences: evaluation sequences, in order.
         collate: the collator, with the masks that the model is evaluated on.
         batch_size: as in the evaluation, because it is the size of the pool to search.
+        prepare: what the model does to chunk vectors before it reads and predicts them (`model.prepare_chunks`).
     """
     remaining, found = iter(sequences), []
     while rows := list(islice(remaining, batch_size)):
         batch = collate(rows)
         visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]  # [B, S]
-        labels = batch["labels"].float()
+        labels = batch["labels"].float() if prepare is None else prepare(batch["labels"].float())
         mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]
         sequence = batch["mask_positions"].nonzero()[:, 0]
         found.append(masked_vector_scores(mean[sequence], labels[batch["mask_positions"]], batch["mask_positions"]))

@@ -68,7 +68,12 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
         wanted = "HATE" if arguments.model_type == "hate" else "NextLevelBERT or HATE"
         raise ValueError(f"--model {arguments.model!r} is a {kind}; give a {wanted}. {words}")
     # A checkpoint that was fine-tuned keeps its classifier where it fits, and else gets a new one.
-    return (task_class or AutoModel).from_pretrained(arguments.model, ignore_mismatched_sizes=True, **config)
+    model = (task_class or AutoModel).from_pretrained(arguments.model, ignore_mismatched_sizes=True, **config)
+    if task_class is None and model.chunk_encoder is None:  # a small checkpoint: its encoder comes from elsewhere
+        folder = arguments.chunk_encoder if Path(arguments.chunk_encoder).is_dir() else None
+        name = model.config.chunk_encoder_name
+        model.attach_chunk_encoder(load_chunk_encoder(folder or name, arguments.chunk_encoder_name or name))
+    return model
 
 
 def prepare(
@@ -109,7 +114,8 @@ def prepare(
             classes = len(train.label_names or ()) or 1
             return ChunkMeanClassifier(hidden_size, train.problem_type, classes, text_pair)
         model = load(arguments, task_class, **config)
-        model.base_model.detach_chunk_encoder()  # stored vectors come in; the encoder goes into the final model
+        if model.base_model.chunk_encoder is not None:  # stored vectors come in; it goes into the final model
+            model.base_model.detach_chunk_encoder()
         if arguments.lora:
             return with_lora(model, arguments.lora_r, arguments.lora_alpha, arguments.lora_target_modules)
         return model

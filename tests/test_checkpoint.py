@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 import nextlevelbert
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
@@ -65,3 +65,19 @@ def test_sentence_transformers_opens_it(model, minilm):
     vectors = torch.from_numpy(opened.encode(texts))
     torch.testing.assert_close(vectors, torch.stack([e.document for e in model.encode(texts)]), atol=1e-5, rtol=0)
     assert vectors.norm(dim=1).tolist() == pytest.approx([1, 1], abs=1e-5)
+
+
+def test_it_is_fine_tuned_with_the_chunk_encoder_that_is_given(run_script, minilm_path, tmp_path):
+    rows = [
+        {"text": f"The {thing} was {n} years old.", "label": thing} for n in range(8) for thing in ("whale", "oven")
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_script(
+        CHECKPOINT.parents[1] / "run_finetune.py", "--task", "classification", "--model", str(CHECKPOINT),
+        "--chunk_encoder", minilm_path, "--train_file", str(tmp_path / "train.jsonl"), "--validation_share", "0.25",
+        "--num_train_epochs", "1", "--output_dir", str(tmp_path / "classifier"),
+    )  # fmt: skip
+    tuned = AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier")
+    assert tuned.config.include_chunk_encoder  # what is published needs nothing else
+    assert tuned.model.config.pooling == "residual"
+    assert tuned.model.encode("An old whale.").document.shape == (384,)

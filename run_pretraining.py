@@ -91,10 +91,10 @@ def in_int8(
             return quantize_chunk_encoder(source, (document.text for document in documents_of(data)), rule, folder)
 
 
-def split(corpus: VectorCorpus, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Document numbers for training and for evaluation; the same for the same seed."""
+def split(corpus: VectorCorpus, share: float, seed: int, least: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Document numbers for training and for evaluation, of these at least so many; the same for the same seed."""
     order = np.random.default_rng(seed).permutation(len(corpus))
-    held_out = max(1, round(share * len(corpus))) if share > 0 else 0
+    held_out = max(least, round(share * len(corpus))) if share > 0 else 0
     if held_out >= len(corpus):
         raise ValueError(f"{corpus!r} is too small to hold out {held_out} document(s); set --validation_share 0.")
     return np.sort(order[held_out:]), np.sort(order[:held_out])
@@ -199,7 +199,8 @@ def main() -> None:
         evaluation = VectorCorpus(data_args.validation_corpus_dir)
         evaluation.check_model(model.config)
     else:
-        train_documents, eval_documents = split(corpus, data_args.validation_share, args.seed)
+        least = 2 if contrastive else 1  # segments of one document alone are not compared
+        train_documents, eval_documents = split(corpus, data_args.validation_share, args.seed, least)
     if model_args.whiten_chunks:
         chosen = range(len(corpus)) if train_documents is None else train_documents
         model.base_model.fit_whitening(corpus[int(number)].vectors for number in chosen)

@@ -49,7 +49,9 @@ class ModelArguments:
     )  # fmt: skip
     chunk_encoder: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
-        metadata={"help": "Sentence encoder of untrained, avg_sbert and sbert: name or folder."},
+        metadata={
+            "help": "Sentence encoder of untrained, avg_sbert, sbert and of checkpoints without one: name or folder."
+        },
     )
     chunk_encoder_name: str | None = field(
         default=None, metadata={"help": "The encoder's name on the Hub, where --chunk_encoder is a folder."}

@@ -104,6 +104,12 @@ def test_a_contrastive_run_learns_and_measures_what_it_says(straight, toy_encode
     assert str(straight) not in card
 
 
+def test_a_small_share_still_holds_two_documents_out(start, tmp_path):
+    start(tmp_path, *SEGMENTS, *RESIDUAL, "--validation_share", "0.01", "--max_steps", "1")
+    results = json.loads((tmp_path / "eval_results.json").read_text())
+    assert 0 < results["eval_chance_accuracy"] < 1  # there was something to tell apart
+
+
 class Killed(Exception):
     """Like a signal, it is caught nowhere."""
 

@@ -23,7 +23,8 @@ import shutil
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +138,17 @@ class Judge:
         return retrieval_scores(rank_documents(task, pool, pool))["map"]
 
 
+def vectors_of(corpus: VectorCorpus) -> Iterator[torch.Tensor]:
+    return (document.vectors for document in corpus)
+
+
 def closed_forms(judge: Judge, corpus: VectorCorpus) -> dict[str, dict[str, Any]]:
     """Rows without training: means of chunk vectors, plain, centred and whitened, the untrained model, word counts."""
-    vectors = torch.cat([document.vectors for document in corpus]).float()
+    vectors = torch.cat(list(vectors_of(corpus))).float()
     centre = vectors.mean(dim=0)
     values, axes = torch.linalg.eigh(torch.cov(vectors.T))
     total = axes @ torch.diag((values + 0.1 * values.mean()).rsqrt()) @ axes.T
-    mean, within = fit_whitening(document.vectors for document in corpus)
+    mean, within = fit_whitening(vectors_of(corpus))
 
     def whitened(mean: torch.Tensor, weight: torch.Tensor) -> Callable:
         return lambda chunks: retrieval.mean_of_chunks([F.normalize((v - mean) @ weight.T, dim=-1) for v in chunks])
@@ -155,6 +160,12 @@ def closed_forms(judge: Judge, corpus: VectorCorpus) -> dict[str, dict[str, Any]
         "mean, centred": lambda chunks: retrieval.mean_of_chunks(chunks) - centre,
         "mean, whitened, all chunks": whitened(centre, total),
         "mean, whitened within documents": whitened(mean, within),
+        **{
+            f"the same, fitted to the first {books} novels": whitened(
+                *fit_whitening(islice(vectors_of(corpus), books))
+            )
+            for books in (15, 60)
+        },
         "next level, untrained": retrieval.contextual(judge.base, "untrained"),
     }
     found = {name: judge.scores(encode) for name, encode in rows.items()}
@@ -237,6 +248,22 @@ def curve(name: str, corpus: VectorCorpus, judge: Judge, args: Namespace) -> lis
     return json.loads(kept.read_text())
 
 
+def plot(curves: dict[str, list[list[float]]], marks: dict[str, float], path: Path) -> None:
+    """MAP over steps, and lines where the rows without training lie."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for name, points in curves.items():
+        axes.plot(*zip(*points, strict=True), "o-", label=name, markersize=3)
+    for (name, value), style in zip(marks.items(), ("--", "-.", ":"), strict=False):
+        axes.axhline(value, linestyle=style, color="tab:gray", label=name)
+    axes.set(xlabel="optimiser step", ylabel="MAP", title=f"{JUDGED}: finding the book", ylim=(0, 1))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
 def interval(row: dict[str, Any], other: dict[str, Any]) -> list[float]:
     """95 % of the difference of MAP to another row, by drawing books anew (10,000 times)."""
     books = sorted(row["by book"])
@@ -309,6 +336,10 @@ def write(args: Namespace, corpus: VectorCorpus, rows: dict, base: dict, curves:
         cells = " | ".join(f"{mean[key]:.3f}" for key in columns.values())
         lines.append(f"| {name} | {len(found)} | {cells} | {low:+.3f} to {high:+.3f} |")
     (args.output_dir / "table.md").write_text(table := "\n".join(lines) + "\n")
+    if curves:
+        known = [name for name in ("TF-IDF", "mean of chunk vectors (Avg. SBERT)") if name in rows]
+        marks = {name: rows[name][0][f"{JUDGED}: MAP"] for name in known}
+        plot(curves, marks, args.output_dir / "curve.png")
     facts = {"machine": measuring.processor(), "steps": args.steps, "corpus": corpus.manifest}
     (args.output_dir / "study.json").write_text(json.dumps({**facts, "rows": record, "curves": curves}, indent=1))
     return table

@@ -28,6 +28,7 @@ from typing import Any
 import measuring
 import torch
 from document_retrieval import load_tasks
+from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import AutoModel
 
@@ -45,6 +46,7 @@ from nextlevelbert import (
     read_documents,
 )
 from nextlevelbert.evaluation import RetrievalTask, context_mean_baseline, rank_documents, retrieval_scores
+from nextlevelbert.whitening import fit_whitening
 
 SCRIPT = Path(__file__).parents[1] / "run_pretraining.py"
 TASK = "chapters, names masked"
@@ -158,6 +160,10 @@ def main() -> None:
 
     means = torch.stack([document.vectors.float().mean(dim=0) for document in judged])
     results: dict[str, Any] = {"mean of the sentence vectors": {"size": means.shape[1], **scores(task, means)}}
+    centre, weight = fit_whitening(document.vectors for document in corpus)
+    whitened = torch.stack([F.normalize((document.vectors - centre) @ weight.T, dim=-1).mean(dim=0)
+                            for document in judged])  # fmt: skip
+    results["mean of the whitened sentence vectors"] = {"size": means.shape[1], **scores(task, whitened)}
     for cls in (HateModel, NextLevelBertModel):
         kept = args.output_dir / f"untrained-{cls.config_class.model_type}.json"
         if not kept.exists():

@@ -107,6 +107,12 @@ def new_model(
     kind = objective.model_class(args.model_type)
     if args.model:
         model = kind.from_pretrained(args.model, dtype=torch.float32, **args.fields())
+        for option in ("chunk_size", "chunking"):
+            given, own = getattr(args, option), getattr(model.config, option)
+            if given not in (None, own):
+                raise ValueError(
+                    f"--{option} {given} is not what {args.model} was trained on, {own}; leave one of both off."
+                )
         if model.base_model.chunk_encoder is not None:
             model.base_model.detach_chunk_encoder()
         model.base_model.check_chunk_encoder(source)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from nextlevelbert import NextLevelBertModel, VectorCorpus, load_chunk_encoder
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores, tfidf_scores
-from nextlevelbert.whitening import fit_whitening
+from nextlevelbert.whitening import fit_whitening, inverse_root
 
 JUDGED = "chapters, names masked"
 
@@ -82,8 +82,7 @@ def closed_forms(judge: Judge, corpus: VectorCorpus) -> dict[str, dict[str, Any]
     """Rows without training: means of chunk vectors, plain, centred and whitened, the untrained model, word counts."""
     vectors = torch.cat(list(vectors_of(corpus))).float()
     centre = vectors.mean(dim=0)
-    values, axes = torch.linalg.eigh(torch.cov(vectors.T))
-    total = axes @ torch.diag((values + 0.1 * values.mean()).rsqrt()) @ axes.T
+    total = inverse_root(torch.cov(vectors.T))
     mean, within = fit_whitening(vectors_of(corpus))
 
     def whitened(mean: torch.Tensor, weight: torch.Tensor) -> Callable:

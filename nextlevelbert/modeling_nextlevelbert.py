@@ -115,11 +115,8 @@ class NextLevelBertModel(VectorDocumentMixin, NextLevelBertPreTrainedModel):
     """
 
     _auto_class = "AutoModel"
-    _keys_to_ignore_on_load_unexpected = [
-        r"^head\.",
-        r"^classifier\.",
-        r"^logit_scale$",
-    ]  # heads are dropped on purpose
+    # Heads are dropped on purpose.
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\.", r"^logit_scale$"]
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -189,7 +186,6 @@ class NextLevelBertForContrastiveLearning(MaskedVectorModelingMixin, NextLevelBe
     """
 
     _auto_class = "AutoModelForPreTraining"
-    _keys_to_ignore_on_load_missing = [r"^head\.", r"^logit_scale$", r"residual_pooling\."]  # of masked pretraining
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)

@@ -66,7 +66,9 @@ class ModelArguments:
                           "Default: fixed, for hate sentences.",
                   "choices": [None, "fixed", "sentences", "packed_sentences"]},
     )  # fmt: skip
-    chunk_size: int = field(default=256, metadata={"help": "Most tokens in a chunk, its special tokens counted."})
+    chunk_size: int | None = field(
+        default=None, metadata={"help": "Most tokens in a chunk, its special tokens counted; 256, or --model's own."}
+    )
     loss: str | None = field(
         default=None,
         metadata={"help": "smooth_l1 (default), l1, l2, cosine, cross_entropy; for hate p_norm (default), "
@@ -130,6 +132,10 @@ class ModelArguments:
                 raise ValueError(
                     f"--{name} {value} is not for --model_type {self.model_type}; choose from {', '.join(allowed)}."
                 )
+        if self.model:
+            return  # chunks are cut as the checkpoint was trained
+        if self.chunk_size is None:
+            self.chunk_size = 256
         if self.chunking is None:
             self.chunking = "sentences" if self.model_type == "hate" else "fixed"
 

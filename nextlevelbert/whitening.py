@@ -71,6 +71,10 @@ def fit_whitening(documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> 
         )
     if not scatter.trace() > 0:  # NaN, too
         raise ValueError(f"The {chunks} chunks do not differ within their documents, or hold NaN; nothing to whiten.")
-    values, vectors = torch.linalg.eigh(scatter / chunks)
-    weight = vectors @ torch.diag((values + shrinkage * values.mean()).rsqrt()) @ vectors.T
-    return (total / chunks).float(), weight.float()
+    return (total / chunks).float(), inverse_root(scatter / chunks, shrinkage).float()
+
+
+def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:
+    """(S + shrinkage * mean variance * I)^(-1/2) of a covariance S ``[D, D]``, symmetric."""
+    values, axes = torch.linalg.eigh(covariance)
+    return axes @ torch.diag((values + shrinkage * values.mean()).rsqrt()) @ axes.T

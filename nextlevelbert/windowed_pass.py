@@ -121,11 +121,11 @@ class WindowedPassMixin:
             return torch.stack([torch.stack(rows).mean(dim=0) if rows else zero for rows in summaries])
         residual = self.config.pooling == "residual"
 
-        def pooled(documents: list[torch.Tensor]) -> torch.Tensor:
+        def pooled(vectors: list[torch.Tensor]) -> torch.Tensor:
             mode: PoolingMode = "mean" if residual else self.config.pooling
             return torch.stack(
                 [pool(rows[None], torch.ones(1, len(rows), device=self.device), mode)[0] if len(rows) else zero
-                 for rows in documents]
+                 for rows in vectors]
             )  # fmt: skip
 
         return self.residual_pooling(pooled(documents), pooled(contextual)) if residual else pooled(contextual)

@@ -222,6 +222,8 @@ HATE = ["--model_type", "hate"]
         ([*HATE, "--whiten_chunks"], "--model, --whiten_chunks and --residual_start are for --model_type next"),
         ([*HATE, "--model", "{straight}"], "--model, --whiten_chunks and --residual_start are for --model_type next"),
         (["--model", "{straight}", "--whiten_chunks"], "--whiten_chunks is for new models"),
+        (["--model", "{straight}", "--chunk_size", "16"], "--chunk_size 16 is not what"),
+        (["--model", "{straight}", "--chunking", "sentences"], "--chunking sentences is not what"),
         (["--residual_start", "1"], "--residual_start is for --pooling residual"),
         ([*SEGMENTS, "--pooling", "cls"], "trains pooling='mean' or 'residual', got 'cls'"),
         (["--model", "{short}", "--sequence_length", "16"], "--sequence_length 16 is above the 10 positions of"),

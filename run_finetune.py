@@ -64,7 +64,6 @@ from nextlevelbert.evaluation.task_scores import task_scores
 from nextlevelbert.evaluation.zero_shot import search, write_search
 from nextlevelbert.finetuning import PreparedTask, balanced_class_weights, labels_of, train_one_seed
 from nextlevelbert.finetuning_arguments import (
-    BASELINES,
     FinetuningArguments,
     ModelArguments,
     TaskArguments,
@@ -140,7 +139,7 @@ def finetune(arguments: ModelArguments, task: TaskArguments, args: FinetuningArg
     output = Path(args.output_dir)
     if args.learning_rate is None:
         whole = 3e-5 if arguments.from_text else 5e-5  # as the models' papers
-        args.learning_rate = 1e-3 if arguments.lora or arguments.model in BASELINES else whole
+        args.learning_rate = 1e-3 if arguments.lora or arguments.head_only else whole
 
     # 1. The sets; what is reported is the test set where there is one with labels.
     sets = read_sets(task, args.seed)

@@ -50,7 +50,8 @@ PAIRS = ["--objective", "contrastive", "--pooling", "residual", "--learning_rate
 ANYWHERE = [*PAIRS, "--per_device_train_batch_size", "64"]
 SIXTEEN = ["--min_segment", "16", "--max_segment", "16"]
 BEST = [*ANYWHERE, "--whiten_chunks"]
-# "{random}", "{positions}" and "{no layers}" stand for starting checkpoints, see `starts`.
+BOTH = [*BEST, "--objective", "both", "--loss", "cross_entropy"]
+# "{random}" and others like it stand for starting checkpoints, see `starts`.
 ROWS: dict[str, list[str]] = {
     "paper: masked, smooth L1": MASKED,
     "masked 30 %": [*MASKED, "--masking_probability", "0.3"],
@@ -69,18 +70,25 @@ ROWS: dict[str, list[str]] = {
     "anywhere, 4-48, gate": ANYWHERE,
     "whitened, gate": BEST,
     "whitened, mean of contextual only": [*BEST, "--pooling", "mean"],
-    "whitened, gate, and masked": [*BEST, "--objective", "both", "--loss", "cross_entropy"],
+    "whitened, gate, and masked": BOTH,
+    "whitened, gate, after masked": [*ANYWHERE, "--model", "{masked, cross-entropy, whitened}"],
+    "whitened, gate, 256 pairs": [*BEST, "--per_device_train_batch_size", "256"],
     "whitened, gate, no layers": [*ANYWHERE, "--model", "{no layers}"],
+    "no layers, 256 pairs": [*ANYWHERE, "--model", "{no layers}", "--per_device_train_batch_size", "256"],
     "whitened, gate, half of the books": [*BEST, "--validation_share", "0.5"],
     "no layers, half of the books": [*ANYWHERE, "--model", "{no layers}", "--validation_share", "0.5"],
     "whitened, gate, an eighth": [*BEST, "--validation_share", "0.875"],
     "no layers, an eighth": [*ANYWHERE, "--model", "{no layers}", "--validation_share", "0.875"],
+    "the checkpoint's recipe": [*BOTH, "--max_steps", "200"],
 }  # fmt: skip
 CURVES = ("paper: masked, smooth L1", "whitened, gate", "whitened, gate, no layers")
 
 
 def starts(kind: str, folder: Path, corpus: VectorCorpus, documents: np.ndarray, args: Namespace, seed: int) -> Path:
-    """A starting checkpoint: random layers, a table of positions, or whitening and pooling without layers."""
+    """A starting checkpoint: random layers, a table of positions, whitening and pooling without layers; or a row."""
+    if kind in ROWS:
+        train(kind, seed, folder, corpus, args)
+        return folder
     source = load_chunk_encoder(args.encoder, args.encoder_name)
     torch.manual_seed(seed)
     options: dict[str, Any] = {
@@ -123,8 +131,13 @@ def train(name: str, seed: int, folder: Path, corpus: VectorCorpus, args: Namesp
     subprocess.run([*command, *options, *more], check=True, stdout=sys.stderr)
 
 
-def judged(name: str, seed: int, corpus: VectorCorpus, judge: Judge, args: Namespace) -> dict[str, Any]:
-    folder = args.output_dir / f"{''.join(c if c.isalnum() else '_' for c in name)}-{seed}"
+def folder_of(name: str, args: Namespace) -> Path:
+    return args.output_dir / "".join(c if c.isalnum() else "_" for c in name)
+
+
+def run(name: str, seed: int, corpus: VectorCorpus, judge: Judge, args: Namespace) -> None:
+    """Trains and judges a row where that has not been done."""
+    folder = folder_of(f"{name}-{seed}", args)
     kept = folder.with_suffix(".json")
     if not kept.exists():
         train(name, seed, folder, corpus, args)
@@ -133,12 +146,20 @@ def judged(name: str, seed: int, corpus: VectorCorpus, judge: Judge, args: Names
         kept.write_text(json.dumps({"learned": learned, **scores}))
         for path in (folder, folder.with_name(folder.name + "-start")):  # figures are kept, weights are not
             shutil.rmtree(path, ignore_errors=True)
-    return json.loads(kept.read_text())
+
+
+def finished(args: Namespace) -> dict[str, list[dict[str, Any]]]:
+    """What is there: the rows without training, and of each trained one its runs, by seed."""
+    rows = {name: [scores] for name, scores in json.loads((args.output_dir / "closed_forms.json").read_text()).items()}
+    for name in ROWS:
+        if paths := sorted(args.output_dir.glob(f"{folder_of(name, args).name}_[0-9]*.json")):
+            rows[name] = [json.loads(path.read_text()) for path in paths]
+    return rows
 
 
 def curve(name: str, corpus: VectorCorpus, judge: Judge, args: Namespace) -> list[list[float]]:
     """Steps and MAP on the way of a longer run."""
-    folder = args.output_dir / f"curve-{''.join(c if c.isalnum() else '_' for c in name)}"
+    folder = folder_of(f"curve {name}", args)
     kept = folder.with_suffix(".json")
     if not kept.exists():
         every = max(args.curve // 8, 1)
@@ -178,18 +199,17 @@ def main() -> None:
     kept = args.output_dir / "closed_forms.json"
     if not kept.exists():
         kept.write_text(json.dumps(closed_forms(judge, corpus)))
-    rows = {name: [scores] for name, scores in json.loads(kept.read_text()).items()}
-    base = rows["mean of chunk vectors (Avg. SBERT)"][0]
     for seed in args.seeds:
         for name in args.rows:
-            rows.setdefault(name, []).append(judged(name, seed, corpus, judge, args))
-            write(args, corpus, rows, base, {})
-    curves = {name: curve(name, corpus, judge, args) for name in CURVES} if args.curve else {}
-    print(write(args, corpus, rows, base, curves))
+            run(name, seed, corpus, judge, args)
+            write(args, corpus, {})
+    print(write(args, corpus, {name: curve(name, corpus, judge, args) for name in CURVES} if args.curve else {}))
 
 
-def write(args: Namespace, corpus: VectorCorpus, rows: dict, base: dict, curves: dict) -> str:
+def write(args: Namespace, corpus: VectorCorpus, curves: dict) -> str:
     """Table, figures and plot of the rows that are there."""
+    rows = finished(args)
+    base = rows["mean of chunk vectors (Avg. SBERT)"][0]
     columns = {
         "chapters MAP": f"{JUDGED}: MAP", "new authors": "MAP, new authors",
         "adjacent": f"{JUDGED}: adjacent recall@10", "excerpts MAP": "excerpts, names masked: MAP",
@@ -202,18 +222,27 @@ def write(args: Namespace, corpus: VectorCorpus, rows: dict, base: dict, curves:
     for name, found in rows.items():
         mean = average(found)
         low, high = interval(mean, base)
-        record[name] = {"seeds": len(found), "mean": {key: mean[key] for key in columns.values()},
-                        "difference": [low, high], "runs": found}  # fmt: skip
+        record[name] = {"difference to Avg. SBERT, 95 %": [low, high], "runs": rounded(found)}
         cells = " | ".join(f"{mean[key]:.3f}" for key in columns.values())
         lines.append(f"| {name} | {len(found)} | {cells} | {low:+.3f} to {high:+.3f} |")
     (args.output_dir / "table.md").write_text(table := "\n".join(lines) + "\n")
     if curves:
         known = [name for name in ("TF-IDF", "mean of chunk vectors (Avg. SBERT)") if name in rows]
-        marks = {name: rows[name][0][f"{JUDGED}: MAP"] for name in known}
+        marks: dict[str, float] = {name: rows[name][0][f"{JUDGED}: MAP"] for name in known}
         plot(curves, marks, args.output_dir / "curve.png")
-    facts = {"machine": measuring.processor(), "steps": args.steps, "corpus": corpus.manifest}
-    (args.output_dir / "study.json").write_text(json.dumps({**facts, "rows": record, "curves": curves}, indent=1))
+    facts = {"machine": measuring.processor(), "steps": args.steps,
+             "corpus": {key: corpus.manifest[key] for key in ("documents", "tokens", "chunks")}}  # fmt: skip
+    (args.output_dir / "study.json").write_text(json.dumps({**facts, "rows": record, "curves": curves}) + "\n")
     return table
+
+
+def rounded(value: Any) -> Any:
+    """The same with four digits behind the point, which is more than another machine would agree on."""
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [rounded(entry) for entry in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 if __name__ == "__main__":

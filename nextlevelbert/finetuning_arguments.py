@@ -92,6 +92,10 @@ class ModelArguments:
         metadata={"help": "Of the chunk encoder while encoding. bfloat16 is faster where the hardware has it.",
                   "choices": ["float32", "bfloat16", "float16"]},
     )  # fmt: skip
+    freeze_encoder: bool = field(
+        default=False,
+        metadata={"help": "Train the head only, on the document vectors of a NextLevelBERT or HATE as they are."},
+    )  # fmt: skip
     lora: bool = field(default=False, metadata={"help": "Train low-rank adapters and the head only."})
     lora_r: int = field(default=8, metadata={"help": "Rank of the adapters."})
     lora_alpha: int = field(default=16, metadata={"help": "Scale of the adapters, before division by the rank."})
@@ -108,6 +112,11 @@ class ModelArguments:
     def from_text(self) -> bool:
         """Whether the model is trained from text, encoder and all."""
         return self.model_type not in VECTOR_MODELS
+
+    @property
+    def head_only(self) -> bool:
+        """Whether no weight of an encoder learns."""
+        return self.freeze_encoder or self.model in BASELINES
 
     @property
     def local(self) -> bool:

@@ -42,6 +42,16 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             f"--lora adapts a checkpoint, and --model {model.model} is none. (An adapter for an untrained model would "
             "fit no other: save that first with NextLevelBertModel.from_chunk_encoder(...).save_pretrained(folder).)",
         ),
+        (
+            model.freeze_encoder and (model.lora or model.model in BASELINES),
+            "--freeze_encoder trains the head of a NextLevelBERT or HATE and nothing else: --lora would train more, "
+            "and baselines over vectors are frozen anyway. Leave one of both out.",
+        ),
+        (
+            model.freeze_encoder and (model.from_text or retrieval or ranking),
+            "--freeze_encoder is for --task classification and multiple_choice with a NextLevelBERT or HATE; leave it "
+            "out.",
+        ),
         (args.push_to_hub and model.model in BASELINES, f"--model {model.model} is not published; no --push_to_hub."),
         (bool(model.attn_implementation) and not model.from_text, f"{vectors} makes no use of --attn_implementation."),
         (

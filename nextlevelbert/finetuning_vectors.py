@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from .baselines import ChunkMeanClassifier
@@ -76,6 +77,15 @@ def load(arguments: ModelArguments, task_class: Any = None, **config: Any) -> An
     return model
 
 
+def frozen(model: Any) -> Any:
+    """The same model, of which only the head learns, from the document vectors that prediction makes: no dropout."""
+    model.base_model.requires_grad_(False)
+    for module in model.base_model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0  # its configuration is saved as it was
+    return model
+
+
 def prepare(
     arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments, sets: dict[str, TaskData]
 ) -> PreparedTask:
@@ -116,6 +126,8 @@ def prepare(
         model = load(arguments, task_class, **config)
         if model.base_model.chunk_encoder is not None:  # stored vectors come in; it goes into the final model
             model.base_model.detach_chunk_encoder()
+        if arguments.freeze_encoder:
+            return frozen(model)
         if arguments.lora:
             return with_lora(model, arguments.lora_r, arguments.lora_alpha, arguments.lora_target_modules)
         return model

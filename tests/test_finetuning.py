@@ -31,6 +31,7 @@ from nextlevelbert.evaluation.task_scores import majority_scores, predicted, tas
 from nextlevelbert.finetuning import balanced_class_weights, count_parameters, labels_of, train_one_seed, with_lora
 from nextlevelbert.finetuning_arguments import FinetuningArguments
 from nextlevelbert.finetuning_results import mean_and_deviation, write_predictions
+from nextlevelbert.finetuning_vectors import frozen
 from nextlevelbert.task_data import Example, TaskData, read_classification
 from nextlevelbert.task_vectors import TaskVectorDataset, TaskVectors, encode_task
 
@@ -226,6 +227,35 @@ def test_an_adapter_on_the_base_checkpoint(files, checkpoint, tmp_path, caplog):
     torch.testing.assert_close(model(**batch).logits.softmax(-1), found, atol=1e-5, rtol=0)
 
 
+def test_a_frozen_encoder_gives_its_own_document_vectors_to_the_head(files, toy_encoder_path, tmp_path, caplog):
+    """The checkpoint has dropout, the stored predictions are the head's over the vectors of its `encode`."""
+    caplog.set_level("INFO")
+    torch.manual_seed(0)
+    NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16).save_pretrained(tmp_path / "before")
+    start(tmp_path / "head", str(tmp_path / "before"), "--freeze_encoder", "--num_train_epochs", "4", **files)
+    settings = json.loads((tmp_path / "head" / "results.json").read_text())["settings"]
+    assert (settings["learning_rate"], settings["freeze_encoder"]) == (1e-3, True)
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("before", "head"))
+    for name, weight in before.items():
+        assert torch.equal(weight, after[f"model.{name}"]), name
+    head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "head").eval()
+    [share] = re.findall(r"seed 0: ([\d,]+) of [\d,]+ parameters are trainable", caplog.text)
+    assert int(share.replace(",", "")) == count_parameters(head.classifier)[1]
+    assert head.config.encoder_config.hidden_dropout_prob > 0
+    vectors = NextLevelBertModel.from_pretrained(tmp_path / "before").encode([row["text"] for row in rows(11, 3)])
+    logits = head.classifier(torch.stack([book.document for book in vectors]))
+    found = torch.tensor([row["scores"] for row in predictions(tmp_path / "head" / "test_predictions.jsonl")])
+    torch.testing.assert_close(logits.softmax(-1), found, atol=1e-5, rtol=0)
+
+
+def test_a_frozen_encoder_learns_without_dropout(toy_encoder_path):
+    model = NextLevelBertForSequenceClassification.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+    vectors = torch.randn(2, 5, 32)
+    predicting = model.eval()(inputs_embeds=vectors).logits
+    assert not torch.allclose(model.train()(inputs_embeds=vectors).logits, predicting, atol=1e-6)
+    torch.testing.assert_close(frozen(model).train()(inputs_embeds=vectors).logits, predicting)
+
+
 @pytest.mark.parametrize("cls", [NextLevelBertForSequenceClassification, NextLevelBertForMultipleChoice])
 @pytest.mark.parametrize("targets", [["query", "value"], ["all-linear"]])
 def test_adapters_train_less_than_a_tenth(minilm, cls, targets):
@@ -357,6 +387,9 @@ def test_two_processes_learn_what_one_does(files, checkpoint, tmp_path):
         ("classification", {"--train_file": "{train}", "--model": "untrained", "--lora": "true"}, "save that first"),
         ("classification", {"--train_file": "{train}", "--model": "sbert", "--push_to_hub": "true"}, "not published"),
         ("classification", {"--train_file": "{train}", "--model": "bm25"}, "ranks documents only"),
+        ("classification", {"--train_file": "{train}", "--model": "sbert", "--freeze_encoder": "true"}, "frozen"),
+        ("classification", {"--train_file": "{train}", "--lora": "true", "--freeze_encoder": "true"}, "train more"),
+        ("retrieval", {"--test_file": "{train}", "--freeze_encoder": "true"}, "--freeze_encoder is for --task class"),
         ("multiple_choice", {"--train_file": "{train}", "--model": "tfidf"}, "cannot choose among candidates"),
     ],
 )  # fmt: skip

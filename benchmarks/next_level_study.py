@@ -154,6 +154,8 @@ def finished(args: Namespace) -> dict[str, list[dict[str, Any]]]:
     for name in ROWS:
         if paths := sorted(args.output_dir.glob(f"{folder_of(name, args).name}_[0-9]*.json")):
             rows[name] = [json.loads(path.read_text()) for path in paths]
+    for path in sorted(args.output_dir.glob("checkpoint *.json")):
+        rows[path.stem] = [json.loads(path.read_text())]
     return rows
 
 
@@ -185,7 +187,8 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--chunking", default="fixed")
     parser.add_argument("--tasks", nargs="+", help="names of the tasks to judge by, the first of them chapters; all")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], help="folders of finished models to judge")
+    parser.add_argument("--rows", nargs="*", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--curve", type=int, default=0, help="steps of the longer runs; 0 for none")
     return parser.parse_args()
@@ -199,6 +202,9 @@ def main() -> None:
     kept = args.output_dir / "closed_forms.json"
     if not kept.exists():
         kept.write_text(json.dumps(closed_forms(judge, corpus)))
+    for path in args.checkpoint:
+        scores = judge.scores(retrieval.contextual(retrieval.trained(str(path), judge.base), path.name))
+        (args.output_dir / f"checkpoint {path.name}.json").write_text(json.dumps(scores))
     for seed in args.seeds:
         for name in args.rows:
             run(name, seed, corpus, judge, args)
@@ -217,14 +223,18 @@ def write(args: Namespace, corpus: VectorCorpus, curves: dict) -> str:
         "SQuALITY MRR": "squality, names masked: MRR",
     }  # fmt: skip
     columns = {label: key for label, key in columns.items() if key in base}
-    lines = [f"| | seeds | {' | '.join(columns)} | above Avg. SBERT |", f"| --- |{' ---: |' * (len(columns) + 2)}"]
+    lines = [f"| | seeds | {' | '.join(columns)} | above Avg. SBERT | masked vector found |",
+             f"| --- |{' ---: |' * (len(columns) + 3)}"]  # fmt: skip
     record: dict[str, Any] = {}
     for name, found in rows.items():
         mean = average(found)
         low, high = interval(mean, base)
         record[name] = {"difference to Avg. SBERT, 95 %": [low, high], "runs": rounded(found)}
         cells = " | ".join(f"{mean[key]:.3f}" for key in columns.values())
-        lines.append(f"| {name} | {len(found)} | {cells} | {low:+.3f} to {high:+.3f} |")
+        accuracy = [run["learned"]["eval_masked_accuracy"] for run in found
+                    if "eval_masked_accuracy" in run.get("learned", {})]  # fmt: skip
+        learned = f"{np.mean(accuracy):.3f}" if accuracy else ""
+        lines.append(f"| {name} | {len(found)} | {cells} | {low:+.3f} to {high:+.3f} | {learned} |")
     (args.output_dir / "table.md").write_text(table := "\n".join(lines) + "\n")
     if curves:
         known = [name for name in ("TF-IDF", "mean of chunk vectors (Avg. SBERT)") if name in rows]

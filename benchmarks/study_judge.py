@@ -25,6 +25,7 @@ class Judge:
 
     def __init__(self, args: Namespace) -> None:
         self.tasks = [task for task in retrieval.load_tasks(args.data) if not args.tasks or task.name in args.tasks]
+        torch.manual_seed(0)  # [CLS] and [SEP] of the untrained model
         self.base = NextLevelBertModel.from_chunk_encoder(
             load_chunk_encoder(args.encoder, args.encoder_name), chunk_size=args.chunk_size, chunking=args.chunking
         )
@@ -88,7 +89,6 @@ def closed_forms(judge: Judge, corpus: VectorCorpus) -> dict[str, dict[str, Any]
     def whitened(mean: torch.Tensor, weight: torch.Tensor) -> Callable:
         return lambda chunks: retrieval.mean_of_chunks([F.normalize((v - mean) @ weight.T, dim=-1) for v in chunks])
 
-    torch.manual_seed(0)
     rows: dict[str, Callable] = {
         "first chunk (truncated SBERT)": retrieval.first_chunk,
         "mean of chunk vectors (Avg. SBERT)": retrieval.mean_of_chunks,
@@ -100,6 +100,7 @@ def closed_forms(judge: Judge, corpus: VectorCorpus) -> dict[str, dict[str, Any]
                 *fit_whitening(islice(vectors_of(corpus), books))
             )
             for books in (15, 60)
+            if books < len(corpus)
         },
         "next level, untrained": retrieval.contextual(judge.base, "untrained"),
     }

@@ -231,8 +231,8 @@ def write(args: Namespace, corpus: VectorCorpus, curves: dict) -> str:
         low, high = interval(mean, base)
         record[name] = {"difference to Avg. SBERT, 95 %": [low, high], "runs": rounded(found)}
         cells = " | ".join(f"{mean[key]:.3f}" for key in columns.values())
-        accuracy = [run["learned"]["eval_masked_accuracy"] for run in found
-                    if "eval_masked_accuracy" in run.get("learned", {})]  # fmt: skip
+        accuracy = [scores["learned"]["eval_masked_accuracy"] for scores in found
+                    if "eval_masked_accuracy" in scores.get("learned", {})]  # fmt: skip
         learned = f"{np.mean(accuracy):.3f}" if accuracy else ""
         lines.append(f"| {name} | {len(found)} | {cells} | {low:+.3f} to {high:+.3f} | {learned} |")
     (args.output_dir / "table.md").write_text(table := "\n".join(lines) + "\n")

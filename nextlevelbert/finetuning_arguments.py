@@ -23,7 +23,7 @@ _DECIDING = (
     "save_steps", "dataloader_drop_last", "train_sampling_strategy", "tf32", "optim_target_modules",
     "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "full_determinism",
 )  # fmt: skip
-OF_VECTOR_MODELS = ("chunk_encoder", "chunk_encoder_name", "chunk_size", "encoder_dtype")
+OF_VECTOR_MODELS = ("chunk_encoder", "chunk_encoder_name", "chunk_size", "encoder_dtype", "freeze_encoder")
 OF_BERT_AL = ("segment_length", "recurrence")
 _OF_TEXT_MODELS = ("model_type", "chunk_batch_size", "max_training_tokens", "attn_implementation")
 

@@ -48,9 +48,8 @@ def check_arguments(model: ModelArguments, task: TaskArguments, args: Finetuning
             "and baselines over vectors are frozen anyway. Leave one of both out.",
         ),
         (
-            model.freeze_encoder and (model.from_text or retrieval or ranking),
-            "--freeze_encoder is for --task classification and multiple_choice with a NextLevelBERT or HATE; leave it "
-            "out.",
+            model.freeze_encoder and (retrieval or ranking),
+            "--freeze_encoder is for --task classification and multiple_choice; leave it out.",
         ),
         (args.push_to_hub and model.model in BASELINES, f"--model {model.model} is not published; no --push_to_hub."),
         (bool(model.attn_implementation) and not model.from_text, f"{vectors} makes no use of --attn_implementation."),

@@ -50,29 +50,19 @@ from typing import Any
 
 from transformers import HfArgumentParser, set_seed
 
-from nextlevelbert import (
-    finetuning_cdlm,
-    finetuning_ranking,
-    finetuning_summarization,
-    finetuning_text,
-    finetuning_vectors,
-)
-from nextlevelbert.baselines import tfidf_logistic_regression
-from nextlevelbert.cdlm_arguments import CDLM_TASKS
-from nextlevelbert.evaluation import read_retrieval_task
-from nextlevelbert.evaluation.task_scores import task_scores
-from nextlevelbert.evaluation.zero_shot import search, write_search
-from nextlevelbert.finetuning import PreparedTask, balanced_class_weights, labels_of, train_one_seed
-from nextlevelbert.finetuning_arguments import (
-    FinetuningArguments,
-    ModelArguments,
-    TaskArguments,
-)
-from nextlevelbert.finetuning_card import write_finetuning_card
-from nextlevelbert.finetuning_checks import check_arguments
-from nextlevelbert.finetuning_results import fingerprint, score_long_documents, summarize_seeds
-from nextlevelbert.finetuning_runs import repo_name, run_seeds, upload
-from nextlevelbert.task_data import (
+from nextlevelbert.evaluation.scores import task_scores
+from nextlevelbert.finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
+from nextlevelbert.finetuning.card import write_finetuning_card
+from nextlevelbert.finetuning.checks import check_arguments
+from nextlevelbert.finetuning.results import fingerprint, score_long_documents, summarize_seeds
+from nextlevelbert.finetuning.seeds import repo_name, run_seeds, upload
+from nextlevelbert.finetuning.trainer import PreparedTask, balanced_class_weights, labels_of, train_one_seed
+from nextlevelbert.pretraining.cdlm_arguments import CDLM_TASKS
+from nextlevelbert.tasks import cdlm as finetuning_cdlm
+from nextlevelbert.tasks.classification import text_models as finetuning_text
+from nextlevelbert.tasks.classification import vector_models as finetuning_vectors
+from nextlevelbert.tasks.classification.baselines import tfidf_logistic_regression
+from nextlevelbert.tasks.classification.data import (
     Columns,
     TaskData,
     halve_by_document,
@@ -80,7 +70,11 @@ from nextlevelbert.task_data import (
     read_classification,
     read_multiple_choice,
 )
-from nextlevelbert.task_vectors import default_cache
+from nextlevelbert.tasks.classification.vectors import default_cache
+from nextlevelbert.tasks.ranking import task as finetuning_ranking
+from nextlevelbert.tasks.retrieval import read_retrieval_task
+from nextlevelbert.tasks.retrieval.search import search, write_search
+from nextlevelbert.tasks.summarization import task as finetuning_summarization
 
 logger = logging.getLogger("run_finetune")
 

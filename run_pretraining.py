@@ -50,7 +50,6 @@ from nextlevelbert import (
     PackedVectorDataset,
     SegmentPairDataset,
     VectorCorpus,
-    cdlm_pretraining,
     finish_corpus,
     load_chunk_encoder,
     load_int8_chunk_encoder,
@@ -58,12 +57,13 @@ from nextlevelbert import (
     read_documents,
     write_shards,
 )
-from nextlevelbert.chunk_encoder import LoadedChunkEncoder
-from nextlevelbert.documents import read_hub_documents
+from nextlevelbert.data.documents import read_hub_documents
 from nextlevelbert.evaluation import context_mean_baseline
-from nextlevelbert.model_card import write_pretraining_card
-from nextlevelbert.pretraining import MaskedVectorTrainer, PretrainingArguments, SegmentPairTrainer
-from nextlevelbert.pretraining_arguments import DataArguments, ModelArguments, ObjectiveArguments
+from nextlevelbert.models.chunk_encoder import LoadedChunkEncoder
+from nextlevelbert.pretraining import cdlm as cdlm_pretraining
+from nextlevelbert.pretraining.arguments import DataArguments, ModelArguments, ObjectiveArguments
+from nextlevelbert.pretraining.card import write_pretraining_card
+from nextlevelbert.pretraining.trainers import MaskedVectorTrainer, PretrainingArguments, SegmentPairTrainer
 
 logger = logging.getLogger("run_pretraining")
 

@@ -24,8 +24,8 @@ WARM_UP = 256  # tokens
 
 def measure(encoder: str, reading: str, segment: int, training: bool, tokens: int) -> tuple[float, float]:
     """Peak MiB above the loaded model, in training with its gradients, and seconds of one document."""
-    from nextlevelbert.extended_positions import with_extended_positions
-    from nextlevelbert.modeling_bert_al import BertAlForExtractiveSummarization
+    from nextlevelbert.models.modeling_bert_al import BertAlForExtractiveSummarization
+    from nextlevelbert.tasks.summarization.baselines import with_extended_positions
 
     logging.disable_progress_bar()
     if reading.startswith("full"):
@@ -61,7 +61,9 @@ def main() -> None:
     args = parser.parse_args()
     args.lengths = sorted(set(args.lengths))
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**20)  # see chunkbert_memory.py
-    PROCESSES.set_forkserver_preload(["nextlevelbert.modeling_bert_al", "transformers.models.bert.modeling_bert"])
+    PROCESSES.set_forkserver_preload(
+        ["nextlevelbert.models.modeling_bert_al", "transformers.models.bert.modeling_bert"]
+    )
     measuring.print_header(
         "float32, no attention dropout",
         f"one document a pass, segments of {args.segment_length} tokens, each figure from a fresh process",

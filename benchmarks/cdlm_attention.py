@@ -15,8 +15,9 @@ from measuring import interleaved, print_header, print_table
 from torch.nn.attention.flex_attention import create_block_mask
 from transformers.utils import logging
 
-from nextlevelbert import CdlmModel, cdlm_attention, modeling_cdlm
-from nextlevelbert.cdlm_attention import AttentionPlan, plan_attention
+from nextlevelbert import CdlmModel
+from nextlevelbert.models import cdlm_attention, modeling_cdlm
+from nextlevelbert.models.cdlm_attention import AttentionPlan, plan_attention
 
 
 def square_plan(real: torch.Tensor, is_global: torch.Tensor, window: int) -> AttentionPlan:

@@ -18,7 +18,7 @@ import torch
 from tqdm import tqdm
 
 from nextlevelbert import ChunkBertForSequenceClassification, ChunkBertModel
-from nextlevelbert.task_data import Columns, TaskData, read_classification
+from nextlevelbert.tasks.classification.data import Columns, TaskData, read_classification
 
 
 def accuracy(model: ChunkBertForSequenceClassification, ids: list[torch.Tensor], data: TaskData) -> float:

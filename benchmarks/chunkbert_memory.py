@@ -58,7 +58,7 @@ READINGS = {
 
 def build(encoder: str, reading: Reading, tokens: int) -> Any:
     """A classifier that reads documents of up to this many tokens in this way."""
-    from nextlevelbert.modeling_chunkbert import ChunkBertForSequenceClassification
+    from nextlevelbert.models.modeling_chunkbert import ChunkBertForSequenceClassification
 
     logging.disable_progress_bar()  # one a process would break the bar over all of them
     model: Any = ChunkBertForSequenceClassification.from_encoder(
@@ -210,7 +210,9 @@ def main() -> None:
         raise SystemExit("Peak memory is read from a GPU or from Linux's /proc, and this machine has neither.")
     # Blocks from 1 MiB on go back once freed; glibc's own moving limit makes peaks vary by a third from run to run.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**20)
-    PROCESSES.set_forkserver_preload(["nextlevelbert.modeling_chunkbert", "transformers.models.bert.modeling_bert"])
+    PROCESSES.set_forkserver_preload(
+        ["nextlevelbert.models.modeling_chunkbert", "transformers.models.bert.modeling_bert"]
+    )
     measuring.print_header(
         "float32, no attention dropout",
         f"one document a pass, chunks of {CHUNK} tokens, each figure from a fresh process; x: times the row above",

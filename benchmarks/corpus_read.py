@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nextlevelbert import ChunkingRule, Document, PackedVectorDataset, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.chunk_encoder import ChunkEncoder
+from nextlevelbert.models.chunk_encoder import ChunkEncoder
 
 
 class RandomVectors(ChunkEncoder):

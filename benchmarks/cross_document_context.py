@@ -25,8 +25,8 @@ from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from tqdm import tqdm
 
 from nextlevelbert import CdlmForMaskedLM, CdlmProcessor
-from nextlevelbert.cdlm_layout import DOCUMENT
-from nextlevelbert.document_clusters import PATTERNS, DocumentClusters, read_document_clusters
+from nextlevelbert.models.cdlm_layout import DOCUMENT
+from nextlevelbert.pretraining.document_sets import PATTERNS, DocumentClusters, read_document_clusters
 
 KINDS = ("shared", "unshared")
 CONDITIONS = ("related", "unrelated", "alone")

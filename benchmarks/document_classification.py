@@ -24,8 +24,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nextlevelbert.finetuning_arguments import WINDOW_BASELINES
-from nextlevelbert.finetuning_card import results_table
+from nextlevelbert.finetuning.arguments import WINDOW_BASELINES
+from nextlevelbert.finetuning.card import results_table
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 

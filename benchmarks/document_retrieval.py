@@ -29,16 +29,8 @@ import torch
 from tqdm import tqdm
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.evaluation import (
-    RetrievalTask,
-    bm25_scores,
-    plot_by_length,
-    rank_by_scores,
-    rank_documents,
-    retrieval_scores,
-    scores_by_length,
-    tfidf_scores,
-)
+from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from nextlevelbert.tasks.retrieval import bm25_scores, plot_by_length, scores_by_length, tfidf_scores
 
 CHUNK_SIZE = 256
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")

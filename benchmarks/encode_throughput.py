@@ -31,13 +31,8 @@ from long_models import LONG_MODELS, one_window
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
-from nextlevelbert import (
-    NextLevelBertModel,
-    load_chunk_encoder,
-    load_int8_chunk_encoder,
-    quantize_chunk_encoder,
-)
-from nextlevelbert.chunk_encoder import LoadedChunkEncoder
+from nextlevelbert import NextLevelBertModel, load_chunk_encoder, load_int8_chunk_encoder, quantize_chunk_encoder
+from nextlevelbert.models.chunk_encoder import LoadedChunkEncoder
 
 Run = Callable[[], Any]
 BARE, OURS, BY_HAND = "bare forward", "`NextLevelBertModel.encode`", "sentence-transformers + mean"

@@ -14,8 +14,8 @@ import measuring
 import torch
 
 from nextlevelbert import NextLevelBertForSequenceClassification, load_chunk_encoder, read_documents
-from nextlevelbert.task_data import Example, TaskData
-from nextlevelbert.task_vectors import TaskVectorDataset, encode_task
+from nextlevelbert.tasks.classification.data import Example, TaskData
+from nextlevelbert.tasks.classification.vectors import TaskVectorDataset, encode_task
 
 BATCH = 8
 

@@ -27,7 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from nextlevelbert import ChunkingRule, Document, encode_corpus, load_chunk_encoder
-from nextlevelbert.chunking import tokenize_document
+from nextlevelbert.models.chunking import tokenize_document
 
 BOOKS3_TOKENS, EPOCHS, CAPACITY = 25e9, 20, 254
 DOCUMENT_CHARACTERS = 400_000

@@ -14,7 +14,7 @@ import measuring
 import torch
 from torch import nn
 
-from nextlevelbert.layer_norm_lstm import LayerNormLSTM
+from nextlevelbert.models.bert_al_lstm import LayerNormLSTM
 
 SEGMENTS = (8, 16, 128, 256)  # the paper's
 

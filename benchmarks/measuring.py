@@ -34,7 +34,7 @@ def parser_with_text(description: str | None, tokens: int) -> ArgumentParser:
 
 def long_text(characters: int, source: str = "python-manual") -> str:
     """Documents of a source (see `read_documents`) as one text, over and over if they are too few."""
-    from nextlevelbert import read_documents  # seconds to import, which a process that only starts others saves
+    from nextlevelbert import read_documents
 
     parts: list[str] = []
     length = 0

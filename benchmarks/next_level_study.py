@@ -40,7 +40,7 @@ from nextlevelbert import (
     VectorCorpus,
     load_chunk_encoder,
 )
-from nextlevelbert.starting_weights import config_values
+from nextlevelbert.models.starting_weights import config_values
 
 SCRIPT = Path(__file__).parents[1] / "run_pretraining.py"
 

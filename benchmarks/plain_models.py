@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nextlevelbert.backbones import backbone_from_config
+from nextlevelbert.models.backbones import backbone_from_config
 
 
 def without_word_embeddings(config: Any) -> Any:

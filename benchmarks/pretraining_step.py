@@ -32,7 +32,7 @@ from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     PackedVectorDataset,
 )
-from nextlevelbert.masking import CLS, NOT_SPECIAL, SEP
+from nextlevelbert.models.masking import CLS, NOT_SPECIAL, SEP
 
 LENGTH = 512
 AUTHORS, BARE, OURS = "authors' recipe in plain transformers", "bare backbone", "ours"

@@ -46,7 +46,7 @@ from nextlevelbert import (
     read_documents,
 )
 from nextlevelbert.evaluation import RetrievalTask, context_mean_baseline, rank_documents, retrieval_scores
-from nextlevelbert.whitening import fit_whitening
+from nextlevelbert.models.whitening import fit_whitening
 
 SCRIPT = Path(__file__).parents[1] / "run_pretraining.py"
 TASK = "chapters, names masked"

@@ -25,8 +25,8 @@ from next_level_study import ANYWHERE, SCRIPT, rounded
 from study_judge import JUDGED, Judge, interval
 
 from nextlevelbert import ChunkingRule, Document, NextLevelBertModel, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.chunking import tokenize_document
-from nextlevelbert.whitening import fit_whitening
+from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.whitening import fit_whitening
 
 SHIFTS = (0, 64, 128, 192)
 

@@ -14,8 +14,9 @@ import torch
 from torch.nn import functional as F
 
 from nextlevelbert import NextLevelBertModel, VectorCorpus, load_chunk_encoder
-from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores, tfidf_scores
-from nextlevelbert.whitening import fit_whitening, inverse_root
+from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from nextlevelbert.models.whitening import fit_whitening, inverse_root
+from nextlevelbert.tasks.retrieval import tfidf_scores
 
 JUDGED = "chapters, names masked"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import measuring
 
 from nextlevelbert import load_chunk_encoder
-from nextlevelbert.chunking import tokenize_document
+from nextlevelbert.models.chunking import tokenize_document
 
 
 def main() -> None:

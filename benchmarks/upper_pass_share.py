@@ -10,7 +10,7 @@ import measuring
 import torch
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.chunking import tokenize_document
+from nextlevelbert.models.chunking import tokenize_document
 
 TOKENISING, CHUNKS, UPPER, WHOLE = "tokenising and cutting", "chunk vectors", "next-level pass", "`encode`"
 

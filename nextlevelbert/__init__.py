@@ -18,42 +18,42 @@ from transformers import (
 
 __version__ = "0.1.0"
 
-from .bertsum import ExtractiveSummary
-from .cdlm_layout import read_marked
-from .chunk_encoder import load_chunk_encoder
-from .chunking import ChunkingRule
-from .configuration_bert_al import BertAlConfig
-from .configuration_cdlm import CdlmConfig
-from .configuration_chunkbert import ChunkBertConfig
-from .configuration_hate import HateConfig
-from .configuration_nextlevelbert import NextLevelBertConfig
-from .corpus_writer import encode_corpus, finish_corpus, write_shards
-from .data_collator import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
-from .document_clusters import ClusterDataset, DataCollatorForCrossDocumentMasking
-from .documents import Document, read_documents
-from .int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
-from .modeling_bert_al import BertAlForExtractiveSummarization, BertAlForSequenceClassification, BertAlModel
-from .modeling_cdlm import (
+from .corpus.corpus import VectorCorpus
+from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
+from .corpus.writer import encode_corpus, finish_corpus, write_shards
+from .data.documents import Document, read_documents
+from .models.bert_al_sentences import ExtractiveSummary
+from .models.cdlm_layout import read_marked
+from .models.chunk_encoder import load_chunk_encoder
+from .models.chunking import ChunkingRule
+from .models.configuration_bert_al import BertAlConfig
+from .models.configuration_cdlm import CdlmConfig
+from .models.configuration_chunkbert import ChunkBertConfig
+from .models.configuration_hate import HateConfig
+from .models.configuration_nextlevelbert import NextLevelBertConfig
+from .models.modeling_bert_al import BertAlForExtractiveSummarization, BertAlForSequenceClassification, BertAlModel
+from .models.modeling_cdlm import (
     CdlmForCrossDocumentCoreference,
     CdlmForDocumentMatching,
     CdlmForMaskedLM,
     CdlmForMultiHopQuestionAnswering,
     CdlmModel,
 )
-from .modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
-from .modeling_hate import HateForMaskedSentencePrediction, HateForSequenceClassification, HateModel
-from .modeling_nextlevelbert import (
+from .models.modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
+from .models.modeling_hate import HateForMaskedSentencePrediction, HateForSequenceClassification, HateModel
+from .models.modeling_nextlevelbert import (
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
-from .outputs import DocumentEmbedding, DocumentPlan
-from .processing_cdlm import CdlmProcessor
-from .segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset
-from .vector_cache import VectorCache
-from .vector_corpus import VectorCorpus
+from .models.outputs import DocumentEmbedding, DocumentPlan
+from .models.processing_cdlm import CdlmProcessor
+from .models.vector_cache import VectorCache
+from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
+from .pretraining.segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset
+from .pretraining.sequences import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
 
 AutoConfig.register("nextlevelbert", NextLevelBertConfig, exist_ok=True)
 AutoModel.register(NextLevelBertConfig, NextLevelBertModel, exist_ok=True)

@@ -24,8 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import PreTrainedConfig
 
-from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
-from .modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from .models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
+from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
 logger = logging.getLogger(__name__)
 

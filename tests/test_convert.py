@@ -15,9 +15,9 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForPreTraining, BertConfig
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
-from nextlevelbert.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from nextlevelbert.convert import convert_checkpoint, main
-from nextlevelbert.masking import PAD
+from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from nextlevelbert.models.masking import PAD
 
 from .reference import test_authors_inference as inference
 from .reference import test_authors_pretraining_step as pretraining_step

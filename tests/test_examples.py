@@ -31,7 +31,7 @@ from nextlevelbert import (
     NextLevelBertModel,
     read_marked,
 )
-from nextlevelbert.document_clusters import DocumentClusters
+from nextlevelbert.pretraining.document_sets import DocumentClusters
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SEA = "The whale rose beside the ship and the sailors cried out over the dark waves of the ocean. "

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..hotpotqa_data import HotpotQuestion
+from ..tasks.multihop_qa.data import HotpotQuestion
 
 _NAMED = 5  # most ids that a message names
 _NOT_SPANS = {"yes", "no", "noanswer"}
@@ -52,7 +52,7 @@ def hotpotqa_scores(
             counts the latter as 0).
 
     Example:
-        >>> from nextlevelbert.hotpotqa_data import Paragraph
+        >>> from nextlevelbert.tasks.multihop_qa.data import Paragraph
         >>> paragraph = Paragraph("Emma", ["A novel.", "It is by Jane Austen."])
         >>> facts = frozenset({("Emma", 1)})
         >>> question = HotpotQuestion("q", "Who wrote Emma?", "Jane Austen", [paragraph], facts)

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from nextlevelbert import load_chunk_encoder
-from nextlevelbert.chunking import tokenize_document
 from nextlevelbert.convert import convert_checkpoint
-from nextlevelbert.document_encoding import flatten_chunks
+from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.document_encoding import flatten_chunks
 
 CASES = [
     ("expected_chunk16", 16, "texts", True),

@@ -1,0 +1,1 @@
+"""Chunk vectors of many documents on disk."""

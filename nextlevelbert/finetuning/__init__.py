@@ -1,0 +1,1 @@
+"""What all tasks of fine-tuning share."""

@@ -1,0 +1,1 @@
+"""What a checkpoint carries: configurations, models, the processor, and all that they need. Siblings only."""

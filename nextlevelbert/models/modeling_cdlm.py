@@ -1,0 +1,459 @@
+"""CDLM: one encoder that reads a set of related documents, with global attention on what it must predict.
+
+Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv 2101.00406). The encoder is
+transformers' Longformer; weights have its names, so that `allenai/longformer-base-4096` and `biu-nlp/cdlm` load as
+they are.
+
+Notation for shapes: B sequences in a batch (each a set of documents), L token positions, D hidden size, V words.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.models.longformer.modeling_longformer import (
+    LongformerBaseModelOutputWithPooling,
+    LongformerClassificationHead,
+    LongformerEmbeddings,
+    LongformerEncoder,
+    LongformerLMHead,
+    LongformerMaskedLMOutput,
+    LongformerPreTrainedModel,
+    LongformerSequenceClassifierOutput,
+)
+from transformers.utils import can_return_tuple
+
+from .cdlm_attention import CdlmSelfAttention, plan_attention
+from .cdlm_from_bert import LongformerStartMixin
+from .cdlm_heads import (
+    MentionPairOutput,
+    MultiHopQuestionAnsweringOutput,
+    PairScorer,
+    check_mentions,
+    check_question,
+    labelled_loss,
+    question_loss,
+    take_positions,
+)
+from .configuration_cdlm import CdlmConfig
+from .input_checks import check_sequences, check_token_ids
+from .pooling import pool
+from .task_layers import check_labels
+
+
+class CdlmPreTrainedModel(LongformerStartMixin, LongformerPreTrainedModel):
+    """Loading, saving and starting from an encoder, which all CDLM classes share."""
+
+    config: CdlmConfig
+    config_class = CdlmConfig
+    base_model_prefix = "longformer"
+    family_auto_map = {
+        "AutoConfig": "configuration_cdlm.CdlmConfig",
+        "AutoModel": "modeling_cdlm.CdlmModel",
+        "AutoModelForMaskedLM": "modeling_cdlm.CdlmForMaskedLM",
+        "AutoModelForPreTraining": "modeling_cdlm.CdlmForMaskedLM",
+        "AutoModelForSequenceClassification": "modeling_cdlm.CdlmForDocumentMatching",
+        "AutoModelForQuestionAnswering": "modeling_cdlm.CdlmForMultiHopQuestionAnswering",
+    }
+    model_tags = ["cdlm", "nextlevelbert", "sentence-transformers"]
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["LongformerLayer"]
+    _keys_to_ignore_on_load_unexpected = [r"pooler", r"position_ids"]
+    accepts_loss_kwargs = False  # losses are means over the batch
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, LongformerLMHead):  # transformers leaves its own bias as memory was
+            init.zeros_(module.bias)
+
+
+class CdlmModel(CdlmPreTrainedModel):
+    """A set of documents in one sequence to a state for every token.
+
+    Example:
+        >>> model = CdlmModel.from_encoder(minilm, max_length=1024)
+        >>> model.config.max_sequence_length
+        1024
+    """
+
+    _auto_class = "AutoModel"
+    _keys_to_ignore_on_load_unexpected = [r"pooler", r"position_ids", r"^(lm_head|classifier|scorer|qa_)"]
+
+    def __init__(self, config: CdlmConfig) -> None:
+        super().__init__(config)
+        config.check()
+        config.attention_window = config.windows()
+        self.embeddings = LongformerEmbeddings(config)
+        self.encoder = LongformerEncoder(config)
+        for number, layer in enumerate(self.encoder.layer):
+            layer.attention.self = CdlmSelfAttention(config, number)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.embeddings.word_embeddings = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        global_attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> LongformerBaseModelOutputWithPooling:
+        """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
+
+        Args:
+            input_ids: ``[B, L]``.
+            attention_mask: ``[B, L]``, zero at padding. All ones by default.
+            global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others, else 0. None by
+                default, as in transformers' Longformer; the models for tasks choose it by what they predict.
+            token_type_ids: ``[B, L]``, for encoders that know several types.
+            inputs_embeds: ``[B, L, D]`` in place of ids.
+            output_attentions: these exist with attention ``"eager"`` only, which is used for the pass then.
+
+        Returns:
+            `last_hidden_state` ``[B, L, D]``, `pooler_output` ``[B, D]`` (its mean over the tokens of the sequence),
+            and on request `hidden_states`, `attentions` and `global_attentions`, as transformers' Longformer.
+
+        Raises:
+            ValueError: for ids outside the vocabulary, masks of other shapes or values, a sequence without tokens or
+                longer than the position table, or both ids and embeddings or neither.
+        """
+        self.config.check()
+        if input_ids is not None and inputs_embeds is None:
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        real, is_global = check_sequences(
+            self.config, input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids
+        )
+        positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa
+        hidden = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
+        attentions = self.config.output_attentions if output_attentions is None else output_attentions
+        states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        if self.config._attn_implementation == "eager" or attentions:
+            extra = -real.shape[1] % math.lcm(*self.config.windows())
+            mask = torch.zeros_like(real, dtype=hidden.dtype)
+            mask = mask.masked_fill(~real, torch.finfo(mask.dtype).min).masked_fill(
+                is_global, torch.finfo(mask.dtype).max
+            )
+            output = self.encoder(
+                nn.functional.pad(hidden, (0, 0, 0, extra)),
+                attention_mask=nn.functional.pad(mask, (0, extra), value=torch.finfo(mask.dtype).min),
+                padding_len=extra,
+                output_attentions=attentions,
+                output_hidden_states=states,
+                return_dict=True,
+            )
+            hidden = output.last_hidden_state
+            found = {"attentions": output.attentions, "global_attentions": output.global_attentions}
+            seen = output.hidden_states
+        else:
+            windows = self.config.windows()
+            plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
+            every = [hidden]
+            for layer, window in zip(self.encoder.layer, windows, strict=True):
+                hidden = layer(hidden, attention_mask=plans[window])[0]
+                every.append(hidden)
+            found, seen = {}, tuple(every) if states else None
+        return LongformerBaseModelOutputWithPooling(
+            last_hidden_state=hidden, pooler_output=pool(hidden, real, "mean"), hidden_states=seen, **found
+        )
+
+
+class CdlmForMaskedLM(CdlmPreTrainedModel):
+    """Predicts masked words of a set of documents (paper, section 2.2).
+
+    Where no global attention mask is given, the [MASK] tokens have global attention, as in the paper's pretraining.
+    """
+
+    _auto_class = "AutoModelForMaskedLM"
+    has_word_head = True
+    _tied_weights_keys = {
+        "lm_head.decoder.weight": "longformer.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+
+    def __init__(self, config: CdlmConfig) -> None:
+        super().__init__(config)
+        self.longformer = CdlmModel(config)
+        self.lm_head = LongformerLMHead(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        self.lm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        global_attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> LongformerMaskedLMOutput:
+        """Scores words.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, inputs_embeds: as in `CdlmModel`.
+            global_attention_mask: ``[B, L]``; by default 1 at every `config.mask_token_id`.
+            labels: ``[B, L]``, ids of the true words, -100 where none is asked for.
+
+        Returns:
+            `loss`, the mean over all positions with a label; `logits` ``[B, L, V]``, or with
+            `config.sparse_prediction` and labels ``[N, V]`` for the N positions with a label, row by row.
+
+        Raises:
+            ValueError: for labels of another shape or outside the vocabulary, none at all, or what `CdlmModel`
+                refuses.
+        """
+        if global_attention_mask is None and input_ids is not None and self.config.mask_token_id is not None:
+            global_attention_mask = (input_ids == self.config.mask_token_id).long()
+        output = self.longformer(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
+            output_hidden_states, return_dict=True,
+        )  # fmt: skip
+        states, loss = output.last_hidden_state, None
+        if labels is None:
+            return LongformerMaskedLMOutput(logits=self.lm_head(states), **_extras(output))
+        masked = labels != -100
+        if labels.shape != states.shape[:2] or (masked & ((labels < 0) | (labels >= self.config.vocab_size))).any():
+            raise ValueError(
+                f"labels must be {tuple(states.shape[:2])} ids below {self.config.vocab_size}, or -100 where nothing "
+                f"is to be predicted; got {tuple(labels.shape)} with up to {int(labels.max())}."
+            )
+        if not masked.any():
+            raise ValueError("No position of the batch is masked (labels are -100 everywhere): mask some of it.")
+        if self.config.sparse_prediction:
+            logits = scores = self.lm_head(states[masked])  # [N, V]
+        else:
+            logits = self.lm_head(states)  # [B, L, V]
+            scores = logits[masked]
+        loss = nn.functional.cross_entropy(scores.float(), labels[masked])
+        return LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
+
+
+class CdlmForDocumentMatching(CdlmPreTrainedModel):
+    """Says whether two documents belong together, by the state of [CLS] (paper, section 3.3 and appendix C.2)."""
+
+    _auto_class = "AutoModelForSequenceClassification"
+
+    def __init__(self, config: CdlmConfig) -> None:
+        super().__init__(config)
+        self.longformer = CdlmModel(config)
+        self.classifier = LongformerClassificationHead(config)
+        self.loss_type = "ForSequenceClassification"  # transformers goes by the name of the class otherwise
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        global_attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> LongformerSequenceClassifierOutput:
+        """Scores ``[B, num_labels]``.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, inputs_embeds: as in `CdlmModel`.
+            global_attention_mask: ``[B, L]``; by default 1 at the first token, [CLS].
+            labels: ``[B]``, or as `config.problem_type` says.
+
+        Raises:
+            ValueError: for labels of the wrong kind or range, or what `CdlmModel` refuses.
+        """
+        if global_attention_mask is None:
+            global_attention_mask = first_token(input_ids, attention_mask, inputs_embeds)
+        output = self.longformer(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
+            output_hidden_states, return_dict=True,
+        )  # fmt: skip
+        first = first_token(input_ids, attention_mask, inputs_embeds).argmax(dim=1)  # [B], behind padding on the left
+        logits = self.classifier(take_positions(output.last_hidden_state, first[:, None]))
+        loss = None
+        if labels is not None:
+            check_labels(labels, logits, self.config.problem_type)
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return LongformerSequenceClassifierOutput(loss=loss, logits=logits, **_extras(output))
+
+
+class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
+    """Says which mentions in one or two documents mean the same (paper, section 3.2 and appendix C.1)."""
+
+    # No auto class scores pairs; an entry there makes `save_pretrained` write the code beside the weights.
+    _auto_class = "CdlmForCrossDocumentCoreference"
+
+    def __init__(self, config: CdlmConfig) -> None:
+        super().__init__(config)
+        self.longformer = CdlmModel(config)
+        self.scorer = PairScorer(config.hidden_size, config.pair_scorer_hidden_size, config.classifier_dropout or 0.0)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        mention_spans: torch.Tensor,
+        mention_pairs: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        global_attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        inputs_embeds: None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> MentionPairOutput:
+        """Scores pairs of mentions.
+
+        Args:
+            input_ids, attention_mask, token_type_ids: as in `CdlmModel`, mentions marked (`CdlmProcessor.mentions`).
+            mention_spans: ``[B, M, 2]``, first position of each mention and one past its last, without the markers;
+                -1 fills up.
+            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 fills up. By default the one pair of two mentions.
+            global_attention_mask: ``[B, L]``; by default 1 at [CLS], at the mentions and at the token on either side
+                of them, their markers.
+            labels: ``[B, P]``, 1 for a pair that means the same, else 0; -100 where that is unknown.
+
+        Raises:
+            ValueError: for spans outside their sequence, pairs of mentions that are not there, labels of another shape
+                or with other values, or what `CdlmModel` refuses.
+        """
+        real = check_token_ids(input_ids, attention_mask, self.config.vocab_size)
+        spans, pairs, there = check_mentions(mention_spans, mention_pairs, real)
+        if global_attention_mask is None:
+            position = torch.arange(input_ids.shape[1], device=input_ids.device)
+            marked = (position >= mention_spans[..., :1] - 1) & (position <= mention_spans[..., 1:])  # [B, M, L]
+            marked = marked & (mention_spans[..., :1] >= 0)
+            global_attention_mask = marked.any(dim=1).long() | first_token(input_ids, attention_mask)
+        output = self.longformer(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
+            output_hidden_states, return_dict=True,
+        )  # fmt: skip
+        first = first_token(input_ids, attention_mask).argmax(dim=1)
+        logits = self.scorer(output.last_hidden_state, first, spans, pairs).masked_fill(~there, 0.0)  # [B, P]
+        loss = None if labels is None else labelled_loss(logits, labels, there, "labels")
+        return MentionPairOutput(loss=loss, logits=logits, pair_mask=there, **_extras(output))
+
+
+class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
+    """Answers a question from several paragraphs, and says which sentences it took (paper, section 3.4).
+
+    The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers each over [CLS]
+    (span, yes or no), over sentence starts and over title starts (whether they support the answer).
+    """
+
+    _auto_class = "AutoModelForQuestionAnswering"
+
+    def __init__(self, config: CdlmConfig) -> None:
+        super().__init__(config)
+        self.longformer = CdlmModel(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.qa_type, self.qa_sentence, self.qa_paragraph = (
+            nn.Sequential(
+                nn.Linear(config.hidden_size, config.hidden_size), nn.GELU(), nn.Linear(config.hidden_size, n)
+            )
+            for n in (3, 1, 1)
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        global_attention_mask: torch.Tensor,
+        sentence_index: torch.Tensor,
+        paragraph_index: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        context_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        type_labels: torch.Tensor | None = None,
+        sentence_labels: torch.Tensor | None = None,
+        paragraph_labels: torch.Tensor | None = None,
+        inputs_embeds: None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> MultiHopQuestionAnsweringOutput:
+        """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes what it reads.
+
+        Args:
+            input_ids, attention_mask, global_attention_mask, token_type_ids: as in `CdlmModel`.
+            sentence_index: ``[B, S]``, position of the start of each sentence; -1 fills up.
+            paragraph_index: ``[B, T]``, position of the start of each title; -1 fills up.
+            context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; all real ones by default.
+            start_positions, end_positions: ``[B, A]``, first and last token of every place where the answer stands
+                among the supporting paragraphs; -1 fills up. The loss asks for any one of them.
+            type_labels: ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
+            sentence_labels: ``[B, S]``, 1 where a sentence supports the answer, else 0, -100 unknown.
+            paragraph_labels: ``[B, T]``, the same of paragraphs.
+
+        Raises:
+            ValueError: for labels of another shape or with other values, or what `CdlmModel` refuses.
+        """
+        positions = {"start_positions": start_positions, "end_positions": end_positions}
+        check_question(input_ids, context_mask, sentence_index, paragraph_index, positions)
+        output = self.longformer(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
+            output_hidden_states, return_dict=True,
+        )  # fmt: skip
+        states = output.last_hidden_state
+        possible = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        possible = possible.bool() if context_mask is None else context_mask.bool()
+        spans = self.qa_outputs(states).float().masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
+        start, end = spans.unbind(dim=-1)  # [B, L] each
+        first = first_token(input_ids, attention_mask).argmax(dim=1)
+        kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))
+        sentence = self.qa_sentence(take_positions(states, sentence_index)).squeeze(-1)  # [B, S]
+        paragraph = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)  # [B, T]
+        loss = question_loss(
+            {"start": start, "end": end, "type": kind, "sentence": sentence, "paragraph": paragraph},
+            {"start": start_positions, "end": end_positions, "type": type_labels, "sentence": sentence_labels,
+             "paragraph": paragraph_labels},
+            {"sentence": sentence_index >= 0, "paragraph": paragraph_index >= 0},
+        )  # fmt: skip
+        return MultiHopQuestionAnsweringOutput(
+            loss=loss,
+            start_logits=start,
+            end_logits=end,
+            type_logits=kind,
+            sentence_logits=sentence.masked_fill(sentence_index < 0, 0.0),
+            paragraph_logits=paragraph.masked_fill(paragraph_index < 0, 0.0),
+            **_extras(output),
+        )
+
+
+def first_token(
+    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
+) -> torch.Tensor:
+    """A mask ``[B, L]`` that is 1 at the first real position of each row, its [CLS]."""
+    values = input_ids if inputs_embeds is None else inputs_embeds
+    if values is None:  # the base model says what is missing
+        return torch.zeros(0, 0, dtype=torch.long)
+    real = values.new_ones(values.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
+    return (real.cumsum(dim=1) == 1).long() * real
+
+
+def _extras(output: LongformerBaseModelOutputWithPooling) -> dict[str, Any]:
+    """What of the base model's output every head hands on."""
+    return {name: getattr(output, name) for name in ("hidden_states", "attentions", "global_attentions")}

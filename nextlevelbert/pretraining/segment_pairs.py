@@ -1,0 +1,163 @@
+"""Pairs of segments of encoded documents, for contrastive learning over chunk vectors."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from ..corpus.corpus import VectorCorpus
+from ..models.masking import CLS, NOT_SPECIAL, SEP
+from .sequences import DataCollatorForVectorMasking, chosen_documents, pad_sequences
+
+logger = logging.getLogger(__name__)
+
+Positives = Literal["document", "neighbours"]
+
+
+class SegmentPairDataset(Dataset):
+    """Pairs of segments of a document, new ones in every epoch; an item is `pairs_per_document` pairs of one document.
+
+    An epoch has an item for every ``2 * max_segment * pairs_per_document`` chunks of a document, at least one, so
+    that about every chunk is seen once. Where a pair lies depends on (seed, epoch, index) alone: a resumed run
+    sees what a straight one saw.
+
+    Args:
+        corpus: where the vectors are.
+        min_segment, max_segment: fewest and most chunks in a segment; the collator draws one length for a batch.
+            Documents shorter than two of the shortest segments are left out, which is said.
+        positives: ``"document"``: two segments that do not overlap, anywhere in the document; ``"neighbours"``: one
+            right behind the other.
+        pairs_per_document: pairs of an item. With neighbours, several give negatives of the same document.
+        documents: positions of the documents to use, all by default.
+        seed: of the places drawn.
+
+    Attributes:
+        epoch: set it at the start of an epoch (`SetEpochCallback` does) to draw new places.
+
+    Raises:
+        ValueError: for lengths that do not fit each other, or a corpus in which every document is too short.
+    """
+
+    def __init__(
+        self,
+        corpus: VectorCorpus,
+        min_segment: int = 4,
+        max_segment: int = 48,
+        positives: Positives = "document",
+        pairs_per_document: int = 1,
+        documents: Sequence[int] | np.ndarray | None = None,
+        seed: int = 42,
+    ) -> None:
+        if not 1 <= min_segment <= max_segment or pairs_per_document < 1:
+            raise ValueError(
+                "Give 1 <= min_segment <= max_segment and pairs_per_document >= 1, got "
+                f"{min_segment}, {max_segment} and {pairs_per_document}."
+            )
+        if positives not in ("document", "neighbours"):
+            raise ValueError(f"positives are 'document' or 'neighbours', got {positives!r}.")
+        self.corpus, self.seed, self.epoch = corpus, seed, 0
+        self.min_segment, self.max_segment = min_segment, max_segment
+        self.positives, self.pairs_per_document = positives, pairs_per_document
+        chosen = chosen_documents(corpus, documents)
+        lengths = corpus.document_offsets[chosen + 1] - corpus.document_offsets[chosen]
+        self._documents = chosen[lengths >= 2 * min_segment]
+        self._lengths = lengths[lengths >= 2 * min_segment]
+        if short := len(chosen) - len(self._documents):
+            logger.warning("%d of %d documents have fewer than %d chunks, two of the shortest segments, and are left "
+                           "out.", short, len(chosen), 2 * min_segment)  # fmt: skip
+        if len(self._documents) < 2:
+            raise ValueError(
+                f"{corpus!r}: {len(self._documents)} of the {len(chosen)} chosen documents have {2 * min_segment} "
+                "chunks or more; contrastive learning needs two. Take a smaller min_segment or more documents."
+            )
+        items = np.maximum(self._lengths // (2 * max_segment * pairs_per_document), 1)
+        self._first_items = np.append(0, np.cumsum(items))
+
+    def __len__(self) -> int:
+        return int(self._first_items[-1])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """``first``, ``second`` (lists of vectors ``[W, D]``), their ``starts [P, 2]``, ``document`` and the key."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"Item {index} is not among the {len(self)} of this dataset.")
+        place = int(np.searchsorted(self._first_items, index, side="right")) - 1
+        document, length = int(self._documents[place]), int(self._lengths[place])
+        key = (self.seed, self.epoch, index)
+        draw = np.random.default_rng(key)
+        width = min(self.max_segment, length // 2)
+        starts = np.empty((self.pairs_per_document, 2), np.int64)
+        for pair in starts:
+            if self.positives == "neighbours":
+                pair[0] = draw.integers(length - 2 * width + 1)
+                pair[1] = pair[0] + width
+            else:  # anywhere, the room between them drawn with their places
+                pair[:] = draw.permutation(
+                    np.sort(draw.integers(length - 2 * width + 1, size=2)) + np.array([0, width])
+                )
+        first_chunk = int(self.corpus.document_offsets[document])
+        first, second = (
+            [self.corpus.vectors(first_chunk + start, first_chunk + start + width) for start in column.tolist()]
+            for column in starts.T
+        )
+        return {"first": first, "second": second, "starts": starts, "document": document, "mask_key": key}
+
+
+@dataclass
+class DataCollatorForSegmentPairs:
+    """Cuts the segments of a batch to one length, drawn so that short ones are as frequent as long ones (log-uniform).
+
+    Neighbours are cut where they do not touch, so that they still do.
+
+    Args:
+        min_segment, max_segment: as in `SegmentPairDataset`.
+        positives: as in `SegmentPairDataset`; with ``"neighbours"`` the batch holds ``spans``, so that segments of the
+            same document are negatives.
+        masking: masks vectors of the segments, for both objectives at once.
+
+    Returns (on call), for N pairs:
+        ``inputs_embeds [N, 2, S, D]``, ``special_ids [N, 2, S]``, ``document_ids [N]``; perhaps ``spans [N, 2, 2]``;
+        with masking ``labels [N, 2, S, D]`` and ``mask_positions [N, 2, S]``.
+    """
+
+    min_segment: int = 4
+    max_segment: int = 48
+    positives: Positives = "document"
+    masking: DataCollatorForVectorMasking | None = None
+
+    def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        low, high = math.log(self.min_segment), math.log(self.max_segment + 1)
+        drawn = math.exp(np.random.default_rng((*items[0]["mask_key"], 1)).uniform(low, high))
+        length = min(int(drawn), self.max_segment)
+        sequences: list[dict[str, Any]] = []
+        spans: list[list[tuple[int, int]]] = []
+        documents = []
+        for item in items:
+            for pair, (first, second) in enumerate(zip(item["first"], item["second"], strict=True)):
+                starts = item["starts"][pair].copy()
+                if self.positives == "neighbours":
+                    starts[0] += max(len(first) - length, 0)
+                    first = first[-length:]
+                documents.append(item["document"])
+                spans.append([])
+                for side, vectors in enumerate((first[:length], second[:length])):
+                    spans[-1].append((int(starts[side]), int(starts[side]) + len(vectors)))
+                    sequences.append(
+                        {
+                            "inputs_embeds": torch.nn.functional.pad(vectors, (0, 0, 1, 1)),  # [L + 2, D]
+                            "special_ids": torch.tensor([CLS, *[NOT_SPECIAL] * len(vectors), SEP]),
+                            "mask_key": (*item["mask_key"], pair, side),
+                        }
+                    )
+        batch = pad_sequences(sequences) if self.masking is None else self.masking(sequences)
+        batch = {name: values.unflatten(0, (-1, 2)) for name, values in batch.items()}  # [N, 2, ...]
+        batch["document_ids"] = torch.tensor(documents)
+        if self.positives == "neighbours":
+            batch["spans"] = torch.tensor(spans)
+        return batch

@@ -1,0 +1,1 @@
+"""Classes of documents, and choices among answers about them."""

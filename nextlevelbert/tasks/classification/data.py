@@ -1,0 +1,288 @@
+"""Supervised tasks over long documents, read from named columns: classification, regression, multiple choice."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...data.labels import (
+    LABEL_TYPES,
+    Labels,
+    ProblemType,
+    all_labelled,
+    check_types,
+    class_indices,
+    class_name,
+    guess_problem,
+)
+from ...data.rows import Place, first_line, muld_rows, open_rows, quality_questions, short
+
+_OPTIONAL_IDS = ("id", "question_unique_id")  # examples without them are numbered
+
+
+@dataclass(frozen=True)
+class Example:
+    """One thing to predict.
+
+    Attributes:
+        id: from the id column, else ``"row-000012"``, the number of the example, from 0.
+        document: index into `TaskData.documents`.
+        question: classification: a text that goes with the document; multiple choice: the question.
+        candidates: multiple choice: the answers to choose from.
+        label: index of the class or of the right candidate, value (regression), or sorted indices of the
+            classes (multi-label); None where unlabelled.
+    """
+
+    id: str
+    document: int
+    question: str | None = None
+    candidates: tuple[str, ...] | None = None
+    label: int | float | tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A checked data set: all examples have a label or none has, and no id comes twice.
+
+    Attributes:
+        problem_type: as in transformers, or ``"multiple_choice"``.
+        documents: each distinct text once, in the order in which they first appear.
+        examples: in the order of the rows.
+        label_names: classification: names by class index; None for regression and multiple choice.
+        source: what it was read from (without folders), for messages and model cards.
+    """
+
+    problem_type: ProblemType
+    documents: list[str]
+    examples: list[Example]
+    label_names: tuple[str, ...] | None
+    source: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns. Only where all are left as they are, QuALITY and MuLD are recognised."""
+
+    text: str = "text"
+    question: str | None = None
+    label: str = "label"
+    candidates: str | None = None
+    id: str = "id"
+
+
+_DEFAULT_COLUMNS = Columns()
+_MULD_CLASSES = ("Villain/Antagonist", "Hero")
+
+
+def read_classification(
+    source: str | Path,
+    columns: Columns = _DEFAULT_COLUMNS,
+    *,
+    split: str = "train",
+    dataset_config: str | None = None,
+    label_names: Sequence[str] | None = None,
+    problem_type: ProblemType | None = None,
+) -> TaskData:
+    """Reads documents with classes or values, and checks every row.
+
+    Labels may be strings (classes in alphabetical order), integers from 0 without a gap (named by their
+    digits, or by the `ClassLabel` of `datasets`), booleans, lists of strings or integers (multi-label), or
+    floats (regression). Where there is no label at all (no column, null, or -1 of a `ClassLabel`, as in
+    test splits), every label is None.
+
+    Columns ``input`` and ``output`` are read as MuLD's Character Archetype Classification. The first line of
+    ``input``, if it has at most 200 characters, is the question and the rest the document; a bare name (no
+    "?", at most 6 words) becomes the question of the NextLevelBERT paper: "Is the character <NAME> behaving
+    like a hero or a villain?". This is a rule of ours, as nothing in the data marks that line; the paper's
+    original code takes the first line for the name, too, but leaves it in the document. Where no row has such
+    a line, the whole input is the document, without a question. ``metadata`` is not read. The classes are
+    villain 0 and hero 1, as in the original code, so that F1 is the hero's.
+
+    Args:
+        source: a .jsonl, .json or .parquet file (also .gz), any other file whose first line is a JSON object,
+            or the name of a dataset on the Hub, or a folder laid out like one.
+        columns: names of the columns.
+        split, dataset_config: of a dataset; a file is read whole.
+        label_names: the classes in order, for example those of the training set.
+        problem_type: guessed if None, without labels ``"single_label_classification"``. To be given where
+            integers are values.
+
+    Raises:
+        FileNotFoundError: for a file that is not there.
+        ValueError: for what cannot be read or checked; names source, row and column.
+    """
+    if problem_type is not None and problem_type not in LABEL_TYPES:
+        raise ValueError(
+            f"problem_type must be one of {', '.join(LABEL_TYPES)}, got {problem_type!r}; "
+            "multiple choice is read by read_multiple_choice."
+        )
+    if label_names is not None and (not label_names or len(set(label_names)) < len(label_names)):
+        raise ValueError(f"label_names must be distinct names of classes, got {list(label_names)}.")
+    name, first, rows, class_names = open_rows(source, split, dataset_config)
+    if columns == Columns() and "text" not in first and {"input", "output"} <= first.keys():
+        columns = Columns("input", "question" if first_line(str(first["input"])) else None, "output")
+        rows = muld_rows(rows, with_question=columns.question is not None)
+        label_names = label_names or _MULD_CLASSES
+    found = _Examples(columns)
+    for place, values in rows:
+        found.add(place, values)
+    own_names = class_names.get(columns.label)
+    labels = [(place, class_name(label, own_names)) for place, label in found.labels]
+    labelled = all_labelled(labels, columns.label, first)
+    problem = problem_type or guess_problem(labels)
+    if problem == "regression" and label_names is not None:
+        raise ValueError(f"{name}: label_names were given, but the labels are values (regression). Give only one.")
+    names = tuple(label_names or own_names or ()) or None
+    values_of: list[Any] = [None] * len(labels)
+    if labelled:
+        check_types(labels, columns.label, problem)
+        if problem == "regression":
+            values_of, names = [float(label) for _, label in labels], None
+        else:
+            values_of, names = class_indices(labels, columns.label, names, problem == "multi_label_classification")
+    return found.finish(problem, values_of, names, name)
+
+
+def read_multiple_choice(
+    source: str | Path,
+    columns: Columns = _DEFAULT_COLUMNS,
+    *,
+    split: str = "train",
+    dataset_config: str | None = None,
+) -> TaskData:
+    """Reads questions about documents, each with the same number of candidate answers, and checks every row.
+
+    QuALITY is recognised: the official files (an article a line, its questions within) and tables of one
+    question a row (``article``, ``question``, ``options``, and ``gold_label`` or ``question_unique_id``);
+    their gold labels count from 1. Otherwise `columns` has to name text, question, candidates (a list of
+    texts) and label, the index of the right candidate from 0. Without labels, every label is None.
+
+    Args:
+        source, columns, split, dataset_config: as in `read_classification`.
+
+    Raises:
+        FileNotFoundError: for a file that is not there.
+        ValueError: for what cannot be read or checked; names source, row and column.
+    """
+    name, first, rows, _ = open_rows(source, split, dataset_config)
+    nested = columns == Columns() and {"article", "questions"} <= first.keys()
+    flat = columns == Columns() and {"article", "question", "options"} <= first.keys()
+    lowest = 0
+    if nested or (flat and {"gold_label", "question_unique_id"} & first.keys()):
+        rows = quality_questions(rows) if nested else rows
+        columns, lowest = Columns("article", "question", "gold_label", "options", "question_unique_id"), 1
+    if columns.question is None or columns.candidates is None:
+        raise ValueError(
+            f"{name}: name the columns of question and candidates with --question_column and "
+            f"--candidates_column; there are {', '.join(first)}."
+        )
+    found, count = _Examples(columns), 0
+    for place, values in rows:
+        candidates = place.value(values, columns.candidates, "--candidates_column")
+        if not isinstance(candidates, list) or len(candidates) < 2:
+            raise place.error(columns.candidates, f"must be a list of at least 2 texts, got {short(candidates)}.")
+        count = count or len(candidates)
+        if len(candidates) != count:
+            raise place.error(columns.candidates, f"has {len(candidates)} candidates, but the first row {count}.")
+        found.add(place, values, tuple(place.checked(text, columns.candidates) for text in candidates))
+    labels: list[Any] = [None] * len(found.labels)
+    if all_labelled(found.labels, columns.label, first):
+        for place, label in found.labels:
+            if type(label) is not int or not lowest <= label < lowest + count:
+                wanted = f"an integer from {lowest} to {lowest + count - 1}"
+                raise place.error(columns.label, f"must be {wanted}, one of the candidates, got {short(label)}.")
+        labels = [label - lowest for _, label in found.labels]
+    return found.finish("multiple_choice", labels, None, name)
+
+
+def subset(data: TaskData, indices: Iterable[int]) -> TaskData:
+    """The examples with these numbers, in this order; documents that none of them needs are dropped.
+
+    Raises:
+        ValueError: for a number out of range, or one given twice.
+    """
+    chosen = [int(index) for index in indices]
+    if bad := [index for index in chosen if not 0 <= index < len(data.examples)]:
+        raise ValueError(f"There is no example {bad[0]}: {data.source} has numbers 0 to {len(data.examples) - 1}.")
+    if len(set(chosen)) < len(chosen):
+        raise ValueError("An example is in a subset once, but a number is given twice.")
+    numbers: dict[int, int] = {}
+    examples = []
+    for example in (data.examples[index] for index in chosen):
+        examples.append(replace(example, document=numbers.setdefault(example.document, len(numbers))))
+    return replace(data, documents=[data.documents[number] for number in numbers], examples=examples)
+
+
+def hold_out(data: TaskData, share: float, seed: int) -> tuple[TaskData, TaskData]:
+    """Splits by document, drawn from `seed`: the rest, then about `share` of the documents with their examples.
+
+    No document is on both sides, and each side has at least one.
+
+    Raises:
+        ValueError: for a share outside 0 to 1 (exclusive), or fewer than two documents.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"The share to hold out must be above 0 and below 1, got {share}.")
+    order = np.random.default_rng(seed).permutation(len(data.documents)).tolist()
+    count = min(max(round(share * len(order)), 1), len(order) - 1)
+    held_out, rest = _by_document(data, set(order[:count]))
+    return rest, held_out
+
+
+def halve_by_document(data: TaskData) -> tuple[TaskData, TaskData]:
+    """Halves the documents in the order of the SHA-256 of their texts; an odd one goes to the first half.
+
+    The NextLevelBERT paper (section 4) halves QuALITY's validation set at the document level, to validate and
+    to test, because the test labels are not public; it does not say how. Here a document's half follows from
+    the texts alone, not from a seed or the order of the rows.
+
+    Raises:
+        ValueError: for fewer than two documents.
+    """
+    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in data.documents]
+    order = sorted(range(len(digests)), key=digests.__getitem__)
+    return _by_document(data, set(order[: (len(order) + 1) // 2]))
+
+
+def _by_document(data: TaskData, first: set[int]) -> tuple[TaskData, TaskData]:
+    if len(data.documents) < 2:
+        raise ValueError(f"{data.source} has {len(data.documents)} document; a split by document takes two.")
+    inside = [number for number, example in enumerate(data.examples) if example.document in first]
+    outside = [number for number, example in enumerate(data.examples) if example.document not in first]
+    return subset(data, inside), subset(data, outside)
+
+
+class _Examples:
+    """Gathers examples, whose labels are still as in the source, and the documents they share."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.documents: dict[str, int] = {}
+        self.examples: list[Example] = []
+        self.labels: Labels = []
+        self.places: dict[str, Place] = {}
+
+    def add(self, place: Place, values: dict[str, Any], candidates: tuple[str, ...] | None = None) -> None:
+        columns, question = self.columns, None
+        text = place.checked(place.value(values, columns.text, "--text_column"), columns.text)
+        if columns.question is not None:
+            question = place.value(values, columns.question, "--question_column")
+            place.checked(question, columns.question)
+        optional = columns.id in _OPTIONAL_IDS
+        name = values.get(columns.id) if optional else place.value(values, columns.id, "--id_column")
+        name = f"row-{len(self.examples):06d}" if name is None else str(name)
+        if name in self.places:
+            raise place.error(columns.id, f"the id {name!r} is taken by {self.places[name].row}; ids must differ.")
+        self.places[name] = place
+        document = self.documents.setdefault(text, len(self.documents))
+        self.examples.append(Example(name, document, question, candidates))
+        self.labels.append((place, values.get(columns.label)))
+
+    def finish(self, problem: ProblemType, labels: list[Any], names: tuple[str, ...] | None, source: str) -> TaskData:
+        examples = [replace(example, label=label) for example, label in zip(self.examples, labels, strict=True)]
+        return TaskData(problem, list(self.documents), examples, names, source)

@@ -1,0 +1,1 @@
+"""Mentions of one event or thing across documents."""

@@ -1,0 +1,1 @@
+"""Whether two documents belong together."""

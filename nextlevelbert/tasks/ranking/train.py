@@ -1,0 +1,296 @@
+"""Document ranking: queries and documents as vectors of one model, learned from pairs.
+
+The loss is sentence-transformers' own; chunk vectors are encoded once.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader, Dataset, Sampler
+from transformers import EarlyStoppingCallback
+
+from ...evaluation.retrieval import Ranks, rank_documents, retrieval_scores
+from ...finetuning.arguments import FinetuningArguments
+from ...finetuning.trainer import start_seed
+from ...pretraining.trainers import SetEpochCallback
+from ...training.trainer import CardTrainer
+from ..classification.vectors import encode_in_parts
+from .data import RankingData
+
+logger = logging.getLogger(__name__)
+
+# Documents of one pass when a collection is ranked.
+_DOCUMENTS_PER_PASS = 32
+
+
+@dataclass(frozen=True)
+class RankingVectors:
+    """A ranking task with the chunk vectors ``[n, D]`` of its queries and documents, in the order of their ids."""
+
+    data: RankingData
+    queries: list[torch.Tensor]
+    documents: list[torch.Tensor]
+
+
+def encode_ranking(model: Any, sets: Mapping[str, RankingData], **encode: Any) -> dict[str, RankingVectors]:
+    """Sends every distinct query and document of all sets through the frozen encoder once, and keeps float16.
+
+    They stay in memory: 2 D bytes a chunk, so 46 GB for the 1 million documents of 60 sentences at D = 384.
+
+    Args:
+        model: a `NextLevelBertModel` or `HateModel`.
+        sets: the tasks, by name.
+        encode: further arguments of `model.encode` (`dtype`, `cache_dir`).
+
+    Raises:
+        ValueError: for texts without a token (ids named).
+    """
+    texts = [
+        text for data in sets.values() for part in (data.task.queries, data.task.documents) for text in part.values()
+    ]
+    distinct = list(dict.fromkeys(texts))
+    books = encode_in_parts(model, distinct, "encoding queries and documents", **encode)
+    vectors = {text: book.plain.half() for text, book in zip(distinct, books, strict=True)}
+    for data in sets.values():
+        for kind, part in (("queries", data.task.queries), ("documents", data.task.documents)):
+            if empty := [name for name, text in part.items() if len(vectors[text]) == 0]:
+                raise ValueError(f"{data.task.name}: {kind} {empty[:5]} contain no token; leave them out.")
+    return {
+        name: RankingVectors(
+            data,
+            [vectors[text] for text in data.task.queries.values()],
+            [vectors[text] for text in data.task.documents.values()],
+        )
+        for name, data in sets.items()
+    }
+
+
+@torch.no_grad()
+def document_vectors(model: Any, documents: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Document vectors ``[N, H]`` of stored chunk vectors, in evaluation mode."""
+    training = model.training
+    model.eval()
+    passes = range(0, len(documents), _DOCUMENTS_PER_PASS)
+    rows = [model.contextualize(list(documents[at : at + _DOCUMENTS_PER_PASS]))[1].float().cpu() for at in passes]
+    model.train(training)
+    return torch.cat(rows)
+
+
+def mean_vectors(documents: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The means ``[N, D]`` of chunk vectors: what a model has to beat."""
+    return torch.stack([rows.float().mean(dim=0) for rows in documents])
+
+
+def rank(vectors: RankingVectors, model: Any = None) -> Ranks:
+    """Ranks of the relevant documents by a model, or by the mean of the chunk vectors where it is None."""
+    parts = (vectors.queries, vectors.documents)
+    queries, documents = (mean_vectors(rows) if model is None else document_vectors(model, rows) for rows in parts)
+    return rank_documents(vectors.data.task, queries, documents, candidates=vectors.data.candidates)
+
+
+class PairDataset(Dataset):
+    """A query and a relevant document each; every pair of a task with a grade of 1 or more.
+
+    Attributes:
+        epoch: set it at the start of an epoch (`SetEpochCallback` does) for batches of other pairs.
+    """
+
+    def __init__(self, vectors: RankingVectors) -> None:
+        task, self.epoch = vectors.data.task, 0
+        self.pairs = [(query, document) for query, grades in task.relevant.items() for document in grades]
+        paired = {document for _, document in self.pairs}
+        self.queries = dict(zip(task.queries, vectors.queries, strict=True))
+        documents = zip(task.documents, vectors.documents, strict=True)
+        self.documents = {name: rows for name, rows in documents if name in paired}
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        query, document = self.pairs[index]
+        return {"query": self.queries[query].float(), "document": self.documents[document].float()}
+
+    @staticmethod
+    def collate(rows: Sequence[dict[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
+        """``query`` and ``document``, each ``inputs_embeds [B, L, D]`` and ``attention_mask [B, L]``."""
+        batch = {}
+        for name in ("query", "document"):
+            lengths = torch.tensor([len(row[name]) for row in rows])
+            batch[name] = {
+                "inputs_embeds": pad_sequence([row[name] for row in rows], batch_first=True),  # [B, L, D]
+                "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),  # [B, L]
+            }
+        return batch
+
+
+class DistinctBatchSampler(Sampler):
+    """Batches in which no query and no document stands twice: each would be a negative of itself.
+
+    All pairs come once an epoch, in the fewest batches that the most frequent document allows, of sizes that differ by
+    one at most; every process gets as many. Where queries have several documents, sizes may differ more, and a warning
+    counts the pairs that fit in no batch. (sentence-transformers' own sampler yields more batches than its length
+    says, of which `Trainer` leaves out the last, and not the same number on every process.)
+
+    Args:
+        dataset: the pairs.
+        batch_size: most pairs in a batch of one process.
+        seed: of the order.
+        process_index, num_processes: which batches are this process's.
+
+    Raises:
+        ValueError: for fewer pairs than batches, so that a process would have nothing to do.
+    """
+
+    def __init__(
+        self, dataset: PairDataset, batch_size: int, seed: int, process_index: int = 0, num_processes: int = 1
+    ) -> None:
+        self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
+        self.process_index, self.num_processes = process_index, num_processes
+        most = max(max(Counter(names).values()) for names in zip(*dataset.pairs, strict=True))
+        batches = max(-(-len(dataset) // batch_size), most)
+        self.batches = -(-batches // num_processes) * num_processes
+        if len(dataset) < self.batches:
+            raise ValueError(
+                f"{len(dataset)} pairs do not fill {self.batches} batches, one or more for each of {num_processes} "
+                "processes; train on fewer processes."
+            )
+        if (wide := -(-len(dataset) // self.batches)) < batch_size:
+            logger.warning(
+                "%d pairs make %d batches of at most %d, not %d: a document or query stands in %d of them, and never "
+                "twice in a batch.", len(dataset), self.batches, wide, batch_size, most,
+            )  # fmt: skip
+
+    def __len__(self) -> int:
+        return self.batches // self.num_processes
+
+    def __iter__(self) -> Iterator[list[int]]:
+        rng = np.random.default_rng([self.seed, self.dataset.epoch])
+        place = {name: number for number, name in enumerate(rng.permutation(sorted(self.dataset.documents)).tolist())}
+        shuffled = rng.permutation(len(self.dataset)).tolist()
+        # A document's pairs stand together, so dealt out in turn they fall into different batches.
+        dealt = sorted(shuffled, key=lambda index: place[self.dataset.pairs[index][1]])
+        batches: list[list[int]] = [[] for _ in range(self.batches)]
+        inside: list[set[tuple[str, str]]] = [set() for _ in batches]
+        left = 0
+        for turn, index in enumerate(dealt):
+            query, document = self.dataset.pairs[index]
+            names = {("query", query), ("document", document)}
+            turns = ((turn + shift) % self.batches for shift in range(self.batches))
+            free = (n for n in turns if not names & inside[n] and len(batches[n]) < self.batch_size)
+            if (number := next(free, None)) is None:
+                left += 1  # a query with several documents, and no batch without it and them
+                continue
+            batches[number].append(index)
+            inside[number] |= names
+        if left:
+            logger.warning("%d pairs fit in no batch of this epoch without a query or document twice.", left)
+        order = rng.permutation(self.batches).tolist()
+        yield from (batches[number] for number in order[self.process_index :: self.num_processes])
+
+
+class _Embedder(nn.Module):
+    """A document model as sentence-transformers' losses want one."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"sentence_embedding": self.model(**features).pooler_output}
+
+
+class RankingTrainer(CardTrainer):
+    """Trains by in-batch negatives; evaluates by ranking.
+
+    Args:
+        train_dataset: a `PairDataset`.
+        eval_dataset: `RankingVectors`.
+        k: where MRR and recall cut the ranking.
+    """
+
+    def __init__(self, *args: Any, k: int = 10, **kwargs: Any) -> None:
+        super().__init__(*args, data_collator=PairDataset.collate, **kwargs)
+        self._k = k
+        self.add_callback(SetEpochCallback(self.train_dataset))  # type: ignore[arg-type]
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Every process's own batches, see `DistinctBatchSampler`."""
+        args, size = self.args, self._train_batch_size or self.args.train_batch_size
+        sampler = DistinctBatchSampler(self.train_dataset, size, args.seed, args.process_index, args.world_size)  # type: ignore[arg-type]
+        return DataLoader(self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator)  # type: ignore[arg-type]
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Cross-entropy of finding the own document among those of the process's batch, by 20 times the cosine."""
+        loss = MultipleNegativesRankingLoss(_Embedder(model))  # type: ignore[arg-type]
+        value = loss([inputs["query"], inputs["document"]], None)
+        return (value, {}) if return_outputs else value
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict:
+        """Scores of a whole ranking (see `retrieval_scores`), and calls what waits for an evaluation."""
+        ranks = rank(eval_dataset or self.eval_dataset, self.accelerator.unwrap_model(self.model))
+        scores = {f"{metric_key_prefix}_{name}": value for name, value in retrieval_scores(ranks, self._k).items()}
+        self.log(scores)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
+        return scores
+
+
+def train_ranking(
+    seed: int,
+    folder: Path,
+    new_model: Callable[[], Any],
+    args: FinetuningArguments,
+    sets: dict[str, RankingVectors],
+    patience: int,
+    k: int,
+) -> dict[str, Any]:
+    """One run; one that was killed goes on at its last checkpoint.
+
+    Args:
+        seed: of the order of the pairs and of dropout.
+        folder: where the model goes (its best epoch by validation MRR).
+        new_model: makes the document model, without its chunk encoder.
+        args: of the whole fine-tuning.
+        sets: ``"train"``, ``"validation"`` and perhaps ``"test"``.
+        patience: evaluations without progress after which to stop.
+        k: where scores cut the ranking.
+
+    Returns:
+        Scores of validation and test set, before and after, and the learning curve.
+    """
+    model, args, _, resumed = start_seed(seed, folder, new_model, args)
+    model.to(args.device)
+    found: dict[str, Any] = {"seed": seed, "before": {}, "logits": {}}
+    evaluations = [name for name in sets if name != "train"]
+    for name in evaluations:
+        found["before"][name] = retrieval_scores(rank(sets[name], model), k)
+    trainer = RankingTrainer(
+        model=model,
+        args=args,
+        train_dataset=PairDataset(sets["train"]),
+        eval_dataset=sets["validation"],  # type: ignore[arg-type]
+        k=k,
+        callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],
+    )
+    trainer.train(resume_from_checkpoint=resumed)
+    trainer.save_model(str(folder))
+    found["curve"] = [entry for entry in trainer.state.log_history if "loss" in entry or f"eval_mrr@{k}" in entry]
+    for name in evaluations:
+        found[name] = retrieval_scores(rank(sets[name], model), k)
+    if args.should_save:
+        for checkpoint in folder.glob("checkpoint-*"):
+            shutil.rmtree(checkpoint)
+    return found

@@ -1,0 +1,1 @@
+"""Picking the sentences of a summary."""

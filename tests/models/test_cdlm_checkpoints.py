@@ -1,0 +1,383 @@
+"""CDLM from and to checkpoints: Longformer's, any BERT's or RoBERTa's, its own, elsewhere and on two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForPreTraining,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    LongformerConfig,
+    LongformerForMaskedLM,
+    LongformerModel,
+    MPNetConfig,
+    MPNetModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaModel,
+)
+
+from nextlevelbert import (
+    CdlmConfig,
+    CdlmForCrossDocumentCoreference,
+    CdlmForDocumentMatching,
+    CdlmForMaskedLM,
+    CdlmForMultiHopQuestionAnswering,
+    CdlmModel,
+)
+
+from ..cdlm_toys import GLOBALS, HEADS, MASK, SIZE, batch, draw, globals_of, tiny
+from .test_processing_cdlm import byte_level_tokenizer
+
+# Checkpoints of transformers' Longformer.
+
+
+@pytest.fixture(scope="module", params=[LongformerForMaskedLM, LongformerModel])
+def longformer(request, tmp_path_factory):
+    """A random Longformer of transformers, and the folder where it is saved."""
+    config = LongformerConfig(**SIZE, max_position_embeddings=66, attention_window=[4, 8, 4], layer_norm_eps=1e-5)
+    model = draw(request.param(config))
+    folder = tmp_path_factory.mktemp("longformer")
+    model.save_pretrained(folder)
+    return model, str(folder)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("places", ["none", "many", "different"])
+@torch.no_grad()
+def test_a_longformer_opens_and_gives_the_same(longformer, attention, places):
+    theirs, folder = longformer
+    cls = CdlmForMaskedLM if isinstance(theirs, LongformerForMaskedLM) else CdlmModel
+    ours, info = cls.from_pretrained(folder, attn_implementation=attention, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]  # LongformerModel has a pooler, which is not wanted
+    assert ours.config._attn_implementation == attention
+    assert ours.config.windows() == [4, 8, 4]
+    ids, mask = batch()
+    wide = globals_of(GLOBALS[places], ids.shape[1])
+    found = ours(ids, mask, wide)[0]
+    expected = theirs(ids, attention_mask=mask, global_attention_mask=wide)[0]
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-5, rtol=0)
+    assert (expected[mask.bool()] - theirs(ids, attention_mask=mask)[0][mask.bool()]).abs().max() > (
+        0.01 if places != "none" else -1
+    )
+
+
+@torch.no_grad()
+def test_a_longformer_opens_with_the_heads_of_tasks(longformer):
+    theirs, folder = longformer
+    base = theirs.base_model
+    ids, mask = batch()
+    for cls in HEADS[1:]:
+        model, info = cls.from_pretrained(folder, output_loading_info=True)
+        assert {name.split(".")[0] for name in info["missing_keys"]} <= {
+            "classifier", "scorer", "qa_outputs", "qa_type", "qa_sentence", "qa_paragraph"
+        }  # fmt: skip
+        expected = base(ids, attention_mask=mask).last_hidden_state
+        found = model.longformer(ids, mask).last_hidden_state
+        torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_a_longformer_opens_with_fields_and_any_dtype(longformer):
+    _, folder = longformer
+    model = CdlmForDocumentMatching.from_pretrained(folder, num_labels=3, dtype="auto", attention_window=8)
+    assert model(batch()[0]).logits.shape == (4, 3)
+    assert model.config.windows() == [8, 8, 8]
+
+
+def test_a_new_head_over_words_has_numbers(tmp_path):
+    """Its bias is nobody's to initialise in transformers; uninitialised memory can be anything, here it was NaN."""
+    tiny(CdlmModel).save_pretrained(tmp_path)
+    for _ in range(3):
+        junk = torch.full((200_000,), torch.nan)
+        del junk
+        model, info = CdlmForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+        assert "lm_head.bias" in info["missing_keys"]
+        assert torch.equal(model.lm_head.bias, torch.zeros(100))
+
+
+# Made of an encoder.
+
+
+def save_encoder(model, tokenizer, folder):
+    draw(model).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+ENCODER_SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+@pytest.fixture(scope="module")
+def encoders(toy_encoder_path, tmp_path_factory):
+    """Folders of a toy BERT and a toy RoBERTa with heads over words, and of both without."""
+    folder = tmp_path_factory.mktemp("encoders")
+    byte_level = byte_level_tokenizer()
+    pieces = AutoTokenizer.from_pretrained(toy_encoder_path)
+    bert = BertConfig(**ENCODER_SIZE, vocab_size=len(pieces), max_position_embeddings=40)
+    roberta = RobertaConfig(
+        **ENCODER_SIZE, vocab_size=len(byte_level), max_position_embeddings=42, pad_token_id=1, bos_token_id=0,
+        eos_token_id=2, type_vocab_size=1,
+    )  # fmt: skip
+    return {
+        "bert": save_encoder(BertForMaskedLM(bert), pieces, folder / "bert"),
+        "roberta": save_encoder(RobertaForMaskedLM(roberta), byte_level, folder / "roberta"),
+        "bert without head": save_encoder(BertModel(bert), pieces, folder / "plain_bert"),
+        "roberta without head": save_encoder(RobertaModel(roberta), byte_level, folder / "plain_roberta"),
+    }
+
+
+def read(tokenizer):
+    texts = ["The storm cut power to thousands.", "Power was cut.", "No."]
+    tokens = tokenizer(texts, padding=True, return_tensors="pt")
+    return tokens["input_ids"], tokens["attention_mask"]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "minilm"])
+@torch.no_grad()
+def test_with_a_wide_window_it_is_the_encoder(encoders, minilm_path, name, attention):
+    folder = {**encoders, "minilm": minilm_path}[name]
+    model = CdlmModel.from_encoder(folder, max_length=80, attention_window=80)
+    model.set_attn_implementation(attention)
+    ids, mask = read(model.tokenizer)
+    assert 2 * ids.shape[1] <= 80
+    expected = AutoModel.from_pretrained(folder).eval()(ids, mask).last_hidden_state
+    for wide in (None, torch.zeros_like(mask).index_fill(1, torch.tensor([0, 3]), 1)):  # global ones see as others do
+        found = model(ids, mask, wide).last_hidden_state
+        torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "pad", "offset"), [("bert", 0, 0), ("roberta", 1, 2)])
+def test_the_position_table_is_the_encoder_s_again_and_again(encoders, name, pad, offset):
+    model = CdlmModel.from_encoder(encoders[name], max_length=100)
+    theirs = AutoModel.from_pretrained(encoders[name]).embeddings.position_embeddings.weight[offset:]
+    ours = model.embeddings.position_embeddings.weight
+    assert theirs.shape[0] == 40
+    assert ours.shape[0] == pad + 1 + 100
+    assert not ours[: pad + 1].any()
+    for position, learnt in ((0, 0), (1, 1), (39, 39), (40, 0), (41, 1), (79, 39), (80, 0), (99, 19)):
+        assert torch.equal(ours[pad + 1 + position], theirs[learnt])
+    assert model.config.max_sequence_length == 100
+    model(torch.full((1, 100), 5))
+    with pytest.raises(ValueError, match=r"Rows \[0\] have up to 101 tokens, the model reads 100"):
+        model(torch.full((1, 101), 5))
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_projections_of_global_attention_start_as_copies(encoders, name):
+    model = CdlmForMaskedLM.from_encoder(encoders[name], max_length=40)
+    theirs = AutoModel.from_pretrained(encoders[name]).encoder.layer
+    for ours, layer in zip(model.longformer.encoder.layer, theirs, strict=True):
+        for part in ("query", "key", "value"):
+            local = getattr(layer.attention.self, part)
+            for found in (getattr(ours.attention.self, part), getattr(ours.attention.self, f"{part}_global")):
+                assert torch.equal(found.weight, local.weight)
+                assert torch.equal(found.bias, local.bias)
+    tokenizer = model.tokenizer
+    assert model.config.mask_token_id == tokenizer.mask_token_id
+    assert model.config.pad_token_id == tokenizer.pad_token_id
+
+
+@pytest.mark.parametrize(("name", "theirs"), [("bert", BertForMaskedLM), ("roberta", RobertaForMaskedLM)])
+@torch.no_grad()
+def test_the_head_over_words_is_kept(encoders, name, theirs):
+    model = CdlmForMaskedLM.from_encoder(encoders[name], max_length=40, attention_window=80)
+    ids, mask = read(model.tokenizer)
+    ids[0, 3] = model.tokenizer.mask_token_id  # gets global attention
+    expected = theirs.from_pretrained(encoders[name]).eval()(ids, attention_mask=mask).logits
+    found = model(ids, mask).logits
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-4, rtol=0)
+    assert model.lm_head.decoder.weight is model.longformer.embeddings.word_embeddings.weight
+
+
+@pytest.mark.parametrize("name", ["bert without head", "roberta without head"])
+@torch.no_grad()
+def test_a_head_that_is_not_there_is_new_and_tied(encoders, name):
+    model = CdlmForMaskedLM.from_encoder(encoders[name], max_length=40)
+    theirs = AutoModel.from_pretrained(encoders[name]).embeddings.word_embeddings.weight
+    assert model.lm_head.decoder.weight is model.longformer.embeddings.word_embeddings.weight
+    assert torch.equal(model.lm_head.decoder.weight, theirs)
+    assert not model.lm_head.bias.any()
+    assert torch.isfinite(model(*read(model.tokenizer)).logits).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (DistilBertModel, DistilBertConfig(dim=32, n_layers=1, n_heads=4, hidden_dim=48)),
+        (MPNetModel, MPNetConfig(**{**ENCODER_SIZE, "num_hidden_layers": 1})),
+    ],
+)
+def test_other_encoders_are_refused_by_name(kind, config, toy_encoder_path, tmp_path):
+    folder = save_encoder(kind(config), AutoTokenizer.from_pretrained(toy_encoder_path), tmp_path)
+    with pytest.raises(ValueError, match=rf"is a {config.model_type}; a CDLM starts from one of bert, roberta"):
+        CdlmModel.from_encoder(folder)
+
+
+def test_what_from_encoder_refuses(encoders):
+    with pytest.raises(ValueError, match=r"takes fields of CdlmConfig .*, not \['window'\]"):
+        CdlmModel.from_encoder(encoders["bert"], window=8)
+    with pytest.raises(ValueError, match="max_length must be at least 1, got 0"):
+        CdlmModel.from_encoder(encoders["bert"], max_length=0)
+    with pytest.raises(ValueError, match="is a bert, no cdlm"):
+        CdlmModel.from_pretrained(encoders["bert"])
+
+
+# Checkpoints that open everywhere.
+
+
+@pytest.fixture(scope="module")
+def saved(encoders, tmp_path_factory):
+    """A masked-word model around the toy BERT, saved."""
+    model = CdlmForMaskedLM.from_encoder(encoders["bert"], max_length=100, attention_window=8)
+    for layer in model.longformer.encoder.layer:
+        torch.nn.init.normal_(layer.attention.self.query_global.weight, std=0.3)
+    folder = tmp_path_factory.mktemp("cdlm")
+    model.save_pretrained(folder)
+    return model, str(folder)
+
+
+TEXT = "The storm cut [MASK] to thousands, and it rained and rained. " * 3
+
+
+@torch.no_grad()
+def test_auto_classes_open_it(saved):
+    model, folder = saved
+    tokens = model.tokenizer(TEXT, return_tensors="pt", return_token_type_ids=False)
+    assert type(AutoConfig.from_pretrained(folder)) is CdlmConfig
+    for auto, cls in (
+        (AutoModel, CdlmModel),
+        (AutoModelForMaskedLM, CdlmForMaskedLM),
+        (AutoModelForPreTraining, CdlmForMaskedLM),
+        (AutoModelForSequenceClassification, CdlmForDocumentMatching),
+        (AutoModelForQuestionAnswering, CdlmForMultiHopQuestionAnswering),
+    ):
+        again = auto.from_pretrained(folder)
+        assert type(again) is cls
+        found = again.base_model(**tokens).last_hidden_state
+        torch.testing.assert_close(found, model.longformer(**tokens).last_hidden_state, atol=1e-6, rtol=0)
+        if cls is CdlmForMaskedLM:
+            torch.testing.assert_close(again(**tokens).logits, model(**tokens).logits, atol=1e-6, rtol=0)
+    assert AutoModelForSequenceClassification.from_pretrained(folder, num_labels=5)(**tokens).logits.shape == (1, 5)
+
+
+@torch.no_grad()
+def test_sentence_transformers_take_the_mean_of_its_states(saved, tmp_path):
+    _, folder = saved
+    model = CdlmModel.from_pretrained(folder)
+    model.save_pretrained(tmp_path)
+    texts = [TEXT, "No."]
+    for path in (folder, tmp_path):
+        vectors = SentenceTransformer(str(path), device="cpu").encode(texts, convert_to_tensor=True)
+        for text, vector in zip(texts, vectors, strict=True):
+            states = model(**model.tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+            torch.testing.assert_close(vector, states.mean(0), atol=1e-5, rtol=0)
+
+
+WITHOUT_THE_PACKAGE = """
+import json, sys
+sys.modules["nextlevelbert"] = None  # as if it were not installed
+import torch
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+folder, coreference, text = sys.argv[1:]
+tokens = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)(text, return_tensors="pt")
+with torch.no_grad():
+    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+    base = AutoModel.from_pretrained(folder, trust_remote_code=True)
+    logits, vector = model(**tokens).logits[0, 4, :20], base(**tokens).pooler_output[0]
+    pairs = get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference", coreference)
+    spans = torch.tensor([[[2, 4], [5, 6]]])
+    score = pairs.from_pretrained(coreference)(tokens["input_ids"], spans).logits[0]
+print(json.dumps([type(model).__name__, logits.tolist(), vector.tolist(), score.tolist()]))
+"""
+
+
+@torch.no_grad()
+def test_it_loads_where_the_package_is_not(saved, tmp_path):
+    model, folder = saved
+    coreference = CdlmForCrossDocumentCoreference.from_pretrained(folder)  # no auto class has it
+    coreference.save_pretrained(tmp_path / "coreference")
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THE_PACKAGE, folder, str(tmp_path / "coreference"), TEXT],
+        capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    name, logits, vector, score = json.loads(done.stdout.splitlines()[-1])
+    tokens = model.tokenizer(TEXT, return_tensors="pt")
+    assert name == "CdlmForMaskedLM"
+    expected = coreference(tokens["input_ids"], torch.tensor([[[2, 4], [5, 6]]])).logits[0].tolist()
+    assert score == pytest.approx(expected, abs=1e-4)
+    assert logits == pytest.approx(model(**tokens).logits[0, 4, :20].tolist(), abs=1e-4)
+    assert vector == pytest.approx(model.longformer(**tokens).pooler_output[0].tolist(), abs=1e-4)
+
+
+ONE_STEP = """
+import sys
+import torch
+from safetensors.torch import load_file
+from torch.nn.parallel import DistributedDataParallel
+from nextlevelbert import CdlmForMaskedLM
+
+folder, file, output, meeting, rank = sys.argv[1:]
+rank = int(rank)
+torch.set_num_threads(1)
+torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+model = CdlmForMaskedLM.from_pretrained(folder)
+batch = {name: values[2 * rank : 2 * rank + 2] for name, values in load_file(file).items()}
+wrapped = DistributedDataParallel(model.train())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+wrapped(**batch).loss.backward()
+optimizer.step()
+if rank == 0:
+    model.save_pretrained(output)
+torch.distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_take_the_step_of_one(tmp_path):
+    model = tiny(CdlmForMaskedLM, sparse_prediction=True)
+    model.save_pretrained(tmp_path / "start")
+    ids, mask = batch((20, 9, 33, 14))
+    labels = torch.full_like(ids, -100)
+    for row in range(4):  # as many in each row, so that the mean of two means is the mean of all
+        labels[row, [2, 7]] = ids[row, [2, 7]]
+        ids[row, 2] = MASK
+    given = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    save_file(given, tmp_path / "batch.safetensors")
+    paths = [str(tmp_path / name) for name in ("start", "batch.safetensors", "end", "meeting")]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", ONE_STEP, *paths, str(rank)], stderr=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    for process in processes:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    model.train()(**given).loss.backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    found = load_file(tmp_path / "end" / "model.safetensors")
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(found[name], weight.detach(), atol=1e-5, rtol=0)
+    assert max((weight - before[name]).abs().max() for name, weight in model.named_parameters()) > 0.01

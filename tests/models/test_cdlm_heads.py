@@ -1,0 +1,293 @@
+"""What CDLM's heads compute: masked words, matching, pairs of mentions and answers, worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from nextlevelbert import (
+    CdlmForCrossDocumentCoreference,
+    CdlmForDocumentMatching,
+    CdlmForMaskedLM,
+    CdlmForMultiHopQuestionAnswering,
+)
+
+from ..cdlm_toys import ANSWERS, PAIRS, SPANS, batch, globals_of, masked_batch, mentions_batch, question_batch, tiny
+
+# Masked words.
+
+
+def test_the_loss_over_words_is_that_of_torch():
+    model = tiny(CdlmForMaskedLM)
+    ids, mask, labels = masked_batch()
+    output = model(ids, mask, labels=labels)
+    assert output.logits.shape == (*ids.shape, 100)
+    expected = torch.nn.functional.cross_entropy(output.logits.flatten(0, 1), labels.flatten())
+    torch.testing.assert_close(output.loss, expected)
+
+
+def test_sparse_prediction_has_the_same_loss_and_gradient():
+    ids, mask, labels = masked_batch()
+    losses, gradients, logits = [], [], []
+    for sparse in (False, True):
+        model = tiny(CdlmForMaskedLM, sparse_prediction=sparse)
+        output = model(ids, mask, labels=labels)
+        output.loss.backward()
+        losses.append(output.loss)
+        logits.append(output.logits)
+        gradients.append([weight.grad for weight in model.parameters()])
+        assert model(ids, mask).logits.shape == (*ids.shape, 100)  # without labels there is nothing to leave out
+    torch.testing.assert_close(losses[1], losses[0])
+    torch.testing.assert_close(logits[1], logits[0][labels != -100], atol=1e-5, rtol=0)
+    for sparse, whole in zip(*gradients, strict=True):
+        torch.testing.assert_close(sparse, whole, atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_masked_words_have_global_attention_by_default():
+    model = tiny(CdlmForMaskedLM, attention_window=4)
+    ids, mask, _ = masked_batch()
+    by_default = model(ids, mask).logits
+    assert torch.equal(by_default, model(ids, mask, (ids == 4).long()).logits)
+    assert not torch.allclose(by_default, model(ids, mask, torch.zeros_like(ids)).logits, atol=0.1)
+    model.config.mask_token_id = None
+    assert torch.equal(model(ids, mask).logits, model(ids, mask, torch.zeros_like(ids)).logits)
+
+
+def test_labels_over_words_that_are_refused():
+    model = tiny(CdlmForMaskedLM)
+    ids, mask, labels = masked_batch()
+    with pytest.raises(ValueError, match="No position of the batch is masked"):
+        model(ids, mask, labels=torch.full_like(ids, -100))
+    for wrong in (labels[:, :5], torch.where(labels == 42, 100, labels), torch.where(labels == 42, -1, labels)):
+        with pytest.raises(ValueError, match=r"labels must be \(4, 37\) ids below 100"):
+            model(ids, mask, labels=wrong)
+
+
+# Document matching.
+
+
+@torch.no_grad()
+def test_matching_gives_global_attention_to_cls():
+    model = tiny(CdlmForDocumentMatching, attention_window=4, num_labels=2)
+    ids, mask = batch()
+    by_default = model(ids, mask).logits
+    first = globals_of([[0]] * 4, ids.shape[1])
+    assert torch.equal(by_default, model(ids, mask, first).logits)
+    assert not torch.allclose(by_default, model(ids, mask, torch.zeros_like(first)).logits, atol=1e-2)
+    labels = torch.tensor([1, 0, 0, 1])
+    loss = model(ids, mask, labels=labels).loss
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(by_default, labels))
+    with pytest.raises(ValueError, match=r"labels must be integers \[4\]"):
+        model(ids, mask, labels=labels[:3])
+    with pytest.raises(ValueError, match=r"labels of rows \[1\] must be from 0 to 1"):
+        model(ids, mask, labels=torch.tensor([1, 2, 0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("problem_type", "labels", "expected"),
+    [
+        ("multi_label_classification", torch.tensor([[0.0, 1], [1, 1], [0, 0], [1, 0]]),
+         torch.nn.functional.binary_cross_entropy_with_logits),
+        ("regression", torch.tensor([[0.5, 1], [1, 2], [0, 0], [1, 0]]), torch.nn.functional.mse_loss),
+    ],
+)  # fmt: skip
+def test_other_losses_of_matching_are_those_of_torch(problem_type, labels, expected):
+    output = tiny(CdlmForDocumentMatching, problem_type=problem_type)(*batch(), labels=labels)
+    torch.testing.assert_close(output.loss, expected(output.logits, labels))
+
+
+# Coreference.
+
+
+@torch.no_grad()
+def test_the_score_of_a_pair_worked_by_hand():
+    model = tiny(CdlmForCrossDocumentCoreference)
+    ids, mask = mentions_batch()
+    output = model(ids, SPANS, PAIRS, mask, output_hidden_states=True)
+    states = output.hidden_states[-1]
+    first, last = model.scorer.dense, model.scorer.projection
+    for row, pair, (one, other) in ((0, 0, ([3, 4], [20])), (0, 1, ([30, 31, 32, 33], [3, 4])),
+                                    (1, 0, ([0], [0])), (2, 0, ([18, 19], [6, 7, 8]))):  # fmt: skip
+        m_i = sum(states[row, token] for token in one)
+        m_j = sum(states[row, token] for token in other)
+        features = torch.cat([states[row, 0], m_i, m_j, m_i * m_j])
+        score = last.weight[0] @ torch.tanh(first.weight @ features + first.bias) + last.bias[0]
+        torch.testing.assert_close(output.logits[row, pair], score, atol=1e-4, rtol=0)
+    assert output.pair_mask.tolist() == [[True, True], [True, False], [True, False]]
+    assert output.logits[1:, 1].tolist() == [0.0, 0.0]
+
+
+@torch.no_grad()
+def test_padded_mentions_and_pairs_change_nothing():
+    model = tiny(CdlmForCrossDocumentCoreference)
+    ids, mask = mentions_batch()
+    together = model(ids, SPANS, PAIRS, mask).logits
+    for row, length, mentions, pairs in ((0, 37, 3, 2), (1, 1, 2, 1), (2, 20, 2, 1)):
+        alone = model(ids[row : row + 1, :length], SPANS[row : row + 1, :mentions], PAIRS[row : row + 1, :pairs])
+        torch.testing.assert_close(alone.logits[0], together[row, :pairs], atol=1e-4, rtol=0)
+    the_one = model(ids[2:, :20], SPANS[2:, :2])  # two mentions need no pairs
+    torch.testing.assert_close(the_one.logits, model(ids[2:, :20], SPANS[2:, :2], torch.tensor([[[0, 1]]])).logits)
+
+
+@torch.no_grad()
+def test_mentions_and_their_markers_have_global_attention():
+    model = tiny(CdlmForCrossDocumentCoreference, attention_window=4)
+    ids, mask = mentions_batch()
+    wide = globals_of([[0, *range(2, 6), 19, 20, 21, *range(29, 35)], [0], [0, *range(5, 10), 17, 18, 19]], 37)
+    by_default = model(ids, SPANS, PAIRS, mask).logits
+    torch.testing.assert_close(by_default, model(ids, SPANS, PAIRS, mask, wide).logits)
+    for place in (0, 2, 5, 20, 34):
+        fewer = wide.clone()
+        fewer[0, place] = 0
+        assert not torch.allclose(by_default[0], model(ids, SPANS, PAIRS, mask, fewer).logits[0], atol=1e-4)
+
+
+def test_the_loss_of_pairs_leaves_out_what_is_unknown():
+    model = tiny(CdlmForCrossDocumentCoreference)
+    ids, mask = mentions_batch()
+    output = model(ids, SPANS, PAIRS, mask, labels=torch.tensor([[1, -100], [0, -100], [1, -100]]))
+    scores = [1 / (1 + math.exp(-score)) for score in output.logits[:, 0].tolist()]
+    expected = -(math.log(scores[0]) + math.log(1 - scores[1]) + math.log(scores[2])) / 3
+    assert float(output.loss.detach()) == pytest.approx(expected, abs=1e-4)
+    assert float(model(ids, SPANS, PAIRS, mask, labels=torch.full((3, 2), -100)).loss.detach()) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"mention_spans": torch.tensor([[[3, 40]], [[0, 1]], [[0, 1]]])}, r"Mention 0 of row 0 has the span \[3, 40"),
+        ({"mention_spans": torch.tensor([[[3, 5]], [[0, 2]], [[0, 1]]])}, r"Mention 0 of row 1 .* 0 to 1, the end"),
+        ({"mention_spans": torch.tensor([[[5, 5]], [[0, 1]], [[0, 1]]])}, "must have tokens"),
+        ({"mention_spans": torch.tensor([[[-2, 5]], [[0, 1]], [[0, 1]]])}, r"span \[-2, 5\]"),
+        ({"mention_spans": SPANS[0]}, r"mention_spans must be \[3, mentions, 2\], got \(3, 2\)"),
+        ({"mention_pairs": torch.tensor([[[0, 3]], [[0, 1]], [[0, 1]]])}, r"Pair 0 of row 0 is \[0, 3\]"),
+        ({"mention_pairs": torch.tensor([[[0, 1]], [[0, 2]], [[0, 1]]])}, r"row 1 is \[0, 2\].* mentions \[0, 1\]"),
+        ({"mention_pairs": torch.tensor([[[0, 1]], [[0, -1]], [[0, 1]]])}, r"row 1 is \[0, -1\]"),
+        ({"mention_pairs": torch.full((3, 1, 2), -1)}, "No row has a pair"),
+        ({"mention_pairs": PAIRS[0]}, r"mention_pairs must be \[3, pairs, 2\], got \(2, 2\)"),
+        ({"mention_pairs": None}, "There are 3 mentions: say with mention_pairs"),
+        ({"labels": torch.tensor([1, 0, 1])}, r"labels must be \(3, 2\).* got \(3,\)"),
+        ({"labels": torch.tensor([[1, 2], [0, -100], [0, -100]])}, r"labels must be \(3, 2\)"),
+        ({"labels": torch.tensor([[1, 0], [0, 1], [0, -100]])}, "-100 where unknown or where there is nothing"),
+    ],
+)
+def test_mentions_that_are_refused(values, message):
+    ids, mask = mentions_batch()
+    with pytest.raises(ValueError, match=message):
+        tiny(CdlmForCrossDocumentCoreference)(
+            ids, attention_mask=mask, **{"mention_spans": SPANS, "mention_pairs": PAIRS, **values}
+        )
+
+
+# Questions over several paragraphs.
+
+
+def any_of(scores, *positions):
+    """Minus the log of the share that these positions have of the softmax."""
+    highest = max(scores)
+    powers = [math.exp(score - highest) for score in scores]
+    return -math.log(sum(powers[position] for position in positions) / sum(powers))
+
+
+def binary(score, label):
+    return math.log(1 + math.exp(-score if label else score))
+
+
+def test_losses_of_a_question_worked_by_hand():
+    model = tiny(CdlmForMultiHopQuestionAnswering, num_labels=2)
+    output = model(**question_batch(), **ANSWERS)
+    assert output.start_logits.shape == output.end_logits.shape == (2, 37)
+    shapes = [tuple(each.shape) for each in (output.type_logits, output.sentence_logits, output.paragraph_logits)]
+    assert shapes == [(2, 3), (2, 3), (2, 2)]
+    # What cannot be an answer has no probability, what is not there no score.
+    allowed = question_batch()["context_mask"].bool()
+    for logits in (output.start_logits, output.end_logits):
+        assert not logits.softmax(-1)[~allowed].any()
+        assert (logits.softmax(-1)[allowed] > 0).all()
+    assert output.sentence_logits[1, 1:].tolist() == [0.0, 0.0]
+    assert output.paragraph_logits[1, 1:].tolist() == [0.0]
+    start, end, kind, sentence, paragraph = (
+        each.tolist()
+        for each in (
+            output.start_logits, output.end_logits, output.type_logits, output.sentence_logits, output.paragraph_logits
+        )
+    )  # fmt: skip
+    parts = {
+        "start_positions": (any_of(start[0], 10, 14, 33) + any_of(start[1], 8)) / 2,
+        "end_positions": (any_of(end[0], 11, 14, 35) + any_of(end[1], 8)) / 2,
+        "type_labels": (any_of(kind[0], 0) + any_of(kind[1], 2)) / 2,
+        "sentence_labels": ((binary(sentence[0][0], 1) + binary(sentence[0][1], 0)) / 2 + binary(sentence[1][0], 1))
+        / 2,
+        "paragraph_labels": (
+            (binary(paragraph[0][0], 1) + binary(paragraph[0][1], 0)) / 2 + binary(paragraph[1][0], 1)
+        )
+        / 2,
+    }
+    for name, part in parts.items():
+        alone = model(**question_batch(), **{name: ANSWERS[name]}).loss
+        assert float(alone.detach()) == pytest.approx(part, abs=1e-4), name
+    assert float(output.loss.detach()) == pytest.approx(sum(parts.values()), abs=1e-4)
+    assert model(**question_batch()).loss is None
+
+
+def test_scores_of_a_question_are_read_where_the_layout_says():
+    model = tiny(CdlmForMultiHopQuestionAnswering)
+    output = model(**question_batch(), output_hidden_states=True)
+    states = output.hidden_states[-1]
+
+    def head(layers, state):
+        return layers[2](torch.nn.functional.gelu(layers[0](state)))
+
+    torch.testing.assert_close(output.type_logits[1], head(model.qa_type, states[1, 0]), atol=1e-5, rtol=0)
+    for position, place in enumerate((12, 19, 30)):
+        expected = head(model.qa_sentence, states[0, place])[0]
+        torch.testing.assert_close(output.sentence_logits[0, position], expected, atol=1e-5, rtol=0)
+    for position, place in enumerate((9, 25)):
+        expected = head(model.qa_paragraph, states[0, place])[0]
+        torch.testing.assert_close(output.paragraph_logits[0, position], expected, atol=1e-5, rtol=0)
+    expected = states[0, 10] @ model.qa_outputs.weight[1] + model.qa_outputs.bias[1]
+    torch.testing.assert_close(output.end_logits[0, 10], expected, atol=1e-5, rtol=0)
+
+
+def test_what_is_unknown_of_a_question_is_left_out():
+    model = tiny(CdlmForMultiHopQuestionAnswering)
+    one = {name: values[:1] for name, values in question_batch().items()}
+    for name, nothing in (
+        ("start_positions", torch.tensor([[10, 14, 33], [-1, -1, -1]])),
+        ("type_labels", torch.tensor([0, -100])),
+        ("sentence_labels", torch.tensor([[1, 0, -100], [-100, -100, -100]])),
+        ("paragraph_labels", torch.tensor([[1, 0], [-100, -100]])),
+    ):
+        together = model(**question_batch(), **{name: nothing}).loss
+        alone = model(**one, **{name: nothing[:1]}).loss
+        torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+        none = model(**question_batch(), **{name: torch.full_like(nothing, -1 if "pos" in name else -100)}).loss
+        assert float(none.detach()) == 0.0
+        none.backward()
+        assert all(torch.isfinite(weight.grad).all() for weight in model.parameters() if weight.grad is not None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"type_labels": torch.tensor([0, 3])}, r"labels of rows \[1\] must be from 0 to 2"),
+        ({"type_labels": torch.tensor([0])}, r"labels must be integers \[2\]"),
+        ({"sentence_labels": torch.tensor([[1, 0], [1, -100]])}, r"sentence_labels must be \(2, 3\)"),
+        ({"sentence_labels": torch.tensor([[1, 0, 0], [1, 0, -100]])}, "where there is nothing"),
+        ({"paragraph_labels": torch.tensor([[1, 5], [1, -100]])}, r"paragraph_labels must be \(2, 2\)"),
+        ({"start_positions": torch.tensor([[37], [9]])}, r"start_positions must be \[2, n\] .* from 0 to 36"),
+        ({"start_positions": torch.tensor([9, 9])}, r"start_positions must be \[2, n\] .* got \(2,\)"),
+        ({"start_positions": torch.tensor([[9]])}, r"start_positions must be \[2, n\] .* got \(1, 1\)"),
+        ({"end_positions": torch.tensor([[-7], [9]])}, "end_positions must be"),
+        ({"end_positions": torch.tensor([[10], [2]])}, r"end_positions of rows \[1\] are where context_mask is 0"),
+        ({"sentence_index": torch.tensor([[99, 1, 2], [1, 2, 3]])}, "sentence_index must be"),
+        ({"sentence_index": torch.tensor([1, 2])}, "sentence_index must be"),
+        ({"context_mask": torch.ones(2, 5)}, r"context_mask must be \(2, 37\)"),
+    ],
+)
+def test_labels_of_questions_that_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        tiny(CdlmForMultiHopQuestionAnswering)(**{**question_batch(), **values})

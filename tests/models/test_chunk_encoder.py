@@ -1,0 +1,163 @@
+"""The frozen encoder against sentence-transformers itself, on real weights and on other architectures."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
+from transformers import BertConfig, DistilBertConfig, MPNetConfig, RobertaConfig
+
+from nextlevelbert import ChunkingRule, NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.models.backbones import usable_positions
+from nextlevelbert.models.chunk_encoder import ChunkEncoder, micro_batches
+from nextlevelbert.models.chunking import tokenize_document
+
+SENTENCES = [
+    "Call me Ishmael.",
+    "It was the best of times, it was the worst of times.",
+    "A short one.",
+    "All happy families are alike; each unhappy family is unhappy in its own way, said the old book on the shelf.",
+]
+
+
+def encode_sentences(source, sentences, **kwargs):
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, source.max_chunk_size, max_chunk_size=source.max_chunk_size)
+    ids = [tokenize_document(source.tokenizer, sentence).input_ids for sentence in sentences]
+    boundaries = np.cumsum([0] + [len(sentence) for sentence in ids])
+    return source.encoder.encode(np.concatenate(ids), boundaries, rule, **kwargs)
+
+
+@pytest.mark.parametrize("budget", [1, 40, None])
+def test_minilm_as_sentence_transformers_has_it(minilm, minilm_path, budget):
+    expected = SentenceTransformer(minilm_path, device="cpu").encode(SENTENCES, convert_to_tensor=True)
+    torch.testing.assert_close(
+        encode_sentences(minilm, SENTENCES, tokens_per_batch=budget), expected, atol=1e-5, rtol=0
+    )
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_pooling_and_normalisation_are_honoured(minilm_path, tmp_path, pooling, normalize):
+    original = SentenceTransformer(minilm_path, device="cpu")
+    steps = [original[0], modules.Pooling(384, pooling)] + ([modules.Normalize()] if normalize else [])
+    changed = SentenceTransformer(modules=steps, device="cpu")
+    changed.save_pretrained(str(tmp_path))
+    expected = changed.encode(SENTENCES, convert_to_tensor=True)
+    source = load_chunk_encoder(str(tmp_path))
+    assert (source.encoder.pooling, source.encoder.normalize) == (pooling, normalize)
+    torch.testing.assert_close(encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config_class", "extra", "positions"),
+    [
+        (BertConfig, {}, 64),
+        (DistilBertConfig, {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}, 64),
+        (RobertaConfig, {"pad_token_id": 1}, 62),
+        (MPNetConfig, {"pad_token_id": 1}, 62),
+    ],
+)
+def test_other_architectures_fill_their_position_table(config_class, extra, positions):
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    values = {**({} if "dim" in extra else size), "vocab_size": 200, "max_position_embeddings": 64, **extra}
+    torch.manual_seed(1)
+    encoder = ChunkEncoder(config_class(**values))
+    assert usable_positions(encoder.model.config) == positions
+    rule = ChunkingRule(positions, prefix_ids=(3,), suffix_ids=(4,), max_chunk_size=positions)
+    ids = np.random.default_rng(0).integers(5, 200, 3 * rule.capacity - 20)
+    boundaries = rule.boundaries(ids)
+    together = encoder.encode(ids, boundaries, rule)
+    alone = torch.cat(
+        [encoder.encode(ids[a:b], np.array([0, b - a]), rule) for a, b in itertools.pairwise(boundaries)]
+    )
+    assert together.shape == (3, 32)
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+
+
+def test_micro_batches_keep_to_the_budget_and_lose_nothing():
+    lengths = np.random.default_rng(0).integers(3, 60, 500)
+    batches = list(micro_batches(lengths, 256))
+    assert sorted(np.concatenate(batches).tolist()) == list(range(500))
+    assert all(lengths[batch].max() * len(batch) <= 256 for batch in batches)
+    padded = sum(lengths[batch].max() * len(batch) for batch in batches)
+    assert padded < 1.05 * lengths.sum()  # sorting leaves little padding
+
+
+def test_bfloat16_stays_close(minilm):
+    import copy
+
+    exact = encode_sentences(minilm, SENTENCES)
+    source = copy.copy(minilm)
+    source.encoder = copy.deepcopy(minilm.encoder).to(torch.bfloat16)
+    rough = encode_sentences(source, SENTENCES)
+    assert rough.dtype == torch.float32
+    assert not torch.equal(rough, exact)
+    assert torch.cosine_similarity(rough, exact).min() > 0.999
+
+
+def test_it_cannot_be_put_into_training():
+    encoder = ChunkEncoder(BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=50))
+    parent = torch.nn.ModuleDict({"chunk_encoder": encoder}).train()
+    assert parent.training
+    assert not any(module.training for module in encoder.modules())
+    assert not any(parameter.requires_grad for parameter in encoder.parameters())
+
+
+def test_the_fingerprint_tells_weights_apart(minilm, minilm_path):
+    assert load_chunk_encoder(minilm_path).fingerprint == minilm.fingerprint
+    changed = ChunkEncoder(minilm.encoder.model.config)
+    changed.load_state_dict(minilm.encoder.state_dict())
+    assert changed.fingerprint() == minilm.fingerprint
+    next(changed.parameters()).data[0, 0] += 1e-3
+    assert changed.fingerprint() != minilm.fingerprint
+
+
+def test_a_folder_is_named_without_its_path(minilm_path):
+    assert load_chunk_encoder(minilm_path).name == "model"
+
+
+def test_unknown_and_unsupported_encoders(minilm_path, tmp_path):
+    with pytest.raises(ValueError, match="Cannot load the chunk encoder 'no/such-model'"):
+        load_chunk_encoder("no/such-model")
+    with pytest.raises(ValueError, match="Cannot load the chunk encoder"):
+        load_chunk_encoder(str(tmp_path / "nothing"))
+    original = SentenceTransformer(minilm_path, device="cpu")
+    dense = modules.Dense(384, 16)
+    SentenceTransformer(modules=[original[0], original[1], dense], device="cpu").save_pretrained(
+        str(tmp_path / "dense")
+    )
+    with pytest.raises(ValueError, match="Transformer → Pooling → Dense"):
+        load_chunk_encoder(str(tmp_path / "dense"))
+    weighted = modules.Pooling(384, "weightedmean")
+    SentenceTransformer(modules=[original[0], weighted], device="cpu").save_pretrained(str(tmp_path / "weighted"))
+    with pytest.raises(ValueError, match="pools by 'weightedmean'"):
+        load_chunk_encoder(str(tmp_path / "weighted"))
+    original.default_prompt_name = "query"
+    original.save_pretrained(str(tmp_path / "prompt"))
+    with pytest.raises(ValueError, match="puts the prompt 'query'"):
+        load_chunk_encoder(str(tmp_path / "prompt"))
+
+
+@pytest.mark.mpnet
+def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
+    """all-mpnet-base-v2: padding id 1, positions from 2, 768 dimensions."""
+    model = SentenceTransformer(mpnet_path, device="cpu")
+    expected = model.encode(SENTENCES, convert_to_tensor=True)
+    source = load_chunk_encoder(mpnet_path)
+    assert source.max_chunk_size == 512
+    torch.testing.assert_close(encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.mpnet
+def test_a_whole_model_around_real_mpnet(mpnet_path, tmp_path):
+    document = " ".join(SENTENCES * 20)
+    model = NextLevelBertModel.from_chunk_encoder(mpnet_path, chunk_size=64)
+    assert (model.config.max_chunks, model.config.hidden_size) == (510, 768)
+    model.save_pretrained(tmp_path)
+    expected = model.encode(document).document
+    again = SentenceTransformer(str(tmp_path), device="cpu").encode(document, convert_to_tensor=True)
+    torch.testing.assert_close(again, expected, atol=1e-5, rtol=0)

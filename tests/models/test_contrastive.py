@@ -1,0 +1,540 @@
+"""Whitening, residual document vectors and contrastive learning over segments."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from scipy.linalg import fractional_matrix_power
+from sentence_transformers import SentenceTransformer
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from torch.nn import functional as F
+from transformers import AutoModel
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+from transformers.models.clip.modeling_clip import image_text_contrastive_loss
+
+from nextlevelbert import (
+    DataCollatorForSegmentPairs,
+    DataCollatorForVectorMasking,
+    NextLevelBertForContrastiveLearning,
+    NextLevelBertForMaskedVectorModeling,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+    SegmentPairDataset,
+)
+from nextlevelbert.models.losses import comparable_segments, pair_loss
+from nextlevelbert.models.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.models.whitening import fit_whitening
+from nextlevelbert.pretraining.trainers import _found
+
+from ..conftest import toy_config
+from ..segment_toys import SHORT, close, corpus_of_books, unit, vectors_of, whitened
+
+
+@pytest.fixture(scope="module")
+def corpus(toy_encoder_path, tmp_path_factory):
+    return corpus_of_books(toy_encoder_path, tmp_path_factory.mktemp("corpus"))
+
+
+# --- whitening
+
+
+def documents_with_an_own_spread():
+    """Chunks around 9 centres, spread unlike in every direction; one document has a single chunk."""
+    draw = np.random.default_rng(4)
+    spread = draw.normal(size=(6, 6))
+    sizes = [7, 12, 1, 30, 2, 9, 15, 4, 20]
+    return [torch.tensor(5 * draw.normal(size=6) + draw.normal(size=(size, 6)) @ spread).half() for size in sizes]
+
+
+@pytest.mark.filterwarnings("ignore:Only one sample available")  # sklearn, of the document of one chunk
+@pytest.mark.parametrize("shrinkage", [0.1, 2.0])
+def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_sklearn_has_it(shrinkage):
+    documents = documents_with_an_own_spread()
+    chunks = torch.cat(documents).double().numpy()
+    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    within = LinearDiscriminantAnalysis(solver="eigen", store_covariance=True).fit(chunks, owners).covariance_
+    held_back = shrinkage * np.diag(within).mean() * np.eye(6)
+    empty = torch.zeros(0, 6)
+    mean, weight = fit_whitening([empty, *documents[:4], empty, *documents[4:]], shrinkage)
+    assert mean.dtype == weight.dtype == torch.float32
+    np.testing.assert_allclose(weight, fractional_matrix_power(within + held_back, -0.5), atol=1e-6, rtol=1e-5)
+    np.testing.assert_allclose(mean, chunks.mean(axis=0), atol=1e-6, rtol=1e-5)
+    assert abs(weight - weight.diag().diag()).max() > 0.02  # directions were mixed, so that this shows something
+    other_way_round = fit_whitening((document.flip(0) for document in reversed(documents)), shrinkage)
+    close(mean, other_way_round[0], atol=1e-6)
+    close(weight, other_way_round[1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("documents", "shrinkage", "message"),
+    [
+        ([torch.ones(5, 3)], 0.1, r"got 5 chunk\(s\) in 1 document\(s\)"),
+        ([torch.ones(5, 3), torch.ones(0, 3)], 0.1, r"got 5 chunk\(s\) in 1 document\(s\)"),
+        ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\) in 4 document\(s\)"),
+        ([], 0.1, r"got 0 chunk\(s\) in 0 document\(s\)"),
+        ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "The 6 chunks do not differ within their documents"),
+        ([torch.randn(3, 4), torch.full((3, 4), math.nan)], 0.1, "or hold NaN; nothing to whiten"),
+        ([torch.randn(5, 3), torch.randn(5, 3)], 0.0, "shrinkage must be positive, got 0.0"),
+        ([torch.randn(5, 3), torch.randn(5, 3)], math.nan, "shrinkage must be positive, got nan"),
+    ],
+)
+def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
+    with pytest.raises(ValueError, match=message):
+        fit_whitening(iter(documents), shrinkage)
+
+
+# --- loss and score
+
+
+def unlike_pairs(count=7, size=5):
+    torch.manual_seed(8)
+    return 3 * torch.randn(count, size), torch.randn(count, size)
+
+
+def test_without_exceptions_the_loss_is_that_of_clip():
+    first, second = unlike_pairs()
+    loss, scores = pair_loss(first, second, torch.ones(7, 7, dtype=torch.bool), 20.0)
+    expected = 20 * torch.nn.CosineSimilarity(dim=-1)(first[:, None], second[None, :])
+    close(scores, expected)
+    close(loss, image_text_contrastive_loss(expected))
+
+
+def test_what_is_not_compared_is_in_no_denominator():
+    first, second = unlike_pairs(4)
+    comparable = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 0], [1, 0, 1, 0], [0, 0, 1, 1]]).bool()
+    loss, scores = pair_loss(first, second, comparable, torch.tensor(3.0))
+    a, b = ([[v / math.hypot(*row) for v in row] for row in rows.double().tolist()] for rows in (first, second))
+    e = [[math.exp(3 * sum(x * y for x, y in zip(p, q, strict=True))) for q in b] for p in a]
+    total = 0.0
+    for i in range(4):
+        row = sum(e[i][j] for j in range(4) if comparable[i, j])
+        column = sum(e[j][i] for j in range(4) if comparable[j, i])
+        total -= math.log(e[i][i] / row) + math.log(e[i][i] / column)
+    assert loss.item() == pytest.approx(total / 8, abs=1e-6)
+    assert torch.equal(scores == -torch.inf, ~comparable)
+
+
+def test_scores_are_float32_under_autocast_and_in_half_precision():
+    first, second = unlike_pairs()
+    every = torch.ones(7, 7, dtype=torch.bool)
+    expected = pair_loss(first, second, every, 20.0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (first @ second.T).dtype == torch.bfloat16
+        found = pair_loss(first, second, every, 20.0)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
+    assert pair_loss(first.bfloat16(), second.bfloat16(), every, torch.tensor(20.0).bfloat16())[1].dtype == torch.float
+
+
+def test_which_segments_are_compared():
+    """Pairs 0 to 2 lie in document 7, pair 3 in document 9; worked out by hand."""
+    documents = torch.tensor([7, 7, 7, 9])
+    spans = torch.tensor([[[0, 4], [4, 8]], [[8, 12], [12, 16]], [[2, 6], [6, 10]], [[0, 4], [4, 8]]])
+    expected = [
+        [1, 1, 1, 1],  # 0-4 touches only its own 4-8; 12-16 and 6-10 are apart
+        [0, 1, 0, 1],  # 8-12 touches 4-8 from behind and overlaps 6-10
+        [0, 1, 1, 1],  # 2-6 overlaps 4-8
+        [1, 1, 1, 1],  # another document: the same numbers say nothing
+    ]
+    assert comparable_segments(documents, spans).int().tolist() == expected
+    unknown = [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]
+    assert comparable_segments(documents).int().tolist() == unknown
+    assert comparable_segments(documents, spans - spans % 2).int().tolist() == expected
+    spans[0, 1, 1] = 7  # one chunk between 4-7 and 8-12 is enough
+    assert comparable_segments(documents, spans)[1, 0]
+
+
+def test_pairs_that_find_each_other_worked_out_by_hand():
+    scores = torch.tensor([[3.0, 1.0, -torch.inf], [2.0, 1.5, 4.0], [0.0, 1.0, 5.0]])
+    expected = [[2, 1 / 2 + 1 / 3], [1, 2 / 3], [2, 1 / 3 + 1 / 2]]  # row 1 finds 2, column 1 finds 1
+    close(_found(scores, torch.arange(3)), torch.tensor(expected) / 2)
+    whole = torch.tensor(expected).mean(dim=0, keepdim=True) / 2
+    close(_found(scores, torch.arange(3), pairs_per_item=3), whole)  # a row an item
+
+
+# --- segments
+
+
+@pytest.mark.parametrize("positives", ["document", "neighbours"])
+def test_segments_are_the_corpus_at_their_starts_and_share_no_chunk(corpus, positives):
+    dataset = SegmentPairDataset(corpus, 2, 12, positives, pairs_per_document=3)
+    seen, orders, places = set(), set(), set()
+    for dataset.epoch in range(6):
+        for item in (dataset[index] for index in range(len(dataset))):
+            vectors = corpus[item["document"]].vectors
+            seen.add(item["document"])
+            assert len(item["first"]) == len(item["second"]) == len(item["starts"]) == 3
+            for first, second, (a, b) in zip(item["first"], item["second"], item["starts"].tolist(), strict=True):
+                width = len(first)
+                assert width == len(second) == min(12, len(vectors) // 2)
+                assert 0 <= min(a, b)
+                assert torch.equal(first, vectors[a : a + width])  # a slice past the end would be shorter
+                assert torch.equal(second, vectors[b : b + width])
+                assert b - a == width if positives == "neighbours" else abs(b - a) >= width
+                orders.add(a < b)
+                places |= {(item["document"], start) for start in (a, a + width - 1)}
+    assert seen == set(range(12)) - {SHORT}
+    assert orders == ({True} if positives == "neighbours" else {True, False})
+    last = {len(corpus[number].vectors) - 1 - (12 if positives == "neighbours" else 0) for number in seen}
+    assert any(start == 0 for _, start in places)
+    assert any(start in last for _, start in places)
+
+
+def test_an_epoch_has_about_as_many_chunks_as_the_corpus(corpus):
+    lengths = [length for length in np.diff(corpus.document_offsets).tolist() if length >= 4]
+    assert len(SegmentPairDataset(corpus, 2, 12)) == sum(max(length // 24, 1) for length in lengths)
+    assert len(SegmentPairDataset(corpus, 2, 4, pairs_per_document=2)) == sum(max(n // 16, 1) for n in lengths)
+    chosen = SegmentPairDataset(corpus, 2, 4, documents=np.array([9, 2]))
+    assert {chosen[index]["document"] for index in range(len(chosen))} == {9, 2}
+
+
+@pytest.mark.parametrize("positives", ["document", "neighbours"])
+def test_seed_epoch_and_index_decide_and_nothing_else(corpus, positives):
+    def starts(seed, epoch):
+        dataset = SegmentPairDataset(corpus, 2, 8, positives, seed=seed)
+        dataset.epoch = epoch
+        return [dataset[index]["starts"].tolist() for index in reversed(range(len(dataset)))]
+
+    first = starts(1, 0)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    assert starts(1, 0) == first
+    assert starts(1, 1) != first
+    assert starts(2, 0) != first
+
+
+@pytest.mark.parametrize("positives", ["document", "neighbours"])
+def test_a_batch_is_cut_to_one_length_and_neighbours_still_touch(corpus, positives):
+    dataset = SegmentPairDataset(corpus, 2, 40, positives, pairs_per_document=2)
+    collator, drawn = DataCollatorForSegmentPairs(2, 40, positives), set()
+    for dataset.epoch in range(25):
+        items = [dataset[index] for index in (0, 3, 7)]
+        batch = collator(items)
+        length = batch["special_ids"].shape[2] - 2  # of the longest
+        drawn.add(length)
+        assert batch["document_ids"].tolist() == [item["document"] for item in items for _ in range(2)]
+        assert batch["inputs_embeds"].shape == (6, 2, length + 2, 32)
+        assert batch.keys() - {"spans"} == {"inputs_embeds", "special_ids", "document_ids"}
+        assert ("spans" in batch) == (positives == "neighbours")  # without, no segment of the same document counts
+        for row, (item, pair) in enumerate((item, pair) for item in items for pair in range(2)):
+            for side, name in enumerate(("first", "second")):
+                whole, start = item[name][pair], int(item["starts"][pair, side])
+                count = min(length, len(whole))
+                if positives == "neighbours" and side == 0:
+                    start += len(whole) - count
+                found, ids = batch["inputs_embeds"][row, side], batch["special_ids"][row, side]
+                assert torch.equal(found[1 : count + 1], corpus[item["document"]].vectors[start : start + count])
+                assert (found[0] == 0).all()
+                assert (found[count + 1 :] == 0).all()
+                assert ids.tolist() == [CLS, *[NOT_SPECIAL] * count, SEP, *[PAD] * (length - count)]
+                if "spans" in batch:
+                    assert batch["spans"][row, side].tolist() == [start, start + count]
+        if "spans" in batch:
+            assert torch.equal(batch["spans"][:, 0, 1], batch["spans"][:, 1, 0])
+    assert 2 <= min(drawn) < max(drawn) <= 40
+    assert len(drawn) >= 8
+
+
+def test_short_segments_are_as_frequent_as_long_ones():
+    """Log-uniform from 2 to 31: half of all below 8, and a quarter below 4."""
+    vectors = [torch.ones(31, 1)]
+    lengths = []
+    for index in range(400):
+        item = {"first": vectors, "second": vectors, "starts": np.array([[0, 31]]), "document": 0}
+        batch = DataCollatorForSegmentPairs(2, 31)([{**item, "mask_key": (1, 0, index)}])
+        lengths.append(int((batch["special_ids"][0, 0] == NOT_SPECIAL).sum()))
+    assert (min(lengths), max(lengths)) == (2, 31)
+    # Four standard deviations of a binomial.
+    assert np.mean(np.array(lengths) < 8) == pytest.approx(0.5, abs=0.1)
+    assert np.mean(np.array(lengths) < 4) == pytest.approx(0.25, abs=0.087)
+
+
+def test_masks_over_segments(corpus):
+    dataset = SegmentPairDataset(corpus, 8, 40, "neighbours", pairs_per_document=2, seed=3)
+    items = [dataset[index] for index in range(5)]
+    plain = DataCollatorForSegmentPairs(8, 40, "neighbours")(items)
+    masking = DataCollatorForVectorMasking(0.4, mask_share=0.5, random_share=0.3)
+    batch = DataCollatorForSegmentPairs(8, 40, "neighbours", masking)(items)
+    assert batch.keys() == {*plain, "labels", "mask_positions"}
+    assert batch["mask_positions"].shape == batch["special_ids"].shape == (10, 2, plain["special_ids"].shape[2])
+    assert torch.equal(batch["labels"], plain["inputs_embeds"])
+    assert torch.equal(batch["spans"], plain["spans"])
+    selected, masked = batch["mask_positions"], batch["special_ids"] == MASK
+    assert not (selected & (plain["special_ids"] != NOT_SPECIAL)).any()
+    assert not (masked & ~selected).any()
+    assert torch.equal(batch["special_ids"][~masked], plain["special_ids"][~masked])
+    changed = (batch["inputs_embeds"] != batch["labels"]).any(dim=-1)
+    assert changed.any()
+    assert not (changed & ~(selected & ~masked)).any()
+    assert len(selected.flatten(0, 1).unique(dim=0)) == 20  # each segment has a mask of its own
+
+
+def test_documents_too_short_are_counted(corpus, caplog):
+    SegmentPairDataset(corpus, 1, 8, documents=[0, 1])
+    assert not caplog.text
+    dataset = SegmentPairDataset(corpus, 2, 8)
+    for index in (-1, len(dataset)):
+        with pytest.raises(IndexError, match=f"Item {index} is not among the {len(dataset)}"):
+            dataset[index]
+    assert "1 of 12 documents have fewer than 4 chunks, two of the shortest segments, and are left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_segment": 0}, "got 0, 48 and 1"),
+        ({"min_segment": 9, "max_segment": 8}, "got 9, 8 and 1"),
+        ({"pairs_per_document": 0}, "got 4, 48 and 0"),
+        ({"positives": "chapter"}, "'document' or 'neighbours', got 'chapter'"),
+        ({"min_segment": 40}, "0 of the 12 chosen documents have 80 chunks or more"),
+        ({"documents": [3, -2]}, "documents must be numbers from 0 to 11"),
+        ({"documents": [0, 12]}, "documents must be numbers from 0 to 11"),
+        ({"documents": []}, "documents must be numbers from 0 to 11"),
+        ({"documents": [3, SHORT]}, "1 of the 2 chosen documents have 8 chunks or more"),
+    ],
+)
+def test_segments_that_cannot_be(corpus, values, message):
+    with pytest.raises(ValueError, match=message):
+        SegmentPairDataset(corpus, **values)
+
+
+# --- models
+
+
+def shaken(model):
+    """A model in which every number counts; whitening is no symmetric matrix, so that a transposition shows."""
+    torch.manual_seed(6)
+    for name, tensor in model.state_dict().items():
+        if "layer_norm" not in name.lower() and tensor.is_floating_point():
+            tensor.copy_(0.3 * torch.randn(tensor.shape))
+    return model.eval()
+
+
+def residual(cls=NextLevelBertModel, whiten=True, **values):
+    torch.manual_seed(2)
+    model = cls(toy_config(pooling="residual", whiten_chunks=whiten, **{"include_chunk_encoder": False, **values}))
+    if whiten:
+        shaken(model.base_model.whitening)
+    return model.eval()
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_an_untrained_model_gives_the_mean_of_its_chunks(whiten):
+    model, vectors = residual(whiten=whiten), torch.randn(3, 6, 32)
+    chunks = whitened(model, vectors) if whiten else vectors
+    close(vectors_of(model, vectors), unit(chunks.mean(dim=1)), atol=1e-6)
+    assert torch.equal(model(inputs_embeds=vectors).chunk_vectors, vectors)  # plain ones, as everywhere
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("chunks", [6, 19])  # 8 in a window
+def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):
+    """Untrained and with a start of one: of both means as they are. The encoder reads whitened chunks, too."""
+    model, vectors = residual(residual_start=1.0), torch.randn(2, chunks, 32)
+    a = c = torch.eye(32)
+    if trained:
+        shaken(model)
+        a, c = model.residual_pooling.plain.weight.detach(), model.residual_pooling.contextual.weight.detach()
+    without = residual(whiten=False)
+    without.load_state_dict(model.state_dict(), strict=False)
+    with torch.no_grad():
+        contextual = without(inputs_embeds=whitened(model, vectors)).last_hidden_state
+        output = model(inputs_embeds=vectors)
+    close(output.last_hidden_state, contextual)
+    plain, contextual = unit(whitened(model, vectors).mean(dim=1)), unit(output.last_hidden_state.mean(dim=1))
+    close(output.pooler_output, unit((a @ plain.T + c @ contextual.T).T), atol=1e-6)
+    assert (output.pooler_output - plain).abs().max() > 0.01
+    model.config.long_documents = "truncate"  # what is cut off is in neither mean
+    close(vectors_of(model, vectors), vectors_of(model, vectors[:, :8]))
+
+
+def test_batch_neighbours_packing_and_empty_documents_change_no_document_vector():
+    model, lengths = shaken(residual()), [3, 8, 0, 5]
+    vectors = torch.randn(4, 8, 32)
+    mask = torch.arange(8) < torch.tensor(lengths)[:, None]
+    with pytest.warns(UserWarning, match=r"Document\(s\) 2 contain no token"):
+        together = vectors_of(model, vectors, attention_mask=mask)
+    assert (together[2] == 0).all()
+    rows = [[CLS, *[NOT_SPECIAL] * length, SEP, *[PAD] * (8 - length)] for length in lengths]
+    packed = vectors_of(model, F.pad(vectors, (0, 0, 1, 1)), special_ids=torch.tensor(rows))
+    for row in (0, 1, 3):
+        alone = vectors_of(model, vectors[row : row + 1, : lengths[row]])[0]
+        close(together[row], alone)
+        close(packed[row], alone)
+    assert (together[0] - together[3]).abs().max() > 0.01
+
+
+def test_what_is_saved_is_loaded_whitening_and_projections_too(tmp_path):
+    model = shaken(residual(NextLevelBertForContrastiveLearning, residual_start=0.5))
+    model.save_pretrained(tmp_path)
+    again, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
+    state = model.model.state_dict()
+    assert {"whitening.mean", "whitening.weight", "residual_pooling.plain.weight"} < state.keys()
+    assert state.keys() == again.state_dict().keys()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in again.state_dict().items())
+    assert (again.config.pooling, again.config.whiten_chunks, again.config.residual_start) == ("residual", True, 0.5)
+    vectors = torch.randn(2, 6, 32)
+    assert torch.equal(vectors_of(again, vectors), vectors_of(model.model, vectors))
+    scale = NextLevelBertForContrastiveLearning.from_pretrained(tmp_path).logit_scale
+    assert torch.equal(scale, model.logit_scale)
+
+
+def test_a_checkpoint_from_before_these_fields(tmp_path):
+    model = NextLevelBertModel(toy_config(include_chunk_encoder=False)).eval()
+    model.save_pretrained(tmp_path)
+    assert not [name for name in load_file(tmp_path / "model.safetensors") if re.search("whitening|residual", name)]
+    config = json.loads((tmp_path / "config.json").read_text())
+    fields = {name: config.pop(name) for name in ("whiten_chunks", "residual_start") if name in config}
+    assert fields
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    again, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    vectors = torch.randn(2, 6, 32)
+    assert torch.equal(vectors_of(again, vectors), vectors_of(model, vectors))
+    close(vectors_of(again, vectors), again(inputs_embeds=vectors).last_hidden_state.mean(dim=1))
+
+
+def segments(pairs=4, chunks=6):
+    torch.manual_seed(7)
+    special_ids = torch.full((pairs, 2, chunks + 2), NOT_SPECIAL)
+    special_ids[..., 0], special_ids[..., -1] = CLS, SEP
+    vectors = torch.randn(pairs, 2, chunks + 2, 32)
+    return {"inputs_embeds": vectors, "special_ids": special_ids, "document_ids": torch.arange(pairs)}
+
+
+def test_gradients_reach_the_projections_first_and_then_the_encoder_but_never_the_whitening():
+    model = residual(NextLevelBertForContrastiveLearning).requires_grad_(True)
+    assert not [name for name, _ in model.named_parameters() if "whitening" in name]
+    pooling, layer = model.model.residual_pooling, model.model.encoder.encoder.layer[0].attention.self.query.weight
+    model(**segments()).loss.backward()
+    for weight in (pooling.plain.weight, pooling.contextual.weight, model.logit_scale):
+        assert weight.grad.abs().max() > 1e-4
+    assert layer.grad.abs().max() == 0  # nothing passes a projection of zeros
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    model(**segments()).loss.backward()
+    optimizer.step()
+    unchanged = {name for name, tensor in model.state_dict().items() if torch.equal(before[name], tensor)}
+    unseen = {name for name in unchanged if not re.search(r"head\.|key\.bias|special_|position", name)}
+    assert unseen == {"model.whitening.mean", "model.whitening.weight"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_gives_numbers_near_those_of_float32(dtype):
+    """An empty document is zero and not NaN; the labels of masked vectors come in float16."""
+    model = shaken(residual())
+    documents = [unit(torch.randn(6, 32)), torch.zeros(0, 32)]
+    expected = model.contextualize(documents)[1]
+    found = model.to(dtype).contextualize(documents)[1]
+    assert not found[1].any()
+    assert 0 < (found[0].float() - expected[0]).abs().max() < 0.05
+    masked = residual(NextLevelBertForMaskedVectorModeling).to(dtype)
+    batch = DataCollatorForVectorMasking(0.5)(
+        [{"inputs_embeds": unit(torch.randn(9, 32)).half(), "special_ids": torch.tensor([CLS, *[NOT_SPECIAL] * 8]),
+          "mask_key": (0, 0, 0)}]
+    )  # fmt: skip
+    assert masked(**batch).loss.isfinite()
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max"])
+def test_a_document_vector_that_would_not_be_trained_is_refused(pooling):
+    with pytest.raises(ValueError, match=f"trains pooling='mean' or 'residual', got '{pooling}'"):
+        NextLevelBertForContrastiveLearning(toy_config(pooling=pooling))
+
+
+def test_only_a_model_that_whitens_can_be_fitted():
+    documents = [torch.randn(9, 32) for _ in range(3)]
+    model = NextLevelBertModel(toy_config(whiten_chunks=True, include_chunk_encoder=False))
+    close(model.prepare_chunks(documents[0]), unit(documents[0]), atol=1e-6)  # not fitted yet
+    model.fit_whitening(documents, shrinkage=0.7)
+    mean, weight = fit_whitening(documents, 0.7)
+    assert torch.equal(model.whitening.mean, mean)
+    assert torch.equal(model.whitening.weight, weight)
+    with pytest.raises(ValueError, match="make it with whiten_chunks=True"):
+        NextLevelBertModel(toy_config(include_chunk_encoder=False)).fit_whitening(documents)
+
+
+def test_scores_and_loss_of_a_batch_of_pairs():
+    model, batch = shaken(residual(NextLevelBertForContrastiveLearning)), segments()
+    model.logit_scale.data.fill_(math.log(7))
+    documents = vectors_of(model.model, batch["inputs_embeds"][:, :, 1:-1].flatten(0, 1)).unflatten(0, (4, 2))
+    expected = 7 * documents[:, 0] @ documents[:, 1].T
+    with torch.no_grad():
+        output = model(**batch)
+        close(output.scores, expected)
+        close(output.loss, image_text_contrastive_loss(expected))
+        batch["document_ids"] = torch.tensor([0, 1, 1, 2])
+        assert (model(**batch).scores == -torch.inf).nonzero().tolist() == [[1, 2], [2, 1]]
+        apart = torch.tensor([[[0, 6], [6, 12]]] * 4) + 30 * torch.arange(4)[:, None, None]
+        close(model(**batch, spans=apart).scores, expected)
+    for wrong in ({"document_ids": torch.arange(3)}, {"special_ids": batch["special_ids"][:, :1]}):
+        with pytest.raises(ValueError, match=r"Give inputs_embeds \[N, 2, S, D\]"):
+            model(**{**batch, **wrong})
+
+
+def test_masked_vectors_are_predicted_as_whitened_ones_and_both_losses_add_up():
+    both, batch = shaken(residual(NextLevelBertForContrastiveLearning)), segments()
+    positions, labels = torch.zeros(4, 2, 8, dtype=torch.bool), batch["inputs_embeds"].clone()
+    positions[:, 0, 2] = positions[:, 1, 5] = positions[0, 0, 3] = True
+    batch["special_ids"][:, 0, 2] = MASK
+    masked = residual(NextLevelBertForMaskedVectorModeling)
+    masked.load_state_dict({name: value for name, value in both.state_dict().items() if name != "logit_scale"})
+    inputs = {**batch, "mask_positions": positions, "labels": labels}
+    with torch.no_grad():
+        alone = masked(**{name: value.flatten(0, 1) for name, value in inputs.items() if name != "document_ids"})
+        pairs, together = both(**batch), both(**inputs)
+    expected = whitened(masked, labels[positions])
+    close(alone.targets, expected, atol=1e-6)
+    close(alone.loss, F.smooth_l1_loss(alone.predictions, expected), atol=1e-6)
+    close(together.loss, pairs.loss + alone.loss, atol=1e-6)
+    close(together.scores, pairs.scores)
+    assert alone.loss > 0.01
+
+
+def test_a_classifier_goes_on_from_a_contrastive_checkpoint(tmp_path):
+    pretrained = shaken(residual(NextLevelBertForContrastiveLearning))
+    pretrained.save_pretrained(tmp_path)
+    model, info = NextLevelBertForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=3, output_loading_info=True
+    )
+    assert {name.split(".")[0] for name in info["missing_keys"]} == {"classifier"}
+    assert not info["unexpected_keys"]
+    vectors, before = torch.randn(6, 9, 32), {name: value.clone() for name, value in model.state_dict().items()}
+    assert torch.equal(vectors_of(model.model, vectors), vectors_of(pretrained.model, vectors))
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
+    for _ in range(3):
+        losses.append(model(inputs_embeds=vectors, labels=torch.tensor([0, 1, 2] * 2)).loss)
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    same = {name for name, value in model.state_dict().items() if torch.equal(before[name], value)}
+    assert {name for name in same if "key.bias" not in name} == {"model.whitening.mean", "model.whitening.weight"}
+
+
+def test_sentence_transformers_and_the_copied_code_give_the_same_vectors(minilm, tmp_path, monkeypatch):
+    model = shaken(residual(include_chunk_encoder=True))
+    model.tokenizer = minilm.tokenizer
+    texts = ["Call me Ishmael. " * 30, "It was the best of times."]
+    expected = np.stack([embedding.document.numpy() for embedding in model.encode(texts)])
+    assert abs(expected[0] - expected[1]).max() > 1e-3
+    whole = NextLevelBertForContrastiveLearning(model.config)
+    whole.model = model  # as pretraining saves it
+    whole.save_pretrained(tmp_path)
+    np.testing.assert_allclose(SentenceTransformer(str(tmp_path), device="cpu").encode(texts), expected, atol=1e-5)
+    assert {file.name for file in tmp_path.iterdir()} >= {"whitening.py", "pooling.py", "modeling_nextlevelbert.py"}
+    monkeypatch.setitem(sys.modules, "nextlevelbert", None)  # importing it is an error now
+    remote = get_class_from_dynamic_module("modeling_nextlevelbert.NextLevelBertModel", str(tmp_path))
+    assert remote.__module__.startswith("transformers_modules.")
+    again = remote.from_pretrained(tmp_path)
+    np.testing.assert_allclose([found.document.numpy() for found in again.encode(texts)], expected, atol=1e-6)

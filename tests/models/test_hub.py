@@ -1,0 +1,285 @@
+"""Publishing and loading through the Hub's own client: corpora as dataset repositories, models as model repositories.
+
+The client reads its settings once, at import, so every step runs in a process of its own whose Hub is a
+`HubServer` of this one. Each has a fresh cache: what it finds, it has downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from huggingface_hub import DatasetCard
+
+from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus
+
+from ..hub_server import HubServer
+
+TEXT = (
+    "The lighthouse keeper wrote every evening. He noted the wind, the height of the sea and the ships that passed. "
+    "On the last page there was only a date. "
+)
+LONG_TEXT = TEXT * 20  # more tokens than MiniLM takes, more chunks than a window of the toy model holds
+
+PUSH_CORPUS = """
+import json, sys
+from nextlevelbert import VectorCorpus
+print(json.dumps(VectorCorpus(sys.argv[1]).push_to_hub("user/books").oid))
+"""
+
+LOAD_CORPUS = """
+import json
+from nextlevelbert import VectorCorpus
+corpus = VectorCorpus.from_hub("user/books")
+documents = [{"id": d.id, "vectors": d.vectors.tolist(), "spans": d.spans.tolist()} for d in corpus]
+print(json.dumps({"manifest": corpus.manifest, "documents": documents}))
+"""
+
+LOAD_MISSING_CORPUS = """
+import json
+from huggingface_hub.errors import RepositoryNotFoundError
+from nextlevelbert import VectorCorpus
+try:
+    VectorCorpus.from_hub("user/nothing")
+except RepositoryNotFoundError as error:
+    print(json.dumps(str(error)))
+"""
+
+PUSH_MODEL = """
+import json, sys, torch
+from transformers import AutoTokenizer
+from nextlevelbert import NextLevelBertModel
+from tests.conftest import toy_config
+torch.manual_seed(0)
+model = NextLevelBertModel(toy_config()).eval()
+model.tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+model.push_to_hub("user/toy")
+print(json.dumps(model.encode([sys.argv[2]])[0].document.tolist()))
+"""
+
+LOAD_MODEL = """
+import json, sys
+import nextlevelbert
+from transformers import AutoModel
+model = AutoModel.from_pretrained("user/toy")
+assert type(model) is nextlevelbert.NextLevelBertModel
+print(json.dumps(model.encode([sys.argv[1]])[0].document.tolist()))
+"""
+
+LOAD_SENTENCE_TRANSFORMER = """
+import json, sys
+import nextlevelbert
+from sentence_transformers import SentenceTransformer
+print(json.dumps(SentenceTransformer("user/toy", device="cpu").encode([sys.argv[1]])[0].tolist()))
+"""
+
+LOAD_WITHOUT_THE_PACKAGE = """
+import json, sys
+sys.modules["nextlevelbert"] = None  # importing it is an error now
+from transformers import AutoModel
+model = AutoModel.from_pretrained("user/toy", trust_remote_code=True)
+assert type(model).__module__.startswith("transformers_modules."), type(model)
+print(json.dumps(model.encode([sys.argv[1]])[0].document.tolist()))
+"""
+
+
+def run(script: str, hub: HubServer, home: Path, *arguments: str) -> Any:
+    """Runs a script against the hub and gives back the JSON of its last line."""
+    process = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=Path(__file__).parents[2],
+        env=hub.environment(home),
+        capture_output=True,
+        text=True,
+        timeout=600,  # a client that waits for an answer must not hold up the run for ever
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[HubServer]:
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def corpus(minilm, tmp_path_factory) -> VectorCorpus:
+    """Three documents by the real MiniLM, in two shards, with a stray file beside them."""
+    rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 32)
+    documents = [Document(f"book-{count}", TEXT * count) for count in (1, 2, 3)]
+    folder = tmp_path_factory.mktemp("corpora") / "books"
+    corpus = encode_corpus(documents, minilm, rule, folder, characters_per_shard=3 * len(TEXT), progress=False)
+    assert corpus.manifest["shards"] == 2
+    (folder / "notes.txt").write_text("not part of the corpus")
+    return corpus
+
+
+@pytest.fixture(scope="module")
+def pushed_corpus(hub: HubServer, corpus: VectorCorpus, tmp_path_factory) -> VectorCorpus:
+    run(PUSH_CORPUS, hub, tmp_path_factory.mktemp("home"), str(corpus.path))
+    return corpus
+
+
+@pytest.fixture(scope="module")
+def toy_vector(hub: HubServer, minilm_path: str, tmp_path_factory) -> list[float]:
+    """The vector of LONG_TEXT by a toy model that lies on the hub, computed before it went there."""
+    return run(PUSH_MODEL, hub, tmp_path_factory.mktemp("home"), minilm_path, LONG_TEXT)
+
+
+def test_corpus_comes_back_from_the_hub_as_it_was(hub: HubServer, pushed_corpus: VectorCorpus, tmp_path: Path) -> None:
+    loaded = run(LOAD_CORPUS, hub, tmp_path)
+    assert loaded["manifest"] == pushed_corpus.manifest
+    assert [document["id"] for document in loaded["documents"]] == ["book-1", "book-2", "book-3"]
+    for theirs, ours in zip(loaded["documents"], pushed_corpus, strict=True):
+        assert torch.equal(torch.tensor(theirs["vectors"], dtype=torch.float16), ours.vectors)
+        assert theirs["spans"] == ours.spans.tolist()
+
+
+def test_corpus_repository_holds_the_corpus_and_a_card(
+    hub: HubServer, pushed_corpus: VectorCorpus, minilm_path: str
+) -> None:
+    files = hub.files("dataset", "user/books")
+    shards = ["shard-00000.safetensors", "shard-00001.safetensors"]
+    assert sorted(files) == sorted(["README.md", "manifest.json", *shards])
+    for name in ("manifest.json", *shards):
+        assert files[name] == (pushed_corpus.path / name).read_bytes()
+    card = files["README.md"].decode()
+    assert DatasetCard(card).data.tags == ["nextlevelbert", "chunk-vectors"]
+    assert "sentence-transformers/all-MiniLM-L6-v2" in card
+    assert "VectorCorpus.from_hub('user/books')" in card
+    for path in (str(pushed_corpus.path.parent), str(Path(minilm_path).parent), str(Path(__file__).parents[2])):
+        assert [name for name, content in files.items() if path.encode() in content] == []
+
+
+def test_pushing_a_corpus_again_changes_nothing(hub: HubServer, pushed_corpus: VectorCorpus, tmp_path: Path) -> None:
+    before = hub.commits("dataset", "user/books")
+    assert run(PUSH_CORPUS, hub, tmp_path, str(pushed_corpus.path)) == before[-1]
+    assert hub.commits("dataset", "user/books") == before
+
+
+def test_corpus_that_is_not_on_the_hub(hub: HubServer, tmp_path: Path) -> None:
+    message = run(LOAD_MISSING_CORPUS, hub, tmp_path)
+    assert "Repository Not Found" in message
+    assert "user/nothing" in message
+
+
+def test_model_repository_tells_nothing_of_this_machine(
+    hub: HubServer, toy_vector: list[float], minilm_path: str
+) -> None:
+    files = hub.files("model", "user/toy")
+    assert {"README.md", "config.json", "model.safetensors", "modules.json", "tokenizer.json"} <= files.keys()
+    for path in (str(Path(minilm_path).parent), str(Path(__file__).parents[2])):
+        assert [name for name, content in files.items() if path.encode() in content] == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(LOAD_MODEL, id="AutoModel"),
+        pytest.param(LOAD_SENTENCE_TRANSFORMER, id="SentenceTransformer"),
+        pytest.param(LOAD_WITHOUT_THE_PACKAGE, id="trust_remote_code"),
+    ],
+)
+def test_model_from_the_hub_gives_the_same_vector(
+    hub: HubServer, toy_vector: list[float], tmp_path: Path, script: str
+) -> None:
+    vector = run(script, hub, tmp_path, LONG_TEXT)
+    torch.testing.assert_close(torch.tensor(vector), torch.tensor(toy_vector), rtol=0, atol=1e-6)
+
+
+def test_the_pretraining_script_publishes_model_and_card(
+    hub: HubServer, toy_encoder_path: str, tmp_path: Path
+) -> None:
+    """`--push_to_hub`: the last state, our card and its picture; no corpus, no text, no checkpoint."""
+    (tmp_path / "books").mkdir()
+    for number in range(4):
+        (tmp_path / "books" / f"{number}.txt").write_text(TEXT * 10)
+    arguments = ["--chunk_encoder", toy_encoder_path, "--train_file", str(tmp_path / "books"), "--do_train"]
+    arguments += ["--chunk_size", "16", "--sequence_length", "32", "--max_steps", "2", "--validation_share", "0.25"]
+    arguments += ["--push_to_hub", "--hub_model_id", "user/books-model", "--output_dir", str(tmp_path / "model")]
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[2] / "run_pretraining.py"), *arguments],
+        env=hub.environment(tmp_path / "home"), cwd=tmp_path, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    files = hub.files("model", "user/books-model")
+    assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert "# user/books-model" in files["README.md"].decode()
+    assert {"loss_curve.png", "modeling_nextlevelbert.py", "modules.json", "tokenizer.json"} <= files.keys()
+    assert not [name for name in files if "shard-" in name or "checkpoint-" in name]
+    here = str(tmp_path).encode()
+    assert [name for name, content in files.items() if here in content] == []
+
+
+LOAD_CLASSIFIER = """
+import json, sys
+sys.modules["nextlevelbert"] = None  # importing it is an error now
+from huggingface_hub import ModelCard
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+name = sys.argv[1]
+model = AutoModelForSequenceClassification.from_pretrained(name, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
+scores = model(**tokenizer(sys.argv[2], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
+[accuracy] = [r.metric_value for r in ModelCard.load(name).data.eval_results if r.metric_type == "accuracy"]
+print(json.dumps({"scores": scores, "accuracy": accuracy}))
+"""
+
+LOAD_ADAPTER = """
+import json, sys
+import nextlevelbert
+from huggingface_hub import ModelCard
+from peft import PeftModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+name = sys.argv[1]
+base = AutoModelForSequenceClassification.from_pretrained("user/classifier", num_labels=2)
+model = PeftModel.from_pretrained(base, name).eval()
+tokenizer = AutoTokenizer.from_pretrained(name)
+scores = model(**tokenizer(sys.argv[2], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
+[accuracy] = [r.metric_value for r in ModelCard.load(name).data.eval_results if r.metric_type == "accuracy"]
+print(json.dumps({"scores": scores, "accuracy": accuracy}))
+"""
+
+
+def test_the_finetuning_script_publishes_what_opens_again(
+    hub: HubServer, toy_encoder_path: str, tmp_path: Path
+) -> None:
+    """A classifier, opened without the package; then an adapter made on it, both from the hub."""
+    texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
+    rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pictures = {"README.md", "confusion_matrix.png", "learning_curve.png", "tokenizer.json"}
+    for name, model, options, load, expected in (
+        ("user/classifier", "untrained", [], LOAD_CLASSIFIER, {"model.safetensors", "task_heads.py", "modules.json"}),
+        ("user/adapter", "user/classifier", ["--lora"], LOAD_ADAPTER, {"adapter_model.safetensors"}),
+    ):
+        output = tmp_path / name.replace("/", "-")
+        arguments = ["--task", "classification", "--model", model, "--chunk_encoder", toy_encoder_path, *options]
+        arguments += ["--train_file", str(tmp_path / "rows.jsonl"), "--test_file", str(tmp_path / "rows.jsonl")]
+        arguments += ["--chunk_size", "16", "--num_train_epochs", "2", "--output_dir", str(output)]
+        process = subprocess.run(
+            [sys.executable, str(Path(__file__).parents[2] / "run_finetune.py"), *arguments,
+             "--push_to_hub", "--hub_model_id", name],
+            env=hub.environment(tmp_path / "home"), cwd=tmp_path, capture_output=True, text=True, timeout=600,
+        )  # fmt: skip
+        assert process.returncode == 0, process.stderr
+        files = hub.files("model", name)
+        assert expected | pictures <= files.keys()
+        assert not [file for file in files if file.startswith("seed-") or file.endswith(("jsonl", "results.json"))]
+        here = str(tmp_path).encode()
+        assert [file for file, content in files.items() if here in content] == []
+        loaded = run(load, hub, tmp_path / "other", name, texts[0])
+        [first, *_] = (output / "test_predictions.jsonl").read_text().splitlines()
+        torch.testing.assert_close(
+            torch.tensor(loaded["scores"]), torch.tensor(json.loads(first)["scores"]), rtol=0, atol=1e-5
+        )
+        results = json.loads((output / "results.json").read_text())
+        assert loaded["accuracy"] == pytest.approx(results["seeds"]["0"]["accuracy"], abs=1e-4)
+    assert b"base_model: user/classifier" in files["README.md"]
+    assert json.loads(files["adapter_config.json"])["base_model_name_or_path"] == "user/classifier"

@@ -1,0 +1,529 @@
+"""ChunkBERT against the encoders of `transformers`, the paper's procedure, and a convolution worked by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+import torch
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+from sentence_transformers import SentenceTransformer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    ModernBertConfig,
+    MPNetConfig,
+    RobertaConfig,
+    pipeline,
+)
+
+from nextlevelbert import ChunkBertConfig, ChunkBertForSequenceClassification, ChunkBertModel, NextLevelBertModel
+from nextlevelbert.models.modeling_chunkbert import TextCnnClassifier
+from nextlevelbert.models.modeling_token_document import place_in_chunks
+
+SIZE = {"vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
+SIZE |= {"intermediate_size": 48, "max_position_embeddings": 40}
+ENCODERS = {
+    "bert": BertConfig(**SIZE),
+    "roberta": RobertaConfig(**SIZE),
+    "mpnet": MPNetConfig(**SIZE),
+    "modernbert": ModernBertConfig(**SIZE, pad_token_id=0, cls_token_id=1, sep_token_id=2, local_attention=16),
+}
+
+
+def tiny(cls=ChunkBertModel, encoder="bert", **values):
+    torch.manual_seed(3)
+    config = ChunkBertConfig(**{"encoder_config": ENCODERS[encoder].to_dict(), "chunk_size": 8, **values})
+    return cls(config).eval()
+
+
+def batch(lengths=(21, 3, 8, 17), side="right", seed=0):
+    """Documents of random ids, padded on one side."""
+    generator = torch.Generator().manual_seed(seed)
+    documents = [torch.randint(5, 200, (length,), generator=generator) for length in lengths]
+    longest = max(lengths)
+    ids, mask = torch.zeros(len(lengths), longest, dtype=torch.long), torch.zeros(len(lengths), longest).long()
+    for row, document in enumerate(documents):
+        place = slice(0, len(document)) if side == "right" else slice(longest - len(document), longest)
+        ids[row, place], mask[row, place] = document, 1
+    return documents, ids, mask
+
+
+def last_five(encoder, ids):
+    """What the paper says, chunk by chunk, of an encoder of `transformers`."""
+    return torch.stack(encoder(input_ids=ids[None], output_hidden_states=True).hidden_states[-5:]).mean(0)[0]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@torch.no_grad()
+def test_features_are_those_of_the_encoder_chunk_by_chunk(encoder):
+    model = tiny(encoder=encoder)
+    documents, ids, mask = batch()
+    found = model(ids, mask).last_hidden_state
+    for row, document in enumerate(documents):
+        expected = torch.cat([last_five(model.encoder, chunk) for chunk in document.split(8)])
+        torch.testing.assert_close(found[row, : len(document)], expected, atol=1e-5, rtol=0)
+        assert not found[row, len(document) :].any()
+
+
+@torch.no_grad()
+def test_a_short_document_gives_what_plain_bert_gives(minilm_path):
+    model = ChunkBertModel.from_encoder(minilm_path)
+    plain = AutoModel.from_pretrained(minilm_path)
+    tokens = AutoTokenizer.from_pretrained(minilm_path)(
+        ["Call me Ishmael.", "Some years ago, never mind how long."], padding=True, return_tensors="pt"
+    )
+    states = plain(**tokens, output_hidden_states=True).hidden_states
+    real = tokens["attention_mask"].bool()
+    output = model(**tokens, output_hidden_states=True)
+    torch.testing.assert_close(
+        output.last_hidden_state[real], torch.stack(states[-5:]).mean(0)[real], atol=1e-5, rtol=0
+    )
+    assert len(output.hidden_states) == 7
+    for ours, theirs in zip(output.hidden_states, states, strict=True):
+        torch.testing.assert_close(ours[real], theirs[real], atol=1e-5, rtol=0)
+    torch.testing.assert_close(output.pooler_output[0], output.last_hidden_state[0][real[0]].mean(0))
+
+
+@torch.no_grad()
+def test_the_pseudo_code_of_the_paper():
+    """Appendix B: split along the tokens, stacked along the batch, five states averaged, joined along the tokens."""
+    model = tiny()
+    _, ids, _ = batch(lengths=(24, 24))
+    stacked = torch.cat(ids.split(8, dim=1), dim=0)  # [3 * 2, 8]
+    states = model.encoder(stacked, output_hidden_states=True).hidden_states
+    expected = torch.cat(torch.stack(states)[-5:].mean(0).chunk(3), dim=1)  # [2, 24, D]
+    torch.testing.assert_close(model(ids).last_hidden_state, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@torch.no_grad()
+def test_any_number_of_chunks_at_once_and_any_padding_give_the_same(encoder):
+    model = tiny(ChunkBertForSequenceClassification, encoder, num_labels=3)
+    documents, ids, mask = batch()
+    vectorised = model(ids, mask).logits
+    for at_once in (1, 2, 5, 100):
+        model.config.chunk_batch_size = at_once
+        torch.testing.assert_close(model(ids, mask).logits, vectorised, atol=1e-5, rtol=0)
+    _, left, left_mask = batch(side="left")
+    torch.testing.assert_close(model(left, left_mask).logits, vectorised, atol=1e-5, rtol=0)
+    alone = torch.cat([model(document[None]).logits for document in documents])
+    torch.testing.assert_close(alone, vectorised, atol=1e-5, rtol=0)
+
+
+def test_padded_chunks_are_not_computed():
+    model = tiny()
+    seen = []
+    model.encoder.register_forward_pre_hook(lambda _, args, kwargs: seen.append(kwargs["input_ids"]), with_kwargs=True)
+    _, ids, mask = batch(lengths=(40, 3, 9))
+    model(ids, mask)
+    assert [tuple(ids.shape) for ids in seen] == [(5 + 1 + 2, 8)]  # and not 3 * 5 chunks
+    assert (seen[0] != 0).sum() == 40 + 3 + 9
+    model.config.chunk_batch_size = 1
+    seen.clear()
+    model(ids, mask)
+    assert [tuple(ids.shape) for ids in seen] == [(1, 8)] * 5 + [(1, 3), (1, 8), (1, 1)]
+
+
+def test_places_worked_by_hand():
+    mask = torch.tensor([[1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 1]]).bool()  # 5 tokens, and 3 with holes, by twos
+    row, offset, chunks = place_in_chunks(mask, 2)
+    assert (row.tolist(), offset.tolist(), chunks) == ([0, 0, 1, 1, 2, 3, 3, 4], [0, 1, 0, 1, 0, 0, 1, 0], 5)
+
+
+def text_cnn(weights, biases=None, **values):
+    """One filter a width over features of one dimension, projected by ones."""
+    encoder = BertConfig(hidden_size=1, num_attention_heads=1, intermediate_size=1).to_dict()
+    sizes = [len(weight) for weight in weights]
+    values = {"num_filters": 1, "filter_sizes": sizes, "classifier_dropout": 0.0, **values}
+    classifier = TextCnnClassifier(ChunkBertConfig(encoder_config=encoder, **values), len(weights))
+    with torch.no_grad():
+        for number, weight in enumerate(weights):
+            classifier.convolutions[number].weight.copy_(torch.tensor(weight).reshape(1, 1, -1))
+            classifier.convolutions[number].bias.fill_(biases[number] if biases else 0.0)
+        classifier.projection.weight.copy_(torch.eye(len(weights)))
+        classifier.projection.bias.zero_()
+    return classifier
+
+
+def test_the_text_cnn_worked_by_hand():
+    classifier = text_cnn([[1.0, 2.0, 3.0], [1.0, 0.0, 0.0, -1.0]])
+    features = torch.tensor([1.0, 0.0, 2.0, 4.0, 1.0]).unsqueeze(-1)  # [5, 1]
+    # width 3: 1+0+6 = 7, 0+4+12 = 16, 2+8+3 = 13; width 4: 1-4 = -3, 0-1 = -1, both below zero
+    torch.testing.assert_close(classifier(features, torch.tensor([5])), torch.tensor([[16.0, 0.0]]))
+    # the first three tokens alone: 7; and with one zero behind them, for the wider filter: 1-0 = 1
+    torch.testing.assert_close(classifier(features[:3], torch.tensor([3])), torch.tensor([[7.0, 1.0]]))
+    both = classifier(torch.cat([features[:3], features]), torch.tensor([3, 5]))
+    torch.testing.assert_close(both, torch.tensor([[7.0, 1.0], [16.0, 0.0]]))
+
+
+def test_neither_padding_nor_the_next_document_wins_the_maximum():
+    classifier = text_cnn([[1.0, 1.0, 1.0], [1.0] * 5], biases=[5.0, 5.0])  # a window of padding would give 5
+    features = torch.tensor([-1.0, -1.0, -2.0, 3.0, 3.0, 3.0, 3.0, 3.0, -1.0, -1.0, -1.0]).unsqueeze(-1)
+    found = classifier(features, torch.tensor([3, 5, 3]))  # 3 tokens, 5, 3: windows across them would give more
+    torch.testing.assert_close(found, torch.tensor([[1.0, 1.0], [14.0, 20.0], [2.0, 2.0]]))
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 5])
+def test_a_document_shorter_than_the_widest_filter(length):
+    model = tiny(ChunkBertForSequenceClassification, num_labels=3)
+    _, ids, mask = batch(lengths=(length, 19))
+    together = model(ids, mask).logits
+    assert torch.isfinite(together).all()
+    torch.testing.assert_close(model(ids[:1, :length]).logits, together[:1], atol=1e-5, rtol=0)
+
+
+def test_the_head_has_the_sizes_of_the_paper(minilm_path):
+    model = ChunkBertForSequenceClassification.from_encoder(minilm_path, num_labels=20)
+    convolutions = model.classifier.convolutions
+    assert [tuple(layer.weight.shape) for layer in convolutions] == [(100, 384, 3), (100, 384, 4), (100, 384, 5)]
+    assert model.classifier.projection.weight.shape == (20, 300)
+    assert model.config.chunk_size == 128
+    assert model.config.max_training_tokens == 4096
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize(
+    ("problem_type", "labels"),
+    [
+        ("single_label_classification", torch.tensor([0, 2])),
+        ("multi_label_classification", torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]])),
+        ("regression", torch.tensor([[0.5, 1.0, 2.0], [0.1, 0.0, 1.0]])),
+    ],
+)
+def test_the_gradient_reaches_every_parameter(encoder, problem_type, labels):
+    model = tiny(ChunkBertForSequenceClassification, encoder, num_labels=3, problem_type=problem_type).train()
+    _, ids, mask = batch(lengths=(37, 12))
+    model(ids, mask, labels=labels).loss.backward()
+    without = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    # The bias of the keys shifts all scores of a query alike, so the softmax leaves it without a gradient.
+    assert [name for name in without if not name.endswith(("key.bias", "attn.k.bias"))] == []
+
+
+def test_losses_are_those_of_torch():
+    _, ids, mask = batch()
+    labels = {
+        "single_label_classification": torch.tensor([0, 2, 1, 1]),
+        "multi_label_classification": torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0, 0], [0.0, 0, 0]]),
+    }
+    losses = {
+        "single_label_classification": torch.nn.functional.cross_entropy,
+        "multi_label_classification": torch.nn.functional.binary_cross_entropy_with_logits,
+    }
+    for kind, given in labels.items():
+        output = tiny(ChunkBertForSequenceClassification, num_labels=3, problem_type=kind)(ids, mask, labels=given)
+        torch.testing.assert_close(output.loss, losses[kind](output.logits, given))
+    model = tiny(ChunkBertForSequenceClassification, num_labels=1)
+    output = model(ids, mask, labels=torch.tensor([0.5, -1.0, 2.0, 0.0]))
+    expected = torch.nn.functional.mse_loss(output.logits[:, 0], torch.tensor([0.5, -1.0, 2.0, 0.0]))
+    torch.testing.assert_close(output.loss, expected)
+
+
+def test_training_is_cut_with_a_count_and_inference_never():
+    model = tiny(max_training_tokens=16)
+    model.encoder.eval()
+    _, ids, mask = batch(lengths=(21, 3, 16, 17))
+    model.training = True  # without the dropout, so that results can be compared
+    with pytest.warns(UserWarning, match=r"first 16 tokens.*2 of 4 documents of this batch lose 6 tokens"):
+        output = model(ids, mask)
+    assert output.token_mask.sum(dim=1).tolist() == [16, 3, 16, 16]
+    torch.testing.assert_close(output.last_hidden_state[:, :16], model(ids[:, :16], mask[:, :16]).last_hidden_state)
+    model.eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model(ids, mask).token_mask.sum() == 21 + 3 + 16 + 17
+        model.config.max_training_tokens = None
+        assert model.train()(ids, mask).token_mask.sum() == 21 + 3 + 16 + 17
+
+
+def test_checkpointed_activations_change_no_gradient():
+    _, ids, mask = batch()
+    gradients = []
+    for checkpointed in (False, True):
+        model = tiny(ChunkBertForSequenceClassification, num_labels=3, chunk_batch_size=2)
+        if checkpointed:
+            model.activation_checkpointing_enable()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        model.train()(ids, mask, labels=torch.tensor([0, 1, 2, 0])).loss.backward()
+        gradients.append([weight.grad for weight in model.parameters()])
+    for plain, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, other, atol=1e-6, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def saved(toy_encoder_path, tmp_path_factory):
+    """A classifier around the toy encoder, saved."""
+    torch.manual_seed(5)
+    names = {0: "calm", 1: "angry"}
+    model = ChunkBertForSequenceClassification.from_encoder(
+        toy_encoder_path, chunk_size=16, num_averaged_layers=3, id2label=names, label2id={"calm": 0, "angry": 1}
+    )
+    folder = tmp_path_factory.mktemp("chunkbert")
+    model.save_pretrained(folder)
+    return model, str(folder)
+
+
+TEXTS = ["A short one.", "A longer text, which goes on and on, and then some more. " * 60]
+
+
+@torch.no_grad()
+def test_saved_and_loaded_it_is_the_same(saved):
+    model, folder = saved
+    tokens = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    again = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert type(again) is ChunkBertForSequenceClassification
+    assert again.config.to_diff_dict() == model.config.to_diff_dict()
+    torch.testing.assert_close(again(**tokens).logits, model(**tokens).logits, atol=1e-6, rtol=0)
+    base = AutoModel.from_pretrained(folder)
+    assert type(base) is ChunkBertModel
+    features = base(**tokens).last_hidden_state
+    torch.testing.assert_close(features, model.model(**tokens).last_hidden_state, atol=1e-6, rtol=0)
+    assert type(AutoConfig.from_pretrained(folder)) is ChunkBertConfig
+    as_vectors = SentenceTransformer(folder, device="cpu").encode(TEXTS, convert_to_tensor=True)
+    torch.testing.assert_close(as_vectors, base(**tokens).pooler_output, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_the_stock_pipeline_reads_long_texts_whole(saved, transformers_log):
+    model, folder = saved
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    found = pipeline("text-classification", model=folder, tokenizer=tokenizer, device="cpu")(TEXTS[1], top_k=None)
+    expected = model(**model.tokenizer(TEXTS[1], return_tensors="pt")).logits.softmax(-1)[0]
+    assert {row["label"]: row["score"] for row in found} == pytest.approx(
+        {"calm": float(expected[0]), "angry": float(expected[1])}, abs=1e-5
+    )
+    assert "longer than" not in transformers_log.text
+
+
+@torch.no_grad()
+def test_another_chunk_size_at_test_time(saved):
+    model, folder = saved
+    tokens = model.tokenizer(TEXTS[1], return_tensors="pt")
+    larger = AutoModel.from_pretrained(folder, chunk_size=64)
+    expected = torch.cat(
+        [torch.stack(larger.encoder(chunk, output_hidden_states=True).hidden_states[-3:]).mean(0)
+         for chunk in tokens["input_ids"].split(64, dim=1)], dim=1
+    )  # fmt: skip
+    torch.testing.assert_close(larger(**tokens).last_hidden_state, expected, atol=1e-5, rtol=0)
+    assert not torch.allclose(model.model(**tokens).last_hidden_state, expected, atol=1e-3)
+    larger.config.chunk_size = 513
+    with pytest.raises(ValueError, match="chunk_size must be 1 to 512, the positions of the encoder, got 513"):
+        larger(**tokens)
+
+
+WITHOUT_THE_PACKAGE = """
+import sys
+import torch
+sys.modules["nextlevelbert"] = None  # as if it were not installed
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+folder = sys.argv[1]
+model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+tokens = tokenizer("It goes on and on. " * 40, return_tensors="pt")
+with torch.no_grad():
+    print(",".join(f"{value:.6f}" for value in model(**tokens).logits[0]))
+assert AutoModel.from_pretrained(folder, trust_remote_code=True)(**tokens).last_hidden_state.shape[1] > 200
+"""
+
+
+@torch.no_grad()
+def test_it_loads_where_the_package_is_not(saved, tmp_path):
+    model, folder = saved
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(WITHOUT_THE_PACKAGE), folder],
+        capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected = model(**model.tokenizer("It goes on and on. " * 40, return_tensors="pt")).logits[0]
+    found = [float(value) for value in done.stdout.split()[-1].split(",")]
+    assert found == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_an_adapter_trains_little_and_comes_back(saved, tmp_path):
+    model, folder = saved
+    tokens = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    base = AutoModelForSequenceClassification.from_pretrained(folder)
+    adapted = get_peft_model(base, LoraConfig(target_modules=["query", "value"], modules_to_save=["classifier"]))
+    before = {name: weight.clone() for name, weight in adapted.named_parameters()}
+    optimizer = torch.optim.AdamW([weight for weight in adapted.parameters() if weight.requires_grad], lr=0.1)
+    adapted.train()(**tokens, labels=torch.tensor([0, 1])).loss.backward()
+    optimizer.step()
+    changed = {name for name, weight in adapted.named_parameters() if not torch.equal(weight, before[name])}
+    assert changed
+    assert all("lora_" in name or "modules_to_save" in name for name in changed)
+    adapted.eval().save_pretrained(tmp_path)
+    again = PeftModel.from_pretrained(AutoModelForSequenceClassification.from_pretrained(folder), tmp_path).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(again(**tokens).logits, adapted(**tokens).logits, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("cls", "task"), [(ChunkBertForSequenceClassification, "SEQ_CLS"), (ChunkBertModel, "FEATURE_EXTRACTION")]
+)
+def test_adapters_that_name_their_task(cls, task):
+    model = tiny(cls)
+    _, ids, mask = batch()
+    expected = model(ids, mask)[0]
+    adapted = get_peft_model(model, LoraConfig(task_type=task, target_modules=["query", "value"])).eval()
+    found = adapted(input_ids=ids, attention_mask=mask)[0]
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)  # a new adapter changes nothing
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_without_a_mask_is_warned_of(side, monkeypatch):
+    said = []
+    monkeypatch.setattr(transformers.modeling_utils.logger, "warning_once", said.append)
+    tiny(ChunkBertForSequenceClassification)(batch(side=side)[1])
+    assert "We strongly recommend passing in an `attention_mask`" in said[0]
+
+
+@torch.no_grad()
+def test_hidden_states_by_the_configuration():
+    model = tiny(ChunkBertForSequenceClassification, output_hidden_states=True)
+    _, ids, mask = batch()
+    assert len(model(ids, mask).hidden_states) == 5
+    assert model(ids, mask, output_hidden_states=False).hidden_states is None
+    for given in ({"inputs_embeds": torch.zeros(1, 3, 32)}, {"output_attentions": True}):
+        with pytest.raises(ValueError, match="leave out inputs_embeds and output_attentions"):
+            model(ids, mask, **given)
+
+
+def test_activation_checkpointing_where_the_encoder_has_it():
+    assert tiny(ChunkBertForSequenceClassification).supports_gradient_checkpointing
+    with pytest.raises(ValueError, match="does not support activation checkpointing"):
+        tiny(ChunkBertForSequenceClassification, "mpnet").activation_checkpointing_enable()
+
+
+def test_a_half_precision_configuration_makes_no_mixed_model():
+    config = BertConfig(**SIZE, dtype="float16")
+    model = ChunkBertForSequenceClassification(ChunkBertConfig(encoder_config=config, chunk_size=8))
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    config._name_or_path = "kept"
+    ChunkBertConfig(encoder_config=config, chunk_size=8)
+    assert config._name_or_path == "kept"
+
+
+def test_loading_arguments_stay_out_of_the_configuration(toy_encoder_path):
+    values = {"chunk_size": 16, "num_averaged_layers": 3, "revision": "main", "token": False}
+    config = ChunkBertModel.from_encoder(toy_encoder_path, **values).config.to_dict()
+    assert "revision" not in config
+    assert "token" not in config
+    with pytest.raises(ValueError, match="not chunk_sise, dtype"):
+        ChunkBertModel.from_encoder(toy_encoder_path, chunk_sise=16, dtype="bfloat16")
+
+
+def test_an_encoder_without_its_tokenizer_or_opened_as_something_else(tmp_path):
+    BertModel(ENCODERS["bert"]).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="There is no tokenizer beside the encoder"):
+        ChunkBertModel.from_encoder(tmp_path)
+    with pytest.raises(ValueError, match=r"is a bert, no chunkbert\. .* use ChunkBertModel\.from_encoder"):
+        ChunkBertModel.from_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"is a bert, no nextlevelbert\. .* use NextLevelBertModel\.from_chunk_encoder"
+    ):
+        NextLevelBertModel.from_pretrained(tmp_path)
+
+
+@torch.no_grad()
+def test_new_tokens_and_token_types():
+    model = tiny(ChunkBertForSequenceClassification)
+    _, ids, mask = batch()
+    types = (torch.arange(ids.shape[1]) > 10).long().expand_as(ids)
+    typed = model.model(ids, mask, types).last_hidden_state[0, :21]
+    parts = zip(ids[:1].split(8, dim=1), types[:1].split(8, dim=1), strict=True)
+    states = [model.model.encoder(i, token_type_ids=t, output_hidden_states=True).hidden_states for i, t in parts]
+    torch.testing.assert_close(typed, torch.cat([torch.stack(s[-5:]).mean(0)[0] for s in states]), atol=1e-5, rtol=0)
+    model.resize_token_embeddings(204)
+    assert model.get_input_embeddings().num_embeddings == 204
+    assert model(torch.tensor([[203, 5, 6]])).logits.shape == (1, 2)
+    assert ChunkBertConfig(**model.config.to_dict()).encoder_config.vocab_size == 204
+
+
+def test_bfloat16(saved):
+    _, folder = saved
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.bfloat16)
+    tokens = AutoTokenizer.from_pretrained(folder)(TEXTS, padding=True, return_tensors="pt")
+    assert model(**tokens).logits.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"chunk_size": 41}, "chunk_size must be 1 to 40, the positions of the encoder, got 41"),
+        ({"chunk_size": 39, "encoder": "roberta"}, "chunk_size must be 1 to 38, the positions of the encoder, got 39"),
+        ({"chunk_size": 0}, "chunk_size must be 1 to 40"),
+        (
+            {"num_averaged_layers": 6},
+            "num_averaged_layers must be 1 to 5, the hidden states of an encoder of 4 layers",
+        ),
+        ({"filter_sizes": []}, r"filter_sizes must be different widths of 1 or more, got \[\]"),
+        ({"filter_sizes": [3, 3]}, r"filter_sizes must be different .* got \[3, 3\]"),
+        ({"chunk_batch_size": 0}, "chunk_batch_size must be at least 1, got 0"),
+        ({"max_training_tokens": 0}, "max_training_tokens must be at least 1, got 0"),
+        ({"num_filters": "many"}, "num_filters"),
+    ],
+)
+def test_configurations_that_are_refused(values, message):
+    with pytest.raises(Exception, match=message):
+        tiny(**values)
+
+
+SINGLE, SEVERAL = {"problem_type": "single_label_classification"}, {"problem_type": "multi_label_classification"}
+
+
+@pytest.mark.parametrize(
+    ("config", "labels", "message"),
+    [
+        (SINGLE, torch.tensor([0.0, 1.0]), r"labels must be integers \[2\] \(torch.int64\), got torch.float32"),
+        (SINGLE, torch.tensor([True, False]), r"labels must be integers \[2\] \(torch.int64\), got torch.bool"),
+        (SINGLE, torch.tensor([0, 3]), r"rows \[1\] must be from 0 to 2"),
+        (SINGLE, torch.tensor([[0, 1, 0], [0, 0, 1]]), r"labels must be integers \[2\]"),
+        (SEVERAL, torch.tensor([[0, 1, 0], [0, 0, 1]]), r"Several labels a row are floats \(2, 3\)"),
+        (SEVERAL, torch.tensor([0, 1]), r"Several labels a row are floats \(2, 3\)"),
+        ({"problem_type": "regression"}, torch.tensor([0.0, 1.0]), r"Regression wants \(2, 3\) values"),
+    ],
+)
+def test_labels_of_the_wrong_kind(config, labels, message):
+    model = tiny(ChunkBertForSequenceClassification, num_labels=3, **config)
+    _, ids, mask = batch(lengths=(9, 4))
+    with pytest.raises(ValueError, match=message):
+        model(ids, mask, labels=labels)
+
+
+def test_inputs_that_are_refused(saved, toy_encoder_path):
+    model = tiny()
+    _, ids, mask = batch()
+    mask[2] = 0
+    with pytest.raises(ValueError, match=r"Documents \[2\] of the batch have no token"):
+        model(ids, mask)
+    with pytest.raises(ValueError, match="input_ids must be from 0 to 199, the encoder's vocabulary, got 200"):
+        model(torch.tensor([[7, 200]]))
+    with pytest.raises(ValueError, match=r"integers \[documents, tokens\]"):
+        model(torch.tensor([7, 8]))
+    with pytest.raises(ValueError, match="is a chunkbert, no plain encoder"):
+        ChunkBertModel.from_encoder(saved[1])
+    with pytest.raises(ValueError, match="chunk_size must be 1 to 512"):
+        ChunkBertModel.from_encoder(toy_encoder_path, chunk_size=600, num_averaged_layers=3)
+
+
+def test_an_empty_text_is_its_special_tokens_as_for_every_bert(saved):
+    model, _ = saved
+    tokens = model.tokenizer(["", "Not empty."], padding=True, return_tensors="pt")
+    assert tokens["attention_mask"].sum(dim=1)[0] == 2  # [CLS] and [SEP]
+    together = model(**tokens).logits
+    torch.testing.assert_close(
+        model(**model.tokenizer("", return_tensors="pt")).logits, together[:1], atol=1e-5, rtol=0
+    )

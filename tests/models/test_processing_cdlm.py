@@ -1,0 +1,479 @@
+"""Layouts of CDLM against strings and positions written by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+
+import pytest
+import torch
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoProcessor, RobertaConfig, RobertaModel, RobertaTokenizer
+
+from nextlevelbert import CdlmForMaskedLM, CdlmModel, CdlmProcessor, read_marked
+from nextlevelbert.models.cdlm_layout import share_out
+
+MARKERS = ["<doc-s>", "</doc-s>", "<m>", "</m>", "[q]", "[/q]", "<t>", "</t>", "<s>", "</s>"]
+
+
+def byte_level_tokenizer():
+    """One of RoBERTa's kind that knows single bytes; ``<s>`` and ``</s>`` are its [CLS] and [SEP]."""
+    words = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "<mask>"]
+    return RobertaTokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[])
+
+
+@pytest.fixture(scope="module")
+def model(toy_encoder_path):
+    return CdlmModel.from_encoder(toy_encoder_path, max_length=64, attention_window=8)
+
+
+@pytest.fixture(scope="module")
+def processor(model):
+    return CdlmProcessor.from_model(model)
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory):
+    """A CDLM made of a toy RoBERTa, and its processor."""
+    folder = tmp_path_factory.mktemp("roberta")
+    tokenizer = byte_level_tokenizer()
+    config = RobertaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=66, type_vocab_size=1,
+    )  # fmt: skip
+    RobertaModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    model = CdlmModel.from_encoder(folder, max_length=120, attention_window=8)
+    return model, CdlmProcessor.from_model(model)
+
+
+def tokens(processor, row):
+    return processor.tokenizer.convert_ids_to_tokens(row["input_ids"])
+
+
+def words(processor, row):
+    return " ".join(tokens(processor, row))
+
+
+def where(mask):
+    return [position for position, value in enumerate(mask) if value]
+
+
+# Sets of documents.
+
+
+def test_documents_stand_between_separators(processor):
+    batch = processor([["It rained.", "Rain fell all day."], ["Tea."]])
+    assert processor.tokenizer.batch_decode(batch["input_ids"]) == [
+        "[CLS] <doc-s> it rained. </doc-s> <doc-s> rain fell all day. </doc-s> [SEP]",
+        "[CLS] <doc-s> tea. </doc-s> [SEP]" + " [PAD]" * 8,
+    ]
+    assert batch["attention_mask"].sum(dim=1).tolist() == [14, 6]
+    assert batch["global_attention_mask"].tolist() == [[1] + [0] * 13] * 2
+    assert {values.dtype for values in batch.values()} == {torch.int64}
+    one = processor(["It rained.", "Rain fell all day."])  # one set without a list around it
+    assert torch.equal(one["input_ids"], batch["input_ids"][:1])
+
+
+def test_what_a_user_writes_is_text(processor):
+    row = processor.cluster(["a <doc-s> b </doc-s> [SEP] [CLS] <m> [PAD] c"])
+    expected = "[CLS] <doc-s> a < doc - s > b < / doc - s > [ sep ] [ cl ##s ] < m > [ pad ] c </doc-s> [SEP]"
+    assert words(processor, row) == expected
+    piece = processor.tokenize("a <m>")
+    assert piece.ids == processor.tokenizer.convert_tokens_to_ids(["a", "<", "m", ">"])
+    assert processor.cluster([piece, "b"]) == processor.cluster(["a <m>", "b"])  # tokenised once, laid out often
+
+
+def test_the_mask_token_is_what_it_says(processor):
+    text = "It [MASK] all [MASK]."
+    row = processor.mentions([text, "[MASK]"], [(0, 14, 20), (0, 3, 9)])
+    expected = "[CLS] <doc-s> it <m> [MASK] </m> all <m> [MASK] </m> . </doc-s> <doc-s> [MASK] </doc-s> [SEP]"
+    assert words(processor, row) == expected
+    assert row["mention_spans"] == [[8, 9], [4, 5]]
+
+
+def test_separators_have_their_own_ids(processor):
+    ids = processor.tokenizer.convert_tokens_to_ids(MARKERS)
+    assert len(set(ids)) == 10
+    assert min(ids) >= 30522  # behind BERT's vocabulary
+    assert processor.tokenizer.convert_tokens_to_ids(processor.tokenizer.tokenize("x </doc-s>"))[-1] == ids[1]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "budget", "kept"),
+    [
+        ([10, 3, 5], 18, [10, 3, 5]),
+        ([10, 3, 5], 12, [5, 3, 4]),  # 12 / 3 = 4: all 3; 9 / 2: 4 of the 5; the other 5
+        ([10, 10, 10], 11, [3, 4, 4]),
+        ([1, 100, 100], 21, [1, 10, 10]),
+        ([7], 1, [1]),
+        ([0, 4], 2, [0, 2]),
+    ],
+)
+def test_room_is_shared_out_as_worked_by_hand(lengths, budget, kept):
+    assert share_out(lengths, budget, limit=99) == kept
+
+
+def test_the_longest_documents_are_cut_and_markers_never(processor):
+    long, short = "one two three four five six seven eight nine ten", "one two"
+    with pytest.warns(UserWarning, match="lose") as told:
+        batch = processor([[long, short, long], [short], [long]], max_length=20)
+    # 20 - 2 - 3 * 2 = 12 tokens; the short one has 2, the others 5 each and lose 5. Alone a document has room.
+    assert [str(each.message) for each in told] == [
+        "2 of 5 documents lose 10 tokens, so that 3 sets fit their sequences; raise max_length, or give fewer "
+        "documents."
+    ]
+    assert processor.tokenizer.decode(batch["input_ids"][0]) == (
+        "[CLS] <doc-s> one two three four five </doc-s> <doc-s> one two </doc-s> "
+        "<doc-s> one two three four five </doc-s> [SEP]"
+    )
+    assert processor.cluster([long, short, long], max_length=20)["lost_tokens"] == [5, 0, 5]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        processor([[long, short, long]], max_length=30)  # 22 tokens and 8 markers
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        (["It rained.", "  "], "A text is needed for document 1, got '  '"),
+        (["It rained.", None], "A text is needed for document 1, got None"),
+        ([], "There is no document in the set"),
+        (["one two"] * 7, r"7 documents \(14 tokens\) do not fit a sequence of 20 tokens: markers leave room for 4"),
+        (["one two"] * 10, "markers leave room for 0. Give fewer documents, or a larger max_length"),
+    ],
+)
+def test_sets_that_are_refused(processor, documents, message):
+    with pytest.raises(ValueError, match=message):
+        processor([documents], max_length=20)
+
+
+def test_one_text_is_no_set(processor):
+    with pytest.raises(ValueError, match="got one text"):
+        processor("It rained.")
+    with pytest.raises(ValueError, match="got nothing"):
+        processor([])
+    with pytest.raises(ValueError, match="got texts beside lists"):
+        processor([["It rained."], "Tea."])
+    with pytest.raises(TypeError, match="not text, padding"):
+        processor(["It rained."], padding=True)
+    with pytest.raises(ValueError, match="There is no row"):
+        processor.pad([])
+
+
+@pytest.mark.parametrize("length", [0, -1, 10_000])
+def test_a_length_beyond_the_processors_own_is_refused(processor, length):
+    with pytest.raises(ValueError, match=f"max_length must be 1 to {processor.max_length}, .* got {length}"):
+        processor.cluster(["It rained."], length)
+
+
+def test_a_text_without_a_word_is_no_document(processor):
+    with pytest.raises(ValueError, match="finds no word in document 1"):
+        processor.cluster(["It rained.", "\u200b"])
+
+
+def test_sentence_transformers_get_what_the_tokenizer_makes(processor):
+    options = {"text_kwargs": {"padding": True}, "common_kwargs": {"return_tensors": "pt"}}
+    found = processor(text=["It rained.", "Tea."], **options)
+    expected = processor.tokenizer(["It rained.", "Tea."], padding=True, return_tensors="pt")
+    assert torch.equal(found["input_ids"], expected["input_ids"])
+
+
+def test_mentions_of_the_same_words_stand_within_each_other(processor):
+    row = processor.mentions(["A storm came ."], [(0, 2, 7), (0, 2, 7)])
+    assert words(processor, row) == "[CLS] <doc-s> a <m> <m> storm </m> </m> came . </doc-s> [SEP]"
+    assert row["mention_spans"] == [[4, 7], [5, 6]]
+
+
+# Mentions.
+
+STORM = ["The storm cut power.", "Power was lost in storms."]
+
+
+def test_mentions_are_marked_and_found(processor):
+    row = processor.mentions(STORM, [(0, 4, 9), (1, 18, 24), (0, 10, 19), (1, 0, 5)], [(0, 1), (2, 3)], [1, 0])
+    assert words(processor, row) == (
+        "[CLS] <doc-s> the <m> storm </m> <m> cut power </m> . </doc-s> "
+        "<doc-s> <m> power </m> was lost in <m> storms </m> . </doc-s> [SEP]"
+    )
+    assert row["mention_spans"] == [[4, 5], [20, 21], [7, 9], [14, 15]]
+    assert where(row["global_attention_mask"]) == [0, 3, 4, 5, 6, 7, 8, 9, 13, 14, 15, 19, 20, 21]
+    assert row["mention_pairs"] == [[0, 1], [2, 3]]
+    assert row["labels"] == [1, 0]
+    assert row["lost_tokens"] == [0, 0]
+
+
+def test_mentions_at_the_edges_and_within_others(processor):
+    text = "storms cut power"
+    row = processor.mentions([text], [(0, 0, 16), (0, 0, 6), (0, 7, 16), (0, 11, 16)])
+    assert words(processor, row) == (
+        "[CLS] <doc-s> <m> <m> storms </m> <m> cut <m> power </m> </m> </m> </doc-s> [SEP]"
+    )
+    # The markers of the inner ones are tokens of the outer ones.
+    assert row["mention_spans"] == [[3, 12], [4, 5], [7, 11], [9, 10]]
+    assert where(row["global_attention_mask"]) == [0, *range(2, 13)]
+
+
+def test_mentions_that_overlap(processor):
+    row = processor.mentions(["the big storm cut power"], [(0, 4, 13), (0, 8, 17)])
+    assert words(processor, row) == ("[CLS] <doc-s> the <m> big <m> storm </m> cut </m> power </doc-s> [SEP]")
+    assert row["mention_spans"] == [[4, 7], [6, 9]]
+    assert where(row["global_attention_mask"]) == [0, *range(3, 10)]
+
+
+def test_a_mention_of_a_part_of_a_token_is_the_token(processor):
+    row = processor.mentions(["It had snowstorms."], [(0, 11, 15)])  # "torm"
+    assert words(processor, row) == "[CLS] <doc-s> it had snow <m> ##storm </m> ##s . </doc-s> [SEP]"
+    row = processor.mentions(["It had snowstorms."], [(0, 8, 12)])  # "nows"
+    assert words(processor, row) == "[CLS] <doc-s> it had <m> snow ##storm </m> ##s . </doc-s> [SEP]"
+
+
+def test_a_cut_document_keeps_its_mentions(processor):
+    numbers = "one two three four five six seven eight nine ten"
+    behind = processor.mentions([numbers], [(0, 34, 39)], max_length=10)  # room for 10 - 4 - 2 = 4 tokens
+    assert numbers[34:39] == "eight"
+    assert words(processor, behind) == "[CLS] <doc-s> five six seven <m> eight </m> </doc-s> [SEP]"
+    assert behind["mention_spans"] == [[6, 7]]
+    assert behind["lost_tokens"] == [6]
+    before = processor.mentions([numbers], [(0, 0, 3)], max_length=10)
+    assert words(processor, before) == "[CLS] <doc-s> <m> one </m> two three four </doc-s> [SEP]"
+    both = processor.mentions([numbers], [(0, 19, 23), (0, 34, 39)], max_length=12)
+    assert words(processor, both) == "[CLS] <doc-s> <m> five </m> six seven <m> eight </m> </doc-s> [SEP]"
+
+
+def test_a_mention_that_would_be_lost_is_named(processor):
+    numbers = "one two three four five six seven eight nine ten"
+    message = "Mention 0 ('two', tokens 1 to 2 of document 1) would be lost: a sequence of 19 tokens leaves 5"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        # 19 - 2 - 4 - 4 = 9 tokens: 4 for the first document, 5 for the second
+        processor.mentions([numbers, numbers], [(1, 4, 7), (1, 34, 39)], max_length=19)
+
+
+@pytest.mark.parametrize(
+    ("mention", "message"),
+    [
+        ((2, 0, 3), "Mention 0 is in document 2, but there are 2"),
+        ((-1, 0, 3), "Mention 0 is in document -1"),
+        ((0, 5, 5), r"Mention 0 \(document 0\) has the characters 5 to 5"),
+        ((0, -3, 5), "has the characters -3 to 5"),
+        ((1, 40, 45), r"Mention 0 \(document 1\) has the characters 40 to 45.* of 25 characters"),
+        ((0, 3, 4), "it must have words"),  # a blank
+    ],
+)
+def test_mentions_that_are_refused(processor, mention, message):
+    with pytest.raises(ValueError, match=message):
+        processor.mentions(STORM, [mention])
+
+
+def test_rows_of_different_sizes_are_filled_up(processor):
+    rows = [
+        processor.mentions(STORM, [(0, 4, 9), (1, 18, 24), (1, 0, 5)], [(0, 1), (0, 2)], [1, 0]),
+        processor.mentions(["Rain.", "Rain."], [(0, 0, 4), (1, 0, 4)], [(0, 1)], [1]),
+    ]
+    batch = processor.pad(rows)
+    assert set(batch) == {
+        "input_ids", "attention_mask", "global_attention_mask", "mention_spans", "mention_pairs", "labels"
+    }  # fmt: skip
+    assert batch["mention_spans"].tolist() == [[[4, 5], [18, 19], [12, 13]], [[3, 4], [9, 10], [-1, -1]]]
+    assert batch["mention_pairs"].tolist() == [[[0, 1], [0, 2]], [[0, 1], [-1, -1]]]
+    assert batch["labels"].tolist() == [[1, 0], [1, -100]]
+    length = len(rows[1]["input_ids"])
+    assert (batch["input_ids"][1, length:] == processor.tokenizer.pad_token_id).all()
+    assert not batch["attention_mask"][1, length:].any()
+    assert not batch["global_attention_mask"][1, length:].any()
+
+
+# Markers in a text.
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain", "spans"),
+    [
+        ("Stocks <m>fell</m> on Friday.", "Stocks fell on Friday.", [(7, 11)]),
+        ("<m>All</m>", "All", [(0, 3)]),
+        ("<m>the <m>dog</m> and <m>cat</m></m>!", "the dog and cat!", [(0, 15), (4, 7), (12, 15)]),
+        ("no mention", "no mention", []),
+        ("a < m> b", "a < m> b", []),
+    ],
+)
+def test_marked_text_is_read(marked, plain, spans):
+    assert read_marked(marked) == (plain, spans)
+    assert [plain[start:end] for start, end in spans] == [plain[slice(*span)] for span in spans]
+
+
+@pytest.mark.parametrize(
+    ("marked", "message"),
+    [
+        ("one </m> two", "There is a </m> at character 4 without a <m> before it"),
+        ("<m>a</m> b</m>", "at character 10"),
+        ("<m>a <m>b</m>", "1 <m> without a </m> behind; the text has 2 in all"),
+    ],
+)
+def test_markers_that_do_not_match_are_refused(marked, message):
+    with pytest.raises(ValueError, match=message):
+        read_marked(marked)
+
+
+# Questions.
+
+PARAGRAPHS = [("Storm", ["It rained.", "The storm cut power."]), ("Tea", ["Tea was served."])]
+
+
+def test_a_question_worked_by_hand(processor):
+    row = processor.question("Who cut power?", PARAGRAPHS)
+    assert words(processor, row) == (
+        "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> <s> the storm cut power . </s> "
+        "</doc-s> <doc-s> <t> tea </t> <s> tea was served . </s> </doc-s> [SEP]"
+    )
+    assert row["sentence_index"] == [11, 16, 28]
+    assert row["paragraph_index"] == [8, 25]
+    assert where(row["global_attention_mask"]) == [0, 1, 2, 3, 4, 5, 6, 8, 11, 16, 25, 28]
+    assert where(row["context_mask"]) == [9, 12, 13, 14, 17, 18, 19, 20, 21, 26, 29, 30, 31, 32]
+    assert row["lost_tokens"] == [0, 0]
+    # Texts are counted through: storm, it rained, the storm cut power, tea, tea was served.
+    assert row["token_spans"][20] == (2, 14, 19)
+    assert row["token_spans"][30] == (4, 4, 7)
+    assert row["token_spans"][11] == (-1, -1, -1)
+    texts = ["Storm", "It rained.", "The storm cut power.", "Tea", "Tea was served."]
+    for token, (text, start, end) in zip(tokens(processor, row), row["token_spans"], strict=True):
+        assert text == -1 or texts[text][start:end].lower() == token
+
+
+def test_sentences_behind_the_cut_have_no_place(processor):
+    # 15 and 9 tokens with their markers; 34 - 2 - 6 - 4 = 22 are shared as 13 and 9.
+    row = processor.question("Who cut power?", PARAGRAPHS, max_length=34)
+    assert words(processor, row) == (
+        "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> <s> the storm cut </s> "
+        "</doc-s> <doc-s> <t> tea </t> <s> tea was served . </s> </doc-s> [SEP]"
+    )
+    assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == ([11, 16, 26], [8, 23], [2, 0])
+    # 17 are shared as 9 and 8: the second sentence is gone, and so is the last token of the other paragraph.
+    row = processor.question("Who cut power?", PARAGRAPHS, max_length=29)
+    assert words(processor, row) == (
+        "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> </doc-s> "
+        "<doc-s> <t> tea </t> <s> tea was served </s> </doc-s> [SEP]"
+    )
+    assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == ([11, -1, 21], [8, 18], [5, 1])
+    assert row["token_spans"][22] == (4, 0, 3)  # numbers of texts count those behind the cut
+    titles = processor.question("Who cut power?", PARAGRAPHS, max_length=18)
+    assert (titles["sentence_index"], titles["paragraph_index"]) == ([-1, -1, -1], [8, 13])
+
+
+def test_an_empty_sentence_keeps_its_number(processor):
+    row = processor.question("Who?", [("Storm", ["", "It rained."])])
+    assert words(processor, row) == (
+        "[CLS] [q] who ? [/q] <doc-s> <t> storm </t> <s> </s> <s> it rained . </s> </doc-s> [SEP]"
+    )
+    assert row["sentence_index"] == [9, 11]
+
+
+@pytest.mark.parametrize(
+    ("question", "paragraphs", "message"),
+    [
+        (" ", PARAGRAPHS, "A text is needed for the question"),
+        ("Who?", [("Storm", ["It rained."]), ("", ["x"])], "A text is needed for the title of paragraph 1, got ''"),
+        ("Who?", [], "There is no paragraph"),
+        ("Who?", PARAGRAPHS * 5, r"10 documents \(120 tokens\) do not fit a sequence of 40 tokens: .* room for 14"),
+        ("who " * 50, PARAGRAPHS, "markers leave room for 0"),
+    ],
+)
+def test_questions_that_are_refused(processor, question, paragraphs, message):
+    with pytest.raises(ValueError, match=message):
+        processor.question(question, paragraphs, max_length=40)
+
+
+def test_questions_of_different_sizes_are_filled_up(processor):
+    rows = [processor.question("Who?", PARAGRAPHS), processor.question("Who cut it?", PARAGRAPHS[1:])]
+    rows[0] |= {"start_positions": [3, 7], "type_labels": 0, "sentence_labels": [1, 0, 0], "paragraph_labels": [1, 0]}
+    rows[1] |= {"start_positions": [-1], "type_labels": 2, "sentence_labels": [1], "paragraph_labels": [1]}
+    batch = processor.pad(rows)
+    assert "token_spans" not in batch
+    assert "lost_tokens" not in batch
+    assert batch["sentence_index"].tolist() == [[9, 14, 26], [11, -1, -1]]
+    assert batch["paragraph_index"].tolist() == [[6, 23], [8, -1]]
+    assert batch["start_positions"].tolist() == [[3, 7], [-1, -1]]
+    assert batch["type_labels"].tolist() == [0, 2]
+    assert batch["sentence_labels"].tolist() == [[1, 0, 0], [1, -100, -100]]
+    assert batch["paragraph_labels"].tolist() == [[1, 0], [1, -100]]
+    assert not batch["context_mask"][1, len(rows[1]["input_ids"]) :].any()
+
+
+# Tokenizers of RoBERTa's kind.
+
+
+def test_sentences_are_marked_by_the_special_tokens_of_roberta(roberta):
+    model, processor = roberta
+    assert "".join(tokens(processor, processor.cluster(["Ab", "<s>c</doc-s>"]))) == (
+        "<s><doc-s>Ab</doc-s><doc-s><s>c</doc-s></doc-s></s>"
+    )
+    ids = processor.cluster(["Ab", "<s>c</doc-s>"])["input_ids"]
+    assert ids.count(processor.tokenizer.cls_token_id) == 1
+    row = processor.question("Q", [("T", ["A b.", "<mask>"])])
+    assert tokens(processor, row) == [
+        "<s>", "[q]", "Q", "[/q]", "<doc-s>", "<t>", "T", "</t>", "<s>", "A", "Ġ", "b", ".", "</s>", "<s>", "<mask>",
+        "</s>", "</doc-s>", "</s>",
+    ]  # fmt: skip
+    assert row["sentence_index"] == [8, 14]
+    row = processor.mentions(["It fell"], [(0, 3, 7)])
+    assert tokens(processor, row)[5:12] == ["<m>", "f", "e", "l", "l", "</m>", "</doc-s>"]
+    assert row["mention_spans"] == [[6, 10]]
+    batch = processor([["Ab", "c"], ["d"]])
+    assert batch["input_ids"][1, -1] == processor.tokenizer.pad_token_id == 1
+    assert torch.isfinite(model(**batch).last_hidden_state).all()
+
+
+def test_roberta_lacks_eight_markers(roberta):
+    model, processor = roberta
+    assert len(processor.tokenizer) == 256 + 5 + 8
+    assert model.config.vocab_size == 269
+    assert processor.tokenizer.convert_tokens_to_ids("<s>") == 0
+
+
+# Processors and models.
+
+
+def test_markers_are_added_once(toy_encoder_path):
+    model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=64)
+    before = model.get_input_embeddings().weight.detach().clone()
+    model.config.mask_token_id = None  # as of a Longformer
+    processor = CdlmProcessor.from_model(model, 32)
+    weight = model.get_input_embeddings().weight
+    assert (processor.max_length, len(processor.tokenizer), model.config.vocab_size) == (32, 30532, 30532)
+    assert torch.equal(weight[:30522], before)
+    assert weight[30522:].std(dim=1).min() > 0  # drawn, every one by itself
+    assert len(weight[30522:].unique(dim=0)) == 10
+    assert model.config.mask_token_id == processor.tokenizer.mask_token_id
+    after = weight.detach().clone()
+    again = CdlmProcessor.from_model(model)
+    assert again.max_length == 64
+    assert len(again.tokenizer) == 30532
+    assert model.get_input_embeddings().weight is weight
+    assert torch.equal(weight, after)
+    assert again.cluster(["Rain."]) == processor.cluster(["Rain."])
+    for wrong in (0, 65):
+        with pytest.raises(ValueError, match=f"max_length must be 1 to 64, which the model reads, got {wrong}"):
+            CdlmProcessor.from_model(model, wrong)
+
+
+def test_a_tokenizer_without_markers_is_refused(minilm):
+    with pytest.raises(ValueError, match=r"does not know <doc-s>: make the processor with CdlmProcessor\.from_model"):
+        CdlmProcessor(minilm.tokenizer)(["Rain."])
+
+
+def test_saved_and_loaded_it_lays_out_the_same(model, processor, tmp_path):
+    model.save_pretrained(tmp_path)
+    CdlmProcessor(processor.tokenizer, 33).save_pretrained(tmp_path)
+    again = AutoProcessor.from_pretrained(tmp_path)
+    assert type(again) is CdlmProcessor
+    assert again.max_length == 33
+    assert again.mentions(STORM, [(0, 4, 9)]) == processor.mentions(STORM, [(0, 4, 9)])
+    assert again.question("Who [q]?", PARAGRAPHS) == processor.question("Who [q]?", PARAGRAPHS, 33)
+    config = json.loads((tmp_path / "processor_config.json").read_text())
+    assert config["max_length"] == 33
+    loaded = CdlmModel.from_pretrained(tmp_path)
+    of_model = CdlmProcessor.from_model(loaded)
+    assert len(of_model.tokenizer) == len(processor.tokenizer)
+    assert loaded.config.vocab_size == model.config.vocab_size
+    batch = of_model(["It rained.", "Tea."])
+    torch.testing.assert_close(loaded(**batch).pooler_output, model(**batch).pooler_output)

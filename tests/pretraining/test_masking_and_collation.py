@@ -1,0 +1,141 @@
+"""What is masked, what it becomes, and that a key always draws the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import pad_sequence
+
+from nextlevelbert import ChunkingRule, DataCollatorForVectorMasking, Document, PackedVectorDataset, encode_corpus
+from nextlevelbert.models.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP, draw_replacements, draw_vector_mask
+
+LENGTHS = {"a": 300, "b": 1, "c": 40, "d": 120}  # words, so many tokens
+
+
+@pytest.fixture(scope="module")
+def corpus(minilm, tmp_path_factory):
+    documents = [Document(name, f"{name} " * words) for name, words in LENGTHS.items()]
+    rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 12)
+    return encode_corpus(
+        documents, minilm, rule, tmp_path_factory.mktemp("corpus"), characters_per_shard=600, progress=False
+    )
+
+
+def test_the_paper_s_shares():
+    maskable = np.ones(200_000, bool)
+    maskable[::10] = False
+    mask = draw_vector_mask(maskable, (1, 2, 3))
+    assert not (mask.selected & ~maskable).any()
+    assert not (mask.masked & mask.replaced | mask.masked & mask.kept | mask.replaced & mask.kept).any()
+    selected = mask.selected.sum()
+    # Four standard deviations of a binomial: a wrong share of one percent fails.
+    assert selected / maskable.sum() == pytest.approx(0.15, abs=0.0034)
+    assert mask.masked.sum() / selected == pytest.approx(0.8, abs=0.01)
+    assert mask.replaced.sum() / selected == pytest.approx(0.1, abs=0.0075)
+
+
+def test_all_mask_selects_nothing_else():
+    mask = draw_vector_mask(np.ones(1_000, bool), (0,), probability=0.4, mask_share=1.0, random_share=0.0)
+    assert mask.masked.sum() == mask.selected.sum() > 300
+
+
+def test_a_key_draws_the_same_and_another_key_something_else():
+    draw = [draw_vector_mask(np.ones(100, bool), key).selected for key in ((7, 0, 3), (7, 0, 3), (7, 1, 3), (7, 0, 4))]
+    assert (draw[0] == draw[1]).all()
+    assert (draw[0] != draw[2]).any()
+    assert (draw[0] != draw[3]).any()
+
+
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=5), data=st.data())
+def test_replacements_come_from_other_sequences(counts, data):
+    counts = np.array(counts)
+    row = data.draw(st.integers(0, len(counts) - 1))
+    replaced = np.array(sorted(data.draw(st.sets(st.integers(0, counts[row] - 1))) if counts[row] else []), int)
+    drawn = draw_replacements(counts, row, replaced, (1, 2))
+    start = counts[:row].sum()
+    own = (drawn >= start) & (drawn < start + counts[row])
+    assert len(drawn) == len(replaced)
+    assert ((drawn >= 0) & (drawn < max(counts.sum(), 1))).all()
+    assert own.all() if counts.sum() == counts[row] else not own.any()
+    if counts.sum() > 1:
+        assert (drawn != start + replaced).all()  # never by itself
+
+
+@settings(deadline=None, max_examples=30)
+@given(length=st.integers(3, 80))
+def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
+    dataset = PackedVectorDataset(corpus, length)
+    rows = [dataset[i] for i in range(len(dataset))]
+    assert all(len(row["special_ids"]) == length for row in rows[:-1])
+    assert all(row["special_ids"][0] == CLS for row in rows)
+    specials = torch.cat([row["special_ids"][1:] for row in rows])
+    vectors = torch.cat([row["inputs_embeds"][1:] for row in rows])
+    assert (specials == SEP).sum() == len(corpus)
+    assert set(specials.tolist()) == {NOT_SPECIAL, SEP}
+    assert torch.equal(vectors[specials == NOT_SPECIAL], corpus.vectors(0, corpus.num_chunks))
+    assert (vectors[specials == SEP] == 0).all()
+    ends = torch.nonzero(specials == SEP).flatten() + 1 - torch.arange(1, len(corpus) + 1)
+    assert ends.tolist() == corpus.document_offsets[1:].tolist()  # each [SEP] right behind its document
+
+
+def test_a_choice_of_documents(corpus):
+    dataset = PackedVectorDataset(corpus, 16, documents=[1, 3])
+    rows = [dataset[i] for i in range(len(dataset))]
+    vectors = torch.cat([row["inputs_embeds"][row["special_ids"] == NOT_SPECIAL] for row in rows])
+    assert torch.equal(vectors, torch.cat([corpus["b"].vectors, corpus["d"].vectors]))
+    with pytest.raises(IndexError, match="is not among"):
+        dataset[len(dataset)]
+    with pytest.raises(ValueError, match="at least 3"):
+        PackedVectorDataset(corpus, 2)
+    for wrong in ([-1], [4], np.array([True, False, True, False])):
+        with pytest.raises(ValueError, match="numbers from 0 to 3"):
+            PackedVectorDataset(corpus, 16, documents=wrong)
+
+
+def test_the_collator_s_batch(corpus):
+    dataset = PackedVectorDataset(corpus, 16)
+    rows = [dataset[i] for i in range(len(dataset))]
+    batch = DataCollatorForVectorMasking(probability=0.5, mask_share=0.5, random_share=0.3)(rows)
+    before = pad_sequence([row["special_ids"] for row in rows], batch_first=True, padding_value=PAD)
+    real = before == NOT_SPECIAL
+    selected = batch["mask_positions"]
+    assert batch["labels"].dtype == batch["inputs_embeds"].dtype == torch.float16
+    assert torch.equal(batch["labels"][real], corpus.vectors(0, corpus.num_chunks))
+    assert not (selected & ~real).any()
+    masked = batch["special_ids"] == MASK
+    assert not (masked & ~selected).any()
+    assert torch.equal(batch["special_ids"][~masked], before[~masked])
+    changed = (batch["inputs_embeds"] != batch["labels"]).any(dim=-1)
+    assert not (changed & ~(selected & ~masked)).any()
+    assert 0 < changed.sum() < (selected & ~masked).sum()  # some replaced, some kept
+    for row, column in changed.nonzero().tolist():
+        others = batch["labels"][torch.arange(len(rows)) != row][real[torch.arange(len(rows)) != row]]
+        assert (others == batch["inputs_embeds"][row, column]).all(dim=-1).any()
+
+
+def test_masks_follow_the_epoch_and_nothing_else(corpus):
+    dataset = PackedVectorDataset(corpus, 32, seed=9)
+    collate = DataCollatorForVectorMasking()
+
+    def positions():
+        return collate([dataset[i] for i in range(len(dataset))])["mask_positions"]
+
+    first = positions()
+    torch.manual_seed(1)
+    np.random.seed(1)
+    assert torch.equal(positions(), first)
+    dataset.epoch = 1
+    assert not torch.equal(positions(), first)
+    dataset.epoch = 0
+    assert torch.equal(positions(), first)
+
+
+@pytest.mark.parametrize(
+    "values", [{"probability": 0}, {"probability": 1.5}, {"mask_share": 0.95}, {"random_share": -0.1}]
+)
+def test_shares_that_cannot_be(values):
+    with pytest.raises(ValueError, match=r"probability|share"):
+        DataCollatorForVectorMasking(**values)

@@ -1,0 +1,281 @@
+"""`run_pretraining.py` as a user starts it: from text, from a corpus, killed and resumed, on two processes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel
+
+from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
+from nextlevelbert.pretraining.trainers import PretrainingArguments
+from nextlevelbert.training.trainer import last_whole_checkpoint
+
+SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
+SETTINGS = [
+    "--do_train", "--sequence_length", "16", "--per_device_train_batch_size", "4", "--num_train_epochs", "8",
+    "--learning_rate", "3e-3", "--logging_steps", "1", "--loss", "cross_entropy", "--chunk_size", "12",
+    "--disable_tqdm", "true", "--masking_probability", "0.3", "--validation_share", "0.25",
+]  # fmt: skip
+
+SAVING = ["--save_strategy", "steps", "--save_steps", "9"]
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory) -> Path:
+    """Twelve short books: in each, one of four subjects over and over, so that the context tells what is missing."""
+    subjects = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
+    path = tmp_path_factory.mktemp("books") / "books.jsonl"
+    rows = [
+        {"id": f"book-{n}", "text": " ".join(f"{subjects[n % 4]} {day} times." for day in range(120))}
+        for n in range(12)
+    ]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(books, toy_encoder_path, tmp_path_factory) -> VectorCorpus:
+    source = load_chunk_encoder(toy_encoder_path)
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 12, max_chunk_size=512)
+    rows = [json.loads(line) for line in books.read_text().splitlines()]
+    documents = [Document(**row) for row in rows]
+    return encode_corpus(documents, source, rule, tmp_path_factory.mktemp("corpus"), progress=False)
+
+
+def start(encoder: str, output: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> subprocess.Popen:
+    command = [sys.executable, *launcher, str(SCRIPT), "--chunk_encoder", encoder, "--output_dir", str(output)]
+    return subprocess.Popen(
+        [*command, *SETTINGS, *arguments], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+def losses(folder: Path) -> list[float]:
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [entry["loss"] for entry in history if "loss" in entry]
+
+
+def loss_of_guessing(evaluation: dict[str, float]) -> float:
+    """Cross-entropy of giving every masked vector of the batch the same probability."""
+    return math.log(1 / evaluation["eval_chance_accuracy"])
+
+
+@pytest.fixture
+def run(run_script, toy_encoder_path):
+    """A run in this process."""
+
+    def pretrain(output: Path, *arguments: str) -> str:
+        ours = ["--chunk_encoder", toy_encoder_path, "--output_dir", str(output)]
+        return run_script(SCRIPT, *ours, *SETTINGS, *arguments)
+
+    return pretrain
+
+
+@pytest.fixture(scope="module")
+def straight(corpus, toy_encoder_path, tmp_path_factory) -> Path:
+    """A run from an encoded corpus that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("straight")
+    finish(start(toy_encoder_path, folder, "--corpus_dir", str(corpus.path), *SAVING))
+    return folder
+
+
+def test_it_learns_and_leaves_a_whole_checkpoint(straight, corpus):
+    history = json.loads((straight / "trainer_state.json").read_text())["log_history"]
+    evaluations = [entry for entry in history if "eval_masked_accuracy" in entry]
+    assert sum(losses(straight)[-5:]) < 0.85 * sum(losses(straight)[:5])
+    assert evaluations[-1]["eval_loss"] < loss_of_guessing(evaluations[-1]) - 0.2
+    model, info = AutoModel.from_pretrained(straight, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert model.config.include_chunk_encoder
+    text = " ".join(f"the whale swims {day} times." for day in range(120))
+    torch.testing.assert_close(model.encode(text).plain, corpus["book-0"].vectors.float(), atol=1e-3, rtol=0)
+    card = (straight / "README.md").read_text()
+    assert "model-index" in card
+    assert re.search(r"\| masked_accuracy \| 0\.\d+ \| 0\.\d+ \| 0\.\d+ \|", card)
+    assert str(straight) not in card
+    assert (straight / "loss_curve.png").read_bytes().startswith(b"\x89PNG")
+    [saved, *_] = straight.glob("checkpoint-*/model.safetensors")
+    assert not any("chunk_encoder" in name for name in load_file(saved))
+
+
+def test_from_text_the_same_model_comes_out(run, straight, books, tmp_path):
+    run(tmp_path, "--train_file", str(books))
+    ours, theirs = load_file(tmp_path / "model.safetensors"), load_file(straight / "model.safetensors")
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
+
+
+def test_kill_9_and_resume_gives_the_same_weights(run, straight, corpus, toy_encoder_path, tmp_path):
+    arguments = ["--corpus_dir", str(corpus.path), *SAVING]
+    process = start(toy_encoder_path, tmp_path, *arguments)
+    while not (tmp_path / "checkpoint-9" / "trainer_state.json").exists():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "model.safetensors").exists()
+    run(tmp_path, *arguments)
+    ours, theirs = load_file(tmp_path / "model.safetensors"), load_file(straight / "model.safetensors")
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    assert losses(tmp_path) == losses(straight)
+
+
+def test_a_checkpoint_that_was_cut_off_is_left_aside(tmp_path, caplog):
+    for step in (2, 9, 10):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
+    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text('{"epoch"')
+    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
+    assert "checkpoint-10 was not written to its end" in caplog.text
+    (tmp_path / "checkpoint-9" / "trainer_state.json").unlink()
+    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    assert last_whole_checkpoint(tmp_path / "nowhere") is None
+
+
+@pytest.fixture(scope="module")
+def encoder_without_dropout(toy_encoder_path, tmp_path_factory) -> str:
+    """Dropout draws from each process's own random state; without it, runs can be compared number by number."""
+    folder = shutil.copytree(toy_encoder_path, tmp_path_factory.mktemp("encoder") / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.0}))
+    return str(folder)
+
+
+def test_two_processes_encode_and_learn_what_one_does(run, books, encoder_without_dropout, tmp_path):
+    arguments = ["--train_file", str(books), "--characters_per_shard", "9000", "--per_device_train_batch_size", "2"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    run(one, *arguments, "--gradient_accumulation_steps", "2", "--chunk_encoder", encoder_without_dropout)
+    finish(start(encoder_without_dropout, two, *arguments, launcher=launcher))
+    corpora = [{file.name: file.read_bytes() for file in Path(f"{folder}-corpus").iterdir()} for folder in (one, two)]
+    assert len(corpora[0]) > 4  # shards for both
+    assert corpora[0] == corpora[1]
+    torch.testing.assert_close(torch.tensor(losses(two)), torch.tensor(losses(one)), atol=2e-4, rtol=0)
+    assert min(losses(one)) < losses(one)[0] - 0.3  # there was something to follow
+
+
+def test_the_example_that_searches(run_script, straight, corpus):
+    script = SCRIPT.parent / "examples" / "nearest_documents.py"
+    output = run_script(script, "--model", str(straight), "--corpus_dir", str(corpus.path), "book-0")
+    [line] = [line for line in output.splitlines() if line.strip().startswith("book-0")]
+    assert len(re.findall(r"book-\d+ -?[01]\.\d\d", line)) == 4
+    assert "Training loss: first" in output
+
+
+def test_only_encoding(run, books, tmp_path):
+    """The corpus lies beside the output folder, also where that is written with a slash behind it."""
+    arguments = ["--train_file", str(books), "--do_train", "false", "--output_dir", f"{tmp_path}/"]
+    run(tmp_path, *arguments)
+    assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(run, books, tmp_path):
+    arguments = ["--train_file", str(books), "--do_train", "false", "--encoder_dtype", "int8"]
+    run(tmp_path / "model", *arguments)
+    corpus = VectorCorpus(tmp_path / "model-corpus")
+    assert corpus.manifest["encoder"]["dtype"].startswith("int8 ")
+    before = corpus.vectors(0, corpus.num_chunks)
+    calibrated = {file: file.stat().st_mtime_ns for file in (corpus.path / "int8_encoder").iterdir()}
+    (corpus.path / "shard-00000.safetensors").unlink()
+    (corpus.path / "manifest.json").unlink()
+    run(tmp_path / "model", *arguments)
+    assert torch.equal(VectorCorpus(corpus.path).vectors(0, corpus.num_chunks), before)
+    assert {file: file.stat().st_mtime_ns for file in (corpus.path / "int8_encoder").iterdir()} == calibrated
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Give the documents with --train_file or --dataset_name, or a finished --corpus_dir"),
+        (["--corpus_dir", "{corpus}", "--chunk_size", "16"], "chunking.chunk_size: 12, 16"),
+        (["--corpus_dir", "{corpus}", "--validation_share", "1.0"], "too small to hold out"),
+        (["--train_file", "nothing.jsonl", "--masking_probability", "1.5"], "must be above 0 and at most 1, got 1.5"),
+        (["--train_file", "nothing.jsonl"], "No file or folder 'nothing.jsonl'"),
+        (["--chunk_size", "2"], "leaves no room for text"),
+        (["--corpus_dir", "{corpus}", "--sequence_length", "600"], "--sequence_length 600 is above the 512 positions"),
+        (["--chunk_size", "513"], "limit of 512 tokens"),
+    ],
+)
+def test_what_it_refuses(run, corpus, tmp_path, arguments, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message)):
+        run(tmp_path, *[argument.format(corpus=corpus.path) for argument in arguments])
+
+
+# --- HATE
+
+HATE = ["--model_type", "hate", "--hidden_size", "16", "--num_hidden_layers", "1", "--chunk_size", "32"]
+
+
+def test_hate_learns_from_sentences_and_leaves_a_checkpoint_that_opens(run, books, tmp_path):
+    run(tmp_path, "--train_file", str(books), *HATE, "--pooling", "sum", "--num_train_epochs", "25")
+    history = json.loads((tmp_path / "trainer_state.json").read_text())["log_history"]
+    evaluations = [entry for entry in history if "eval_masked_accuracy" in entry]
+    assert evaluations[-1]["eval_loss"] < evaluations[0]["eval_loss"]
+    assert sum(losses(tmp_path)[-5:]) < 0.9 * sum(losses(tmp_path)[:5])
+    model, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["unexpected_keys"]
+    config = model.config
+    assert (config.model_type, config.hidden_size, config.pooling, config.max_chunks) == ("hate", 16, "sum", 15)
+    assert config.chunking == "sentences"
+    book = model.encode("the whale swims 1 times. the whale swims 2 times. the whale swims 3 times.")
+    assert book.spans.tolist() == [[0, 24], [25, 49], [50, 74]]
+    assert book.document.shape == (16,)
+    card = (tmp_path / "README.md").read_text()
+    assert "A HATE (Hierarchical" in card
+    assert "| bottleneck | 32 → 32 → 24 → 16 |" in card
+
+
+def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
+    """Each process finds its masked sentences among its own; together they take half as many steps."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    epochs = ["--num_train_epochs", "3", "--validation_share", "0"]
+    finish(start(toy_encoder_path, tmp_path, "--train_file", str(books), *HATE, *epochs, launcher=launcher))
+    corpus = VectorCorpus(f"{tmp_path}-corpus")
+    sequences = sum(-(-len(document.vectors) // 15) for document in corpus)
+    assert len(losses(tmp_path)) == 3 * math.ceil(sequences / 8)
+    assert min(losses(tmp_path)[-3:]) < losses(tmp_path)[0]
+    assert not AutoModel.from_pretrained(tmp_path, output_loading_info=True)[1]["missing_keys"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hidden_size", "16"], "--hidden_size and --num_hidden_layers are for --model_type hate"),
+        (["--model_type", "hate", "--loss", "l1"], "--loss l1 is not for --model_type hate; choose from p_norm"),
+        (["--pooling", "sum"], "--pooling sum is not for --model_type nextlevelbert; choose from mean, max, cls"),
+        (["--model_type", "hate", "--hidden_size", "64"], "undercomplete, so give an encoder_config"),
+        (["--model_type", "hate", "--sequence_length", "1"], "max_chunks is 0"),
+    ],
+)
+def test_options_of_one_family_are_refused_before_anything_is_read(run, tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, "--train_file", "nothing.jsonl", *arguments)
+
+
+def test_persistent_workers_would_repeat_masks(tmp_path):
+    with pytest.raises(ValueError, match="dataloader_persistent_workers"):
+        PretrainingArguments(output_dir=str(tmp_path), dataloader_num_workers=1, dataloader_persistent_workers=True)
+
+
+def test_the_paper_s_recipe_is_the_default(tmp_path):
+    arguments = PretrainingArguments(output_dir=str(tmp_path))
+    assert (arguments.learning_rate, arguments.weight_decay, arguments.warmup_steps) == (1e-4, 0.01, 0.05)
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.lr_scheduler_type) == (0.9, 0.999, "cosine")

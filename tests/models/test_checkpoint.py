@@ -73,7 +73,7 @@ def test_it_is_fine_tuned_with_the_chunk_encoder_that_is_given(run_script, minil
     ]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run_script(
-        CHECKPOINT.parents[2] / "run_finetune.py", "--task", "classification", "--model", str(CHECKPOINT),
+        CHECKPOINT.parents[1] / "run_finetune.py", "--task", "classification", "--model", str(CHECKPOINT),
         "--chunk_encoder", minilm_path, "--train_file", str(tmp_path / "train.jsonl"), "--validation_share", "0.25",
         "--num_train_epochs", "1", "--output_dir", str(tmp_path / "classifier"),
     )  # fmt: skip

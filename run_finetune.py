@@ -57,8 +57,8 @@ from nextlevelbert.finetuning.checks import check_arguments
 from nextlevelbert.finetuning.results import fingerprint, score_long_documents, summarize_seeds
 from nextlevelbert.finetuning.seeds import repo_name, run_seeds, upload
 from nextlevelbert.finetuning.trainer import PreparedTask, balanced_class_weights, labels_of, train_one_seed
-from nextlevelbert.pretraining.cdlm_arguments import CDLM_TASKS
 from nextlevelbert.tasks import cdlm as finetuning_cdlm
+from nextlevelbert.tasks.cdlm_arguments import CDLM_TASKS
 from nextlevelbert.tasks.classification import text_models as finetuning_text
 from nextlevelbert.tasks.classification import vector_models as finetuning_vectors
 from nextlevelbert.tasks.classification.baselines import tfidf_logistic_regression

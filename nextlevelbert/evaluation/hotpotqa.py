@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..tasks.multihop_qa.data import HotpotQuestion
-
 _NAMED = 5  # most ids that a message names
 _NOT_SPANS = {"yes", "no", "noanswer"}
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -26,7 +24,8 @@ class _Scores(NamedTuple):
 
 
 def hotpotqa_scores(
-    predictions: Mapping[str, tuple[str, Collection[tuple[str, int]]]], questions: Sequence[HotpotQuestion]
+    predictions: Mapping[str, tuple[str, Collection[tuple[str, int]]]],
+    references: Mapping[str, tuple[str | None, Collection[tuple[str, int]]]],
 ) -> dict[str, float]:
     """Exact match (EM), F1, precision and recall of answers, of supporting facts, and of both together.
 
@@ -39,9 +38,9 @@ def hotpotqa_scores(
     All are means over the questions, F1 too.
 
     Args:
-        predictions: question id → the answer, and title and sentence number of each supporting fact. Those of
-            other questions are not looked at.
-        questions: with answers.
+        predictions: question id → the answer, and the title and sentence number of each supporting fact. Other
+            questions may be among them; they are not scored.
+        references: the same of the questions to score, as the data has them.
 
     Returns:
         ``answer_em``, ``answer_f1``, ``answer_precision``, ``answer_recall``, then the same of ``support_`` and of
@@ -52,27 +51,24 @@ def hotpotqa_scores(
             counts the latter as 0).
 
     Example:
-        >>> from nextlevelbert.tasks.multihop_qa.data import Paragraph
-        >>> paragraph = Paragraph("Emma", ["A novel.", "It is by Jane Austen."])
-        >>> facts = frozenset({("Emma", 1)})
-        >>> question = HotpotQuestion("q", "Who wrote Emma?", "Jane Austen", [paragraph], facts)
-        >>> found = hotpotqa_scores({"q": ("the Austen", [("Emma", 0), ("Emma", 1)])}, [question])
+        >>> predicted, right = ("the Austen", [("Emma", 0), ("Emma", 1)]), ("Jane Austen", [("Emma", 1)])
+        >>> found = hotpotqa_scores({"q": predicted}, {"q": right})
         >>> [found[name] for name in ("answer_precision", "answer_recall", "support_precision", "joint_precision")]
         [1.0, 0.5, 0.5, 0.5]
     """
-    if not questions:
+    if not references:
         raise ValueError("Got no questions; give at least one.")
-    if unknown := [question.id for question in questions if question.answer is None]:
+    if unknown := [number for number, (answer, _) in references.items() if answer is None]:
         raise ValueError(f"{len(unknown)} questions have no answer to score against: {_names(unknown)}.")
-    if missing := [question.id for question in questions if question.id not in predictions]:
+    if missing := [number for number in references if number not in predictions]:
         raise ValueError(
-            f"{len(missing)} of {len(questions)} questions have no prediction: {_names(missing)}. Give one for each."
+            f"{len(missing)} of {len(references)} questions have no prediction: {_names(missing)}. Give one for each."
         )
     rows = []
-    for question in questions:
-        text, facts = predictions[question.id]
-        answer = _answer_scores(text, question.answer or "")
-        support = _support_scores({(title, sentence) for title, sentence in facts}, question.supporting)
+    for number, (right, facts) in references.items():
+        text, found = predictions[number]
+        answer = _answer_scores(text, right or "")
+        support = _support_scores({(title, sentence) for title, sentence in found}, set(facts))
         precision, recall = answer.precision * support.precision, answer.recall * support.recall
         joint = _Scores(answer.em * support.em, _f1(precision, recall), precision, recall)
         rows.append([*answer, *support, *joint])
@@ -102,7 +98,7 @@ def _answer_scores(predicted: str, answer: str) -> _Scores:
     return _Scores(same, _f1(precision, recall), precision, recall)
 
 
-def _support_scores(predicted: set[tuple[str, int]], facts: frozenset[tuple[str, int]]) -> _Scores:
+def _support_scores(predicted: set[tuple[str, int]], facts: set[tuple[str, int]]) -> _Scores:
     right = len(predicted & facts)
     precision = right / len(predicted) if predicted else 0.0
     recall = right / len(facts) if facts else 0.0

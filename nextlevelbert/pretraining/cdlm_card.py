@@ -46,7 +46,7 @@ same = probability > model.config.coreference_threshold""",
 from transformers import AutoModelForQuestionAnswering
 
 import nextlevelbert  # registers the architecture
-from nextlevelbert.multihop_qa import answer
+from nextlevelbert.tasks.multihop_qa import answer
 
 model = AutoModelForQuestionAnswering.from_pretrained("{name}")
 processor = nextlevelbert.CdlmProcessor.from_model(model)

@@ -18,9 +18,9 @@ from ..finetuning.trainer import copy_adapter, run_facts, start_seed, with_lora
 from ..models.cdlm_layout import MARKERS
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
-from ..pretraining.cdlm_arguments import CdlmTaskArguments
 from ..pretraining.cdlm_card import write_card
 from ..training.trainer import CardTrainer
+from .cdlm_arguments import CdlmTaskArguments
 from .cdlm_tasks import TASKS, CdlmTask, Rows, write_records
 
 logger = logging.getLogger(__name__)

@@ -20,10 +20,10 @@ from ..models.modeling_cdlm import (
     CdlmForMultiHopQuestionAnswering,
 )
 from ..models.processing_cdlm import CdlmProcessor
-from ..pretraining.cdlm_arguments import CdlmTaskArguments
+from .cdlm_arguments import CdlmTaskArguments
 from .coreference import data as coreference_data
 from .coreference.lemma_baseline import same_head_lemma
-from .coreference.pairs import PairDataset, PairOptions, best_threshold, cluster_mentions, similarities
+from .coreference.pairs import MentionPairDataset, PairOptions, best_threshold, cluster_mentions, similarities
 from .document_matching import data as document_pair_data
 from .multihop_qa import data as hotpotqa_data
 from .multihop_qa.questions import QuestionDataset, read_answer
@@ -156,7 +156,7 @@ def _question_scores(
             own = {"start": start[place], "end": end[place], "type": kind[place], "sentence": sentence[place]}
             found = read_answer(rows[name][place], question.paragraphs, own)
             predictions[question.id] = (found.text, found.supporting)
-        everything = hotpotqa_scores(predictions, sets[name].questions)
+        everything = hotpotqa_scores(predictions, sets[name].references)
         scores[name] = {key: value for key, value in everything.items() if key.endswith(("_em", "_f1"))}
         records = [
             {"id": question.id, "answer": predictions[question.id][0], "supporting": predictions[question.id][1],
@@ -172,7 +172,7 @@ def _question_baselines(data: Any) -> dict[str, dict[str, float]]:
         question.id: (question.paragraphs[0].title, [(title, 0) for title, _ in question.paragraphs])
         for question in data.questions
     }
-    found = hotpotqa_scores(predictions, data.questions)
+    found = hotpotqa_scores(predictions, data.references)
     return {"first title, all first sentences": {k: v for k, v in found.items() if k.endswith(("_em", "_f1"))}}
 
 
@@ -182,7 +182,7 @@ TASKS = {
         read=lambda task, source, split: coreference_data.read_ecbplus(source, task.mention_kind, split),
         hold_out=coreference_data.hold_out_topics,
         fingerprint=coreference_data.fingerprint,
-        rows=lambda data, processor, training, task: PairDataset(data, processor, _options(task), training),
+        rows=lambda data, processor, training, task: MentionPairDataset(data, processor, _options(task), training),
         scores=_coreference_scores,
         unlabelled=lambda data: 0,
         documents=lambda data: {document.text for document in data.documents},

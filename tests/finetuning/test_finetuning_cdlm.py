@@ -25,7 +25,7 @@ from nextlevelbert import (
 from nextlevelbert.tasks import cdlm as finetuning_cdlm
 from nextlevelbert.tasks.coreference.data import CoreferenceData, CoreferenceDocument, CoreferenceMention
 from nextlevelbert.tasks.coreference.pairs import (
-    PairDataset,
+    MentionPairDataset,
     PairOptions,
     best_threshold,
     cluster_mentions,
@@ -81,7 +81,7 @@ def shown(processor: CdlmProcessor, row: dict) -> str:
 WORDS = ["sued", "ruled", "lawsuit", "burned", "fire"]  # of `news`
 
 
-def pairs_of(rows: PairDataset) -> dict[tuple[int, int], int]:
+def pairs_of(rows: MentionPairDataset) -> dict[tuple[int, int], int]:
     """Label of every pair, by the numbers of the mentions in all documents; none comes twice."""
     found: dict[tuple[int, int], int] = {}
     for number, pairs in enumerate(rows.pairs):
@@ -100,7 +100,7 @@ def pairs_of(rows: PairDataset) -> dict[tuple[int, int], int]:
 def test_every_pair_of_a_subtopic_is_read_once(processor, at_once):
     """Mentions 0 and 1 are of a, 2 of b, 3 and 4 of d: three pairs in the first subtopic, one in the second."""
     data = news()
-    rows = PairDataset(data, processor, PairOptions(mentions_at_once=at_once), training=False)
+    rows = MentionPairDataset(data, processor, PairOptions(mentions_at_once=at_once), training=False)
     assert pairs_of(rows) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
     assert len(rows) == (4 if at_once == "pair" else 3)  # a alone, a and b, d alone
     lengths = [len(rows[number]["input_ids"]) for number in range(len(rows))]
@@ -112,7 +112,7 @@ def test_every_pair_of_a_subtopic_is_read_once(processor, at_once):
 
 
 def test_sentences_only_leave_the_others_out(processor):
-    rows = PairDataset(news(), processor, PairOptions(context="sentence"), training=False)
+    rows = MentionPairDataset(news(), processor, PairOptions(context="sentence"), training=False)
     texts = {shown(processor, rows[number]) for number in range(len(rows))}
     assert "[CLS] <doc-s> apple <m> sued </m> samsung. a judge <m> ruled </m>. </doc-s> [SEP]" in texts
     alone = (
@@ -127,7 +127,9 @@ def test_mentions_at_the_same_place_of_two_documents_stay_in_their_own(processor
     texts = ["Fire broke out.", "Fire killed two."]
     documents = [CoreferenceDocument(text, 1, "1_ecb", text, [(0, len(text))], mentions) for text in texts]
     for context in ("document", "sentence"):
-        rows = PairDataset(CoreferenceData(documents, "two", "event"), processor, PairOptions(context), training=False)
+        rows = MentionPairDataset(
+            CoreferenceData(documents, "two", "event"), processor, PairOptions(context), training=False
+        )
         expected = "[CLS] <doc-s> <m> fire </m> broke out. </doc-s> <doc-s> <m> fire </m> killed two. </doc-s> [SEP]"
         assert [shown(processor, rows[0]), len(rows)] == [expected, 1]
 
@@ -137,7 +139,7 @@ def test_topics_put_subtopics_together(processor):
     moved = [document("e", "1_ecbplus", ["They sue."], [("sue", "S")]), *data.documents]
     data = CoreferenceData(moved, "news", "event")
     counted = {
-        group_by: len(pairs_of(PairDataset(data, processor, PairOptions(group_by=group_by), training=False)))
+        group_by: len(pairs_of(MentionPairDataset(data, processor, PairOptions(group_by=group_by), training=False)))
         for group_by in ("subtopic", "topic")
     }
     assert counted == {"subtopic": 4, "topic": 4 + 3}
@@ -146,16 +148,16 @@ def test_topics_put_subtopics_together(processor):
 def test_training_draws_as_many_negatives_as_it_is_told(processor):
     data = news()
     for ratio, negatives in ((0.0, 0), (0.5, 1), (1.0, 2), (9.0, 2)):  # two of the four pairs are coreferent
-        rows = PairDataset(data, processor, PairOptions(negatives_per_positive=ratio), training=True)
+        rows = MentionPairDataset(data, processor, PairOptions(negatives_per_positive=ratio), training=True)
         assert sorted(pairs_of(rows).values()) == [0] * negatives + [1, 1]
-    everything = PairDataset(data, processor, PairOptions(mentions_at_once="all"), training=True)
+    everything = MentionPairDataset(data, processor, PairOptions(mentions_at_once="all"), training=True)
     assert len(pairs_of(everything)) == 4
 
 
 def test_mentions_are_clustered_by_the_mean_probability(processor):
     """Three mentions: 0 and 2 surely the same, 1 and 2 with probability .6, 0 and 1 with .2; on average .4."""
     data = news()
-    rows = PairDataset(data, processor, PairOptions(mentions_at_once="all"), training=False)
+    rows = MentionPairDataset(data, processor, PairOptions(mentions_at_once="all"), training=False)
     wanted = {(0, 1): 0.2, (0, 2): 0.9, (1, 2): 0.6, (3, 4): 0.5}
     logits = []
     for pairs in rows.pairs:
@@ -189,7 +191,7 @@ def test_options_are_looked_at(options, message):
 def test_nothing_to_compare_is_an_error(processor):
     data = CoreferenceData(news().documents[1:3], "two", "event")
     with pytest.raises(ValueError, match="two has no two mentions in one subtopic"):
-        PairDataset(data, processor, PairOptions(), training=False)
+        MentionPairDataset(data, processor, PairOptions(), training=False)
 
 
 QUESTION = HotpotQuestion(
@@ -264,7 +266,7 @@ def test_the_loss_of_pairs_does_not_depend_on_batches(encoder, processor):
     torch.manual_seed(0)
     model = CdlmForCrossDocumentCoreference.from_encoder(encoder, max_length=128, attention_window=32)
     CdlmProcessor.from_model(model)
-    rows = [*PairDataset(news(), processor, PairOptions(mentions_at_once="all"), training=False)]
+    rows = [*MentionPairDataset(news(), processor, PairOptions(mentions_at_once="all"), training=False)]
     assert len({len(row["labels"]) for row in rows}) > 1
     with torch.no_grad():
         together = model(**processor.pad(rows)).loss

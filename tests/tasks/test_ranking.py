@@ -32,7 +32,7 @@ from nextlevelbert.tasks.ranking.data import (
 from nextlevelbert.tasks.ranking.task import read_sets
 from nextlevelbert.tasks.ranking.train import (
     DistinctBatchSampler,
-    PairDataset,
+    QueryDocumentPairs,
     RankingTrainer,
     RankingVectors,
     encode_ranking,
@@ -196,7 +196,7 @@ def trainer_of(model, vectors, folder, **values):
         output_dir=str(folder), per_device_train_batch_size=4, report_to=[], learning_rate=1e-3, **values
     )
     return RankingTrainer(
-        model=model, args=args, train_dataset=PairDataset(vectors), eval_dataset=vectors, callbacks=[]
+        model=model, args=args, train_dataset=QueryDocumentPairs(vectors), eval_dataset=vectors, callbacks=[]
     )
 
 
@@ -205,7 +205,7 @@ def trainer_of(model, vectors, folder, **values):
 def test_batches_hold_every_pair_once_and_no_document_twice(stories, answers, size, processes, caplog):
     """Answers about a few stories: by chance nearly every batch would hold a story twice."""
     task = toy_task(stories, **{f"q{n}": {f"d{n % stories}": 1} for n in range(stories * answers)})
-    pairs = PairDataset(vectors_of(task, size=2, length=1))
+    pairs = QueryDocumentPairs(vectors_of(task, size=2, length=1))
     samplers = [DistinctBatchSampler(pairs, size, 0, process, processes) for process in range(processes)]
     epochs = []
     for epoch in range(2):
@@ -226,7 +226,7 @@ def test_batches_hold_every_pair_once_and_no_document_twice(stories, answers, si
 
 def test_queries_with_several_documents_do_not_meet_themselves():
     task = toy_task(6, **{f"q{n}": {f"d{n}": 1, f"d{(n + 1) % 6}": 1} for n in range(6)})
-    pairs = PairDataset(vectors_of(task, size=2, length=1))
+    pairs = QueryDocumentPairs(vectors_of(task, size=2, length=1))
     seen = 0
     for batch in DistinctBatchSampler(pairs, 3, 0):
         assert len(batch) <= 3
@@ -237,18 +237,18 @@ def test_queries_with_several_documents_do_not_meet_themselves():
 
 
 def test_more_processes_than_pairs_are_refused():
-    pairs = PairDataset(vectors_of(toy_task(a={"d0": 1}, b={"d1": 1}), size=2, length=1))
+    pairs = QueryDocumentPairs(vectors_of(toy_task(a={"d0": 1}, b={"d1": 1}), size=2, length=1))
     with pytest.raises(ValueError, match="2 pairs do not fill 3 batches, one or more for each of 3 processes"):
         DistinctBatchSampler(pairs, 4, 0, 0, 3)
 
 
 def test_only_documents_of_pairs_are_kept_for_training():
-    assert set(PairDataset(vectors_of(toy_task(a={"d0": 1}, b={"d3": 2}))).documents) == {"d0", "d3"}
+    assert set(QueryDocumentPairs(vectors_of(toy_task(a={"d0": 1}, b={"d3": 2}))).documents) == {"d0", "d3"}
 
 
 def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_path):
     vectors = vectors_of(toy_task(a={"d0": 1}, b={"d1": 1}, c={"d2": 1}))
-    pairs = PairDataset(vectors)
+    pairs = QueryDocumentPairs(vectors)
     batch = pairs.collate([pairs[number] for number in range(3)])
     loss = trainer_of(model, vectors, tmp_path).compute_loss(model, batch)
     queries, documents = (model(**batch[name]).pooler_output for name in ("query", "document"))

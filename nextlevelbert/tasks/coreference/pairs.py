@@ -65,7 +65,7 @@ def numbered_groups(data: CoreferenceData, group_by: str) -> dict[str, list[tupl
     return groups
 
 
-class PairDataset(Dataset):
+class MentionPairDataset(Dataset):
     """Sequences with marked mentions, shortest first, laid out when they are asked for.
 
     Pairs in two documents are read with both, pairs within one with that one (paper, appendix C.1).
@@ -195,7 +195,7 @@ def similarities(
 
     Args:
         data: the documents.
-        pairs: of each sequence, see `PairDataset`; every pair once.
+        pairs: of each sequence, see `MentionPairDataset`; every pair once.
         logits: of the pairs of each sequence, perhaps filled up behind them.
         group_by: see `PairOptions`.
     """

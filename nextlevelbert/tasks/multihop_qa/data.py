@@ -62,6 +62,11 @@ class HotpotData:
     questions: list[HotpotQuestion]
     source: str
 
+    @property
+    def references(self) -> dict[str, tuple[str | None, frozenset[tuple[str, int]]]]:
+        """The answer and the supporting facts of each question, by id, as `hotpotqa_scores` takes them."""
+        return {question.id: (question.answer, question.supporting) for question in self.questions}
+
 
 def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str | None = None) -> HotpotData:
     """Reads HotpotQA in one of three forms, which are told apart by their columns.

@@ -100,7 +100,7 @@ def rank(vectors: RankingVectors, model: Any = None) -> Ranks:
     return rank_documents(vectors.data.task, queries, documents, candidates=vectors.data.candidates)
 
 
-class PairDataset(Dataset):
+class QueryDocumentPairs(Dataset):
     """A query and a relevant document each; every pair of a task with a grade of 1 or more.
 
     Attributes:
@@ -154,7 +154,7 @@ class DistinctBatchSampler(Sampler):
     """
 
     def __init__(
-        self, dataset: PairDataset, batch_size: int, seed: int, process_index: int = 0, num_processes: int = 1
+        self, dataset: QueryDocumentPairs, batch_size: int, seed: int, process_index: int = 0, num_processes: int = 1
     ) -> None:
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
         self.process_index, self.num_processes = process_index, num_processes
@@ -215,13 +215,13 @@ class RankingTrainer(CardTrainer):
     """Trains by in-batch negatives; evaluates by ranking.
 
     Args:
-        train_dataset: a `PairDataset`.
+        train_dataset: a `QueryDocumentPairs`.
         eval_dataset: `RankingVectors`.
         k: where MRR and recall cut the ranking.
     """
 
     def __init__(self, *args: Any, k: int = 10, **kwargs: Any) -> None:
-        super().__init__(*args, data_collator=PairDataset.collate, **kwargs)
+        super().__init__(*args, data_collator=QueryDocumentPairs.collate, **kwargs)
         self._k = k
         self.add_callback(SetEpochCallback(self.train_dataset))  # type: ignore[arg-type]
 
@@ -280,7 +280,7 @@ def train_ranking(
     trainer = RankingTrainer(
         model=model,
         args=args,
-        train_dataset=PairDataset(sets["train"]),
+        train_dataset=QueryDocumentPairs(sets["train"]),
         eval_dataset=sets["validation"],  # type: ignore[arg-type]
         k=k,
         callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],

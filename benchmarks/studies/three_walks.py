@@ -57,10 +57,10 @@ class Footsteps:
 
 def novels(folder: Path) -> Path:
     """Sixteen made novels of a few hundred sentences, as JSON lines."""
-    rows = [
-        {"id": f"novel-{n}", "text": " ".join(f"On day {n * day} the {n}. ship sailed {day} miles." for day in range(200))}
-        for n in range(16)
-    ]  # fmt: skip
+    rows = []
+    for number in range(16):
+        text = " ".join(f"On day {number * day} the {number}. ship sailed {day} miles." for day in range(200))
+        rows.append({"id": f"novel-{number}", "text": text})
     path = folder / "novels.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

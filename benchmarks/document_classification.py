@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 
 from nextlevelbert.finetuning.arguments import WINDOW_BASELINES
-from nextlevelbert.finetuning.card import results_table
+from nextlevelbert.training.plots import results_table
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from nextlevelbert.finetuning.card import results_table
 from nextlevelbert.models.backbones import load_tokenizer
 from nextlevelbert.models.bert_al_sentences import select_sentences
 from nextlevelbert.tasks.summarization.data import SummarizationData, SummaryColumns, read_summarization
 from nextlevelbert.tasks.summarization.train import score_summaries, trivial_summaries
+from nextlevelbert.training.plots import results_table
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 ROWS = {

@@ -1,20 +1,17 @@
-"""Cards and pictures of fine-tuned models: what was trained on what, what was measured, over how many seeds."""
+"""Cards of fine-tuned models: what was trained on what, what was measured, over how many seeds."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from ..tasks.classification.data import TaskData
-
-CURVE = "learning_curve.png"
-CONFUSION = "confusion_matrix.png"
+from ..training.cards import CardText
+from ..training.plots import CONFUSION, CURVE
 
 _PIPELINES = {
     "single_label_classification": "text-classification",
@@ -22,106 +19,6 @@ _PIPELINES = {
     "regression": "text-classification",
     "multiple_choice": "multiple-choice",
 }
-
-
-@dataclass(frozen=True)
-class CardWords:
-    """What a card says of a kind of model.
-
-    Attributes:
-        name: of the kind, a link to its paper.
-        reads: a sentence: what it reads.
-        limits: a sentence each.
-        tags: of the kind, for the Hub.
-        settings: of the model, worth telling.
-        uncounted: said behind the number of parameters, where some are left out.
-        base_arguments: to open a base checkpoint with, under an adapter.
-    """
-
-    name: str
-    reads: str
-    limits: Sequence[str]
-    tags: Sequence[str]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    uncounted: str = ""
-    base_arguments: str = ""
-
-
-def plot_curves(results: Sequence[Mapping[str, Any]], metric: str | None, path: str | Path) -> None:
-    """Loss and a score over epochs, a thin line a seed, as a PNG.
-
-    Args:
-        results: of `train_one_seed`.
-        metric: the score to show beside the loss; None for the loss alone.
-        path: where the picture goes.
-    """
-    from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
-
-    panels = 1 if metric is None else 2
-    figure = Figure(figsize=(4.5 * panels, 3.4), layout="constrained")
-    losses, *scores = figure.subplots(1, panels, squeeze=False)[0]
-
-    def draw(axes: Any, key: str, color: str, label: str) -> None:
-        for number, result in enumerate(results):
-            rows = [(entry["epoch"], entry[key]) for entry in result["curve"] if key in entry]
-            axes.plot(*zip(*rows, strict=True), color=color, alpha=0.6, label=label if number == 0 else None)
-
-    draw(losses, "loss", "tab:blue", "training")
-    draw(losses, "eval_loss", "tab:orange", "validation")
-    losses.set(xlabel="epoch", ylabel="loss", title=f"Loss, {len(results)} seed(s)")
-    for axes in scores:
-        draw(axes, f"eval_{metric}", "tab:green", f"validation {metric}")
-        axes.set(xlabel="epoch", title="Validation score")
-    for axes in (losses, *scores):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=120)
-
-
-def plot_confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[str], path: str | Path) -> None:
-    """Counts of true against predicted classes as a PNG, each row shaded by its share.
-
-    Args:
-        labels, predictions: ``[N]`` class numbers, of all seeds together.
-        names: of the classes.
-        path: where the picture goes.
-    """
-    from matplotlib.figure import Figure
-    from sklearn.metrics import confusion_matrix
-
-    counts = confusion_matrix(labels, predictions, labels=list(range(len(names))))
-    shares = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
-    size = max(3.4, 0.45 * len(names) + 2.0)
-    figure = Figure(figsize=(size + 0.8, size), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for row in range(len(names)):
-        for column in range(len(names)):
-            color = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color, fontsize=9)
-    axes.set_xticks(range(len(names)), names, rotation=45 if len(names) > 3 else 0)
-    axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="predicted", ylabel="true", title="Predictions of all seeds")
-    figure.colorbar(image, ax=axes, label="share of the true class")
-    figure.savefig(path, dpi=120)
-
-
-def results_table(rows: Mapping[str, Mapping[str, tuple[float, float] | float]]) -> str:
-    """A markdown table: one row a model (or evaluation), one column a score; pairs are mean ± standard deviation."""
-    columns = list(dict.fromkeys(name for row in rows.values() for name in row))
-    lines = [f"| | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
-    for name, row in rows.items():
-        cells = []
-        for column in columns:
-            value = row.get(column)
-            if value is None:
-                cells.append("")
-            elif isinstance(value, tuple):
-                cells.append(f"{value[0]:.4f} ± {value[1]:.4f}")
-            else:
-                cells.append("" if math.isnan(value) else f"{value:.4f}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def write_finetuning_card(
@@ -133,7 +30,7 @@ def write_finetuning_card(
     table: str,
     published: Mapping[str, float],
     choice: str,
-    words: CardWords,
+    words: CardText,
     base_model: str | None = None,
     adapter: bool = False,
 ) -> ModelCard:

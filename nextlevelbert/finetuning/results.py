@@ -15,7 +15,7 @@ import torch
 
 from ..evaluation.scores import majority_scores, predicted, task_scores
 from ..tasks.classification.data import TaskData
-from .card import CONFUSION, CURVE, plot_confusion, plot_curves, results_table
+from ..training.plots import CONFUSION, CURVE, plot_confusion, plot_curves, results_table
 from .trainer import PreparedTask, labels_of
 
 _RESULT, _SETTINGS = "result.json", "settings.json"
@@ -161,7 +161,7 @@ def summarize_seeds(
         plot_confusion(np.tile(labels, len(results)), found, train.label_names or (), output / CONFUSION)
     if best["curve"]:
         metric = {"regression": "mse", "multi_label_classification": "micro_f1"}.get(train.problem_type, "accuracy")
-        plot_curves(results, metric, output / CURVE)
+        plot_curves([result["curve"] for result in results], metric, output / CURVE)
     return best, table
 
 

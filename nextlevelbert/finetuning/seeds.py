@@ -11,8 +11,8 @@ from typing import Any
 from huggingface_hub import HfApi
 
 from ..tasks.classification.data import TaskData
+from ..training.plots import results_table
 from .arguments import FinetuningArguments
-from .card import results_table
 from .results import mean_and_deviation, read_result, write_result, write_settings, write_whole
 
 logger = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ from transformers import EarlyStoppingCallback, EvalPrediction, set_seed
 
 from ..evaluation.scores import task_scores
 from ..tasks.classification.data import TaskData
+from ..training.cards import CardText
 from ..training.trainer import CardTrainer, last_whole_checkpoint
 from .arguments import FinetuningArguments
-from .card import CardWords
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class PreparedTask:
     long: dict[str, np.ndarray] | None = None
     window: int | None = None
     publish: Callable[[Path, Path], None] | None = None
-    card: CardWords | None = None
+    card: CardText | None = None
 
 
 class FinetuningTrainer(CardTrainer):

@@ -12,13 +12,13 @@ import numpy as np
 from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, HfArgumentParser, set_seed
 
 from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.card import CURVE, plot_curves
 from ..finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
 from ..finetuning.trainer import copy_adapter, run_facts, start_seed, with_lora
 from ..models.cdlm_layout import MARKERS
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm_card import write_card
+from ..training.plots import CURVE, plot_curves
 from ..training.trainer import CardTrainer
 from .cdlm_arguments import CdlmTaskArguments
 from .cdlm_tasks import TASKS, CdlmTask, Rows, write_records
@@ -178,7 +178,7 @@ def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> No
     }
     by_seed = {result["seed"]: {**result[reported], **result["config"]} for result in results}
     table = write_rows(output, settings, reported, best, rows_of_table, seeds=by_seed)
-    plot_curves(results, None, output / CURVE)
+    plot_curves([result["curve"] for result in results], None, output / CURVE)
     folder = output / f"seed-{best['seed']}"
     shutil.copy(folder / f"{reported}_predictions.jsonl", output)
     if arguments.lora:

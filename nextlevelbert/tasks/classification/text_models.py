@@ -16,12 +16,12 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig
 
 from ...finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
-from ...finetuning.card import CardWords
 from ...finetuning.trainer import PreparedTask, copy_adapter, head_config, with_lora
 from ...models.backbones import load_tokenizer, usable_positions
 from ...models.chunk_encoder import INCIDENTAL, weights_fingerprint
 from ...models.modeling_bert_al import BertAlForSequenceClassification
 from ...models.modeling_chunkbert import ChunkBertForSequenceClassification
+from ...training.cards import CardText
 from .data import TaskData
 from .tokens import TaskTokenDataset, TokenisedTask, tokenise_task
 from .window_classifier import WindowClassifier
@@ -176,7 +176,7 @@ def _prepare_whole(
         long=long,
         window=window,
         publish=publish,
-        card=CardWords(
+        card=CardText(
             name=kind.name,
             reads="It reads documents of any length" + _trained_on(config.max_training_tokens),
             limits=[kind.limits],

@@ -11,7 +11,6 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from ...finetuning.arguments import BASELINES, VECTOR_MODELS, FinetuningArguments, ModelArguments, TaskArguments
-from ...finetuning.card import CardWords
 from ...finetuning.trainer import PreparedTask, copy_adapter, head_config, with_lora
 from ...models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder, weights_fingerprint
 from ...models.modeling_hate import HateForSequenceClassification, HateModel
@@ -20,6 +19,7 @@ from ...models.modeling_nextlevelbert import (
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
+from ...training.cards import CardText
 from .baselines import ChunkMeanClassifier
 from .data import TaskData
 from .vectors import TaskVectorDataset, TaskVectors, default_cache, encode_task
@@ -142,7 +142,7 @@ def prepare(
     else:
         prepared.publish = partial(_publish, task_class=task_class, source=source)
     labels = len(train.label_names or ()) or 1
-    prepared.card = CardWords(
+    prepared.card = CardText(
         name=_NAMES[reader.config.model_type],
         reads="It reads documents of any length.",
         limits=[

@@ -10,10 +10,10 @@ from transformers import AutoModel
 
 from ...evaluation.retrieval import retrieval_scores
 from ...finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
-from ...finetuning.card import CURVE, plot_curves
 from ...finetuning.results import mean_and_deviation
 from ...finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
 from ...models.chunk_encoder import weights_fingerprint
+from ...training.plots import CURVE, plot_curves
 from ..classification.vector_models import load
 from ..classification.vectors import default_cache
 from .card import write_ranking_card
@@ -106,7 +106,7 @@ def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: Finet
         "mean of the chunk vectors": retrieval_scores(rank(vectors[reported]), k),
     }
     table = write_rows(output, settings, reported, best, rows)
-    plot_curves(results, f"mrr@{k}", output / CURVE)
+    plot_curves([result["curve"] for result in results], f"mrr@{k}", output / CURVE)
     model = AutoModel.from_pretrained(output / f"seed-{best['seed']}")
     model.attach_chunk_encoder(source)
     model.save_pretrained(output)

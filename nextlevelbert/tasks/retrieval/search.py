@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...evaluation.retrieval import Ranks, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
-from ...finetuning.card import results_table
+from ...training.plots import results_table
 from ..classification.vectors import encode_in_parts
 from .lengths import plot_by_length, scores_by_length
 from .lexical import bm25_scores, tfidf_scores

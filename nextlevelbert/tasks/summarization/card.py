@@ -8,7 +8,7 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from ...finetuning.card import CURVE
+from ...training.plots import CURVE
 from .data import SummarizationData
 
 

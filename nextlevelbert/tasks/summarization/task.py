@@ -12,12 +12,12 @@ import torch
 from transformers import AutoConfig
 
 from ...finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
-from ...finetuning.card import CURVE, plot_curves
 from ...finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
 from ...finetuning.trainer import copy_adapter, with_lora
 from ...models.backbones import load_tokenizer
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
+from ...training.plots import CURVE, plot_curves
 from ..classification.text_models import is_saved_model
 from .baselines import with_extended_positions
 from .card import write_summarization_card
@@ -166,7 +166,7 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
     (output / predictions).write_text((folder / predictions).read_text())
     if arguments.model_type != "bert-al":
         return  # a baseline is not published
-    plot_curves(results, None, output / CURVE)
+    plot_curves([result["curve"] for result in results], None, output / CURVE)
     if arguments.lora:
         copy_adapter(folder, output, tokenizer, arguments.local)
     else:

@@ -1,0 +1,108 @@
+"""Model cards: every card is `CardFacts` rendered by the one template beside this file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+_TEMPLATE = Path(__file__).with_name("card_template.md")
+
+
+@dataclass(frozen=True)
+class CardText:
+    """What a card says of a kind of model, whatever it was trained on.
+
+    Attributes:
+        name: of the kind, a link to its paper.
+        reads: a sentence: what it reads.
+        limits: a sentence each.
+        tags: for the Hub.
+        settings: of the model, worth telling.
+        uncounted: follows the number of parameters, where some are left out.
+        base_arguments: further arguments of ``from_pretrained`` that open the base checkpoint of an adapter.
+    """
+
+    name: str
+    reads: str
+    limits: Sequence[str]
+    tags: Sequence[str]
+    settings: Mapping[str, object] = field(default_factory=dict)
+    uncounted: str = ""
+    base_arguments: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardFacts:
+    """Everything that one model card tells.
+
+    Attributes:
+        name: of the model: its repository on the Hub, or its folder.
+        summary: what the model is, what it reads and what it was trained for.
+        snippet: Python code that opens and uses it.
+        note: markdown after the snippet.
+        model: what the model is made of, by name; the values are markdown.
+        training: what it was trained on and how, by name; the values are shown as code.
+        training_note: markdown after that table.
+        pictures: captions by file name, of pictures of the training; the files lie beside the card.
+        measured: markdown: what was measured on which data, and the table of results.
+        limits: a sentence each.
+        pipeline_tag: the Hub's name of the task.
+        tags: for the Hub.
+        adapter: whether the folder holds a LoRA adapter in place of a whole model.
+        base_model: what the training started from, where that has a name on the Hub.
+        scores: of this checkpoint, for the Hub's leaderboards; those that are not numbers are left out.
+        dataset: what these were measured on.
+        scored_task: the Hub's name of the task that these measure; `pipeline_tag` by default.
+        scored_task_name: the same in words.
+    """
+
+    name: str
+    summary: str
+    snippet: str
+    measured: str
+    limits: Sequence[str]
+    pipeline_tag: str
+    tags: Sequence[str]
+    training: Mapping[str, object]
+    model: Mapping[str, object] = field(default_factory=dict)
+    note: str = ""
+    training_note: str = ""
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    adapter: bool = False
+    base_model: str | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    dataset: str = ""
+    scored_task: str | None = None
+    scored_task_name: str | None = None
+
+
+def write_card(folder: str | Path, facts: CardFacts) -> ModelCard:
+    """Writes ``README.md`` into `folder`, with the metadata that the Hub reads."""
+    data = ModelCardData(
+        license="apache-2.0",
+        library_name="peft" if facts.adapter else "nextlevelbert",
+        pipeline_tag=facts.pipeline_tag,
+        tags=[*facts.tags, *(["lora"] if facts.adapter else [])],
+        base_model=facts.base_model,
+    )
+    results = [
+        EvalResult(
+            task_type=facts.scored_task or facts.pipeline_tag,
+            task_name=facts.scored_task_name,
+            dataset_type="custom",
+            dataset_name=facts.dataset,
+            metric_type=metric,
+            metric_value=round(value, 4),
+        )
+        for metric, value in facts.scores.items()
+        if not math.isnan(value)
+    ]
+    if results:
+        data.model_name, data.eval_results = facts.name, results
+    card = ModelCard.from_template(data, template_path=str(_TEMPLATE), facts=facts)
+    card.save(Path(folder) / "README.md")
+    return card

@@ -1,0 +1,83 @@
+"""Model cards: what the template makes of facts, as the Hub's own parser reads it."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from huggingface_hub import ModelCard
+
+from nextlevelbert.training.cards import CardFacts, write_card
+
+FACTS = CardFacts(
+    name="someone/model",
+    summary="A model that reads books.",
+    snippet='model = open("someone/model")\nmodel.encode(["a <b> & a {{ brace }}"])',
+    measured="| | f1 |\n| --- | --- |\n| model | 0.5 |",
+    limits=("It reads English only.", "It is small."),
+    pipeline_tag="text-classification",
+    tags=("nextlevelbert", "long-documents"),
+    training={"learning_rate": 1e-4, "classes": "a|b"},
+)
+
+
+def sections(card):
+    text = card.text.strip()
+    return dict(re.findall(r"^## (.+?)\n\n(.*?)(?=\n\n## |\Z)", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
+    write_card(tmp_path, FACTS)
+    card = ModelCard.load(tmp_path / "README.md")
+    assert card.text.strip().startswith(
+        f"# someone/model\n\nA model that reads books.\n\n```python\n{FACTS.snippet}\n```\n\n## How it was trained\n\n"
+    )
+    assert sections(card) == {
+        "How it was trained": (
+            "| argument | value |\n| --- | --- |\n| learning_rate | `0.0001` |\n| classes | `a\\|b` |"
+        ),
+        "What was measured": FACTS.measured,
+        "Limits": "- It reads English only.\n- It is small.",
+    }
+    assert card.data.to_dict() == {
+        "license": "apache-2.0",
+        "library_name": "nextlevelbert",
+        "pipeline_tag": "text-classification",
+        "tags": ["nextlevelbert", "long-documents"],
+    }
+
+
+def test_every_optional_part_has_its_place(tmp_path):
+    more = {
+        "note": "A note.",
+        "model": {"layers": "`6`"},
+        "training_note": "Trained twice.",
+        "pictures": {"curve.png": "Loss", "more.png": "More"},
+    }
+    card = write_card(tmp_path, replace(FACTS, **more))
+    assert "```\n\nA note.\n\n## What it is\n\n| | |\n| --- | --- |\n| layers | `6` |\n\n## How" in card.text
+    assert card.text.count("Trained twice.\n\n![Loss](curve.png)\n\n![More](more.png)\n\n## What was measured") == 1
+    assert "\n\n\n" not in card.text
+
+
+def test_scores_are_metadata_of_the_hub(tmp_path):
+    scores = {"accuracy": 0.123456, "f1": float("nan")}
+    facts = replace(FACTS, scores=scores, dataset="a set", adapter=True, base_model="someone/base")
+    data = write_card(tmp_path, facts).data
+    assert (data.model_name, data.base_model, data.library_name) == ("someone/model", "someone/base", "peft")
+    assert data.tags == ["nextlevelbert", "long-documents", "lora"]
+    (result,) = data.eval_results
+    assert (result.task_type, result.dataset_name) == ("text-classification", "a set")
+    assert (result.metric_type, result.metric_value) == ("accuracy", 0.1235)
+
+
+@pytest.mark.parametrize("scores", [{}, {"f1": float("nan")}])
+def test_without_scores_there_are_no_results(tmp_path, scores):
+    assert "model-index" not in write_card(tmp_path, replace(FACTS, scores=scores, dataset="a set")).content
+
+
+def test_what_the_scores_measure_can_differ_from_what_the_model_is_for(tmp_path):
+    facts = replace(
+        FACTS, scores={"mrr": 1.0}, dataset="a set", scored_task="text-retrieval", scored_task_name="search"
+    )
+    (result,) = write_card(tmp_path, facts).data.eval_results
+    assert (result.task_type, result.task_name) == ("text-retrieval", "search")

@@ -1,21 +1,20 @@
-"""Rows of a file or a dataset, each with the place it comes from, and the schemas that are known."""
+"""Rows of a file or a dataset, each with the place it comes from; rows held out; the fingerprint of a set."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 _SUFFIXES = (".jsonl", ".json", ".parquet")
-_LONGEST_FIRST_LINE = 200  # characters of a line that can be a character's name, or a question about one
-_LONGEST_NAME = 6  # words
 
 
 class Place(NamedTuple):
@@ -46,25 +45,41 @@ class Place(NamedTuple):
 Rows = Iterator[tuple[Place, dict[str, Any]]]
 
 
-def open_rows(
-    source: str | Path, split: str, config: str | None
-) -> tuple[str, dict, Rows, dict[str, tuple[str, ...]]]:
-    """The source's name, its first row, all rows, and names of classes by column, where `datasets` stored them."""
-    import datasets  # seconds to import
-    import pyarrow.parquet
+class Table(NamedTuple):
+    """Rows with named columns.
 
-    records: Iterator[dict[str, Any]]
+    Attributes:
+        name: of the source, without folders.
+        first: the first row.
+        rows: all of them, the first one too, each with its place; they can be read once.
+        class_names: by column, where `datasets` stored names of classes.
+    """
+
+    name: str
+    first: dict[str, Any]
+    rows: Rows
+    class_names: dict[str, tuple[str, ...]]
+
+
+def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:
+    """Opens a file of rows or a dataset.
+
+    Args:
+        source: a file for `file_rows`, or the name of a dataset on the Hub, or a folder laid out like one.
+        split, config: of a dataset; a file is read whole.
+
+    Raises:
+        FileNotFoundError: for a file that is not there.
+        ValueError: for a source without rows, or rows that are no JSON objects.
+    """
+    import datasets  # seconds to import
+
     path, features = Path(source), {}
-    suffix = Path(path.stem if path.suffix == ".gz" else path.name).suffix
-    name = path.resolve().name if path.exists() else str(source)
-    if path.is_file() and suffix == ".parquet":
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            table = pyarrow.parquet.ParquetFile(io.BytesIO(file.read()))
-        features = datasets.Features.from_arrow_schema(table.schema_arrow)
-        records = (record for batch in table.iter_batches(64) for record in batch.to_pylist())
-    elif path.is_file():
-        records = _json_records(path)
-    elif suffix in _SUFFIXES:
+    if path.is_file():
+        name, records = path.resolve().name, file_rows(path)
+        if _suffix(path) == ".parquet":
+            features = datasets.Features.from_arrow_schema(_parquet(path).schema_arrow)
+    elif _suffix(path) in _SUFFIXES:
         raise FileNotFoundError(f"There is no file {str(source)!r}.")
     else:
         try:
@@ -73,6 +88,7 @@ def open_rows(
             error.add_note(f"{str(source)!r} is no file here, so it was taken for a dataset on the Hub.")
             raise
         features, records = dataset.features, iter(dataset)
+        name = path.resolve().name if path.exists() else str(source)
         name = f"{name} ({config}, {split})" if config else f"{name} ({split})"
     rows = ((Place(name, f"row {number}"), record) for number, record in enumerate(records))
     try:
@@ -81,11 +97,36 @@ def open_rows(
         raise ValueError(f"{name} is empty: it has no rows.") from None
     inner = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
     names = {column: tuple(kind.names) for column, kind in inner.items() if isinstance(kind, datasets.ClassLabel)}
-    return name, start[1], itertools.chain([start], rows), names
+    return Table(name, start[1], itertools.chain([start], rows), names)
 
 
-def _json_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Records of JSON lines, or of one JSON array."""
+def file_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Streams the rows of a file: Parquet by its name, else JSON lines or one JSON array; each also as ``.gz``.
+
+    Raises:
+        ValueError: naming the row that is no JSON object.
+    """
+    if _suffix(path) == ".parquet":
+        for batch in _parquet(path).iter_batches(64):
+            yield from batch.to_pylist()
+    else:
+        yield from _json_rows(path)
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.stem if path.suffix == ".gz" else path.name).suffix
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow.parquet
+
+    if path.suffix != ".gz":
+        return pyarrow.parquet.ParquetFile(path)
+    with gzip.open(path) as file:  # cannot be read from the end, where Parquet keeps its index
+        return pyarrow.parquet.ParquetFile(io.BytesIO(file.read()))
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     number = 0
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
         try:
@@ -107,69 +148,82 @@ def _json_records(path: Path) -> Iterator[dict[str, Any]]:
             ) from error
 
 
-def quality_questions(rows: Rows) -> Rows:
-    """A row for every question, of rows that hold an article with its questions."""
-    for place, values in rows:
-        questions = values.get("questions")
-        if not isinstance(questions, list) or not questions or not all(isinstance(each, dict) for each in questions):
-            raise place.error("questions", f"must be a list of questions, got {short(questions)}.")
-        for number, question in enumerate(questions):
-            inner = place._replace(row=f"{place.row}, question {number}")
-            yield inner, {**question, "article": values.get("article")}
-
-
-def first_line(text: str) -> tuple[str, str] | None:
-    """A first line short enough to be a name or a question, and the rest; None where there is none."""
-    line, end, rest = text.partition("\n")
-    return (line.strip(), rest) if end and line.strip() and len(line) <= _LONGEST_FIRST_LINE else None
-
-
-def muld_rows(rows: Rows, with_question: bool) -> Rows:
-    """Rows of MuLD with the question apart from the document, and the one label out of its list."""
-    for place, values in rows:
-        text = place.checked(values.get("input"), "input")
-        line, rest = first_line(text) or (None, text)
-        if (line is not None) != with_question:
-            here, there = ("no ", "a ") if with_question else ("a ", "no ")
-            raise place.error(
-                "input", f"has {here}short first line that names the character, but row 0 has {there}one."
-            )
-        if line is not None and "?" not in line and len(line.split()) <= _LONGEST_NAME:
-            line = f"Is the character {line} behaving like a hero or a villain?"
-        output = values.get("output")
-        if isinstance(output, list):
-            if len(output) != 1:
-                raise place.error("output", f"must hold one label, got {short(output)}.")
-            output = output[0]
-        yield place, {**values, "input": rest, "question": line, "output": output}
-
-
 def short(value: Any) -> str:
     """A value and its type, for messages."""
     shown = repr(value)
     return f"{shown if len(shown) <= 60 else shown[:57] + '...'} ({type(value).__name__})"
 
 
-def hold_out_rows(data: Any, rows: str, share: float, seed: int) -> tuple[Any, Any]:
-    """Puts a share of the rows of a set aside: the others, and those, each in their order.
+class _Set(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def source(self) -> str: ...
+
+
+_Data = TypeVar("_Data", bound=_Set)
+_Item = TypeVar("_Item")
+
+
+def hold_out(
+    data: _Data, rows: str, share: float, seed: int, key: Callable[[Any], Any] | None = None
+) -> tuple[_Data, _Data]:
+    """Splits a set at random into the rows to train on and those to validate on, each in their order.
 
     Args:
         data: a dataclass with its `source` and a list of rows.
         rows: name of that list.
-        share, seed: how many are drawn, and by which numbers.
+        share: of the rows, or of the keys, that is held out.
+        seed: of the draw.
+        key: rows with the same key stay together; by default every row is on its own.
 
     Raises:
-        ValueError: where one of the two would be empty.
+        ValueError: as `draw`.
     """
     every = getattr(data, rows)
-    count = round(share * len(every))
-    if not 0 < count < len(every):
-        raise ValueError(
-            f"A share of {share} of the {len(every)} {rows} of {data.source} leaves nothing to train or to "
-            "validate on; give --validation_file, or another --validation_share."
-        )
-    held = set(np.random.default_rng(seed).permutation(len(every))[:count].tolist())
+    keys = list(range(len(every))) if key is None else [key(row) for row in every]
+    held = draw(sorted(set(keys)), share, seed, f"{rows} of {data.source}")
     parts: tuple[list[Any], list[Any]] = ([], [])
-    for number, row in enumerate(every):
-        parts[number in held].append(row)
+    for row, name in zip(every, keys, strict=True):
+        parts[name in held].append(row)
     return replace(data, **{rows: parts[0]}), replace(data, **{rows: parts[1]}, source=f"{data.source}, held out")
+
+
+def draw(items: Sequence[_Item], share: float, seed: int, what: str) -> set[_Item]:
+    """A share of distinct things, drawn at random: at least one, and never all.
+
+    Args:
+        items: in an order that is always the same, because it decides what a seed draws.
+        share, seed: how many, and which.
+        what: names the things in messages.
+
+    Raises:
+        ValueError: as `held_out_count`.
+    """
+    count = held_out_count(len(items), share, what)
+    return {items[number] for number in np.random.default_rng(seed).permutation(len(items))[:count].tolist()}
+
+
+def held_out_count(total: int, share: float, what: str) -> int:
+    """How many of `total` things a share is: at least one, and never all.
+
+    Raises:
+        ValueError: for a share that is not above 0 and below 1, or fewer than two things.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"The share to hold out must be above 0 and below 1, got {share}.")
+    if total < 2:
+        raise ValueError(
+            f"Training and validation need at least one each of the {what}, and there is only {total}. "
+            "Give a validation set of its own."
+        )
+    return min(max(round(share * total), 1), total - 1)
+
+
+def fingerprint(values: Iterable[Any]) -> str:
+    """SHA-256 of values as one JSON array, written one by one: a large set is not held in memory twice."""
+    digest = hashlib.sha256(b"[")
+    for number, value in enumerate(values):
+        digest.update(f"{', ' if number else ''}{json.dumps(value)}".encode())
+    digest.update(b"]")
+    return digest.hexdigest()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, HfArgumentParser, set_seed
 
+from ..data.rows import fingerprint
 from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
 from ..finetuning.trainer import copy_adapter, run_facts, start_seed, with_lora
@@ -75,7 +76,7 @@ def read_sets(arguments: CdlmTaskArguments, task: CdlmTask, seed: int) -> dict[s
     for name, data in sets.items():
         if count := task.unlabelled(data):
             raise ValueError(f"{count} of the {name} set {data.source} have no label; give only rows that have one.")
-        if name != "train" and task.fingerprint(data) == task.fingerprint(train):
+        if name != "train" and fingerprint(data.content()) == fingerprint(train.content()):
             raise ValueError(f"The {name} set is the training set ({data.source}); give another one.")
         if shared := len(learnt & task.documents(data)) if name != "train" else 0:
             logger.warning("%d texts of the %s set are in the training set, too.", shared, name)
@@ -157,7 +158,7 @@ def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> No
     settings = {
         **arguments.deciding(),
         "weights": weights_fingerprint(reader.base_model),
-        **{f"{name}_sha256": task.fingerprint(data) for name, data in sets.items()},
+        **{f"{name}_sha256": fingerprint(data.content()) for name, data in sets.items()},
         **args.deciding(),
     }
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from ..data.rows import hold_out
 from ..evaluation.coreference import coreference_scores
 from ..evaluation.hotpotqa import hotpotqa_scores
 from ..models.modeling_cdlm import (
@@ -45,7 +46,6 @@ class CdlmTask:
         model: its class.
         read: a set from a file, or from a dataset on the Hub and its split.
         hold_out: takes a share of a set apart.
-        fingerprint: SHA-256 of a set.
         rows: sequences of a set; the third argument says whether for training.
         scores: of the validation and the reported set, from sets, rows and logits by name; what was predicted for the
             reported one, as JSON records in the order of the set; fields of the configuration that predicting needs.
@@ -59,7 +59,6 @@ class CdlmTask:
     model: Any
     read: Callable[[CdlmTaskArguments, str, str | None], Any]
     hold_out: Callable[[Any, float, int], tuple[Any, Any]]
-    fingerprint: Callable[[Any], str]
     rows: Callable[[Any, CdlmProcessor, bool, CdlmTaskArguments], Rows]
     scores: Callable[..., Predicted]
     unlabelled: Callable[[Any], int]
@@ -181,7 +180,6 @@ TASKS = {
         model=CdlmForCrossDocumentCoreference,
         read=lambda task, source, split: coreference_data.read_ecbplus(source, task.mention_kind, split),
         hold_out=coreference_data.hold_out_topics,
-        fingerprint=coreference_data.fingerprint,
         rows=lambda data, processor, training, task: MentionPairDataset(data, processor, _options(task), training),
         scores=_coreference_scores,
         unlabelled=lambda data: 0,
@@ -195,8 +193,7 @@ TASKS = {
             source, task.first_column, task.second_column, task.label_column, split or "train",
             task.dataset_config_name,
         ),
-        hold_out=document_pair_data.hold_out_pairs,
-        fingerprint=document_pair_data.fingerprint,
+        hold_out=lambda data, share, seed: hold_out(data, "pairs", share, seed),
         rows=_matching_rows,
         scores=_matching_scores,
         unlabelled=lambda data: sum(pair.label is None for pair in data.pairs),
@@ -209,8 +206,7 @@ TASKS = {
         read=lambda task, source, split: hotpotqa_data.read_hotpotqa(
             source, split or "train", task.dataset_config_name
         ),
-        hold_out=hotpotqa_data.hold_out_questions,
-        fingerprint=hotpotqa_data.fingerprint,
+        hold_out=lambda data, share, seed: hold_out(data, "questions", share, seed),
         rows=lambda data, processor, training, task: QuestionDataset(data, processor),
         scores=_question_scores,
         unlabelled=lambda data: sum(question.answer is None for question in data.questions),

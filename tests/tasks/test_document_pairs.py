@@ -12,11 +12,10 @@ import datasets
 import numpy as np
 import pytest
 
+from nextlevelbert.data.rows import fingerprint, hold_out
 from nextlevelbert.tasks.document_matching.data import (
     DocumentPair,
     binary_scores,
-    fingerprint,
-    hold_out_pairs,
     read_document_pairs,
 )
 
@@ -141,16 +140,18 @@ def test_a_missing_column_is_named(tmp_path):
 def test_hold_out_and_fingerprint(tmp_path):
     rows = [{**ROWS[number % 2], "id": str(number)} for number in range(10)]
     data = read_document_pairs(write(tmp_path / "pairs.jsonl", rows))
-    train, held = hold_out_pairs(data, 0.2, seed=3)
+    train, held = hold_out(data, "pairs", 0.2, seed=3)
     assert (len(train.pairs), len(held.pairs), held.source) == (8, 2, "pairs.jsonl, held out")
     assert sorted(train.pairs + held.pairs, key=lambda pair: int(pair.id)) == data.pairs
-    assert hold_out_pairs(data, 0.2, seed=3) == (train, held)
-    with pytest.raises(ValueError, match=r"A share of 0\.99 of the 10 pairs of pairs\.jsonl leaves nothing"):
-        hold_out_pairs(data, 0.99, seed=3)
-    assert len({fingerprint(part) for part in (data, train, held)}) == 3
+    assert hold_out(data, "pairs", 0.2, seed=3) == (train, held)
+    assert len({fingerprint(part.content()) for part in (data, train, held)}) == 3
     swapped = [{**row, "text1": row["text2"], "text2": row["text1"]} for row in rows]
-    assert fingerprint(read_document_pairs(write(tmp_path / "swapped.jsonl", swapped))) != fingerprint(data)
-    assert fingerprint(read_document_pairs(write(tmp_path / "same.jsonl", rows))) == fingerprint(data)
+    others = {
+        name: read_document_pairs(write(tmp_path / name, each))
+        for name, each in (("swapped.jsonl", swapped), ("same.jsonl", rows))
+    }
+    assert fingerprint(others["swapped.jsonl"].content()) != fingerprint(data.content())
+    assert fingerprint(others["same.jsonl"].content()) == fingerprint(data.content())
 
 
 def test_binary_scores_worked_by_hand():

@@ -11,13 +11,12 @@ from pathlib import Path
 import datasets
 import pytest
 
+from nextlevelbert.data.rows import fingerprint, hold_out
 from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores, normalize_answer
 from nextlevelbert.tasks.multihop_qa.data import (
     HotpotData,
     HotpotQuestion,
     Paragraph,
-    fingerprint,
-    hold_out_questions,
     read_hotpotqa,
 )
 
@@ -195,19 +194,16 @@ def test_other_columns_are_named(tmp_path):
 
 def test_hold_out_and_fingerprint(tmp_path):
     data = read_hotpotqa(write(tmp_path / "dev.json", [{**ROW, "_id": str(number)} for number in range(10)]))
-    train, held = hold_out_questions(data, 0.3, seed=1)
+    train, held = hold_out(data, "questions", 0.3, seed=1)
     assert (len(train.questions), len(held.questions), held.source) == (7, 3, "dev.json, held out")
     assert sorted(train.questions + held.questions, key=lambda each: int(each.id)) == data.questions
-    assert hold_out_questions(data, 0.3, seed=1) == (train, held)
-    assert hold_out_questions(data, 0.3, seed=2)[1] != held
-    with pytest.raises(ValueError, match=r"A share of 0\.01 of the 10 questions of dev\.json leaves nothing"):
-        hold_out_questions(data, 0.01, seed=1)
-    assert len({fingerprint(part) for part in (data, train, held)}) == 3
-    assert fingerprint(HotpotData(list(data.questions), "elsewhere")) == fingerprint(data)
+    assert hold_out(data, "questions", 0.3, seed=1) == (train, held)
+    assert hold_out(data, "questions", 0.3, seed=2)[1] != held
+    assert len({fingerprint(part.content()) for part in (data, train, held)}) == 3
+    assert fingerprint(HotpotData(list(data.questions), "elsewhere").content()) == fingerprint(data.content())
     other = {**ROW, "supporting_facts": [["Emma (novel)", 1]]}
-    assert fingerprint(read_hotpotqa(write(tmp_path / "a.json", [ROW]))) != fingerprint(
-        read_hotpotqa(write(tmp_path / "b.json", [other]))
-    )
+    one, changed = (read_hotpotqa(write(tmp_path / "one.json", [row])) for row in (ROW, other))
+    assert fingerprint(one.content()) != fingerprint(changed.content())
 
 
 def reference(answer: str | None, *facts: tuple[str, int]) -> tuple[str | None, set[tuple[str, int]]]:

@@ -19,11 +19,11 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from nextlevelbert import HateModel, load_chunk_encoder
+from nextlevelbert.data.rows import fingerprint
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
 from nextlevelbert.finetuning.arguments import FinetuningArguments, TaskArguments
 from nextlevelbert.tasks.ranking.data import (
     RankingData,
-    fingerprint,
     hold_out_queries,
     read_candidates,
     read_msmarco,
@@ -170,6 +170,8 @@ def test_queries_are_held_out_by_their_documents():
         assert of[1]
         assert validation.task.documents == task.documents  # searched whole
     with pytest.raises(ValueError, match="leaves 0 queries for training"):
+        hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 0)
+    with pytest.raises(ValueError, match="relevant documents of toy, and there is only 1"):
         hold_out_queries(RankingData(toy_task(a={"d0": 1})), 0.5, 0)
 
 
@@ -308,10 +310,10 @@ def test_it_learns_pairs_that_have_nothing_in_common(model, tmp_path):
 
 def test_a_run_is_told_by_everything_in_its_task():
     task = toy_task(a={"d0": 1}, b={"d1": 1})
-    plain = fingerprint(RankingData(task))
-    assert plain == fingerprint(RankingData(toy_task(a={"d0": 1}, b={"d1": 1})))
-    assert plain != fingerprint(RankingData(toy_task(a={"d0": 2}, b={"d1": 1})))
-    assert plain != fingerprint(RankingData(task, {"a": ["d0"], "b": ["d1"]}))
+    plain = fingerprint(RankingData(task).content())
+    assert plain == fingerprint(RankingData(toy_task(a={"d0": 1}, b={"d1": 1})).content())
+    assert plain != fingerprint(RankingData(toy_task(a={"d0": 2}, b={"d1": 1})).content())
+    assert plain != fingerprint(RankingData(task, {"a": ["d0"], "b": ["d1"]}).content())
 
 
 def test_texts_without_a_token_are_named(model):

@@ -17,6 +17,7 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
 from nextlevelbert import BertAlForExtractiveSummarization
+from nextlevelbert.data.rows import hold_out
 from nextlevelbert.evaluation.rouge import greedy_oracle, rouge_scores
 from nextlevelbert.models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from nextlevelbert.tasks.summarization import data as summarization_data
@@ -25,7 +26,6 @@ from nextlevelbert.tasks.summarization.baselines import with_extended_positions
 from nextlevelbert.tasks.summarization.data import (
     SummarizationDataset,
     SummaryColumns,
-    hold_out_documents,
     read_summarization,
 )
 from nextlevelbert.tasks.summarization.train import score_summaries, trivial_summaries
@@ -177,8 +177,8 @@ def test_what_reading_refuses(minilm, tmp_path):
     with pytest.raises(ValueError, match=r"no sentence in common .* in 1 of 1 documents .* --label_column"):
         read_summarization(foreign, minilm.tokenizer)
     data = read_summarization(write(tmp_path / "one.jsonl", [good]), minilm.tokenizer, columns)
-    with pytest.raises(ValueError, match=r"A share of 0.15 of the 1 documents .* leaves nothing"):
-        hold_out_documents(data, 0.15, 0)
+    with pytest.raises(ValueError, match=r"the documents of one\.jsonl, and there is only 1"):
+        hold_out(data, "documents", 0.15, 0)
 
 
 def test_without_other_sets_documents_are_held_out(run_script, encoder, files, tmp_path):

@@ -20,7 +20,8 @@ from ...data.labels import (
     class_name,
     guess_problem,
 )
-from ...data.rows import Place, first_line, muld_rows, open_rows, quality_questions, short
+from ...data.rows import Place, open_rows, short
+from .schemas import first_line, muld_rows, quality_questions
 
 _OPTIONAL_IDS = ("id", "question_unique_id")  # examples without them are numbered
 

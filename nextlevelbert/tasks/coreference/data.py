@@ -10,19 +10,15 @@ The distribution of ECB+ (Cybulska and Vossen, 2014)::
 from __future__ import annotations
 
 import csv
-import hashlib
-import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ...data.rows import Place, open_rows, short
+from ...data.rows import Place, hold_out, open_rows, short
 
 KINDS = ("event", "entity")
 SPLITS = {
@@ -87,6 +83,13 @@ class CoreferenceData:
     documents: list[CoreferenceDocument]
     source: str
     kind: str
+
+    def content(self) -> Iterator[Any]:
+        """Everything that a run depends on, for `fingerprint`."""
+        yield self.kind
+        for each in self.documents:
+            mentions = [[mention.start, mention.end, mention.cluster, mention.sentence] for mention in each.mentions]
+            yield [each.id, each.topic, each.subtopic, each.text, each.sentences, mentions]
 
     @property
     def clusters(self) -> list[str]:
@@ -255,33 +258,12 @@ def hold_out_topics(data: CoreferenceData, share: float, seed: int) -> tuple[Cor
     In ECB+'s training and validation splits no cluster of events lies in two topics, and a single one of entities.
 
     Raises:
-        ValueError: where one of the two would have no mentions.
+        ValueError: as `hold_out`; or where one of the two would have no mentions.
     """
-    topics = sorted({document.topic for document in data.documents})
-    count = max(0, round(share * len(topics)))
-    held = set(np.random.default_rng(seed).permutation(topics)[:count].tolist())
-    parts: tuple[list[CoreferenceDocument], list[CoreferenceDocument]] = ([], [])
-    for document in data.documents:
-        parts[document.topic in held].append(document)
-    if not all(any(document.mentions for document in part) for part in parts):
+    parts = hold_out(data, "documents", share, seed, key=lambda document: document.topic)
+    if not all(part.clusters for part in parts):
         raise ValueError(
-            f"A share of {share} of the {len(topics)} topics of {data.source} leaves no mention to train or to "
-            "validate on; give --validation_file, or another --validation_share."
+            f"A share of {share} of the topics of {data.source} leaves no mention to train on or to validate on; give "
+            "--validation_file, or another --validation_share."
         )
-    return replace(data, documents=parts[0]), replace(data, documents=parts[1], source=f"{data.source}, held out")
-
-
-def fingerprint(data: CoreferenceData) -> str:
-    """SHA-256 over everything in a set that a run depends on."""
-    rows: list[Any] = [
-        [
-            each.id,
-            each.topic,
-            each.subtopic,
-            each.text,
-            each.sentences,
-            [astuple(mention) for mention in each.mentions],
-        ]
-        for each in data.documents
-    ]
-    return hashlib.sha256(json.dumps([data.kind, *rows]).encode()).hexdigest()
+    return parts

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...data.labels import Labels, all_labelled
-from ...data.rows import Place, Rows, hold_out_rows, open_rows, short
+from ...data.rows import Place, Rows, open_rows, short
 
 _LONGEST_FIELD = 2**31 - 1  # characters; csv's own limit of 131,072 is less than a long document
 _CITATION = "\x01"
@@ -53,6 +51,10 @@ class DocumentPairData:
 
     pairs: list[DocumentPair]
     source: str
+
+    def content(self) -> Iterator[Any]:
+        """Everything that a run depends on, for `fingerprint`."""
+        return ([pair.id, pair.first, pair.second, pair.label] for pair in self.pairs)
 
 
 def read_document_pairs(
@@ -151,23 +153,6 @@ def _csv_values(place: Place, fields: list[str]) -> dict[str, Any]:
     label, *texts = fields[: len(_CSV_COLUMNS)]
     values = [_CSV_LABELS.get(label.strip(), label), *(text.replace(_CITATION, "") for text in texts)]
     return dict(zip(_CSV_COLUMNS, values, strict=True))
-
-
-def hold_out_pairs(data: DocumentPairData, share: float, seed: int) -> tuple[DocumentPairData, DocumentPairData]:
-    """Training and validation pairs, drawn at random; a document can be in pairs of both.
-
-    Raises:
-        ValueError: where one of the two would be empty.
-    """
-    return hold_out_rows(data, "pairs", share, seed)
-
-
-def fingerprint(data: DocumentPairData) -> str:
-    """SHA-256 over everything in a set of pairs that a run depends on."""
-    digest = hashlib.sha256()
-    for each in data.pairs:
-        digest.update(hashlib.sha256(json.dumps([each.id, each.first, each.second, each.label]).encode()).digest())
-    return digest.hexdigest()
 
 
 def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | np.ndarray) -> dict[str, float]:

@@ -6,15 +6,13 @@ eight come from a search for the question.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...data.rows import Place, Rows, hold_out_rows, open_rows, short
+from ...data.rows import Place, Rows, fingerprint, open_rows, short
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +59,11 @@ class HotpotData:
 
     questions: list[HotpotQuestion]
     source: str
+
+    def content(self) -> Iterator[Any]:
+        """Everything that a run depends on, for `fingerprint`."""
+        for each in self.questions:
+            yield [each.id, each.question, each.answer, each.paragraphs, sorted(each.supporting), each.type]
 
     @property
     def references(self) -> dict[str, tuple[str | None, frozenset[tuple[str, int]]]]:
@@ -194,7 +197,7 @@ def _with_context(rows: Rows) -> Iterator[tuple[Place, dict[str, Any]]]:
                 "supporting_sentences", f"has {len(numbers)} lists for {len(gold)} gold paragraphs; give one each."
             )
         facts = [[title, sentence] for (title, _), each in zip(gold, numbers, strict=True) for sentence in each]
-        context = sorted([*gold, *others], key=lambda pair: _digest(values.get("id"), pair[0]))
+        context = sorted([*gold, *others], key=lambda pair: fingerprint([values.get("id"), pair[0]]))
         yield place, {**values, "context": context, "supporting_facts": facts}
 
 
@@ -205,26 +208,3 @@ def _titled(place: Place, values: dict[str, Any], column: str) -> list[list[Any]
     ):
         return [[each["title"], each["sentences"]] for each in paragraphs]
     raise place.error(column, f"must be a list of paragraphs with title and sentences, got {short(paragraphs)}.")
-
-
-def _digest(*parts: Any) -> bytes:
-    return hashlib.sha256(json.dumps(parts).encode()).digest()
-
-
-def hold_out_questions(data: HotpotData, share: float, seed: int) -> tuple[HotpotData, HotpotData]:
-    """Training and validation questions, drawn at random.
-
-    Raises:
-        ValueError: where one of the two would be empty.
-    """
-    return hold_out_rows(data, "questions", share, seed)
-
-
-def fingerprint(data: HotpotData) -> str:
-    """SHA-256 over everything in a set of questions that a run depends on."""
-    digest = hashlib.sha256()
-    for each in data.questions:  # one by one: the training set takes 550 MB
-        digest.update(
-            _digest(each.id, each.question, each.answer, each.paragraphs, sorted(each.supporting), each.type)
-        )
-    return digest.hexdigest()

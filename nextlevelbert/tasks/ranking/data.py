@@ -11,8 +11,6 @@ MS MARCO's layout (its document ranking task; every file also ``.gz``)::
 from __future__ import annotations
 
 import gzip
-import hashlib
-import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...data.rows import held_out_count
 from ...evaluation.retrieval import RetrievalTask
 from ..retrieval.data import read_retrieval_task
 
@@ -38,6 +37,11 @@ class RankingData:
 
     task: RetrievalTask
     candidates: Mapping[str, Sequence[str]] | None = None
+
+    def content(self) -> Iterator[Any]:
+        """Everything that a run depends on, for `fingerprint`."""
+        relevant = {query: dict(grades) for query, grades in self.task.relevant.items()}
+        yield from (dict(self.task.queries), dict(self.task.documents), relevant, self.candidates)
 
 
 def read_ranking(
@@ -167,8 +171,8 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
     """
     task = data.task
     documents = sorted({document for grades in task.relevant.values() for document in grades})
-    rng = np.random.default_rng(seed)
-    held = set(rng.choice(documents, max(1, round(share * len(documents))), replace=False).tolist())
+    count = held_out_count(len(documents), share, f"relevant documents of {task.name}")
+    held = set(np.random.default_rng(seed).choice(documents, count, replace=False).tolist())
     sides: tuple[list[str], list[str]] = ([], [])
     for query in task.queries:
         inside = [document in held for document in task.relevant[query]]
@@ -187,13 +191,6 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
         texts = {query: task.queries[query] for query in side}
         parts.append(RankingData(RetrievalTask(f"{task.name} {name}", texts, task.documents, relevant)))
     return parts[0], parts[1]
-
-
-def fingerprint(data: RankingData) -> str:
-    """SHA-256 over everything in a ranking task that a run depends on."""
-    task = data.task
-    content = [dict(task.queries), dict(task.documents), {q: dict(g) for q, g in task.relevant.items()}]
-    return hashlib.sha256(json.dumps([*content, data.candidates]).encode()).hexdigest()
 
 
 def _find(path: Path) -> Path | None:

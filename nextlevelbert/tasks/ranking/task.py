@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import AutoModel
 
+from ...data.rows import fingerprint
 from ...evaluation.retrieval import retrieval_scores
 from ...finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
 from ...finetuning.results import mean_and_deviation
@@ -17,7 +18,7 @@ from ...training.plots import CURVE, plot_curves
 from ..classification.vector_models import load
 from ..classification.vectors import default_cache
 from .card import write_ranking_card
-from .data import RankingData, fingerprint, hold_out_queries, read_ranking
+from .data import RankingData, hold_out_queries, read_ranking
 from .train import encode_ranking, rank, train_ranking
 
 logger = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: Finet
         "task": task.task,
         **arguments.deciding(),
         "weights": weights_fingerprint(reader),
-        **{f"{name}_sha256": fingerprint(data) for name, data in sets.items()},
+        **{f"{name}_sha256": fingerprint(data.content()) for name, data in sets.items()},
         **args.deciding(),
         "early_stopping_patience": task.early_stopping_patience,
         "k": k,

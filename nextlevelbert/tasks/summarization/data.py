@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ import torch
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
-from ...data.rows import Place, hold_out_rows, open_rows, short
+from ...data.rows import Place, fingerprint, open_rows, short
 from ...evaluation.rouge import greedy_oracle
 from ...finetuning.results import write_whole
 from ...models.bert_al_sentences import encode_sentences, pad_batch, split_document
@@ -63,6 +62,10 @@ class SummarizationData:
     documents: list[SummarizedDocument]
     source: str
     labelled: bool
+
+    def content(self) -> Iterator[Any]:
+        """Everything that a run depends on, for `fingerprint`."""
+        return ([each.id, each.text, each.spans, each.reference, each.labels] for each in self.documents)
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def _with_oracle_labels(
         ValueError: if it finds nothing in any document.
     """
     sides = [document.sentences for document in documents], [document.reference for document in documents]
-    stored = Path(cache or ".") / f"{hashlib.sha256(json.dumps(sides).encode()).hexdigest()}.json"
+    stored = Path(cache or ".") / f"{fingerprint(sides)}.json"
     if cache is not None and stored.exists():
         found = json.loads(stored.read_text())
     else:
@@ -170,23 +173,6 @@ def _check_labels(place: Place, column: str, values: dict[str, Any], sentences: 
     if len(labels) != sentences:
         raise place.error(column, f"has {len(labels)} labels for {sentences} sentences; give one each.")
     return [int(label) for label in labels]
-
-
-def hold_out_documents(
-    data: SummarizationData, share: float, seed: int
-) -> tuple[SummarizationData, SummarizationData]:
-    """Training and validation documents, drawn at random.
-
-    Raises:
-        ValueError: where one of the two would be empty.
-    """
-    return hold_out_rows(data, "documents", share, seed)
-
-
-def fingerprint(data: SummarizationData) -> str:
-    """SHA-256 over everything in a set that a run depends on."""
-    rows = [[each.id, each.text, each.spans, each.reference, each.labels] for each in data.documents]
-    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 class SummarizationDataset(Dataset):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
+from ...data.rows import fingerprint, hold_out
 from ...finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
 from ...finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
 from ...finetuning.trainer import copy_adapter, with_lora
@@ -25,8 +26,6 @@ from .data import (
     SummarizationData,
     SummarizationDataset,
     SummaryColumns,
-    fingerprint,
-    hold_out_documents,
     read_summarization,
 )
 from .train import train_summarizer, trivial_summaries, write_summaries
@@ -54,7 +53,7 @@ def read_sets(task: TaskArguments, tokenizer: Any, seed: int, output: Path) -> d
     assert train is not None  # one of file and dataset is given
     validation, test = read(task.validation_file, task.validation_split), read(task.test_file, task.test_split)
     if validation is None:
-        train, validation = hold_out_documents(train, task.validation_share, seed)
+        train, validation = hold_out(train, "documents", task.validation_share, seed)
     sets = {"train": train, "validation": validation} | ({} if test is None else {"test": test})
     learned = {document.text for document in train.documents}
     for name in list(sets)[1:]:
@@ -127,7 +126,7 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
         "segment_length": config.segment_length,
         "recurrence": config.recurrence,
         "weights": weights_fingerprint(reader if saved else reader.base_model.encoder),
-        **{f"{name}_sha256": fingerprint(data) for name, data in sets.items()},
+        **{f"{name}_sha256": fingerprint(data.content()) for name, data in sets.items()},
         **args.deciding(),
         "early_stopping_patience": task.early_stopping_patience,
         "summary_sentences": task.summary_sentences,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -128,7 +128,7 @@ def _parquet(path: Path) -> Any:
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     number = 0
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
+    with open_text(path) as file:
         try:
             lines = (line for line in file if line.strip())
             start = next(lines, "")
@@ -146,6 +146,19 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
                 f"{path.name}: row {number} (counted from 0) is no JSON object ({error}). "
                 "Known are .jsonl, .json, .parquet (also .gz), and other files of JSON objects, one a line, in UTF-8."
             ) from error
+
+
+def open_text(path: Path, newline: str | None = None) -> IO[str]:
+    """A text file in UTF-8, perhaps with a byte order mark, perhaps packed as ``.gz``; `newline` as in `open`."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
+    return path.open(encoding="utf-8-sig", newline=newline)
+
+
+def find_packed(path: Path) -> Path | None:
+    """The file, or the same file with ``.gz`` added to its name; None if there is neither."""
+    packed = path.with_name(f"{path.name}.gz")
+    return path if path.exists() else packed if packed.exists() else None
 
 
 def short(value: Any) -> str:

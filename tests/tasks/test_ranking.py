@@ -86,12 +86,16 @@ def test_ms_marco_s_files(msmarco):
             ["q1 0 d1 1.0"],
             r"Line 1 of msmarco-docdev-qrels.tsv: the grade must be a whole",
         ),
-        ("msmarco-docdev-queries.tsv", ["q1\ta", "q1\tb"], "Line 2 of msmarco-docdev-queries.tsv: the id 'q1' stands"),
+        (
+            "msmarco-docdev-queries.tsv",
+            ["q1\ta", "q1\tb"],
+            "Line 2 of msmarco-docdev-queries.tsv: the id 'q1' is there a second",
+        ),
         ("msmarco-docdev-queries.tsv", ["q1\ta", "q2\t "], "Line 2 of msmarco-docdev-queries.tsv: 'q2' has no text"),
         (
             "msmarco-docs.tsv",
             ["d1\tu\t\t"],
-            "Line 1 of msmarco-docs.tsv: 'd1' has no text; take it and its judgements",
+            "Line 1 of msmarco-docs.tsv: 'd1' has no text; remove it and its judgements",
         ),
         ("msmarco-docdev-top100", ["q1 Q0 d0 1 -4.8 run"], "has no candidates for 1 queries, such as 'q2'"),
     ],

@@ -37,9 +37,9 @@ class CoreferenceMention:
 
     Attributes:
         start: its first character in the document's text.
-        end: one past its last. Of a mention in pieces, the last piece's: the span holds what lies between.
-        cluster: a label that mentions of the same event or entity share, in all documents; one that is in no relation
-            has a label of its own.
+        end: one past its last. The span of a mention in pieces ends with the last piece and includes the text between.
+        cluster: a label that mentions of the same event or entity share across documents; a mention in no relation has
+            a label of its own.
         sentence: the number of its sentence (of its first piece).
     """
 

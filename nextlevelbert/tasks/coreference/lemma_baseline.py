@@ -10,7 +10,7 @@ from .data import CoreferenceData, mention_text
 _WORD = re.compile(r"[^\W_]+(?:[-.’'][^\W_]+)*|,")
 _POSSESSIVE = re.compile(r"\s?[’']\s?s\b")  # also where a tokenizer has put spaces
 # What follows the head of an English phrase: prepositions and particles, relative words, and, after verbs, pronouns.
-_BEHIND_HEAD = frozenset(
+_AFTER_HEAD = frozenset(
     ", about above across after against along alongside among around as at away back before behind below beneath "
     "beside besides between beyond by despite down during except for from in inside into like near of off on onto out "
     "outside over past per since through throughout till to toward towards under until up upon via with within "
@@ -49,7 +49,7 @@ def head_word(phrase: str) -> str:
     folded = phrase.casefold()
     head = ""
     for word in _WORD.findall(_POSSESSIVE.sub("", folded)):
-        if word not in _BEHIND_HEAD:
+        if word not in _AFTER_HEAD:
             head = word
         elif head:
             break

@@ -29,13 +29,13 @@ _THRESHOLDS = np.arange(0.05, 1.0, 0.05)
 
 @dataclass(frozen=True)
 class PairOptions:
-    """How mentions are put together.
+    """How mentions are compared.
 
     Args:
         context: ``"document"``: whole documents; ``"sentence"``: of each only the sentences with the mentions (the
             paper's Table 3).
         mentions_at_once: ``"pair"``: two mentions in a sequence (the paper's); ``"all"``: all mentions of two
-            documents are marked, and all pairs scored in one pass, which costs a small part of the time.
+            documents are marked and all pairs are scored in one pass, which takes a small part of the time.
         group_by: mentions of one ``"subtopic"`` or ``"topic"`` are compared.
         negatives_per_positive: pairs that are not coreferent drawn for each that is, in training by pairs.
     """
@@ -74,14 +74,15 @@ class MentionPairDataset(Dataset):
         data: documents with mentions.
         processor: lays them out.
         options: see `PairOptions`.
-        training: by pairs, all coreferent ones and as many others as `options` says, instead of all.
-        seed: draws these.
+        training: with one pair in a sequence, take all coreferent pairs and as many others as `options` says; else
+            take all pairs.
+        seed: draws these others.
 
     Attributes:
         pairs: for each sequence the two mentions of each of its pairs, counted through all documents.
 
     Raises:
-        ValueError: of the processor, for mentions that do not fit a sequence; or without any pair.
+        ValueError: of the processor, for mentions that do not fit into a sequence; or for a set without any pair.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class MentionPairDataset(Dataset):
             self._sequences.append((texts, spans, numbers, pairs))
         self._sequences.sort(key=lambda each: sum(len(self._pieces[text].ids) for text in each[0]) + 2 * len(each[1]))
         self.pairs = [pairs for _, _, _, pairs in self._sequences]
-        self._tell_cuts(data.source)
+        self._report_cuts(data.source)
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -139,8 +140,8 @@ class MentionPairDataset(Dataset):
             [int(self._labels[one] == self._labels[other]) for one, other in pairs],
         )
 
-    def _tell_cuts(self, source: str) -> None:
-        """Lays out, once, what is longer than a sequence: mentions that do not fit are an error before training."""
+    def _report_cuts(self, source: str) -> None:
+        """Lays out once what is longer than a sequence, so that mentions that do not fit are an error before training."""
         lost, cut = 0, 0
         for index in range(len(self) - 1, -1, -1):  # the longest come last
             texts, spans, _, _ = self._sequences[index]
@@ -196,7 +197,7 @@ def similarities(
     Args:
         data: the documents.
         pairs: of each sequence, see `MentionPairDataset`; every pair once.
-        logits: of the pairs of each sequence, perhaps filled up behind them.
+        logits: of the pairs of each sequence; padding may follow them.
         group_by: see `PairOptions`.
     """
     groups = [

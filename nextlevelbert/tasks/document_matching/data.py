@@ -7,7 +7,6 @@ document plagiarised from the other (PAN).
 from __future__ import annotations
 
 import csv
-import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...data.labels import Labels, all_labelled
-from ...data.rows import Place, Rows, open_rows, short
+from ...data.rows import Place, Rows, open_rows, open_text, short
 
 _LONGEST_FIELD = 2**31 - 1  # characters; csv's own limit of 131,072 is less than a long document
 _CITATION = "\x01"
@@ -127,7 +126,7 @@ def _csv_rows(path: Path) -> list[tuple[Place, dict[str, Any]]]:
     rows: list[tuple[Place, dict[str, Any]]] = []
     limit = csv.field_size_limit(_LONGEST_FIELD)
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+        with open_text(path, newline="") as file:
             for fields in csv.reader(file, strict=True):
                 place = Place(path.name, f"row {len(rows)}")
                 if fields:

@@ -29,7 +29,7 @@ class Answer:
 
     Attributes:
         text: of the answer.
-        supporting: title and number of each sentence that it takes to be needed, in their order.
+        supporting: title and number of each sentence that it takes to support the answer, in order.
     """
 
     text: str
@@ -39,8 +39,8 @@ class Answer:
 class QuestionDataset(Dataset):
     """Sequences with labels where the answer is known, shortest first, laid out when they are asked for.
 
-    An answer is looked for in the sentences and titles of the supporting paragraphs, wherever it stands there as words
-    of its own (else as a part of words); how many are not found, or behind a cut, is told.
+    An answer is looked for in the sentences and titles of the supporting paragraphs: as whole words, or else as part of
+    words. A warning counts the answers that are not found there or lie past the cut.
 
     Args:
         data: questions.
@@ -65,7 +65,12 @@ class QuestionDataset(Dataset):
                 data.source, f"{lost:,}", cut, len(lengths), processor.max_length,
             )  # fmt: skip
         if absent:
-            logger.warning("%s: %d of %d answers stand in no supporting paragraph.", data.source, absent, len(lengths))
+            logger.warning(
+                "%s: %d of %d answers are in no supporting paragraph, or past the cut.",
+                data.source,
+                absent,
+                len(lengths),
+            )
         self.questions = [data.questions[number] for number in np.argsort(lengths, kind="stable")]
 
     def __len__(self) -> int:
@@ -110,7 +115,7 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
             for position, (of, first, last) in enumerate(row["token_spans"])
             if of == number and first < at + len(answer) and last > at
         ]
-        if inside and row["token_spans"][inside[-1]][2] >= at + len(answer):  # not behind a cut
+        if inside and row["token_spans"][inside[-1]][2] >= at + len(answer):  # not past the cut
             starts.append(inside[0])
             ends.append(inside[-1])
     there = [label if index >= 0 else -100 for label, index in zip(sentences, row["sentence_index"], strict=True)]
@@ -145,8 +150,7 @@ def read_answer(
     Args:
         row: of `CdlmProcessor.question`.
         paragraphs: title and sentences of each.
-        logits: ``"start"`` and ``"end"`` ``[L]`` (or longer, padding behind), ``"type"`` ``[3]``, ``"sentence"``
-            ``[S]``.
+        logits: ``"start"`` and ``"end"`` ``[L]``, ``"type"`` ``[3]``, ``"sentence"`` ``[S]``; padding may follow.
     """
     names = [(title, place) for title, sentences in paragraphs for place in range(len(sentences))]
     supporting = [

@@ -10,7 +10,6 @@ MS MARCO's layout (its document ranking task; every file also ``.gz``)::
 
 from __future__ import annotations
 
-import gzip
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.rows import held_out_count
+from ...data.rows import find_packed, held_out_count, open_text
 from ...evaluation.retrieval import RetrievalTask
 from ..retrieval.data import read_retrieval_task
 
@@ -67,7 +66,7 @@ def read_ranking(
         ValueError: for a line that cannot be read, or ids that are not there (named).
     """
     path = Path(source)
-    if path.is_dir() and _find(path / "msmarco-docs.tsv"):
+    if path.is_dir() and find_packed(path / "msmarco-docs.tsv"):
         return read_msmarco(path, split, candidates_file)
     task = read_retrieval_task(source, query_column, document_column, split, dataset_config)
     if candidates_file is None:
@@ -83,24 +82,24 @@ def read_ranking(
 def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = None) -> RankingData:
     """Reads one split of MS MARCO's document ranking.
 
-    Of the collection (3.2 million documents) only those are kept that a judgement or a candidate names; without a
-    candidates file all of it, where `split` is not a training split: there, documents are for training pairs.
+    Of the collection (3.2 million documents) only those are kept that a judgement or a candidate names. Without
+    candidates, a split that is not for training keeps them all.
 
     Args:
         folder: where the files lie, by their own names.
         split: ``doctrain`` or ``docdev``.
-        candidates_file: as in `read_ranking`; the ``top100`` of the split if there is one, but not in training.
+        candidates_file: as in `read_ranking`. By default the ``top100`` of the split if there is one, but not for
+            training.
 
     Raises:
         FileNotFoundError, ValueError: as `read_ranking`.
     """
-    if not _find(folder / f"msmarco-{split}-qrels.tsv"):
+    if not find_packed(folder / f"msmarco-{split}-qrels.tsv"):
         there = sorted({file.name.split("-")[1] for file in folder.glob("msmarco-*-qrels.tsv*")})
         raise FileNotFoundError(
             f"No msmarco-{split}-qrels.tsv in {folder}. Splits with judgements there: {', '.join(there) or 'none'}; "
             "name one of them (--train_split, --validation_split, --test_split)."
         )
-    training = "train" in split
     relevant: dict[str, dict[str, int]] = {}
     for where, (query, _, document, grade) in _lines(folder / f"msmarco-{split}-qrels.tsv", None, 4):
         if not grade.lstrip("-").isdigit():
@@ -113,18 +112,31 @@ def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = 
     kept = {query: queries[query] for query in relevant if query in queries}
     if lost := len(relevant) - len(kept):
         raise ValueError(f"{lost} queries of msmarco-{split}-qrels.tsv have no text in msmarco-{split}-queries.tsv.")
-    candidates = None
-    top = _find(folder / f"msmarco-{split}-top100")
-    if candidates_file or (top and not training):
-        candidates = read_candidates(candidates_file or top, kept)  # type: ignore[arg-type]
+    training = "train" in split
+    run = candidates_file or (None if training else find_packed(folder / f"msmarco-{split}-top100"))
+    candidates = read_candidates(run, kept) if run else None
     answers = {document for grades in relevant.values() for document in grades}
-    wanted: set[str] | None = None
-    if training or candidates is not None:
-        wanted = answers | {document for found in (candidates or {}).values() for document in found}
+    ranked = {document for found in (candidates or {}).values() for document in found}
+    everything = candidates is None and not training
+    documents, blank = _msmarco_documents(folder, answers, None if everything else ranked)
+    if blank and candidates is not None:
+        candidates = {query: [each for each in found if each not in blank] for query, found in candidates.items()}
+    logger.info("%s: %d queries, %d documents kept", split, len(kept), len(documents))
+    return RankingData(RetrievalTask(f"msmarco-{split}", kept, documents, relevant), candidates)
+
+
+def _msmarco_documents(folder: Path, answers: set[str], ranked: set[str] | None) -> tuple[dict[str, str], set[str]]:
+    """Title and body by document, and the ids of those that have no text.
+
+    Args:
+        folder: of ``msmarco-docs.tsv``.
+        answers: documents that must be there, with a text.
+        ranked: further documents that must be there; None for the whole collection.
+    """
     documents: dict[str, str] = {}
     blank = set()
     for where, (document, _, title, body) in _lines(folder / "msmarco-docs.tsv", "\t", 4):
-        if wanted is not None and document not in wanted:
+        if ranked is not None and document not in ranked and document not in answers:
             continue
         if f"{title} {body}".strip() or document in answers:
             _add(documents, document, f"{title} {body}".strip(), where)
@@ -132,18 +144,16 @@ def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = 
             blank.add(document)
     if blank:
         logger.warning("%d documents without a text, which answer no query, are left out.", len(blank))
-        candidates = candidates and {q: [d for d in found if d not in blank] for q, found in candidates.items()}
-    if wanted is not None and (missing := wanted - documents.keys() - blank):
+    if missing := (answers | (ranked or set())) - documents.keys() - blank:
         raise ValueError(f"msmarco-docs.tsv lacks {len(missing)} documents that are named, such as {min(missing)!r}.")
-    logger.info("%s: %d queries, %d documents kept", split, len(kept), len(documents))
-    return RankingData(RetrievalTask(f"msmarco-{split}", kept, documents, relevant), candidates)
+    return documents, blank
 
 
 def _add(texts: dict[str, str], name: str, text: str, where: str) -> None:
     if name in texts:
-        raise ValueError(f"{where}: the id {name!r} stands there a second time.")
+        raise ValueError(f"{where}: the id {name!r} is there a second time.")
     if not text.strip():
-        raise ValueError(f"{where}: {name!r} has no text; take it and its judgements out.")
+        raise ValueError(f"{where}: {name!r} has no text; remove it and its judgements.")
     texts[name] = text
 
 
@@ -193,22 +203,15 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
     return parts[0], parts[1]
 
 
-def _find(path: Path) -> Path | None:
-    """The file, or the same with .gz; None if there is neither."""
-    packed = path.with_name(path.name + ".gz")
-    return path if path.exists() else packed if packed.exists() else None
-
-
 def _lines(path: Path, delimiter: str | None, columns: int, more: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Where a line stands (for messages) and its columns; between those is a delimiter, or any white space for None.
 
     Only a line feed ends a line, because bodies of documents may hold carriage returns. Blank lines are left out.
     """
-    there = _find(path)
+    there = find_packed(path)
     if there is None:
         raise FileNotFoundError(f"No {path.name} (or {path.name}.gz) in {path.parent}.")
-    reader: Any = gzip.open if there.suffix == ".gz" else open
-    with reader(there, "rt", encoding="utf-8", newline="\n") as lines:
+    with open_text(there, newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             row = line.rstrip("\n").split(delimiter)
             if not line.strip():

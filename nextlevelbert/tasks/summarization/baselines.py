@@ -36,7 +36,7 @@ def with_extended_positions(
             "take BERT, RoBERTa, MPNet or the like."
         )
     total = max(total, pretrained)
-    unused = encoder.config.max_position_embeddings - usable  # RoBERTa's table starts behind the padding id
+    unused = encoder.config.max_position_embeddings - usable  # RoBERTa's table starts after the padding id
     longer = {**encoder.config.to_dict(), "max_position_embeddings": total + unused}
     config = type(source.config).from_dict({**source.config.to_dict(), "encoder_config": longer})
     config.segment_length, config.tokens_at_once = total, None

@@ -181,11 +181,11 @@ class SummarizationDataset(Dataset):
     Args:
         data: the documents.
         tokenizer: of the encoder.
-        limit: tokens to which a document is cut; None cuts nothing. Sentences whose [CLS] is behind the cut have no
+        limit: tokens to which a document is cut; None cuts nothing. Sentences whose [CLS] is past the cut have no
             score.
 
     Attributes:
-        lost: tokens of each document behind the cut.
+        lost: tokens of each document past the cut.
     """
 
     def __init__(self, data: SummarizationData, tokenizer: Any, limit: int | None = None) -> None:
@@ -211,7 +211,7 @@ class SummarizationDataset(Dataset):
         return self.rows[index]
 
     def collate(self, rows: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-        """A batch of B documents: `labels` ``[B, S]``, -100 behind the last sentence, and what `pad_batch` gives."""
+        """A batch of B documents: `labels` ``[B, S]``, -100 after the last sentence, and what `pad_batch` gives."""
         labels = torch.nn.utils.rnn.pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
         # Trainer counts examples by the first tensor.
         ids, types = ([row[name].numpy() for row in rows] for name in ("input_ids", "token_type_ids"))

@@ -114,7 +114,7 @@ def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args:
     for name, dataset in datasets.items():
         if lost := sum(dataset.lost):
             logger.warning(
-                "%s: %d of %d documents lose %s tokens behind the cut.",
+                "%s: %d of %d documents lose %s tokens past the cut.",
                 name, sum(map(bool, dataset.lost)), len(dataset), f"{lost:,}",
             )  # fmt: skip
     positions = max(len(row["input_ids"]) for dataset in datasets.values() for row in dataset.rows)

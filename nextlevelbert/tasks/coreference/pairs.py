@@ -141,7 +141,7 @@ class MentionPairDataset(Dataset):
         )
 
     def _report_cuts(self, source: str) -> None:
-        """Lays out once what is longer than a sequence, so that mentions that do not fit are an error before training."""
+        """Lays out once what is longer than a sequence: mentions that do not fit are an error before training."""
         lost, cut = 0, 0
         for index in range(len(self) - 1, -1, -1):  # the longest come last
             texts, spans, _, _ = self._sequences[index]

@@ -39,8 +39,8 @@ class Answer:
 class QuestionDataset(Dataset):
     """Sequences with labels where the answer is known, shortest first, laid out when they are asked for.
 
-    An answer is looked for in the sentences and titles of the supporting paragraphs: as whole words, or else as part of
-    words. A warning counts the answers that are not found there or lie past the cut.
+    An answer is looked for in the sentences and titles of the supporting paragraphs: as whole words, or else as part
+    of words. A warning counts the answers that are not found there or lie past the cut.
 
     Args:
         data: questions.

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainingArguments
-
-from ..training.trainer import use_cpu_without_accelerator
+from ..training.trainer import BaseTrainingArguments
 
 BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
 VECTOR_MODELS = ("nextlevelbert", "hate")  # learn from stored chunk vectors
@@ -215,7 +213,7 @@ class TaskArguments:
 
 
 @dataclass
-class FinetuningArguments(TrainingArguments):
+class FinetuningArguments(BaseTrainingArguments):
     """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 4.1)."""
 
     learning_rate: float | None = field(  # type: ignore[assignment]
@@ -223,10 +221,8 @@ class FinetuningArguments(TrainingArguments):
         metadata={"help": "By default 5e-5 for a whole model (3e-5 for one trained from text, 2e-5 for summaries), "
                           "1e-3 where only a head or adapters learn."},
     )  # fmt: skip
-    weight_decay: float = field(default=0.01, metadata={"help": "Default 0.01."})
     warmup_steps: float = field(default=0.1, metadata={"help": "Steps, or below 1 a share of all; default 0.1."})
     num_train_epochs: float = field(default=20.0, metadata={"help": "At most; default 20."})
-    per_device_train_batch_size: int = field(default=8, metadata={"help": "Examples; default 8."})
     per_device_eval_batch_size: int = field(default=32, metadata={"help": "Examples; default 32."})
     seed: int = field(
         default=42, metadata={"help": "Draws the documents that are held out; the runs themselves have --seeds."}
@@ -239,20 +235,11 @@ class FinetuningArguments(TrainingArguments):
     metric_for_best_model: str | None = field(default="loss", metadata={"help": "Default loss."})
     # Without this a run that is killed would forget how long it has made no progress.
     restore_callback_states_from_checkpoint: bool = field(default=True, metadata={"help": "Default true."})
-    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU where there is an accelerator."})
-    dataloader_pin_memory: bool = field(default=True, metadata={"help": "Default true with an accelerator."})
-    ddp_timeout: int = field(  # the other processes wait while the first one encodes
-        default=7 * 24 * 3600, metadata={"help": "Seconds; default a week."}
-    )
-    remove_unused_columns: bool = field(  # the collator needs what the forward does not
-        default=False, metadata={"help": "Default false, and has to stay so."}
-    )
     label_names: list[str] | None = field(  # said outright, because an adapter hides the model's own
         default_factory=lambda: ["labels"], metadata={"help": "Default labels."}
     )
 
     def __post_init__(self) -> None:
-        use_cpu_without_accelerator(self)
         super().__post_init__()
         if self.n_gpu > 1:
             raise ValueError(

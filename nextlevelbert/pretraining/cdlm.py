@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from transformers import HfArgumentParser, TrainingArguments, set_seed
+from transformers import HfArgumentParser, set_seed
 
 from ..models.modeling_cdlm import CdlmForMaskedLM
-from ..training.trainer import CardTrainer, use_cpu_without_accelerator
+from ..training.trainer import BaseTrainingArguments, CardTrainer
 from .cdlm_arguments import CdlmModelArguments
 from .cdlm_card import write_cdlm_card
 from .document_sets import (
@@ -22,7 +22,6 @@ from .document_sets import (
     hold_out_clusters,
     read_document_clusters,
 )
-from .trainers import SetEpochCallback
 
 logger = logging.getLogger("run_pretraining")
 
@@ -65,7 +64,7 @@ class CdlmDataArguments:
 
 
 @dataclass
-class CdlmPretrainingArguments(TrainingArguments):
+class CdlmPretrainingArguments(BaseTrainingArguments):
     """`TrainingArguments` with the paper's recipe as defaults (appendix B).
 
     25,000 steps of 64 sequences at a peak of 3e-5, 500 steps of warm-up, then decay with the third power; the rest as
@@ -76,10 +75,8 @@ class CdlmPretrainingArguments(TrainingArguments):
     warmup_steps: float = field(default=500)
     lr_scheduler_type: str = field(default="polynomial")
     max_steps: int = field(default=25_000)
-    per_device_train_batch_size: int = field(default=8)
     per_device_eval_batch_size: int = field(default=8)
     gradient_accumulation_steps: int = field(default=8)
-    weight_decay: float = field(default=0.01)
     adam_beta2: float = field(default=0.98)
     adam_epsilon: float = field(default=1e-6)
     logging_steps: float = field(default=10)
@@ -89,32 +86,17 @@ class CdlmPretrainingArguments(TrainingArguments):
     save_strategy: str = field(default="steps")
     save_steps: float = field(default=500)
     save_total_limit: int | None = field(default=2)
-    hub_strategy: str = field(default="end")  # uploads at every save would publish arguments with local paths
-    remove_unused_columns: bool = field(default=False)  # the collator needs what the forward does not
     prediction_loss_only: bool = field(default=True)  # scores of all words would fill the memory
     lr_scheduler_kwargs: dict | str | None = field(default=None)  # the power is 3 where nothing is said
-    use_cpu: bool = field(default=False)
-    dataloader_pin_memory: bool = field(default=True)
 
     def __post_init__(self) -> None:
-        use_cpu_without_accelerator(self)
         if self.lr_scheduler_type == "polynomial" and self.lr_scheduler_kwargs is None:
             self.lr_scheduler_kwargs = {"power": 3.0}
         super().__post_init__()
-        if self.dataloader_persistent_workers:
-            raise ValueError(
-                "dataloader_persistent_workers keeps copies of the dataset that do not hear of a new epoch, so sets "
-                "and masks would repeat; leave it off."
-            )
 
 
 class CdlmTrainer(CardTrainer):
     """Trains on masked words; evaluates by perplexity."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if isinstance(self.train_dataset, ClusterDataset):
-            self.add_callback(SetEpochCallback(self.train_dataset))
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Beside a loss of evaluation its exponential: the cross-document perplexity (paper, section 3.1)."""

@@ -7,16 +7,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from transformers import EvalPrediction, TrainerCallback, TrainingArguments
+from transformers import EvalPrediction
 
 from ..evaluation.masked_vectors import masked_vector_scores, summarize
-from ..training.trainer import CardTrainer, use_cpu_without_accelerator
-from .segment_pairs import SegmentPairDataset
-from .sequences import VectorSequenceDataset
+from ..training.trainer import BaseTrainingArguments, CardTrainer
 
 
 @dataclass
-class PretrainingArguments(TrainingArguments):
+class PretrainingArguments(BaseTrainingArguments):
     """`TrainingArguments` with the paper's recipe as defaults (section 4.1).
 
     AdamW (0.9, 0.999), weight decay 0.01 but none on biases and LayerNorm, peak 1e-4, cosine decay after
@@ -25,43 +23,17 @@ class PretrainingArguments(TrainingArguments):
     """
 
     learning_rate: float = field(default=1e-4)
-    weight_decay: float = field(default=0.01)
     lr_scheduler_type: str = field(default="cosine")
     warmup_steps: float = field(default=0.05)
     num_train_epochs: float = field(default=20.0)
-    per_device_train_batch_size: int = field(default=8)
     per_device_eval_batch_size: int = field(default=8)
     logging_steps: float = field(default=10)
-    ddp_timeout: int = field(default=7 * 24 * 3600)  # processes wait for each other after days of encoding
-    use_cpu: bool = field(default=False)
-    dataloader_pin_memory: bool = field(default=True)
     eval_strategy: str = field(default="epoch")
     eval_on_start: bool = field(default=True)
     save_strategy: str = field(default="epoch")
     save_total_limit: int | None = field(default=2)
-    hub_strategy: str = field(default="end")  # uploads at every save would publish arguments with local paths
-    remove_unused_columns: bool = field(default=False)  # the collator needs what the forward does not
     # Only this is gathered in evaluation; the labels are vectors and would fill the memory.
     label_names: list[str] | None = field(default_factory=lambda: ["mask_positions"])
-
-    def __post_init__(self) -> None:
-        use_cpu_without_accelerator(self)
-        super().__post_init__()
-        if self.dataloader_persistent_workers:
-            raise ValueError(
-                "dataloader_persistent_workers keeps copies of the dataset that do not hear of a new epoch, so masks "
-                "would repeat and a resumed run would differ; leave it off."
-            )
-
-
-class SetEpochCallback(TrainerCallback):
-    """Tells the dataset which epoch begins, so that its masks are new and a resumed run draws the same ones."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.dataset.epoch = int(state.epoch or 0)
 
 
 def _reduce(outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor) -> torch.Tensor:
@@ -78,8 +50,6 @@ class MaskedVectorTrainer(CardTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, preprocess_logits_for_metrics=_reduce, compute_metrics=_metrics, **kwargs)
-        if isinstance(self.train_dataset, VectorSequenceDataset):
-            self.add_callback(SetEpochCallback(self.train_dataset))
 
 
 def _found(scores: torch.Tensor, document_ids: torch.Tensor, pairs_per_item: int = 1) -> torch.Tensor:
@@ -110,5 +80,3 @@ class SegmentPairTrainer(CardTrainer):
         pairs = getattr(self.eval_dataset, "pairs_per_document", 1)
         self.preprocess_logits_for_metrics = partial(_found, pairs_per_item=pairs)
         self.label_names = ["document_ids"]
-        if isinstance(self.train_dataset, SegmentPairDataset):
-            self.add_callback(SetEpochCallback(self.train_dataset))

@@ -19,7 +19,6 @@ from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
 from nextlevelbert.pretraining.trainers import PretrainingArguments
-from nextlevelbert.training.trainer import last_whole_checkpoint
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
@@ -135,18 +134,6 @@ def test_kill_9_and_resume_gives_the_same_weights(run, straight, corpus, toy_enc
     ours, theirs = load_file(tmp_path / "model.safetensors"), load_file(straight / "model.safetensors")
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
     assert losses(tmp_path) == losses(straight)
-
-
-def test_a_checkpoint_that_was_cut_off_is_left_aside(tmp_path, caplog):
-    for step in (2, 9, 10):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
-    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text('{"epoch"')
-    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
-    assert "checkpoint-10 was not written to its end" in caplog.text
-    (tmp_path / "checkpoint-9" / "trainer_state.json").unlink()
-    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
-    assert last_whole_checkpoint(tmp_path / "nowhere") is None
 
 
 @pytest.fixture(scope="module")
@@ -268,11 +255,6 @@ def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
 def test_options_of_one_family_are_refused_before_anything_is_read(run, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         run(tmp_path, "--train_file", "nothing.jsonl", *arguments)
-
-
-def test_persistent_workers_would_repeat_masks(tmp_path):
-    with pytest.raises(ValueError, match="dataloader_persistent_workers"):
-        PretrainingArguments(output_dir=str(tmp_path), dataloader_num_workers=1, dataloader_persistent_workers=True)
 
 
 def test_the_paper_s_recipe_is_the_default(tmp_path):

@@ -24,7 +24,6 @@ from transformers import EarlyStoppingCallback
 from ...evaluation.retrieval import Ranks, rank_documents, retrieval_scores
 from ...finetuning.arguments import FinetuningArguments
 from ...finetuning.trainer import start_seed
-from ...pretraining.trainers import SetEpochCallback
 from ...training.trainer import CardTrainer
 from ..classification.vectors import encode_in_parts
 from .data import RankingData
@@ -223,7 +222,6 @@ class RankingTrainer(CardTrainer):
     def __init__(self, *args: Any, k: int = 10, **kwargs: Any) -> None:
         super().__init__(*args, data_collator=QueryDocumentPairs.collate, **kwargs)
         self._k = k
-        self.add_callback(SetEpochCallback(self.train_dataset))  # type: ignore[arg-type]
 
     def get_train_dataloader(self) -> DataLoader:
         """Every process's own batches, see `DistinctBatchSampler`."""

@@ -15,8 +15,8 @@ from tqdm.auto import tqdm
 
 from ..data.rows import open_rows, short
 from ..models.cdlm_layout import DOCUMENT
-from ..models.masking import draw_vector_mask
 from ..models.processing_cdlm import CdlmProcessor
+from .masking import draw_vector_mask
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ import torch
 from torch.utils.data import Dataset
 
 from ..corpus.corpus import VectorCorpus
-from ..models.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP, draw_replacements, draw_vector_mask
+from ..models.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from .masking import draw_replacements, draw_vector_mask
 
 
 def chosen_documents(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:

@@ -47,19 +47,19 @@ format: .venv/.installed-dev  ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .
 
 bench: .venv/.installed-test  ## Measure speed and memory on this machine; half an hour on two cores
-	$(OFFLINE) $(BIN)/python benchmarks/tokenise_throughput.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/chunk_borders.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/corpus_read.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/encode_throughput.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/upper_pass_share.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/cached_encode.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/pretraining_step.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/finetune_stored_vectors.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/memory_vs_length.py --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python benchmarks/chunkbert_memory.py --encoder $(MINILM) --lengths 512 1024 2048 4096
-	$(OFFLINE) $(BIN)/python benchmarks/bert_al_scaling.py --encoder $(MINILM) --lengths 512 2048 8192
-	$(OFFLINE) $(BIN)/python benchmarks/lstm_cell.py
-	$(OFFLINE) $(BIN)/python benchmarks/cdlm_attention.py --encoder $(MINILM) --lengths 512 2048
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.tokenise_throughput --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunk_borders --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.corpus_read --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.encode_throughput --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.upper_pass_share --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cached_encode --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.pretraining_step --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.finetune_stored_vectors --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.memory_vs_length --encoder $(MINILM)
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunkbert_memory --encoder $(MINILM) --lengths 512 1024 2048 4096
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.bert_al_scaling --encoder $(MINILM) --lengths 512 2048 8192
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.lstm_cell
+	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cdlm_attention --encoder $(MINILM) --lengths 512 2048
 
 clean:  ## Remove the environment and what the demo made
 	rm -rf .venv $(DEMO)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import runpy
@@ -22,7 +21,6 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from nextlevelbert import (
     CdlmForCrossDocumentCoreference,
-    CdlmModel,
     CdlmProcessor,
     ChunkBertForSequenceClassification,
     ChunkBertModel,
@@ -31,7 +29,6 @@ from nextlevelbert import (
     NextLevelBertModel,
     read_marked,
 )
-from nextlevelbert.pretraining.document_sets import DocumentClusters
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SEA = "The whale rose beside the ship and the sailors cried out over the dark waves of the ocean. "
@@ -325,21 +322,6 @@ def test_finetune_classifier_with_a_chunkbert(run_example, toy_encoder_path, tmp
     assert kept == []
 
 
-def test_newsgroups_as_tasks(tmp_path):
-    prepare = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "newsgroups.py"))["prepare"]
-    head = "From: a@b.c\nSubject: Sails\n\n"
-    posts = [
-        {"id": f"rec.boats/{n}", "label": "rec.boats", "text": f"{head}post {n}", "body_start": len(head)}
-        for n in range(3)
-    ]
-    posts.append({"id": "sci.med/9", "label": "sci.med", "text": "Subject: x\n\n \n", "body_start": 12})
-    rows, blank = prepare(posts, None)
-    assert blank == 1
-    assert sorted(row["text"] for row in rows) == ["post 0", "post 1", "post 2"]
-    assert rows[0] | {"id": "", "text": ""} == {"id": "", "text": "", "label": "rec.boats", "levels": ["rec", "boats"]}
-    assert prepare(posts[::-1], 2)[0] == rows[:2]  # whatever the order in the file
-
-
 @pytest.mark.parametrize("cls", [HateModel, NextLevelBertModel])
 def test_sentence_interaction(run_example, toy_encoder_path, tmp_path, cls):
     torch.manual_seed(3)
@@ -395,27 +377,3 @@ def test_mentions_are_linked(encoder, tmp_path, monkeypatch, capsys):
         expected = model(**processor.pad([row])).logits.sigmoid()
     assert found[1, 2] == pytest.approx(float(expected), abs=1e-6)
     assert found.shape == (3, 3)
-
-
-def test_words_are_masked_that_only_the_related_partner_shows(encoder, tmp_path, monkeypatch):
-    """Cases of three conditions, looked at token by token."""
-    monkeypatch.syspath_prepend(str(EXAMPLES.parent / "benchmarks"))
-    names = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "cross_document_context.py"))
-    model = CdlmModel.from_encoder(encoder, max_length=128, attention_window=16)
-    tokenizer = CdlmProcessor.from_model(model).tokenizer
-    sea, kitchen = SEA.split(". ")[0], KITCHEN.split(". ")[0]
-    clusters = DocumentClusters([[SEA, sea + " near the harbour."], [KITCHEN, kitchen + " again."]], ["a", "b"], "two")
-    options = argparse.Namespace(max_length=128, words_per_document=2, seed=0, clusters=None)
-    cases, _ = names["build_cases"](clusters, tokenizer, options)
-    assert len(cases) == 4
-    for case in cases:
-        made = {condition: names["sequence"](case, condition, tokenizer) for condition in names["CONDITIONS"]}
-        true = {name: labels[labels != -100].tolist() for name, (_, labels) in made.items()}
-        assert true["related"] == true["unrelated"] == true["alone"] != []
-        for ids, labels in made.values():
-            assert ((labels != -100) == (ids == tokenizer.mask_token_id)).all()
-        one, other = (made[name][0] for name in ("related", "unrelated"))
-        assert one.shape == other.shape
-        for token, kind in zip(true["related"], case.kinds.values(), strict=True):
-            shown = [token in made[name][0] for name in names["CONDITIONS"]]
-            assert shown == [names["KINDS"][kind] == "shared", False, False]

@@ -3,7 +3,7 @@
 Each walk runs in a process of its own on made texts, and every function of the package that it enters is counted,
 with the file it stands in; what only runs while modules are imported is left out.
 
-    python benchmarks/studies/three_walks.py --encoder FOLDER [--files]
+    python -m benchmarks.studies.three_walks --encoder FOLDER [--files]
 
 FOLDER is a sentence-transformers model, such as all-MiniLM-L6-v2.
 """

@@ -1,0 +1,114 @@
+"""What the benchmarks share: options, the text, interleaved timing, and Markdown tables."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+import time
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+Case = TypeVar("Case", bound=Hashable)
+
+# Of Python's manual in BERT's vocabulary, roughly; every command prints the true count.
+CHARACTERS_PER_TOKEN = 4
+
+
+def parser_with_encoder(description: str | None) -> ArgumentParser:
+    """An argument parser that asks for the chunk encoder."""
+    parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2", help="a Hub name or a folder")
+    return parser
+
+
+def add_file_option(parser: ArgumentParser) -> None:
+    parser.add_argument("--file", default="python-manual", help="a .txt, .jsonl or .parquet; default: Python's manual")
+
+
+def parser_with_text(description: str | None, tokens: int) -> ArgumentParser:
+    """An argument parser that asks for the chunk encoder, a text and its length."""
+    parser = parser_with_encoder(description)
+    add_file_option(parser)
+    parser.add_argument("--tokens", type=int, default=tokens, help="approximate length of the text")
+    return parser
+
+
+def long_text(characters: int, source: str = "python-manual") -> str:
+    """Documents of a source (see `read_documents`) as one text, repeated where they are too short."""
+    from nextlevelbert import read_documents
+
+    parts: list[str] = []
+    length = 0
+    for document in read_documents(source):
+        parts.append(document.text)
+        length += len(document.text) + 2
+        if length >= characters:
+            break
+    text = "\n\n".join(parts)
+    return (text * (characters // max(len(text), 1) + 1))[:characters]
+
+
+def processor() -> str:
+    """The CPU's name, the cores this process may use, and which bfloat16 instructions it has."""
+    facts: dict[str, str] = {}
+    if os.path.exists("/proc/cpuinfo"):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    bf16 = [flag for flag in ("avx512_bf16", "amx_bf16") if flag in facts.get("flags", "").split()]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores ({', '.join(bf16) or 'no bfloat16 instructions known'})"
+
+
+def print_header(dtypes: str, *notes: str) -> None:
+    """A line with the machine and the versions, on which every figure depends, and one line for each note."""
+    packages = ("torch", "transformers", "sentence-transformers", "tokenizers")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    print(f"{processor()}; {dtypes}; Python {platform.python_version()}, {versions}", *notes, "", sep="\n", flush=True)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds of one run: on the clock, and of all cores together in this process."""
+
+    wall: float
+    cpu: float
+
+
+def interleaved(cases: Mapping[Case, Callable[[], Any]], rounds: int) -> tuple[dict[Case, Seconds], dict[Case, Any]]:
+    """Runs every case once in each round, so that a slow minute of the machine affects all of them.
+
+    Args:
+        cases: what to run, without arguments.
+        rounds: how often. The first round counts too; with three or more the median ignores it.
+
+    Returns:
+        Medians over the rounds, and what each case returned last.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}.")
+    wall: dict[Case, list[float]] = {name: [] for name in cases}
+    cpu: dict[Case, list[float]] = {name: [] for name in cases}
+    results: dict[Case, Any] = {}
+    for number in range(rounds):
+        for name, run in cases.items():
+            begin, begin_cpu = time.perf_counter(), time.process_time()
+            results[name] = run()
+            wall[name].append(time.perf_counter() - begin)
+            cpu[name].append(time.process_time() - begin_cpu)
+            print(f"round {number + 1} of {rounds}: {name}: {wall[name][-1]:.2f} s", file=sys.stderr, flush=True)
+    return {name: Seconds(statistics.median(wall[name]), statistics.median(cpu[name])) for name in cases}, results
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Prints a Markdown table; all columns but the first are figures and aligned to the right."""
+    for cells in (head, ["---", *["---:"] * (len(head) - 1)], *rows):
+        if len(cells) != len(head):
+            raise ValueError(f"A row must have the {len(head)} cells of the head, got {len(cells)}: {cells!r}.")
+        print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)

@@ -127,20 +127,20 @@ class VectorCorpus:
         self.path = Path(path)
         self.manifest = read_manifest(self.path)
         if not self.manifest["complete"]:
-            raise ValueError(
-                f"The corpus at {self.path} is half-written; run the same encoding again, it goes on where it stopped."
-            )
+            raise ValueError(f"The corpus at {self.path} is incomplete; run the same encoding again to resume it.")
         heads = []
         for number in range(self.manifest["shards"]):
             shard = self.path / shard_name(number)
             if not shard.exists():
-                raise ValueError(f"The corpus at {self.path} has lost {shard.name}; encode it again or copy it whole.")
+                raise ValueError(
+                    f"The corpus at {self.path} is missing {shard.name}; copy the whole corpus, or encode it again."
+                )
             heads.append(read_shard_head(shard))
         found = {"documents": sum(len(head["documents"]) for head in heads), "chunks": sum(h["chunks"] for h in heads)}
         if differences := differing_fields({key: self.manifest[key] for key in found}, found):
             raise ValueError(
                 f"The shards at {self.path} are not those of its manifest (manifest, shards): "
-                f"{'; '.join(differences)}. Copy the corpus whole, or encode it again."
+                f"{'; '.join(differences)}. Copy the whole corpus, or encode it again."
             )
         self.document_ids = [entry["id"] for head in heads for entry in head["documents"]]
         self._shard_starts = np.cumsum([0] + [head["chunks"] for head in heads])

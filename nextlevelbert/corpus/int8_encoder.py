@@ -139,7 +139,7 @@ def quantize_chunk_encoder(
         raise ImportError("An int8 chunk encoder needs OpenVINO and NNCF: pip install nextlevelbert[int8]") from error
     if source.encoder.model.config.model_type != "bert":
         raise ValueError(
-            f"Only a BERT can be quantised here, {source.name!r} is a {source.encoder.model.config.model_type!r}; "
+            f"Only BERT encoders can be quantised; {source.name!r} is a {source.encoder.model.config.model_type!r}; "
             "use bfloat16."
         )
     logging.getLogger("nncf").setLevel(logging.WARNING)  # otherwise it lists every operation that stays as it is
@@ -204,5 +204,5 @@ def _full_chunks(source: LoadedChunkEncoder, texts: Iterable[str], rule: Chunkin
             start = int(chunk) * rule.capacity
             rows.append([*rule.prefix_ids, *ids[start : start + rule.capacity].tolist(), *rule.suffix_ids])
     if not rows:
-        raise ValueError(f"The texts to calibrate on have no chunk of {rule.capacity} tokens; give longer ones.")
+        raise ValueError(f"The calibration texts contain no chunk of {rule.capacity} tokens; give longer ones.")
     return np.asarray(rows, np.int64)

@@ -107,8 +107,8 @@ class ShardPlan:
             _check_same_documents(path, read_shard_head(path)["documents"], group)
         elif self._complete:
             raise ValueError(
-                f"{self._folder} holds a finished corpus, but more documents are given, the first {group[0].id!r} "
-                f"in {path.name}, which is not there. Encode into another folder, or delete this one."
+                f"{self._folder} holds a finished corpus, but more documents are given, the first {group[0].id!r} in "
+                f"{path.name}, which does not exist. Encode into another folder, or delete this one."
             )
         else:
             yield PlannedShard(number, group, chain)
@@ -129,7 +129,7 @@ class ShardTokenizer(Dataset):
         for document in shard.documents:
             tokens = tokenize_document(self._tokenizer, document.text)
             if len(tokens) == 0:
-                warnings.warn(f"Document {document.id!r} contains no token: it has no vector.", stacklevel=2)
+                warnings.warn(f"Document {document.id!r} contains no tokens, so it has no vectors.", stacklevel=2)
             sizes = {"characters": len(document.text), "tokens": len(tokens)}
             entries.append({"id": document.id, "sha256": _digest(document), **sizes})
             ids.append(tokens.input_ids)
@@ -156,15 +156,15 @@ def _check_same_documents(path: Path, entries: list[dict[str, Any]], group: list
     for entry, document in zip(entries, group, strict=False):
         if entry["id"] != document.id:
             raise ValueError(
-                f"Cannot go on with {path.parent}: {path.name} has {entry['id']!r} where {document.id!r} is given. "
+                f"Cannot resume {path.parent}: {path.name} has {entry['id']!r} where {document.id!r} is given. "
                 + advice
             )
         if entry["sha256"] != _digest(document):
             raise ValueError(
-                f"Cannot go on with {path.parent}: the text of document {document.id!r} has changed. {advice}"
+                f"Cannot resume {path.parent}: the text of document {document.id!r} has changed. {advice}"
             )
     if len(entries) != len(group):
         raise ValueError(
-            f"Cannot go on with {path.parent}: {path.name} holds {len(entries)} documents, but {len(group)} are "
-            f"given. {advice}"
+            f"Cannot resume {path.parent}: {path.name} holds {len(entries)} documents, but {len(group)} are given. "
+            f"{advice}"
         )

@@ -231,7 +231,7 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
     if missing:
         raise ValueError(
             f"{folder} lacks {len(missing)} of {shards} shards, the first {shard_name(missing[0])}: the process that "
-            "was to write it has not, or does not see the same folder. Run the same encoding again, it goes on."
+            "should have written it did not, or does not share the folder. Run the same encoding again to resume."
         )
     heads = [read_shard_head(folder / shard_name(number)) for number in range(shards)]
     entries = [entry for head in heads for entry in head["documents"]]
@@ -253,15 +253,15 @@ def _check_chain(folder: Path, heads: list[dict[str, Any]]) -> None:
     """Refuses shards that were written by processes which did not read the same documents in the same order."""
     advice = f"Delete {folder} and encode again, with the same documents for every process."
     if (folder / shard_name(len(heads))).exists():
-        raise ValueError(f"{folder / shard_name(len(heads))} is left over behind the last of {len(heads)}. {advice}")
+        raise ValueError(f"{folder / shard_name(len(heads))} is left over after the last of {len(heads)}. {advice}")
     chain = ""
     for number, head in enumerate(heads):
         for entry in head["documents"]:
             chain = extend_chain(chain, entry["id"], entry["characters"])
         if head["chain"] != chain:
             raise ValueError(
-                f"{folder / shard_name(number)} was written by a process that was given other documents, or another "
-                f"order, than those before it. {advice}"
+                f"{folder / shard_name(number)} was written by a process that was given different documents, or a "
+                f"different order, from those before it. {advice}"
             )
 
 
@@ -278,8 +278,8 @@ def _claim_folder(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
     differences = [field for field in differing_fields(there, here) if not field.startswith("encoder.name:")]
     if differences:
         raise ValueError(
-            f"{folder} holds a corpus that was made otherwise (there, here): {'; '.join(differences)}. "
-            "Write to another folder, or delete this one."
+            f"{folder} contains a corpus that was made differently (there, here): {'; '.join(differences)}. Write to "
+            "another folder, or delete this one."
         )
     return manifest
 

@@ -74,7 +74,8 @@ def read_documents(source: str | Path, text_column: str = "text", id_column: str
         yield from documents_from_rows(rows, text_column, id_column)
     else:
         raise ValueError(
-            f"Cannot read {path.name}: known are .txt, .jsonl, .json (both also .gz), .parquet, or a folder of .txt."
+            f"Cannot read {path.name}: supported are .txt, .jsonl, .json (both also .gz), .parquet, or a folder of "
+            ".txt."
         )
 
 
@@ -97,8 +98,8 @@ def documents_from_rows(rows: Iterable[dict[str, Any]], text_column: str, id_col
     for number, row in enumerate(rows):
         if text_column not in row:
             raise ValueError(
-                f"Row {number} has no column {text_column!r}; it has {', '.join(row)}. "
-                "Name the text with --text_column."
+                f"Row {number} has no column {text_column!r}; it has {', '.join(row)}. Name the text column with "
+                "--text_column."
             )
         name = row.get(id_column)
         yield Document(f"document-{number:06d}" if name is None else str(name), row[text_column])

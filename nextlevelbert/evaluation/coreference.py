@@ -30,8 +30,8 @@ def coreference_scores(gold: Sequence[Hashable], predicted: Sequence[Hashable]) 
     """
     if len(gold) != len(predicted) or not gold:
         raise ValueError(
-            f"Got {len(gold)} gold and {len(predicted)} predicted clusters of mentions; give one of each a mention, "
-            "for one mention or more."
+            f"Got {len(gold)} gold and {len(predicted)} predicted clusters of mentions; give one of each for every "
+            "mention, and at least one mention."
         )
     return cluster_scores(_grouped(gold), _grouped(predicted))
 

@@ -71,8 +71,8 @@ class RetrievalTask:
             grade = self.relevant[query][document]
             if not isinstance(grade, int) or grade < 1:
                 raise ValueError(
-                    f"Grades are whole numbers from 1, got {grade!r} for query {query!r} and document {document!r} "
-                    f"of task {self.name!r}; leave out what is not relevant."
+                    f"Grades must be whole numbers of at least 1, got {grade!r} for query {query!r} and document "
+                    f"{document!r} of task {self.name!r}; leave out what is not relevant."
                 )
         if alone := [query for query in self.queries if not set(self.relevant.get(query, ())) - {query}]:
             raise ValueError(
@@ -116,7 +116,8 @@ def rank_documents(
     documents = _unit_vectors(document_vectors, list(task.documents), f"document_vectors of task {task.name!r}")
     if queries.shape[1] != documents.shape[1]:
         raise ValueError(
-            f"Vectors of queries and documents must have one size, got {queries.shape[1]} and {documents.shape[1]}."
+            f"Vectors of queries and documents must have the same size, got {queries.shape[1]} and "
+            f"{documents.shape[1]}."
         )
 
     def passes() -> Iterator[np.ndarray]:
@@ -138,7 +139,7 @@ def rank_by_scores(task: RetrievalTask, scores: np.ndarray, grades: Collection[i
             part = scores[start : start + step]
             if bad := np.flatnonzero(~np.isfinite(part).all(axis=1)).tolist():
                 raise ValueError(
-                    f"scores of task {task.name!r} hold NaN or infinity for queries "
+                    f"scores of task {task.name!r} contain NaN or infinity for queries "
                     f"{_names(ids[start + row] for row in bad)}."
                 )
             yield part
@@ -154,10 +155,12 @@ def _unit_vectors(vectors: Any, ids: list[str], what: str) -> torch.Tensor:
     """Vectors ``[n, D]`` of length 1 in float64 on the CPU; zero vectors stay zero."""
     rows = vectors if isinstance(vectors, torch.Tensor) else torch.from_numpy(np.asarray(vectors))
     if rows.ndim != 2 or len(rows) != len(ids):
-        raise ValueError(f"{what} must be [{len(ids)}, size], one row an id in the task's order; got {[*rows.shape]}.")
+        raise ValueError(
+            f"{what} must be [{len(ids)}, size], one row per id, in the task's order; got {[*rows.shape]}."
+        )
     rows = rows.detach().cpu().double()
     if bad := (~torch.isfinite(rows).all(dim=1)).nonzero().flatten().tolist():
-        raise ValueError(f"{what} hold NaN or infinity for {_names(ids[row] for row in bad)}; encode them again.")
+        raise ValueError(f"{what} contain NaN or infinity for {_names(ids[row] for row in bad)}; encode them again.")
     return F.normalize(rows, dim=1)
 
 
@@ -226,7 +229,9 @@ def retrieval_scores(ranks: Mapping[str, np.ndarray], k: int = 10) -> dict[str, 
         The scores by name, and the number of ``queries`` they are means over.
     """
     if not ranks or k < 1:
-        raise ValueError(f"Give the ranks of at least one query and k from 1, got {len(ranks)} queries and k = {k}.")
+        raise ValueError(
+            f"Give the ranks of at least one query and a k of at least 1, got {len(ranks)} queries and k = {k}."
+        )
     first = np.asarray([found[0] for found in ranks.values()], float)  # [Q]
     precision = [np.mean(np.arange(1, len(found) + 1) / found) for found in ranks.values()]
     return {

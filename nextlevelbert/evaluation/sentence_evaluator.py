@@ -92,8 +92,8 @@ class LongDocumentRetrievalEvaluator(SentenceEvaluator):
             cut := sum(len(text.split()) > limit for text in texts)
         ):  # a word is a token or more
             logger.warning(
-                "The model reads %d tokens of a text and leaves out the rest: at least %d of the %d texts of task %s "
-                "are cut.", limit, cut, len(texts), self.task.name
+                "The model reads at most %d tokens of a text: at least %d of the %d texts of task %s are "
+                "truncated.", limit, cut, len(texts), self.task.name
             )  # fmt: skip
 
     def _write(self, path: Path, row: dict[str, float]) -> None:

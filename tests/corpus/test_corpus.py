@@ -138,7 +138,7 @@ def test_kill_9_and_go_on(minilm_path, tmp_path):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    with pytest.raises(ValueError, match="half-written"):
+    with pytest.raises(ValueError, match="is incomplete; run the same encoding"):
         VectorCorpus(tmp_path / "killed")
     subprocess.run([*arguments, str(tmp_path / "killed")], check=True, stdout=subprocess.DEVNULL)
     assert contents(tmp_path / "killed") == contents(tmp_path / "straight")
@@ -156,7 +156,7 @@ def test_processes_write_what_one_writes(corpus, minilm, rule, tmp_path, order):
     for process_index in order:
         shards = write_share(iter(DOCUMENTS), minilm, rule, tmp_path, process_index, 2)
         assert shards == 3
-        with pytest.raises(ValueError, match="half-written"):
+        with pytest.raises(ValueError, match="is incomplete; run the same encoding"):
             VectorCorpus(tmp_path)
     finish_corpus(tmp_path, shards)
     assert contents(tmp_path) == contents(corpus.path)
@@ -205,11 +205,11 @@ def test_processes_with_different_documents_are_found_out(minilm, rule, tmp_path
     other = [DOCUMENTS[1], DOCUMENTS[0], *DOCUMENTS[2:]]
     write_share(DOCUMENTS, minilm, rule, tmp_path / "order", 0, 2)
     shards = write_share(other, minilm, rule, tmp_path / "order", 1, 2)
-    with pytest.raises(ValueError, match=r"shard-00001.safetensors was written by a process that was given other"):
+    with pytest.raises(ValueError, match=r"shard-00001.safetensors was written by a process that was given different documents"):
         finish_corpus(tmp_path / "order", shards)
     shards = write_share(DOCUMENTS[:2], minilm, rule, tmp_path / "more", 0, 2)
     write_share(DOCUMENTS, minilm, rule, tmp_path / "more", 1, 2)
-    with pytest.raises(ValueError, match=r"shard-00001.safetensors is left over behind the last of 1"):
+    with pytest.raises(ValueError, match=r"shard-00001.safetensors is left over after the last of 1"):
         finish_corpus(tmp_path / "more", shards)
 
 
@@ -304,7 +304,7 @@ def test_missing_and_damaged_corpora(corpus, tmp_path):
         VectorCorpus(tmp_path / "nowhere")
     lost = shutil.copytree(corpus.path, tmp_path / "lost")
     (lost / "shard-00001.safetensors").unlink()
-    with pytest.raises(ValueError, match="has lost shard-00001"):
+    with pytest.raises(ValueError, match="is missing shard-00001"):
         VectorCorpus(lost)
     cut = shutil.copytree(corpus.path, tmp_path / "cut")
     shard = cut / "shard-00000.safetensors"

@@ -32,7 +32,7 @@ def test_rows(tmp_path, name):
         with gzip.open(path, "wt") if name.endswith("gz") else open(path, "w") as file:
             file.write("\n".join(json.dumps(row) for row in ROWS))
     assert list(read_documents(path)) == [Document(row["id"], row["text"]) for row in ROWS]
-    with pytest.raises(ValueError, match=r"no column 'body'; it has id, text\. Name the text with --text_column"):
+    with pytest.raises(ValueError, match=r"no column 'body'; it has id, text\. Name the text column with --text_column"):
         list(read_documents(path, text_column="body"))
 
 
@@ -60,7 +60,7 @@ def test_what_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r"holds no \.txt file"):
         list(read_documents(tmp_path))
     (tmp_path / "book.pdf").write_bytes(b"%PDF")
-    with pytest.raises(ValueError, match=r"Cannot read book\.pdf: known are \.txt"):
+    with pytest.raises(ValueError, match=r"Cannot read book\.pdf: supported are \.txt"):
         list(read_documents(tmp_path / "book.pdf"))
 
 

@@ -169,7 +169,7 @@ def test_unusable_vectors_and_scores_are_named(monkeypatch):
     task, queries, documents = random_task(0)
     holed = documents.clone()
     holed[3, 1] = float("nan")
-    with pytest.raises(ValueError, match=r"document_vectors of task 'toy' hold NaN or infinity for d3;"):
+    with pytest.raises(ValueError, match=r"document_vectors of task 'toy' contain NaN or infinity for d3;"):
         rank_documents(task, queries, holed)
     endless = queries.clone()
     endless[:7] = float("inf")
@@ -177,7 +177,7 @@ def test_unusable_vectors_and_scores_are_named(monkeypatch):
         rank_documents(task, endless, documents)
     with pytest.raises(ValueError, match=r"must be \[60, size\].*got \[59, 8\]"):
         rank_documents(task, queries, documents[1:])
-    with pytest.raises(ValueError, match="one size, got 8 and 7"):
+    with pytest.raises(ValueError, match="the same size, got 8 and 7"):
         rank_documents(task, queries, documents[:, 1:])
     with pytest.raises(ValueError, match="of grade \\[3\\]"):
         rank_documents(task, queries, documents, {3})
@@ -188,7 +188,7 @@ def test_unusable_vectors_and_scores_are_named(monkeypatch):
     monkeypatch.setattr(module, "_SCORES_PER_PASS", 60 * 7)  # it is in the third pass
     with pytest.raises(ValueError, match="queries q19"):
         rank_by_scores(task, scores)
-    with pytest.raises(ValueError, match="k from 1"):
+    with pytest.raises(ValueError, match="k of at least 1"):
         retrieval_scores(rank_documents(task, queries, documents), k=0)
 
 
@@ -494,8 +494,8 @@ def test_a_model_that_cuts_is_named(toy_encoder_path, words_task, caplog):
     assert "cut" not in caplog.text
     model.max_seq_length = 16
     LongDocumentRetrievalEvaluator(words_task)(model)
-    assert "reads 16 tokens of a text" in caplog.text
-    assert "at least 8 of the 16 texts of task words are cut" in caplog.text
+    assert "reads at most 16 tokens of a text" in caplog.text
+    assert "at least 8 of the 16 texts of task words are truncated" in caplog.text
 
 
 def test_the_evaluator_in_the_trainer(toy_encoder_path, words_task, tmp_path):

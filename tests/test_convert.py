@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoModelForPreTraining, BertConfig
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 from nextlevelbert.convert import convert_checkpoint, main
 from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from nextlevelbert.models.masking import PAD
+from nextlevelbert.models.configuration_vector_document import PAD
 
 from .reference import test_authors_inference as inference
 from .reference import test_authors_pretraining_step as pretraining_step

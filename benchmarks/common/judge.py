@@ -15,7 +15,7 @@ from benchmarks.common import retrieval_tasks as retrieval
 from nextlevelbert import NextLevelBertModel, VectorCorpus, load_chunk_encoder
 from nextlevelbert.data.rows import file_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
-from nextlevelbert.models.whitening import fit_whitening, inverse_root
+from nextlevelbert.models.pooling import fit_whitening, inverse_root
 from nextlevelbert.tasks.retrieval import tfidf_scores
 
 JUDGED = "chapters, names masked"

@@ -31,7 +31,7 @@ from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     PackedVectorDataset,
 )
-from nextlevelbert.models.masking import CLS, NOT_SPECIAL, SEP
+from nextlevelbert.models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
 
 LENGTH = 512
 AUTHORS, BARE, OURS = "authors' recipe in plain transformers", "bare backbone", "ours"

@@ -39,7 +39,7 @@ from nextlevelbert import (
     VectorCorpus,
     load_chunk_encoder,
 )
-from nextlevelbert.models.starting_weights import config_values
+from nextlevelbert.models.modeling_vector_document import config_values
 
 MASKED = ["--sequence_length", "128", "--per_device_train_batch_size", "16", "--learning_rate", "1e-4"]
 CROSS = [*MASKED, "--loss", "cross_entropy"]

@@ -42,7 +42,7 @@ from nextlevelbert import (
     read_documents,
 )
 from nextlevelbert.evaluation import RetrievalTask, context_mean_baseline, rank_documents, retrieval_scores
-from nextlevelbert.models.whitening import fit_whitening
+from nextlevelbert.models.pooling import fit_whitening
 
 TASK = "chapters, names masked"
 DOCUMENTS_PER_PASS = 32

@@ -26,7 +26,7 @@ from benchmarks.studies.next_level_study import ANYWHERE, rounded
 from nextlevelbert import Document, NextLevelBertModel, VectorCorpus, load_chunk_encoder
 from nextlevelbert.data.rows import file_rows
 from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.models.whitening import fit_whitening
+from nextlevelbert.models.pooling import fit_whitening
 
 SHIFTS = (0, 64, 128, 192)
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ..models.masking import NOT_SPECIAL
+from ..models.configuration_vector_document import NOT_SPECIAL
 
 # Columns of the table that `masked_vector_scores` gives.
 SELECTED, COSINE, FOUND, CHANCE = range(4)

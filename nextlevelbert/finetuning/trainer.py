@@ -152,12 +152,11 @@ def with_lora(model: Any, r: int, alpha: int, target_modules: Sequence[str]) -> 
         ValueError: of peft, if no layer has one of these names.
     """
     targets: Any = "all-linear" if list(target_modules) == ["all-linear"] else list(target_modules)
-    heads = [name for name, child in model.named_children() if child is not model.base_model and [*child.parameters()]]
     settings = LoraConfig(
         r=r,
         lora_alpha=alpha,
         target_modules=targets,
-        modules_to_save=[*heads, *(["lstm", "residual"] if hasattr(model.base_model, "recurrences") else [])],
+        modules_to_save=model.modules_to_train_whole(),
         exclude_modules=r".*\bchunk_encoder\b.*",  # frozen; adapters there would never learn anything
     )
     return get_peft_model(model, settings)

@@ -164,3 +164,31 @@ def select_sentences(scores: np.ndarray, count: int, block_trigrams_in: Sequence
             said |= trigrams
         chosen.append(number)
     return sorted(chosen)
+
+
+def check_sentence_labels(labels: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+    """Where sentences have a label, ``[B, S]`` bool.
+
+    Args:
+        labels: ``[B, S]``, 0 or 1, -100 where unknown.
+        sentences: ``[B, S]`` bool, true where there is one.
+
+    Raises:
+        ValueError: for labels of another shape or with other values, a label where there is no sentence, or none at
+            all.
+    """
+    if labels.shape != sentences.shape:
+        raise ValueError(
+            f"labels must be {tuple(sentences.shape)}, one a sentence of the longest document, got "
+            f"{tuple(labels.shape)}; fill up with -100."
+        )
+    known = labels != -100
+    bad = known & ((labels != 0) & (labels != 1) | ~sentences)
+    if bad.any() or not known.any():
+        documents = bad.any(dim=1).nonzero().flatten().tolist()
+        wrong = f"documents {documents} have others" if documents else "there is none but -100"
+        raise ValueError(
+            "labels must be 1 for sentences of the summary, 0 for others, and -100 where unknown or behind a "
+            f"document's last sentence; {wrong}."
+        )
+    return known

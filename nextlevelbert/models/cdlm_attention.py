@@ -18,6 +18,9 @@ import torch
 from torch import nn
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
+from .configuration_cdlm import CdlmConfig
+from .input_checks import check_token_ids
+
 
 @dataclass(frozen=True)
 class AttentionPlan:
@@ -140,3 +143,62 @@ def _take(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Positions ``[B, G]`` out of ``[B, L, …]``: ``[B, G, …]``."""
     rows = torch.arange(len(values), device=values.device)[:, None]
     return values[rows, index]
+
+
+def check_sequences(
+    config: CdlmConfig,
+    input_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    global_attention_mask: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Real and global positions, ``[B, L]`` bool each, of what a Longformer reads.
+
+    Args:
+        config: of the model, with `vocab_size` and `max_sequence_length`.
+        input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids: as in `CdlmModel`.
+
+    Raises:
+        ValueError: for ids and embeddings or neither, ids outside the vocabulary, masks of other shapes or values, a
+            sequence without tokens or with more than the model reads.
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Give input_ids or inputs_embeds, one of them and not both.")
+    if input_ids is not None:
+        real = check_token_ids(input_ids, attention_mask, config.vocab_size)
+    else:
+        assert inputs_embeds is not None  # checked above
+        shape = inputs_embeds.shape[:2]
+        if inputs_embeds.ndim != 3 or (attention_mask is not None and attention_mask.shape != shape):
+            got = None if attention_mask is None else tuple(attention_mask.shape)
+            raise ValueError(
+                "inputs_embeds must be [B, L, D] and attention_mask [B, L], "
+                f"got {tuple(inputs_embeds.shape)} and {got}."
+            )
+        real = inputs_embeds.new_ones(shape).bool() if attention_mask is None else attention_mask.bool()
+    if token_type_ids is not None:
+        types = config.type_vocab_size
+        if token_type_ids.shape != real.shape or ((token_type_ids < 0) | (token_type_ids >= types)).any():
+            raise ValueError(
+                f"token_type_ids must be {tuple(real.shape)}, from 0 to {types - 1}, got "
+                f"{tuple(token_type_ids.shape)} with {token_type_ids.unique().tolist()[:9]}."
+            )
+    lengths, limit = real.sum(dim=1), config.max_sequence_length
+    if not lengths.all():
+        raise ValueError(f"Rows {(lengths == 0).nonzero().flatten().tolist()} have no token to read.")
+    if (long := lengths > limit).any():
+        raise ValueError(
+            f"Rows {long.nonzero().flatten().tolist()} have up to {int(lengths.max())} tokens, the model reads "
+            f"{limit}: let a CdlmProcessor share them out among the documents, or start from the encoder with a "
+            "larger max_length."
+        )
+    if global_attention_mask is None:
+        return real, torch.zeros_like(real)
+    wide = global_attention_mask
+    if wide.shape != real.shape or ((wide != 0) & (wide != 1)).any():
+        raise ValueError(
+            f"global_attention_mask must be {tuple(real.shape)} with 0 and 1, got {tuple(wide.shape)} with "
+            f"{wide.unique().tolist()[:9]}."
+        )
+    return real, wide.bool() & real

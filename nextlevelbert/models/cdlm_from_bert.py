@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from transformers import AutoModelForMaskedLM, PreTrainedConfig
+from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .backbones import load_backbone, load_tokenizer
-from .portable_checkpoint import LOADING_ARGUMENTS, PortableCheckpointMixin
+from .portable_checkpoint import LOADING_ARGUMENTS, PortablePreTrainedModel
 
 _OFFSET = ("roberta", "xlm-roberta", "camembert")  # count positions from the padding id on, as Longformer does
 KNOWN = ("bert", *_OFFSET)
@@ -30,15 +30,11 @@ _ROBERTA_HEAD = {
 }
 
 
-class LongformerStartMixin(PortableCheckpointMixin):
-    """How a family around transformers' Longformer is opened or made; stands before `LongformerPreTrainedModel`."""
+class LongformerStartModel(PortablePreTrainedModel):
+    """A family around transformers' Longformer: opened from a Longformer, or made from a BERT or RoBERTa."""
 
+    base_model_prefix = "longformer"
     has_word_head = False
-
-    if TYPE_CHECKING:  # what the model class brings
-        config_class: Any
-        load_state_dict: Any
-        tie_weights: Any
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -77,15 +73,11 @@ class LongformerStartMixin(PortableCheckpointMixin):
         Raises:
             ValueError: for another architecture, something that is no field, or what `load_backbone` refuses.
         """
-        loading = {key: config_kwargs.pop(key) for key in LOADING_ARGUMENTS if key in config_kwargs}
-        if unknown := sorted(config_kwargs.keys() - cls._config_fields() - {"attn_implementation"}):
-            raise ValueError(
-                f"from_encoder takes fields of {cls.config_class.__name__} and arguments of loading, not {unknown}."
-            )
+        loading, given = cls.split_arguments(config_kwargs)
         with_head = cls.has_word_head
         fields, weights, tokenizer = longformer_weights(name_or_path, max_length, with_head, loading)
-        config = cls.config_class(**{**fields, "attention_window": attention_window, **config_kwargs})
-        model = cls(config)  # type: ignore[call-arg]
+        config = cls.config_class(**{**fields, "attention_window": attention_window, **given})
+        model = cls(config)
         outcome = model.load_state_dict(weights if with_head else _without_prefix(weights, model), strict=False)
         if outcome.unexpected_keys:
             raise ValueError(f"Weights of {str(name_or_path)!r} found no place: {outcome.unexpected_keys[:3]}, ….")
@@ -93,11 +85,6 @@ class LongformerStartMixin(PortableCheckpointMixin):
         model.base_model.copy_local_to_global()
         model.base_model.tokenizer = tokenizer
         return model.eval()
-
-    @classmethod
-    def _config_fields(cls) -> set[str]:
-        """What may be said of the configuration when a model is made; the dtype is that of the weights."""
-        return {"num_labels", *cls.config_class.__dataclass_fields__} - {"dtype"}
 
     @torch.no_grad()
     def copy_local_to_global(self) -> None:
@@ -110,7 +97,7 @@ class LongformerStartMixin(PortableCheckpointMixin):
 
 def longformer_weights(
     name_or_path: str | PathLike[str], max_length: int, with_head: bool, loading: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, torch.Tensor], Any]:
+) -> tuple[dict[str, Any], dict[str, torch.Tensor], PreTrainedTokenizerBase]:
     """What a Longformer takes over from an encoder.
 
     Args:
@@ -162,7 +149,7 @@ def longformer_weights(
 
 
 def _head(
-    name_or_path: str | PathLike[str], kind: str, activation: Any, loading: dict[str, Any]
+    name_or_path: str | PathLike[str], kind: str, activation: object, loading: dict[str, Any]
 ) -> dict[str, torch.Tensor]:
     """The head over words under Longformer's names; nothing where the checkpoint has none, or one with other units."""
     names = _BERT_HEAD if kind == "bert" else _ROBERTA_HEAD
@@ -182,7 +169,7 @@ def _head(
     }
 
 
-def _without_prefix(weights: dict[str, torch.Tensor], model: Any) -> dict[str, torch.Tensor]:
+def _without_prefix(weights: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Weights of the base model, under the names that they have in `model`."""
     if model.base_model is not model:
         return weights

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from .task_layers import check_labels
+from .input_checks import check_labels
+from .losses import labelled_loss
 
 
 @dataclass
@@ -190,10 +191,8 @@ def take_positions(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return states[torch.arange(len(states), device=states.device)[:, None], index.clamp(min=0)]
 
 
-def labelled_loss(logits: torch.Tensor, labels: torch.Tensor, there: torch.Tensor, name: str) -> torch.Tensor:
-    """Binary cross-entropy: the mean over rows of the mean over what has a label in them; zero where nothing has.
-
-    Row by row, so that it does not depend on how rows are put into batches.
+def check_parts(logits: torch.Tensor, labels: torch.Tensor, there: torch.Tensor, name: str) -> None:
+    """Checks the labels of parts of a sequence: pairs of mentions, sentences, paragraphs.
 
     Args:
         logits: ``[B, P]``.
@@ -210,11 +209,6 @@ def labelled_loss(logits: torch.Tensor, labels: torch.Tensor, there: torch.Tenso
             f"{name} must be {tuple(logits.shape)}: 0 or 1, and -100 where unknown or where there is nothing; got "
             f"{tuple(labels.shape)} with {labels.unique().tolist()[:9]}."
         )
-    losses = nn.functional.binary_cross_entropy_with_logits(
-        logits.float(), labels.clamp(min=0).float(), reduction="none"
-    )
-    counts = known.sum(dim=1)  # [B]
-    return ((losses * known).sum(dim=1) / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
 
 
 def any_of_loss(logits: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -254,5 +248,6 @@ def question_loss(
             total = nn.functional.cross_entropy(logits[name].float(), given, reduction="sum")  # without those of -100
             losses.append(total / (given != -100).sum().clamp(min=1))
         else:
-            losses.append(labelled_loss(logits[name], given, there[name], f"{name}_labels"))
+            check_parts(logits[name], given, there[name], f"{name}_labels")
+            losses.append(labelled_loss(logits[name], given))
     return torch.stack(losses).sum() if losses else None

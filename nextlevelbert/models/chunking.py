@@ -272,27 +272,6 @@ def special_token_ids(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]
     raise ValueError(f"{type(tokenizer).__name__} does not keep a text's ids together when it adds special tokens.")
 
 
-def windows(chunks: int, size: int, overlap: int) -> list[tuple[int, int]]:
-    """Ranges of at most `size` chunks that cover a document; neighbours share at least `overlap`.
-
-    The last window is moved back so that it is full.
-
-    Example:
-        >>> windows(10, size=4, overlap=1)
-        [(0, 4), (3, 7), (6, 10)]
-        >>> windows(3, size=4, overlap=1)
-        [(0, 3)]
-    """
-    if not 0 <= overlap < size:
-        raise ValueError(
-            f"The overlap of windows must be from 0 to {size - 1}, one less than their size, got {overlap}."
-        )
-    if chunks <= size:
-        return [(0, chunks)] if chunks else []
-    starts = [*range(0, chunks - size, size - overlap), chunks - size]
-    return [(start, start + size) for start in starts]
-
-
 def flatten_chunks(
     ids: Sequence[np.ndarray], boundaries: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,6 +1,7 @@
 """What the configurations of models over chunk vectors share."""
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -10,6 +11,10 @@ from transformers.configuration_utils import SubConfigSpec
 from .backbones import usable_positions
 from .chunking import ChunkingRule
 from .pooling import PoolingMode
+
+# Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
+PAD, CLS, SEP, MASK = 0, 1, 2, 3
+NOT_SPECIAL = -1
 
 
 @strict
@@ -134,6 +139,33 @@ class VectorDocumentConfig(PreTrainedConfig):
             raise ValueError(f"window_overlap must be from 0 to max_chunks - 1 = {size - 1}, got {overlap}.")
         return size, overlap
 
+    def windows_of(self, chunks: int) -> list[tuple[int, int]]:
+        """Ranges ``[start, end)`` of the windows that cover a document of so many chunks."""
+        return windows(chunks, *self.window())
+
+    def check_lengths(self, lengths: Sequence[int], first: int = 0, one_window: bool = False) -> list[int]:
+        """Positions of the documents that have more chunks than a window holds.
+
+        Args:
+            lengths: chunks of each document.
+            first: number of the first document, for the message.
+            one_window: refuse longer documents whatever `long_documents` says.
+
+        Raises:
+            ValueError: naming those documents, where they are not allowed.
+        """
+        limit, _ = self.window()
+        long = [index for index, length in enumerate(lengths) if length > limit]
+        if long and (one_window or self.long_documents == "error"):
+            remedy = (
+                "Hidden states and attentions exist for one window." if one_window else "Set long_documents='window'."
+            )
+            raise ValueError(
+                f"Documents {[first + index for index in long]} have {[lengths[index] for index in long]} chunks, "
+                f"more than max_chunks = {limit}. {remedy}"
+            )
+        return long
+
     def chunking_rule(self) -> ChunkingRule:
         """The rule that cuts documents into chunks; checks its own values."""
         return ChunkingRule(
@@ -144,3 +176,24 @@ class VectorDocumentConfig(PreTrainedConfig):
             sentence_token_ids=self.sentence_token_ids or {},
             max_chunk_size=usable_positions(self.chunk_encoder_config),
         )
+
+
+def windows(chunks: int, size: int, overlap: int) -> list[tuple[int, int]]:
+    """Ranges of at most `size` chunks that cover a document; neighbours share at least `overlap`.
+
+    The last window is moved back so that it is full.
+
+    Example:
+        >>> windows(10, size=4, overlap=1)
+        [(0, 4), (3, 7), (6, 10)]
+        >>> windows(3, size=4, overlap=1)
+        [(0, 3)]
+    """
+    if not 0 <= overlap < size:
+        raise ValueError(
+            f"The overlap of windows must be from 0 to {size - 1}, one less than their size, got {overlap}."
+        )
+    if chunks <= size:
+        return [(0, chunks)] if chunks else []
+    starts = [*range(0, chunks - size, size - overlap), chunks - size]
+    return [(start, start + size) for start in starts]

@@ -1,12 +1,13 @@
-"""The way from text to chunk vectors that all document models share: `encode`, `plan`, and what they need."""
+"""From text to chunk vectors, and on to document vectors: `encode`, `plan`, and the frozen chunk encoder they use."""
 
 from __future__ import annotations
 
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,33 +16,27 @@ from transformers import AutoModel
 
 from .cached_encoding import CachedEncoder, opened
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
-from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document, windows
-from .input_checks import check_lengths, check_token_ids
+from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
+from .input_checks import check_token_ids
 from .outputs import DocumentEmbedding, DocumentPlan
+from .portable_checkpoint import PortablePreTrainedModel
 from .vector_cache import VectorCache
 
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
 _CHUNKS_PER_GROUP = 4_096
 
 
-class DocumentEncodingMixin:
-    """`encode(texts)` and `plan(texts)` for a model over chunk vectors."""
+class DocumentEncodingModel(PortablePreTrainedModel):
+    """A model with a frozen chunk encoder, `encode(texts)` and `plan(texts)`; the subclass has `contextualize`."""
 
-    if TYPE_CHECKING:  # what the model class brings
-        config: Any
-        tokenizer: Any
-        training: bool
-        dtype: torch.dtype
-        device: torch.device
-        chunk_encoder: ChunkEncoder | None
-        eval: Any
-        train: Any
-        contextualize: Any
-        warn_if_padding_and_no_attention_mask: Any
-
+    chunk_encoder: ChunkEncoder | None  # None where the checkpoint does not hold it
     # In a tuple, so that it is no submodule: it is never saved and never trained.
     _borrowed_chunk_encoder: tuple[ChunkEncoder] | None = None
     _copied_chunk_encoder: tuple[Any, ChunkEncoder] | None = None
+
+    def build_chunk_encoder(self) -> None:
+        """Makes room for the chunk encoder where the checkpoint holds it; for a subclass's `__init__`."""
+        self.chunk_encoder = self._new_chunk_encoder() if self.config.include_chunk_encoder else None
 
     def _new_chunk_encoder(self) -> ChunkEncoder:
         config = self.config
@@ -167,14 +162,13 @@ class DocumentEncodingMixin:
         """
         documents = check_texts(texts)
         if self.config.long_documents == "error":  # before anything is spent
-            chunks = [self._plan_document(text).chunks for text in documents]
-            check_lengths(chunks, self.config.window()[0], "error")
+            self.config.check_lengths([self._plan_document(text).chunks for text in documents])
         training = self.training
         self.eval()
         try:
             with (
                 tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar,
-                opened(cache_dir) as cache,
+                nullcontext() if cache_dir is None else opened(cache_dir) as cache,
             ):
                 prepared = self._prepared_chunk_encoder(chunk_encoder, dtype, compile)
                 encoder = prepared if cache is None else CachedEncoder(prepared, cache)
@@ -204,7 +198,7 @@ class DocumentEncodingMixin:
     @torch.no_grad()
     def _encode_group(
         self,
-        group: list,
+        group: list[tuple[TokenizedDocument, np.ndarray]],
         first: int,
         encoder: ChunkEncoder | CachedEncoder,
         tokens_per_batch: int | None,
@@ -226,7 +220,7 @@ class DocumentEncodingMixin:
             for number, document in enumerate(documents)
         ]
 
-    def _encode_ids(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> list[torch.Tensor]:
+    def encode_ids(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> list[torch.Tensor]:
         """Token ids ``[B, T]`` of whole documents to their chunk vectors, each ``[n, D]``."""
         mask = check_token_ids(input_ids, attention_mask, self.config.chunk_encoder_config.vocab_size)
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
@@ -269,7 +263,7 @@ class DocumentEncodingMixin:
             return None
         flat = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
         mask = None if attention_mask is None else attention_mask.reshape(flat.shape)
-        vectors = self._encode_ids(flat, mask)
+        vectors = self.encode_ids(flat, mask)
         if blank := [number for number, chunks in enumerate(vectors) if len(chunks) == 0]:
             raise ValueError(f"pair_input_ids: texts {blank} contain no token; give each question a text.")
         means = torch.stack([chunks.mean(dim=0) for chunks in vectors])  # [N * C, D]
@@ -283,12 +277,12 @@ class DocumentEncodingMixin:
     def _plan_document(self, text: str) -> DocumentPlan:
         document = tokenize_document(self.tokenizer, text)
         boundaries = self.config.chunking_rule().boundaries(document.input_ids)
-        chunks, (limit, overlap) = len(boundaries) - 1, self.config.window()
+        chunks, (limit, _) = len(boundaries) - 1, self.config.window()
         lost = document.input_ids[boundaries[limit] :] if chunks > limit else document.input_ids[:0]
         return DocumentPlan(
             tokens=len(document),
             chunks=chunks,
-            windows=len(windows(chunks, limit, overlap)),
+            windows=len(self.config.windows_of(chunks)),
             lost_chunks=max(chunks - limit, 0),
             lost_tokens=len(lost),
             lost_characters=int(document.char_ends[-1] - document.char_starts[-len(lost)]) if len(lost) else 0,

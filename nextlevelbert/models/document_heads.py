@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
+from .input_checks import check_labels
 from .losses import CONTRASTIVE_LOSSES, masked_vector_loss
+from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel
 from .outputs import DocumentModelOutput, MaskedVectorModelingOutput
-from .task_layers import TaskClassifier, check_labels, concatenate_pairs, split_pair
 
 logger = logging.getLogger(__name__)
 
 
-class MaskedVectorModelingMixin:
-    """`forward` of the models that predict masked chunk vectors; they have a `model` and a `head`."""
+class TaskClassifier(nn.Sequential):
+    """Linear, ReLU, Linear over [document vector ; encoded question] (paper, section 4.1 "Experimental Setup")."""
+
+    def __init__(self, in_features: int, hidden_size: int, out_features: int) -> None:
+        super().__init__(nn.Linear(in_features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, out_features))
+
+
+class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
+    """Predicts masked chunk vectors; a subclass makes the `model` and the `head`."""
 
     main_input_name = "inputs_embeds"
     accepts_loss_kwargs = False  # the loss is a mean over the batch's selected positions
     skipped_batches = 0  # training batches that taught nothing, see `_warn_of_too_few`
     _told_of_evaluation = False
-
-    if TYPE_CHECKING:  # what the model class brings
-        config: Any
-        model: Any
-        head: Any
-        training: bool
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.get_input_embeddings()
@@ -117,18 +119,13 @@ class MaskedVectorModelingMixin:
             )  # fmt: skip
 
 
-class DocumentTaskMixin:
-    """A document vector beside encoded questions, and a classifier over both; stands before `…PreTrainedModel`."""
+class VectorDocumentWithClassifier(VectorDocumentPreTrainedModel):
+    """A document vector beside encoded questions, and a classifier over both."""
 
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$"]  # pretraining heads are dropped on purpose
     accepts_loss_kwargs = False  # losses are means over the batch
 
-    if TYPE_CHECKING:  # what the model class brings
-        config: Any
-        loss_function: Any
-        post_init: Any
-
-    def build(self, model: Any, out_features: int, text_pair: bool) -> None:
+    def build(self, model: VectorDocumentModel, out_features: int, text_pair: bool) -> None:
         """Puts the model and the classifier in place; at the end of a subclass's `__init__`."""
         self.model = model
         width = self.config.hidden_size + (self.config.chunk_hidden_size if text_pair else 0)
@@ -146,8 +143,8 @@ class DocumentTaskMixin:
         return self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index)), output
 
 
-class DocumentClassificationMixin(DocumentTaskMixin):
-    """`forward` of the sequence classifiers: one label, several, or values."""
+class VectorDocumentForSequenceClassification(VectorDocumentWithClassifier):
+    """Classifies documents, alone or with a question: one label, several, or values."""
 
     @can_return_tuple
     def forward(
@@ -207,3 +204,55 @@ class DocumentClassificationMixin(DocumentTaskMixin):
             check_labels(labels, logits, self.config.problem_type)
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
+
+
+def concatenate_pairs(
+    documents: torch.Tensor, pairs: torch.Tensor | None, document_index: torch.Tensor | None
+) -> torch.Tensor:
+    """Puts each document's vector beside the vectors of its questions.
+
+    Args:
+        documents: ``[B, D]`` document vectors.
+        pairs: ``[N, D]`` vectors of questions or ``[N, C, D]`` of candidates; None where the document stands alone.
+        document_index: ``[N]``, the document of each question; None where N = B and they stand in order.
+
+    Returns:
+        ``[N, D]`` alone, ``[N, 2D]`` beside questions, ``[N, C, 2D]`` beside candidates.
+
+    Raises:
+        ValueError: for an index outside the documents, or numbers that do not fit each other.
+    """
+    if document_index is not None:
+        outside = (document_index < 0) | (document_index >= len(documents))
+        if document_index.ndim != 1 or len(document_index) == 0 or outside.any():
+            raise ValueError(
+                f"document_index must be [N] numbers from 0 to {len(documents) - 1}, the documents of this batch, "
+                f"and at least one; got {document_index.tolist()}."
+            )
+        documents = documents[document_index]  # [N, D]
+    if pairs is None:
+        return documents
+    if len(pairs) != len(documents):
+        raise ValueError(
+            f"{len(pairs)} questions beside {len(documents)} documents: give one for each, or document_index [N] with "
+            "the document that each question is about."
+        )
+    if pairs.ndim == 3:
+        documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, D]
+    return torch.cat([documents, pairs.to(documents.dtype)], dim=-1)
+
+
+def split_pair(
+    input_ids: torch.Tensor, attention_mask: torch.Tensor | None, token_type_ids: torch.Tensor, prefix: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Masks ``[B, T]`` of document and question in ids that a tokenizer made of a pair.
+
+    Args:
+        input_ids: ``[B, T]``: [CLS] document [SEP] question [SEP].
+        attention_mask: ``[B, T]``, zero at padding.
+        token_type_ids: ``[B, T]``, 1 at the question.
+        prefix: special tokens in front, which belong to both.
+    """
+    mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
+    question = mask & (token_type_ids == 1)
+    return mask & ~question, question | (mask & (mask.cumsum(dim=1) <= prefix))

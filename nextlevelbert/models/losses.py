@@ -1,4 +1,6 @@
-"""Losses of masked vector modelling, one function each, over the M selected positions of a batch.
+"""Losses, one function each.
+
+Those of masked vector modelling are taken over the M selected positions of a batch:
 
 | function        | value                                                    | source |
 |-----------------|----------------------------------------------------------|--------|
@@ -8,7 +10,8 @@
 | `p_norm`        | distance of softmax(prediction targets^T) to identity    | HATE, "Masked Sentence Prediction" |
 | `cross_entropy` | find the own vector among the batch's masked ones        | HATE, as InfoNCE (2018)    |
 
-`pair_loss` is that of the contrastive objective, over pairs of document vectors.
+`pair_loss` is that of the contrastive objective, over pairs of document vectors. `labelled_loss` is that of heads that
+score parts of a document: sentences of a summary, pairs of mentions, supporting sentences.
 """
 
 from __future__ import annotations
@@ -121,3 +124,18 @@ def pair_loss(
         scores = scores.masked_fill(~comparable, -torch.inf)
         right = torch.arange(len(scores), device=scores.device)
         return (F.cross_entropy(scores, right) + F.cross_entropy(scores.T, right)) / 2, scores
+
+
+def labelled_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Binary cross-entropy: the mean over rows of the mean over the labels of a row; zero where there is no label.
+
+    Row by row, so that it does not depend on how processes and steps share out the rows.
+
+    Args:
+        logits: ``[B, P]``.
+        labels: ``[B, P]``, 0 or 1, and -100 where there is no label.
+    """
+    known = labels != -100
+    losses = F.binary_cross_entropy_with_logits(logits.float(), labels.clamp(min=0).float(), reduction="none")
+    counts = known.sum(dim=1)  # [B]
+    return ((losses * known).sum(dim=1) / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)

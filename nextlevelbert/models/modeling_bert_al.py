@@ -17,21 +17,32 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedTokenizerBase
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .backbones import backbone_from_config, encoder_layers
 from .bert_al_lstm import LayerNormLSTM, State
-from .bert_al_sentences import ExtractiveSummary, encode_sentences, pad_batch, select_sentences, split_document
+from .bert_al_sentences import (
+    ExtractiveSummary,
+    check_sentence_labels,
+    encode_sentences,
+    pad_batch,
+    select_sentences,
+    split_document,
+)
 from .configuration_bert_al import BertAlConfig
-from .modeling_token_document import TokenPreTrainedMixin, at_their_places, place_in_chunks
+from .input_checks import check_labels
+from .losses import labelled_loss
+from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
 from .outputs import ExtractiveSummarizationOutput, TokenFeaturesOutput
 from .pooling import pool
-from .task_layers import check_labels, check_sentence_labels
+
+# Hooks are set on the layers for a pass, and would be run by the passes of other threads.
+_ONE_PASS = threading.RLock()
 
 
-class ResidualProjection(nn.Linear):
+class RecurrenceProjection(nn.Linear):
     """A linear layer that starts at zero, so that a new model is the pretrained encoder."""
 
 
@@ -49,7 +60,7 @@ class SegmentRecurrence(nn.Module):
         self.lstm = LayerNormLSTM(config.hidden_size)
         self.residual: nn.Linear | None = None
         if config.recurrence == "residual":
-            self.residual = ResidualProjection(config.hidden_size, config.hidden_size)
+            self.residual = RecurrenceProjection(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_states: torch.Tensor, state: State | None) -> tuple[torch.Tensor, State]:
         """From segments ``[documents, n, C, D]`` to the same shape, and the LSTM's state behind the last one."""
@@ -62,12 +73,34 @@ class SegmentRecurrence(nn.Module):
         return hidden_states + self.residual(outputs), state
 
 
-class BertAlPreTrainedModel(TokenPreTrainedMixin, PreTrainedModel):
+class _Pass(NamedTuple):
+    """What one pass gives: numbers ``[m]`` of its tokens among the N real ones, their states ``[m, D]``, others."""
+
+    tokens: torch.Tensor
+    features: torch.Tensor
+    hidden_states: list[torch.Tensor]
+
+
+class _Grid:
+    """Where the R segments of a pass stand when each document is a row and each step a column.
+
+    Args:
+        document: ``[R]``, which of the batch.
+        step: ``[R]``, counted from the first step of the pass.
+        batch: documents of the whole batch.
+    """
+
+    def __init__(self, document: torch.Tensor, step: torch.Tensor, batch: int) -> None:
+        self.active, self.row = document.unique(return_inverse=True)  # documents that have not ended before
+        self.step, self.batch = step, batch
+        self.documents, self.steps = len(self.active), int(step.max()) + 1
+
+
+class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
     """Loading, saving and starting from an encoder, which all BERT-AL classes share."""
 
     config: BertAlConfig
     config_class = BertAlConfig
-    base_model_prefix = "model"
     family_auto_map = {
         "AutoConfig": "configuration_bert_al.BertAlConfig",
         "AutoModel": "modeling_bert_al.BertAlModel",
@@ -78,7 +111,7 @@ class BertAlPreTrainedModel(TokenPreTrainedMixin, PreTrainedModel):
     model_tags = ["bert-al", "nextlevelbert", "sentence-transformers"]
 
     @classmethod
-    def _tokenizer_fields(cls, tokenizer: Any) -> dict[str, Any]:
+    def _tokenizer_fields(cls, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
             raise ValueError(
                 f"The tokenizer has no token for the start or the end of a sentence (cls_token {tokenizer.cls_token}, "
@@ -86,26 +119,18 @@ class BertAlPreTrainedModel(TokenPreTrainedMixin, PreTrainedModel):
             )
         return {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
 
+    def modules_to_train_whole(self) -> list[str]:
+        recurrences = ["lstm", "residual"] if self.config.recurrence != "none" else []  # they start at random
+        return [*super().modules_to_train_whole(), *recurrences]
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, LayerNormLSTM):
             module.reset_parameters(self.config.initializer_range)
-        elif isinstance(module, ResidualProjection):
+        elif isinstance(module, RecurrenceProjection):
             nn.init.zeros_(module.weight)
             nn.init.zeros_(module.bias)
-
-
-# Hooks are set on the layers for a pass, and would be run by the passes of other threads.
-_ONE_PASS = threading.RLock()
-
-
-class _Pass(NamedTuple):
-    """What one pass gives: numbers ``[m]`` of its tokens among the N real ones, their states ``[m, D]``, others."""
-
-    tokens: torch.Tensor
-    features: torch.Tensor
-    hidden_states: list[torch.Tensor]
 
 
 class BertAlModel(BertAlPreTrainedModel):
@@ -121,7 +146,6 @@ class BertAlModel(BertAlPreTrainedModel):
         torch.Size([1, 3002, 384])
     """
 
-    _auto_class = "AutoModel"
     _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # the head is dropped on purpose
 
     def __init__(self, config: BertAlConfig) -> None:
@@ -261,21 +285,6 @@ class BertAlModel(BertAlPreTrainedModel):
         return outputs[grid.row, grid.step], kept
 
 
-class _Grid:
-    """Where the R segments of a pass stand when each document is a row and each step a column.
-
-    Args:
-        document: ``[R]``, which of the batch.
-        step: ``[R]``, counted from the first step of the pass.
-        batch: documents of the whole batch.
-    """
-
-    def __init__(self, document: torch.Tensor, step: torch.Tensor, batch: int) -> None:
-        self.active, self.row = document.unique(return_inverse=True)  # documents that have not ended before
-        self.step, self.batch = step, batch
-        self.documents, self.steps = len(self.active), int(step.max()) + 1
-
-
 class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
     """Scores every sentence of a document by the output at its [CLS] (paper, sections "BERTSUM" and "Embedding").
 
@@ -288,7 +297,6 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         2
     """
 
-    _auto_class = "AutoModelForTokenClassification"
     accepts_loss_kwargs = False  # the loss is a mean over the documents of the batch
 
     def __init__(self, config: BertAlConfig) -> None:
@@ -347,14 +355,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             every = (real & (input_ids == self.config.cls_token_id)).sum(dim=1)  # also behind what training cuts
             whole = torch.arange(int(every.max()), device=mask.device) < every[:, None]
             known = check_sentence_labels(labels, whole)[:, : sentences.shape[1]] & sentences
-            labels = labels[:, : sentences.shape[1]]
-            losses = nn.functional.binary_cross_entropy_with_logits(
-                logits.float(), labels.clamp(min=0).float(), reduction="none"
-            )
-            # Document by document, so that it does not matter how processes and steps share out a batch.
-            labelled = known.sum(dim=1)  # [B]
-            losses = (losses * known).sum(dim=1) / labelled.clamp(min=1)
-            loss = losses.sum() / (labelled > 0).sum().clamp(min=1)
+            loss = labelled_loss(logits, labels[:, : sentences.shape[1]].masked_fill(~known, -100))
         hidden = None
         if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
             output = self.model(input_ids, attention_mask, token_type_ids, output_hidden_states=True, return_dict=True)
@@ -416,7 +417,6 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
         torch.Size([2, 20])
     """
 
-    _auto_class = "AutoModelForSequenceClassification"
     accepts_loss_kwargs = False  # the loss is a mean over the batch
 
     def __init__(self, config: BertAlConfig) -> None:

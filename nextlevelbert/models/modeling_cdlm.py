@@ -22,35 +22,33 @@ from transformers.models.longformer.modeling_longformer import (
     LongformerEncoder,
     LongformerLMHead,
     LongformerMaskedLMOutput,
-    LongformerPreTrainedModel,
     LongformerSequenceClassifierOutput,
 )
 from transformers.utils import can_return_tuple
 
-from .cdlm_attention import CdlmSelfAttention, plan_attention
-from .cdlm_from_bert import LongformerStartMixin
+from .cdlm_attention import CdlmSelfAttention, check_sequences, plan_attention
+from .cdlm_from_bert import LongformerStartModel
 from .cdlm_heads import (
     MentionPairOutput,
     MultiHopQuestionAnsweringOutput,
     PairScorer,
     check_mentions,
+    check_parts,
     check_question,
-    labelled_loss,
     question_loss,
     take_positions,
 )
 from .configuration_cdlm import CdlmConfig
-from .input_checks import check_sequences, check_token_ids
+from .input_checks import check_labels, check_token_ids
+from .losses import labelled_loss
 from .pooling import pool
-from .task_layers import check_labels
 
 
-class CdlmPreTrainedModel(LongformerStartMixin, LongformerPreTrainedModel):
+class CdlmPreTrainedModel(LongformerStartModel):
     """Loading, saving and starting from an encoder, which all CDLM classes share."""
 
     config: CdlmConfig
     config_class = CdlmConfig
-    base_model_prefix = "longformer"
     family_auto_map = {
         "AutoConfig": "configuration_cdlm.CdlmConfig",
         "AutoModel": "modeling_cdlm.CdlmModel",
@@ -81,7 +79,6 @@ class CdlmModel(CdlmPreTrainedModel):
         1024
     """
 
-    _auto_class = "AutoModel"
     _keys_to_ignore_on_load_unexpected = [r"pooler", r"position_ids", r"^(lm_head|classifier|scorer|qa_)"]
 
     def __init__(self, config: CdlmConfig) -> None:
@@ -176,7 +173,6 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
     Where no global attention mask is given, the [MASK] tokens have global attention, as in the paper's pretraining.
     """
 
-    _auto_class = "AutoModelForMaskedLM"
     has_word_head = True
     _tied_weights_keys = {
         "lm_head.decoder.weight": "longformer.embeddings.word_embeddings.weight",
@@ -251,8 +247,6 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
 class CdlmForDocumentMatching(CdlmPreTrainedModel):
     """Says whether two documents belong together, by the state of [CLS] (paper, section 3.3 and appendix C.2)."""
 
-    _auto_class = "AutoModelForSequenceClassification"
-
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
         self.longformer = CdlmModel(config)
@@ -298,10 +292,12 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
 
 
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
-    """Says which mentions in one or two documents mean the same (paper, section 3.2 and appendix C.1)."""
+    """Says which mentions in one or two documents mean the same (paper, section 3.2 and appendix C.1).
 
-    # No auto class scores pairs; an entry there makes `save_pretrained` write the code beside the weights.
-    _auto_class = "CdlmForCrossDocumentCoreference"
+    No auto class of transformers scores pairs. Where this package is not installed, a checkpoint `path` opens by
+    ``get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference", path).from_pretrained(path)``; the
+    function is in `transformers.dynamic_module_utils`.
+    """
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
@@ -351,7 +347,10 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         )  # fmt: skip
         first = first_token(input_ids, attention_mask).argmax(dim=1)
         logits = self.scorer(output.last_hidden_state, first, spans, pairs).masked_fill(~there, 0.0)  # [B, P]
-        loss = None if labels is None else labelled_loss(logits, labels, there, "labels")
+        loss = None
+        if labels is not None:
+            check_parts(logits, labels, there, "labels")
+            loss = labelled_loss(logits, labels)
         return MentionPairOutput(loss=loss, logits=logits, pair_mask=there, **_extras(output))
 
 
@@ -361,8 +360,6 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
     The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers each over [CLS]
     (span, yes or no), over sentence starts and over title starts (whether they support the answer).
     """
-
-    _auto_class = "AutoModelForQuestionAnswering"
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)

@@ -14,24 +14,65 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .backbones import backbone_from_config
 from .configuration_chunkbert import ChunkBertConfig
-from .modeling_token_document import TokenPreTrainedMixin, at_their_places, place_in_chunks
+from .input_checks import check_labels
+from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
 from .outputs import TokenFeaturesOutput
 from .pooling import pool
-from .task_layers import check_labels
 
 
-class ChunkBertPreTrainedModel(TokenPreTrainedMixin, PreTrainedModel):
+class TextCnnClassifier(nn.Module):
+    """Convolutions of several widths, the maximum over time, and one linear layer (paper, section 3.3; Kim, 2014).
+
+    Args:
+        config: sizes.
+        out_features: K.
+    """
+
+    def __init__(self, config: ChunkBertConfig, out_features: int) -> None:
+        super().__init__()
+        self.filter_sizes = list(config.filter_sizes)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.hidden_size, config.num_filters, width) for width in self.filter_sizes
+        )
+        self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
+        self.projection = nn.Linear(config.num_filters * len(self.filter_sizes), out_features)
+
+    def forward(self, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Scores ``[B, K]`` of documents by their token features.
+
+        Args:
+            features: ``[N, D]`` of all documents, one after another.
+            lengths: ``[B]``, tokens of each document, at least 1. One shorter than a filter is continued by zeros
+                to the filter's width; otherwise no window reaches beyond its document.
+        """
+        widest, counts = max(self.filter_sizes), lengths.tolist()
+        documents = features.split(counts)
+        # One row for all documents: memory follows their tokens, not the longest of them times their number.
+        packed = torch.cat(
+            [nn.functional.pad(document, (0, 0, 0, max(widest - len(document), 0))) for document in documents]
+        )  # [P, D]
+        starts = list(itertools.accumulate((max(count, widest) for count in counts[:-1]), initial=0))
+        found = []
+        for width, convolution in zip(self.filter_sizes, self.convolutions, strict=True):
+            windows = convolution(packed.T.unsqueeze(0))[0].relu()  # [F, P - width + 1]
+            own = [
+                windows[:, start : start + max(count - width, 0) + 1]
+                for start, count in zip(starts, counts, strict=True)
+            ]
+            found.append(torch.stack([each.amax(dim=-1) for each in own]))  # [B, F]
+        return self.projection(self.dropout(torch.cat(found, dim=-1)))  # [B, K]
+
+
+class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
     """Loading, saving and starting from an encoder, which all ChunkBERT classes share."""
 
     config: ChunkBertConfig
     config_class = ChunkBertConfig
-    base_model_prefix = "model"
     family_auto_map = {
         "AutoConfig": "configuration_chunkbert.ChunkBertConfig",
         "AutoModel": "modeling_chunkbert.ChunkBertModel",
@@ -53,7 +94,6 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         torch.Size([1, 3002, 384])
     """
 
-    _auto_class = "AutoModel"
     _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # the head is dropped on purpose
 
     def __init__(self, config: ChunkBertConfig) -> None:
@@ -141,49 +181,6 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         return (features, *(state[keep] for state in output.hidden_states)) if all_states else (features,)
 
 
-class TextCnnClassifier(nn.Module):
-    """Convolutions of several widths, the maximum over time, and one linear layer (paper, section 3.3; Kim, 2014).
-
-    Args:
-        config: sizes.
-        out_features: K.
-    """
-
-    def __init__(self, config: ChunkBertConfig, out_features: int) -> None:
-        super().__init__()
-        self.filter_sizes = list(config.filter_sizes)
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(config.hidden_size, config.num_filters, width) for width in self.filter_sizes
-        )
-        self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
-        self.projection = nn.Linear(config.num_filters * len(self.filter_sizes), out_features)
-
-    def forward(self, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """Scores ``[B, K]`` of documents by their token features.
-
-        Args:
-            features: ``[N, D]`` of all documents, one after another.
-            lengths: ``[B]``, tokens of each document, at least 1. One shorter than a filter is continued by zeros
-                to the filter's width; otherwise no window reaches beyond its document.
-        """
-        widest, counts = max(self.filter_sizes), lengths.tolist()
-        documents = features.split(counts)
-        # One row for all documents: memory follows their tokens, not the longest of them times their number.
-        packed = torch.cat(
-            [nn.functional.pad(document, (0, 0, 0, max(widest - len(document), 0))) for document in documents]
-        )  # [P, D]
-        starts = list(itertools.accumulate((max(count, widest) for count in counts[:-1]), initial=0))
-        found = []
-        for width, convolution in zip(self.filter_sizes, self.convolutions, strict=True):
-            windows = convolution(packed.T.unsqueeze(0))[0].relu()  # [F, P - width + 1]
-            own = [
-                windows[:, start : start + max(count - width, 0) + 1]
-                for start, count in zip(starts, counts, strict=True)
-            ]
-            found.append(torch.stack([each.amax(dim=-1) for each in own]))  # [B, F]
-        return self.projection(self.dropout(torch.cat(found, dim=-1)))  # [B, K]
-
-
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
     """Classifies documents of any length: one label, several, or values (paper, section 3).
 
@@ -196,7 +193,6 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         torch.Size([2, 20])
     """
 
-    _auto_class = "AutoModelForSequenceClassification"
     accepts_loss_kwargs = False  # the loss is a mean over the batch
 
     def __init__(self, config: ChunkBertConfig) -> None:

@@ -16,16 +16,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import BertConfig, PreTrainedModel
+from transformers import BertConfig
 from transformers import initialization as init
 
 from .backbones import backbone_from_config
 from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .configuration_hate import HateConfig
-from .document_heads import DocumentClassificationMixin, MaskedVectorModelingMixin
-from .masking import PAD
-from .modeling_vector_document import VectorDocumentMixin, VectorPreTrainedMixin
-from .starting_weights import config_values
+from .configuration_vector_document import PAD
+from .document_heads import VectorDocumentForMaskedVectorModeling, VectorDocumentForSequenceClassification
+from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values
 
 
 def sinusoids(positions: torch.Tensor, size: int) -> torch.Tensor:
@@ -105,7 +104,19 @@ class HateEncoder(nn.Module):
         return self.layers(inputs_embeds=hidden, attention_mask=attention_mask, **extras)
 
 
-class HatePreTrainedModel(VectorPreTrainedMixin, PreTrainedModel):
+class HatePredictionHead(nn.Sequential):
+    """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M, D]``.
+
+    Exists in pretraining only (paper: "Masked Sentence Prediction").
+    """
+
+    def __init__(self, config: HateConfig) -> None:
+        size = config.chunk_hidden_size
+        decoder = HateBottleneck(config.bottleneck_widths()[::-1])
+        super().__init__(decoder, nn.Linear(size, size), nn.LayerNorm(size))
+
+
+class HatePreTrainedModel(VectorDocumentPreTrainedModel):
     """Loading, saving and initialisation that all HATE classes share."""
 
     config: HateConfig
@@ -173,11 +184,8 @@ class HatePreTrainedModel(VectorPreTrainedMixin, PreTrainedModel):
         model = cls(HateConfig(**{**values, **config_kwargs}))
         return model.adopt(source)
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
-        raise ValueError("HATE has no word embeddings to resize: its inputs are sentence vectors.")
 
-
-class HateModel(VectorDocumentMixin, HatePreTrainedModel):
+class HateModel(HatePreTrainedModel, VectorDocumentModel):
     """Whole documents to contextual sentence vectors ``[B, L, H]`` and one document vector ``[B, H]``.
 
     Args:
@@ -191,7 +199,6 @@ class HateModel(VectorDocumentMixin, HatePreTrainedModel):
         (torch.Size([64]), torch.Size([2, 64]), torch.Size([2, 384]), [[0, 16], [17, 78]])
     """
 
-    _auto_class = "AutoModel"
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\."]  # the decoder is dropped on purpose
 
     def __init__(self, config: HateConfig) -> None:
@@ -206,22 +213,8 @@ class HateModel(VectorDocumentMixin, HatePreTrainedModel):
         return self.encoder.layers.embeddings
 
 
-class HatePredictionHead(nn.Sequential):
-    """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M, D]``.
-
-    Exists in pretraining only (paper: "Masked Sentence Prediction").
-    """
-
-    def __init__(self, config: HateConfig) -> None:
-        size = config.chunk_hidden_size
-        decoder = HateBottleneck(config.bottleneck_widths()[::-1])
-        super().__init__(decoder, nn.Linear(size, size), nn.LayerNorm(size))
-
-
-class HateForMaskedSentencePrediction(MaskedVectorModelingMixin, HatePreTrainedModel):
+class HateForMaskedSentencePrediction(HatePreTrainedModel, VectorDocumentForMaskedVectorModeling):
     """Finds the masked sentences of a batch among each other (paper: "Model Pre-Training")."""
-
-    _auto_class = "AutoModelForPreTraining"
 
     def __init__(self, config: HateConfig) -> None:
         super().__init__(config)
@@ -230,14 +223,12 @@ class HateForMaskedSentencePrediction(MaskedVectorModelingMixin, HatePreTrainedM
         self.post_init()
 
 
-class HateForSequenceClassification(DocumentClassificationMixin, HatePreTrainedModel):
+class HateForSequenceClassification(HatePreTrainedModel, VectorDocumentForSequenceClassification):
     """Classifies documents, alone or with a question: one label, several, or values.
 
     Which of the three is `config.problem_type`, or guessed from the labels as in transformers. With
     ``config.text_pair`` the classifier reads [document vector ; encoded question].
     """
-
-    _auto_class = "AutoModelForSequenceClassification"
 
     def __init__(self, config: HateConfig) -> None:
         super().__init__(config)

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import MultipleChoiceModelOutput
 from transformers.utils import can_return_tuple
@@ -24,15 +23,17 @@ from transformers.utils import can_return_tuple
 from .backbones import backbone_from_config
 from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .configuration_nextlevelbert import NextLevelBertConfig
-from .document_heads import DocumentClassificationMixin, DocumentTaskMixin, MaskedVectorModelingMixin
+from .configuration_vector_document import PAD
+from .document_heads import (
+    VectorDocumentForMaskedVectorModeling,
+    VectorDocumentForSequenceClassification,
+    VectorDocumentWithClassifier,
+)
+from .input_checks import check_labels
 from .losses import comparable_segments, pair_loss
-from .masking import PAD
-from .modeling_vector_document import VectorDocumentMixin, VectorPreTrainedMixin
+from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values, copy_layers
 from .outputs import SegmentPairOutput
-from .pooling import ResidualPooling, ResidualProjection
-from .starting_weights import config_values, copy_layers
-from .task_layers import check_labels
-from .whitening import ChunkWhitening, fit_whitening
+from .pooling import ChunkWhitening, ResidualPooling, ResidualProjection, fit_whitening
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
@@ -42,7 +43,15 @@ class NextLevelBertSpecialVectors(nn.Embedding):
         super().__init__(4, config.hidden_size, padding_idx=PAD)
 
 
-class NextLevelBertPreTrainedModel(VectorPreTrainedMixin, PreTrainedModel):
+class NextLevelBertPredictionHead(nn.Sequential):
+    """Linear, GELU, Linear: from a contextual vector to the chunk vector that stood there (paper, section 3.2)."""
+
+    def __init__(self, config: NextLevelBertConfig) -> None:
+        size = config.hidden_size
+        super().__init__(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
+
+
+class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
     """Loading, saving and initialisation that all NextLevelBERT classes share."""
 
     config: NextLevelBertConfig
@@ -96,11 +105,8 @@ class NextLevelBertPreTrainedModel(VectorPreTrainedMixin, PreTrainedModel):
         copy_layers(source, model.base_model.encoder)
         return model.adopt(source)
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
-        raise ValueError("NextLevelBERT has no word embeddings to resize: its inputs are chunk vectors.")
 
-
-class NextLevelBertModel(VectorDocumentMixin, NextLevelBertPreTrainedModel):
+class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
     """Whole documents to contextual chunk vectors and one document vector (paper, section 3).
 
     Args:
@@ -114,7 +120,6 @@ class NextLevelBertModel(VectorDocumentMixin, NextLevelBertPreTrainedModel):
         (torch.Size([384]), torch.Size([1, 384]), [[0, 78]])
     """
 
-    _auto_class = "AutoModel"
     # Heads are dropped on purpose.
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\.", r"^logit_scale$"]
 
@@ -143,7 +148,7 @@ class NextLevelBertModel(VectorDocumentMixin, NextLevelBertPreTrainedModel):
         """Fits the whitening to the chunk vectors ``[n, D]`` of many documents, before any training.
 
         Args:
-            documents, shrinkage: as in `nextlevelbert.models.whitening.fit_whitening`.
+            documents, shrinkage: as in `nextlevelbert.models.pooling.fit_whitening`.
 
         Raises:
             ValueError: for a model without whitening, or documents that tell nothing of their spread.
@@ -155,18 +160,8 @@ class NextLevelBertModel(VectorDocumentMixin, NextLevelBertPreTrainedModel):
         self.whitening.weight.copy_(weight)
 
 
-class NextLevelBertPredictionHead(nn.Sequential):
-    """Linear, GELU, Linear: from a contextual vector to the chunk vector that stood there (paper, section 3.2)."""
-
-    def __init__(self, config: NextLevelBertConfig) -> None:
-        size = config.hidden_size
-        super().__init__(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
-
-
-class NextLevelBertForMaskedVectorModeling(MaskedVectorModelingMixin, NextLevelBertPreTrainedModel):
+class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel, VectorDocumentForMaskedVectorModeling):
     """Predicts masked chunk vectors from their context (paper, section 3.2)."""
-
-    _auto_class = "AutoModelForPreTraining"
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -175,7 +170,7 @@ class NextLevelBertForMaskedVectorModeling(MaskedVectorModelingMixin, NextLevelB
         self.post_init()
 
 
-class NextLevelBertForContrastiveLearning(MaskedVectorModelingMixin, NextLevelBertPreTrainedModel):
+class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDocumentForMaskedVectorModeling):
     """Tells two segments of one document from segments of others, and may predict masked vectors beside that.
 
     Segments are long runs of chunks, so that whole chapters are compared; on words this is DeCLUTR (Giorgi et al.,
@@ -184,8 +179,6 @@ class NextLevelBertForContrastiveLearning(MaskedVectorModelingMixin, NextLevelBe
     Raises:
         ValueError: for a document vector that packed sequences do not give (`pooling` "cls" or "max").
     """
-
-    _auto_class = "AutoModelForPreTraining"
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -240,7 +233,7 @@ class NextLevelBertForContrastiveLearning(MaskedVectorModelingMixin, NextLevelBe
         return SegmentPairOutput(loss=loss, scores=scores)
 
 
-class NextLevelBertForSequenceClassification(DocumentClassificationMixin, NextLevelBertPreTrainedModel):
+class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel, VectorDocumentForSequenceClassification):
     """Classifies documents, alone or with a question: one label, several, or values (paper, section 4.1).
 
     Which of the three is `config.problem_type`, or guessed from the labels as in transformers. With
@@ -259,21 +252,17 @@ class NextLevelBertForSequenceClassification(DocumentClassificationMixin, NextLe
         torch.Size([2, 3])
     """
 
-    _auto_class = "AutoModelForSequenceClassification"
-
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         self.build(NextLevelBertModel(config), config.num_labels, config.text_pair)
 
 
-class NextLevelBertForMultipleChoice(DocumentTaskMixin, NextLevelBertPreTrainedModel):
+class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel, VectorDocumentWithClassifier):
     """Chooses among candidate answers to a question about a document (paper, section 4.1).
 
     Each candidate is encoded together with the question as one text; [document vector ; that vector] gives
     its score, and the softmax runs over the candidates of a question.
     """
-
-    _auto_class = "AutoModelForMultipleChoice"
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)

@@ -1,27 +1,26 @@
-"""What the models share that read the token ids of whole documents: starting from an encoder, and its embeddings."""
+"""What ChunkBERT and BERT-AL share: they read the token ids of whole documents through one pretrained encoder."""
 
 from __future__ import annotations
 
 import warnings
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedTokenizerBase
 
 from .backbones import load_backbone, load_tokenizer
+from .configuration_token_document import TokenDocumentConfig
 from .input_checks import check_token_ids
-from .portable_checkpoint import LOADING_ARGUMENTS, PortableCheckpointMixin
+from .portable_checkpoint import PortablePreTrainedModel
 
 
-class TokenPreTrainedMixin(PortableCheckpointMixin):
-    """A family around one `encoder`, the attribute of its base model; stands before `PreTrainedModel`."""
+class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
+    """What all classes of ChunkBERT and BERT-AL share: the base model is built around one `encoder`."""
 
-    config_class: Any
-    if TYPE_CHECKING:  # what `PreTrainedModel` brings
-        training: bool
-        warn_if_padding_and_no_attention_mask: Any
-
+    config: TokenDocumentConfig
+    base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = True
@@ -46,24 +45,17 @@ class TokenPreTrainedMixin(PortableCheckpointMixin):
             ValueError: for sizes above what the encoder reads, something that is no field of the configuration, or
                 what `load_backbone` and `load_tokenizer` refuse.
         """
-        loading = {key: config_kwargs.pop(key) for key in LOADING_ARGUMENTS if key in config_kwargs}
-        known = {"num_labels", "attn_implementation", *cls.config_class.__dataclass_fields__} - {"dtype"}
-        if unknown := sorted(config_kwargs.keys() - known):
-            raise ValueError(
-                f"from_encoder takes fields of {cls.config_class.__name__} and arguments of loading, not "
-                f"{', '.join(unknown)}. Weights come in float32 on the CPU: use model.to(...) for another dtype or "
-                "device."
-            )
+        loading, fields = cls.split_arguments(config_kwargs)
         source = load_backbone(name_or_path, **loading)
         tokenizer = load_tokenizer(name_or_path, **loading)
         values = {"encoder_config": source.config.to_dict(), **cls._tokenizer_fields(tokenizer)}
-        model = cls(cls.config_class(**{**values, **config_kwargs}))  # type: ignore[call-arg]
+        model = cls(cls.config_class(**{**values, **fields}))
         model.base_model.encoder.load_state_dict(source.state_dict())
         model.base_model.tokenizer = tokenizer
         return model.eval()
 
     @classmethod
-    def _tokenizer_fields(cls, tokenizer: Any) -> dict[str, Any]:
+    def _tokenizer_fields(cls, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         """What the configuration has to know of the tokenizer."""
         return {"pad_token_id": tokenizer.pad_token_id}
 

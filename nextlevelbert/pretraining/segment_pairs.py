@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ..corpus.corpus import VectorCorpus
-from ..models.masking import CLS, NOT_SPECIAL, SEP
+from ..models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
 from .sequences import DataCollatorForVectorMasking, chosen_documents, pad_sequences
 
 logger = logging.getLogger(__name__)

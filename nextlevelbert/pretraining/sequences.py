@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ..corpus.corpus import VectorCorpus
-from ..models.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from ..models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from .masking import draw_replacements, draw_vector_mask
 
 

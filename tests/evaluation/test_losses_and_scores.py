@@ -9,8 +9,8 @@ import torch
 
 from nextlevelbert.evaluation import context_mean_baseline, masked_vector_scores
 from nextlevelbert.evaluation.masked_vectors import summarize
+from nextlevelbert.models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
 from nextlevelbert.models.losses import masked_vector_loss
-from nextlevelbert.models.masking import CLS, NOT_SPECIAL, SEP
 from nextlevelbert.models.pooling import pool
 
 PREDICTIONS = torch.tensor([[3.0, 4.0], [1.0, 0.0]])

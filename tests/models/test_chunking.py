@@ -24,8 +24,8 @@ from nextlevelbert.models.chunking import (
     chunk_spans,
     flatten_chunks,
     tokenize_document,
-    windows,
 )
+from nextlevelbert.models.configuration_vector_document import windows
 
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(

@@ -28,9 +28,9 @@ from nextlevelbert import (
     NextLevelBertModel,
     SegmentPairDataset,
 )
+from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.losses import comparable_segments, pair_loss
-from nextlevelbert.models.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP
-from nextlevelbert.models.whitening import fit_whitening
+from nextlevelbert.models.pooling import fit_whitening
 from nextlevelbert.pretraining.trainers import _found
 
 from ..conftest import toy_config

@@ -46,8 +46,8 @@ from nextlevelbert import (
 from nextlevelbert.corpus.writer import finish_corpus
 from nextlevelbert.data.documents import Document
 from nextlevelbert.models.chunking import ChunkingRule
+from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.losses import masked_vector_loss, p_norm
-from nextlevelbert.models.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.modeling_hate import sinusoids
 
 CLASSES = [HateModel, HateForMaskedSentencePrediction, HateForSequenceClassification]

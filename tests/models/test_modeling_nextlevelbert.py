@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModeling, NextLevelBertModel
-from nextlevelbert.models.masking import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config
 

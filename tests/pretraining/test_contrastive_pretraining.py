@@ -22,7 +22,7 @@ from nextlevelbert import (
     NextLevelBertModel,
     SegmentPairDataset,
 )
-from nextlevelbert.models.whitening import fit_whitening
+from nextlevelbert.models.pooling import fit_whitening
 from nextlevelbert.pretraining.trainers import SegmentPairTrainer, _found
 
 from ..segment_toys import batch_of, close, corpus_of_books, unit, vectors_of, whitened

@@ -12,8 +12,7 @@ from safetensors.torch import load_file
 
 from nextlevelbert import load_chunk_encoder
 from nextlevelbert.convert import convert_checkpoint
-from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.models.document_encoding import flatten_chunks
+from nextlevelbert.models.chunking import flatten_chunks, tokenize_document
 
 CASES = [
     ("expected_chunk16", 16, "texts", True),

@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModeling
+from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, SEP
 from nextlevelbert.models.losses import masked_vector_loss
-from nextlevelbert.models.masking import CLS, MASK, NOT_SPECIAL, SEP
 
 LOSSES = {"smooth_l1": "smoothl1", "l1": "l1", "l2": "l2", "cosine": "cosine"}
 

@@ -13,9 +13,10 @@ from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ...finetuning.trainer import labels_of
-from ...models.input_checks import check_vectors
+from ...models.document_heads import TaskClassifier, concatenate_pairs
+from ...models.input_checks import check_labels
+from ...models.modeling_vector_document import check_vectors
 from ...models.pooling import masked_mean
-from ...models.task_layers import TaskClassifier, check_labels, concatenate_pairs
 from .data import TaskData
 
 

@@ -20,8 +20,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ...models.backbones import hidden_dropout, load_backbone, usable_positions
 from ...models.chunk_encoder import default_tokens_per_batch, micro_batches
-from ...models.input_checks import check_token_ids
-from ...models.task_layers import check_labels
+from ...models.input_checks import check_labels, check_token_ids
 
 _PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 

@@ -164,7 +164,7 @@ def check_sequences(
             sequence without tokens or with more than the model reads.
     """
     if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("Give input_ids or inputs_embeds, one of them and not both.")
+        raise ValueError("Give either input_ids or inputs_embeds, and not both.")
     if input_ids is not None:
         real = check_token_ids(input_ids, attention_mask, config.vocab_size)
     else:

@@ -180,6 +180,11 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDo
         ValueError: for a document vector that packed sequences do not give (`pooling` "cls" or "max").
     """
 
+    family_auto_map = {
+        **NextLevelBertPreTrainedModel.family_auto_map,
+        "AutoModelForPreTraining": "modeling_nextlevelbert.NextLevelBertForContrastiveLearning",
+    }
+
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         if config.pooling not in ("mean", "residual"):

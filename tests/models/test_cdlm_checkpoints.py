@@ -238,7 +238,7 @@ def test_what_from_encoder_refuses(encoders):
         CdlmModel.from_encoder(encoders["bert"], window=8)
     with pytest.raises(ValueError, match="max_length must be at least 1, got 0"):
         CdlmModel.from_encoder(encoders["bert"], max_length=0)
-    with pytest.raises(ValueError, match="is a bert, no cdlm"):
+    with pytest.raises(ValueError, match="is a bert, not a cdlm"):
         CdlmModel.from_pretrained(encoders["bert"])
 
 

@@ -429,10 +429,10 @@ def test_an_encoder_without_its_tokenizer_or_opened_as_something_else(tmp_path):
     BertModel(ENCODERS["bert"]).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="There is no tokenizer beside the encoder"):
         ChunkBertModel.from_encoder(tmp_path)
-    with pytest.raises(ValueError, match=r"is a bert, no chunkbert\. .* use ChunkBertModel\.from_encoder"):
+    with pytest.raises(ValueError, match=r"is a bert, not a chunkbert\. .* use ChunkBertModel\.from_encoder"):
         ChunkBertModel.from_pretrained(tmp_path)
     with pytest.raises(
-        ValueError, match=r"is a bert, no nextlevelbert\. .* use NextLevelBertModel\.from_chunk_encoder"
+        ValueError, match=r"is a bert, not a nextlevelbert\. .* use NextLevelBertModel\.from_chunk_encoder"
     ):
         NextLevelBertModel.from_pretrained(tmp_path)
 

@@ -513,7 +513,7 @@ def test_what_a_new_model_refuses(minilm):
             HateModel(config)
     with pytest.raises(StrictDataclassError, match="loss"):
         toy_config(loss="smooth_l1")
-    with pytest.raises(ValueError, match="HATE has no word embeddings"):
+    with pytest.raises(ValueError, match="HateModel has no word embeddings"):
         toy().resize_token_embeddings(10)
 
 

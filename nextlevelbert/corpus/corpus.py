@@ -1,17 +1,7 @@
-"""Encoded corpora on disk: documents as shards of float16 chunk vectors, written once and read many times.
-
-Layout of a corpus folder::
-
-    manifest.json             what made it: encoder, weight hash, chunking, versions; and what is in it
-    shard-00000.safetensors   vectors [n, D] float16 · spans [n, 2] int64 · document_offsets [d + 1] int64
-
-A document lies whole in one shard. A shard appears under its name only when it is complete, so a run
-that was killed goes on with the first shard that is missing and ends with the same bytes.
-"""
+"""Encoded corpora on disk: documents as shards of float16 chunk vectors, written once and read many times."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,95 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from huggingface_hub import CommitInfo, HfApi, snapshot_download
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from transformers import PreTrainedConfig
 
-from ..models.chunking import ChunkingRule
+from .layout import MANIFEST, chunking_facts, differing_fields, read_manifest, read_shard_head, shard_name
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-MANIFEST = "manifest.json"
-FORMAT_VERSION = 2
-
 
 @dataclass(frozen=True)
 class EncodedDocument:
-    """One document of a corpus: its id, plain chunk vectors ``[n, D]`` float16 and their characters ``[n, 2]``."""
+    """A document of a corpus: its id, plain chunk vectors ``[n, D]`` float16 and their character spans ``[n, 2]``."""
 
     id: str
     vectors: torch.Tensor
     spans: torch.Tensor
 
 
-def shard_name(number: int) -> str:
-    return f"shard-{number:05d}.safetensors"
-
-
-def chunking_facts(rule: ChunkingRule) -> dict[str, Any]:
-    """A chunking rule as a manifest holds it."""
-    return {
-        "mode": rule.mode,
-        "chunk_size": rule.chunk_size,
-        "prefix_ids": list(rule.prefix_ids),
-        "suffix_ids": list(rule.suffix_ids),
-        "sentence_token_ids": rule.sentence_token_ids,
-    }
-
-
-def differing_fields(left: dict[str, Any], right: dict[str, Any], prefix: str = "") -> list[str]:
-    """``name: left value, right value`` of every entry in which two nested dictionaries differ."""
-    found = []
-    for key in sorted(left.keys() | right.keys()):
-        a, b = left.get(key), right.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            found += differing_fields(a, b, f"{prefix}{key}.")
-        elif a != b:
-            found.append(f"{prefix}{key}: {a!r}, {b!r}")
-    return found
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """What a corpus folder says of itself.
-
-    Raises:
-        FileNotFoundError: if there is no manifest.
-        ValueError: if it is damaged, or of a version of the format that is not known here.
-    """
-    if not (folder / MANIFEST).exists():
-        raise FileNotFoundError(
-            f"No encoded corpus at {folder}: {MANIFEST} is missing. Make one with encode_corpus, or with "
-            "run_pretraining.py --train_file ... --corpus_dir."
-        )
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        version, _ = manifest["format_version"], manifest["complete"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder / MANIFEST} is damaged ({error!r}). Delete the folder and encode again.") from error
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"{folder} has format_version {version!r}; this version of the package reads {FORMAT_VERSION}."
-        )
-    return manifest
-
-
-def read_shard_head(path: Path) -> dict[str, Any]:
-    """Document entries, chain (see `extend_chain`) and offsets of a shard, without its vectors."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            offsets = file.get_tensor("document_offsets").numpy()
-            head = json.loads(file.metadata()["shard"])
-    except (SafetensorError, OSError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is not a whole shard of an encoded corpus ({error}). Delete it and encode again."
-        ) from error
-    return {**head, "offsets": offsets, "chunks": int(offsets[-1])}
-
-
 class VectorCorpus:
-    """A finished corpus: random access to documents or to any run of chunk vectors, by memory map.
+    """A finished corpus: random access, by memory map, to documents and to any run of chunk vectors.
 
-    Opening reads the shards' headers only. Vectors stay float16 until they are on the device.
+    Opening reads the heads of the shards only. Vectors stay float16.
 
     Args:
         path: the corpus folder.
@@ -120,7 +43,7 @@ class VectorCorpus:
 
     Raises:
         FileNotFoundError: if there is no corpus.
-        ValueError: if it is half-written, or a shard is missing or damaged.
+        ValueError: if it is incomplete, or a shard is missing or damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -136,21 +59,22 @@ class VectorCorpus:
                     f"The corpus at {self.path} is missing {shard.name}; copy the whole corpus, or encode it again."
                 )
             heads.append(read_shard_head(shard))
-        found = {"documents": sum(len(head["documents"]) for head in heads), "chunks": sum(h["chunks"] for h in heads)}
-        if differences := differing_fields({key: self.manifest[key] for key in found}, found):
+        given = {"documents": self.manifest["documents"], "chunks": self.manifest["chunks"]}
+        found = {"documents": sum(len(head.documents) for head in heads), "chunks": sum(h.chunks for h in heads)}
+        if differences := differing_fields(given, found):
             raise ValueError(
                 f"The shards at {self.path} are not those of its manifest (manifest, shards): "
                 f"{'; '.join(differences)}. Copy the whole corpus, or encode it again."
             )
-        self.document_ids = [entry["id"] for head in heads for entry in head["documents"]]
-        self._shard_starts = np.cumsum([0] + [head["chunks"] for head in heads])
-        offsets = [head["offsets"][:-1] + start for head, start in zip(heads, self._shard_starts, strict=False)]
+        self.document_ids = [entry["id"] for head in heads for entry in head.documents]
+        self._shard_starts = np.cumsum([0] + [head.chunks for head in heads])
+        offsets = [head.offsets[:-1] + start for head, start in zip(heads, self._shard_starts, strict=False)]
         self.document_offsets = np.append(np.concatenate(offsets), self._shard_starts[-1])
         self._index = {name: position for position, name in enumerate(self.document_ids)}
         self._files: dict[int, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_files": {}}  # open maps do not travel to a spawned worker; they are reopened there
+        return {**self.__dict__, "_files": {}}  # a spawned worker opens the files itself
 
     def __len__(self) -> int:
         return len(self.document_ids)
@@ -213,20 +137,17 @@ class VectorCorpus:
             ValueError: naming each field that differs, with the corpus's value and the model's.
         """
         rule = config.chunking_rule()
-        model = {
-            "encoder": {
-                "fingerprint": config.chunk_encoder_fingerprint,
-                "hidden_size": config.chunk_hidden_size,
-                "pooling": config.chunk_encoder_pooling,
-                "normalize": config.chunk_encoder_normalize,
-            },
-            "chunking": chunking_facts(rule),
+        encoder = {
+            "fingerprint": config.chunk_encoder_fingerprint,
+            "hidden_size": config.chunk_hidden_size,
+            "pooling": config.chunk_encoder_pooling,
+            "normalize": config.chunk_encoder_normalize,
         }
-        corpus = {
-            "encoder": {key: self.manifest["encoder"][key] for key in model["encoder"]},
-            "chunking": self.manifest["chunking"],
-        }
-        differences = differing_fields(corpus, model)
+        ours = {key: value for key, value in self.manifest["encoder"].items() if key in encoder}
+        differences = differing_fields(
+            {"encoder": ours, "chunking": self.manifest["chunking"]},
+            {"encoder": encoder, "chunking": chunking_facts(rule)},
+        )
         if differences:
             raise ValueError(
                 f"The corpus at {self.path} does not fit the model (corpus, model): {'; '.join(differences)}. "
@@ -234,9 +155,9 @@ class VectorCorpus:
             )
 
     def to_dataset(self) -> Dataset:
-        """The corpus as a `datasets.Dataset`: one row a document, columns id, vectors ``[n][D]`` and spans ``[n][2]``.
+        """The corpus as a `datasets.Dataset`: for each document a row of id, vectors ``[n][D]`` and spans ``[n][2]``.
 
-        For looking and exporting; training reads the shards themselves, a hundred times faster.
+        For inspection and export; training reads the shards themselves, which is a hundred times faster.
         """
         import pyarrow as pa
         from datasets import Dataset, concatenate_datasets
@@ -282,7 +203,7 @@ class VectorCorpus:
 
     @classmethod
     def from_hub(cls, repo_id: str, revision: str | None = None, token: str | None = None) -> VectorCorpus:
-        """Downloads (once) and opens a corpus that `push_to_hub` put on the Hub."""
+        """Downloads a corpus that `push_to_hub` uploaded (once) and opens it."""
         patterns = [MANIFEST, "shard-*.safetensors"]
         return cls(
             snapshot_download(repo_id, repo_type="dataset", revision=revision, token=token, allow_patterns=patterns)

@@ -1,4 +1,4 @@
-"""Documents grouped into shards, checked against those already written, and tokenised, in worker processes or not."""
+"""Documents grouped into shards, compared with the shards on disk, and tokenised, in worker processes or not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from ..data.documents import Document
 from ..models.chunking import ChunkingRule, check_texts, chunk_spans, flatten_chunks, tokenize_document
-from .corpus import read_manifest, read_shard_head, shard_name
+from .layout import DocumentEntry, extend_chain, read_manifest, read_shard_head, shard_name
 
 
 @dataclass(frozen=True)
@@ -34,34 +34,31 @@ class TokenizedShard:
 
     Attributes:
         number: of the shard.
-        head: what is stored with it: the chain, and id, hash, characters and tokens of each document.
-        input_ids: ``[T]`` int32, all documents one behind the other.
+        chain: the hash of all documents up to the end of the shard.
+        documents: what is stored of each document.
+        input_ids: ``[T]`` int32, all documents one after the other.
         boundaries: ``[N + 1]`` int64 chunk boundaries in them.
         spans: ``[N, 2]`` int64 characters of each chunk in its document.
         document_offsets: ``[d + 1]`` int64 first chunk of each document.
     """
 
     number: int
-    head: dict[str, Any]
+    chain: str
+    documents: list[DocumentEntry]
     input_ids: torch.Tensor
     boundaries: torch.Tensor
     spans: torch.Tensor
     document_offsets: torch.Tensor
 
 
-def extend_chain(chain: str, document_id: str, characters: int) -> str:
-    """A hash over all documents so far, in order: processes that were given others do not come to the same one."""
-    return hashlib.sha256(f"{chain} {document_id!r} {characters}".encode()).hexdigest()[:32]
-
-
 class ShardPlan:
     """Reads all documents once and yields the shards that one process has to write.
 
-    A shard ends with the document that reaches `characters_per_shard`. Those in the folder already are
-    checked against the documents and left out.
+    A shard ends with the document that reaches `characters_per_shard`. Shards that are in the folder already are
+    compared with the documents and left out.
 
     Attributes:
-        shards, documents: how many there were, over all processes; whole once the plan was read to its end.
+        shards, documents: how many all processes have together; final once the plan has been read to its end.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class ShardPlan:
         self.shards = self.documents = 0
 
     def __iter__(self) -> Iterator[PlannedShard]:
-        """Raises TypeError or ValueError for a document without a proper text, or two of one id (named)."""
+        """Raises TypeError or ValueError, with the id, for a document without text, or two documents of one id."""
         seen: set[str] = set()
         group: list[Document] = []
         characters, chain = 0, ""
@@ -104,7 +101,7 @@ class ShardPlan:
             return
         path = self._folder / shard_name(number)
         if path.exists():
-            _check_same_documents(path, read_shard_head(path)["documents"], group)
+            _check_same_documents(path, read_shard_head(path).documents, group)
         elif self._complete:
             raise ValueError(
                 f"{self._folder} holds a finished corpus, but more documents are given, the first {group[0].id!r} in "
@@ -115,8 +112,9 @@ class ShardPlan:
 
 
 class ShardTokenizer(Dataset):
-    """Tokenises planned shards. As the dataset of a `DataLoader` whose sampler is the plan, it does so in workers:
-    the plan is read in one process, the results come in its order, and a killed parent takes its workers along.
+    """Tokenises planned shards, in workers if it is the dataset of a `DataLoader` whose sampler is the plan.
+
+    The plan is then read in one process, the results come in its order, and the workers end with their parent.
     """
 
     def __init__(self, tokenizer: Any, rule: ChunkingRule) -> None:
@@ -130,15 +128,16 @@ class ShardTokenizer(Dataset):
             tokens = tokenize_document(self._tokenizer, document.text)
             if len(tokens) == 0:
                 warnings.warn(f"Document {document.id!r} contains no tokens, so it has no vectors.", stacklevel=2)
-            sizes = {"characters": len(document.text), "tokens": len(tokens)}
-            entries.append({"id": document.id, "sha256": _digest(document), **sizes})
+            entries.append(DocumentEntry(id=document.id, sha256=_digest(document), characters=len(document.text),
+                                         tokens=len(tokens)))  # fmt: skip
             ids.append(tokens.input_ids)
             boundaries.append(self._rule.boundaries(tokens.input_ids))
             spans.append(chunk_spans(tokens, boundaries[-1]))
         flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
         return TokenizedShard(
             shard.number,
-            {"chain": shard.chain, "documents": entries},
+            shard.chain,
+            entries,
             torch.from_numpy(flat_ids),
             torch.from_numpy(flat_boundaries),
             torch.from_numpy(np.concatenate(spans)),
@@ -150,8 +149,8 @@ def _digest(document: Document) -> str:
     return hashlib.sha256(document.text.encode("utf-8")).hexdigest()[:32]
 
 
-def _check_same_documents(path: Path, entries: list[dict[str, Any]], group: list[Document]) -> None:
-    """Refuses documents that are not those of a shard which is on disk."""
+def _check_same_documents(path: Path, entries: list[DocumentEntry], group: list[Document]) -> None:
+    """Refuses documents that are not those of a shard on disk."""
     advice = "Encode into another folder, or delete this one."
     for entry, document in zip(entries, group, strict=False):
         if entry["id"] != document.id:
@@ -165,6 +164,6 @@ def _check_same_documents(path: Path, entries: list[dict[str, Any]], group: list
             )
     if len(entries) != len(group):
         raise ValueError(
-            f"Cannot resume {path.parent}: {path.name} holds {len(entries)} documents, but {len(group)} are given. "
-            f"{advice}"
+            f"Cannot resume {path.parent}: {path.name} holds {len(entries)} documents, but {len(group)} are "
+            f"given. {advice}"
         )

@@ -1,8 +1,7 @@
-"""Encodes documents into a corpus folder: streaming, atomic a shard, resumed where it was killed, on any
-number of processes.
+"""Encodes documents into a corpus folder: as a stream, resumed where it was killed, on any number of processes.
 
-Which documents make up a shard depends on their characters only, so every process knows the whole plan
-without a word to the others: process r of n writes the shards r, r + n, r + 2n, …
+Which documents make up a shard depends on their characters only, so every process knows the whole plan without
+communication: process r of n writes the shards r, r + n, r + 2n, …
 """
 
 from __future__ import annotations
@@ -26,23 +25,26 @@ from ..models.cached_encoding import CachedEncoder, opened
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 from ..models.vector_cache import VectorCache
-from .corpus import (
+from .corpus import VectorCorpus
+from .layout import (
     FORMAT_VERSION,
     MANIFEST,
-    VectorCorpus,
+    Manifest,
+    check_chain,
     chunking_facts,
     differing_fields,
     read_manifest,
     read_shard_head,
     shard_name,
+    write_manifest,
 )
-from .shards import ShardPlan, ShardTokenizer, TokenizedShard, extend_chain
+from .shards import ShardPlan, ShardTokenizer, TokenizedShard
 
 
 def _write_atomically(path: Path, write: Callable[[Path], Any], only_if_missing: bool = False) -> None:
-    """Calls `write(temporary_path)` and renames: a file under its own name is always whole, even after a power cut.
+    """Calls `write(temporary_path)` and renames: a file with its own name is always whole, even after a power cut.
 
-    With `only_if_missing` the first of several processes wins, where the file system has hard links.
+    With `only_if_missing` the first of several processes wins, if the file system has hard links.
     """
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")  # several processes may write one manifest
     write(temporary)
@@ -60,10 +62,8 @@ def _write_atomically(path: Path, write: Callable[[Path], Any], only_if_missing:
         os.replace(temporary, path)
 
 
-def describe(
-    source: LoadedChunkEncoder, rule: ChunkingRule, characters_per_shard: int, precision: str
-) -> dict[str, Any]:
-    """What a manifest says from the start: all that decides a corpus, but for the order of sums in a micro-batch."""
+def _describe(source: LoadedChunkEncoder, rule: ChunkingRule, characters_per_shard: int, precision: str) -> Manifest:
+    """The manifest of a new corpus: all that determines it, except for the order of sums in a micro-batch."""
     from .. import __version__
 
     return {
@@ -80,6 +80,7 @@ def describe(
         "chunking": chunking_facts(rule),
         "vector_dtype": "float16",
         "characters_per_shard": characters_per_shard,
+        "complete": False,
     }
 
 
@@ -99,15 +100,15 @@ def encode_corpus(
 ) -> VectorCorpus:
     """Encodes documents into a corpus folder, or goes on where an earlier call was killed.
 
-    Memory holds two shards, and two more a worker. The micro-batches of a shard depend on its documents
-    only, so a resumed run, and one on several processes (`write_shards`), writes the bytes of a straight one
-    (on the same kind of processor, and without cache, `compile` and int8, whose vectors differ in last bits).
+    Memory holds two shards, and two more for each worker. The micro-batches of a shard depend on its documents only.
+    So a resumed run, or one on several processes (`write_shards`), writes the same bytes as an uninterrupted one: on
+    the same kind of processor, and without cache, `compile` and int8, whose vectors differ in their last bits.
 
     Args:
-        documents: read once, in order; a resumed run must give the same ones (checked by id and text hash).
+        documents: read once, in order. A resumed run must give the same documents (ids and text hashes are compared).
         source: the encoder, from `load_chunk_encoder`.
         rule: how texts are cut.
-        path: the folder to write; a finished corpus of the same documents is checked and returned as it is.
+        path: the folder to write. A finished corpus of the same documents is returned as it is.
         dtype: what the encoder computes in. float32 is the default because it is exact; bfloat16 is about
             twice as fast on processors that have it (MiniLM on novels: cosine to float32 at least 0.9999). An
             int8 encoder (`quantize_chunk_encoder`) keeps its own arithmetic.
@@ -115,32 +116,19 @@ def encode_corpus(
         characters_per_shard: a shard is closed with the document that reaches this many characters (4
             million are some 4,000 chunks of 256 tokens). Also the most work that a kill can cost.
         tokens_per_batch: see `ChunkEncoder.encode`; resume with the same.
-        num_workers: processes that tokenise ahead; by default none on a CPU, where tokenising takes a
-            hundredth of the time, and up to eight for an accelerator, which would wait otherwise.
+        num_workers: processes that tokenise ahead. By default none on a CPU, where tokenising takes a
+            hundredth of the time, and up to eight for an accelerator, which would have to wait otherwise.
         compile: run the encoder through `torch.compile`: up to a minute to start, then some per cent
             faster on a CPU.
-        cache_dir: a folder (or an open `VectorCache`) of vectors that need not be computed again.
+        cache_dir: a folder (or an open `VectorCache`) with vectors that need not be computed again.
         progress: show a bar.
 
     Raises:
-        ValueError: for two documents of one id, no document at all, vectors that are not finite, or a
-            folder that holds a corpus made otherwise (the differing fields or document are named).
+        ValueError: for two documents of one id, no document at all, vectors that are not finite, or a folder
+            that holds another corpus (the fields or the document that differ are named).
     """
-    shards = write_shards(
-        documents,
-        source,
-        rule,
-        path,
-        dtype=dtype,
-        device=device,
-        characters_per_shard=characters_per_shard,
-        tokens_per_batch=tokens_per_batch,
-        num_workers=num_workers,
-        compile=compile,
-        cache_dir=cache_dir,
-        progress=progress,
-    )
-    return finish_corpus(path, shards)
+    options = (dtype, device, characters_per_shard, tokens_per_batch, num_workers, compile, cache_dir, progress)
+    return finish_corpus(path, write_shards(documents, source, rule, path, *options))
 
 
 def write_shards(
@@ -159,25 +147,25 @@ def write_shards(
     process_index: int = 0,
     num_processes: int = 1,
 ) -> int:
-    """What one process of several does of an `encode_corpus`; `finish_corpus` follows when all are done.
+    """The share of one process in an `encode_corpus` on several; `finish_corpus` follows when all are done.
 
-    Processes need the same documents and one folder that all of them see; they need not run at the same time.
+    Processes need the same documents and one folder that all of them see. They need not run at the same time.
 
     Args:
-        process_index, num_processes: this process, from 0, and how many there are. The rest as `encode_corpus`.
+        process_index, num_processes: this process, from 0, and how many there are. The rest as in `encode_corpus`.
 
     Returns:
-        How many shards the whole corpus has, those of the other processes counted.
+        How many shards the whole corpus has, including those of the other processes.
     """
     if not 0 <= process_index < num_processes:
         raise ValueError(f"process_index must be from 0 to num_processes - 1 = {num_processes - 1}: {process_index}.")
     folder = Path(path)
     encoder = source.encoder.prepared(dtype, device, compile)
-    manifest = _claim_folder(folder, describe(source, rule, characters_per_shard, encoder.precision))
+    manifest = _claim_folder(folder, _describe(source, rule, characters_per_shard, encoder.precision))
     plan = ShardPlan(documents, folder, characters_per_shard, process_index, num_processes)
     if num_workers is None:
         num_workers = 0 if encoder.device.type == "cpu" else min(8, max(1, (os.cpu_count() or 1) - 1))
-    # The generator is its own, because a DataLoader draws a seed, and encoding must not move anyone's random state.
+    # A generator of its own: a DataLoader draws a seed, and encoding must not change the caller's random state.
     loader = DataLoader(
         ShardTokenizer(source.tokenizer, rule),
         batch_size=None,
@@ -218,10 +206,10 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
 
     Args:
         path: the folder.
-        shards: how many there must be, as `write_shards` returned it.
+        shards: how many there must be: what `write_shards` returned.
 
     Raises:
-        ValueError: if a shard is missing or too many, or processes were given different documents.
+        ValueError: if there are too few shards or too many, or processes were given different documents.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
@@ -234,47 +222,32 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
             "should have written it did not, or does not share the folder. Run the same encoding again to resume."
         )
     heads = [read_shard_head(folder / shard_name(number)) for number in range(shards)]
-    entries = [entry for head in heads for entry in head["documents"]]
-    _check_chain(folder, heads)
-    totals = {
+    check_chain(folder, heads)
+    entries = [entry for head in heads for entry in head.documents]
+    finished: Manifest = {
+        **manifest,
         "complete": True,
         "shards": shards,
         "documents": len(entries),
-        "chunks": sum(head["chunks"] for head in heads),
+        "chunks": sum(head.chunks for head in heads),
         "tokens": sum(entry["tokens"] for entry in entries),
     }
-    _write_atomically(folder / MANIFEST, lambda file: _dump({**manifest, **totals}, file))
+    _write_atomically(folder / MANIFEST, lambda file: write_manifest(finished, file))
     for leftover in folder.glob("*.tmp"):  # of processes that were killed; all others are done
         leftover.unlink(missing_ok=True)
     return VectorCorpus(folder)
 
 
-def _check_chain(folder: Path, heads: list[dict[str, Any]]) -> None:
-    """Refuses shards that were written by processes which did not read the same documents in the same order."""
-    advice = f"Delete {folder} and encode again, with the same documents for every process."
-    if (folder / shard_name(len(heads))).exists():
-        raise ValueError(f"{folder / shard_name(len(heads))} is left over after the last of {len(heads)}. {advice}")
-    chain = ""
-    for number, head in enumerate(heads):
-        for entry in head["documents"]:
-            chain = extend_chain(chain, entry["id"], entry["characters"])
-        if head["chain"] != chain:
-            raise ValueError(
-                f"{folder / shard_name(number)} was written by a process that was given different documents, or a "
-                f"different order, from those before it. {advice}"
-            )
-
-
-def _claim_folder(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """The manifest to work under: a new one, or the one that is there if it says the same."""
+def _claim_folder(folder: Path, new: Manifest) -> Manifest:
+    """The manifest that is in the folder if it describes the same corpus; a new one if there is none."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / MANIFEST
     if not path.exists():
-        _write_atomically(path, lambda file: _dump({**facts, "complete": False}, file), only_if_missing=True)
+        _write_atomically(path, lambda file: write_manifest(new, file), only_if_missing=True)
     manifest = read_manifest(folder)
     compared = ("format_version", "encoder", "chunking", "vector_dtype", "characters_per_shard")
-    there, here = ({key: side.get(key) for key in compared} for side in (manifest, facts))
-    # Not the encoder's name: the same weights may lie in another folder. The hash decides.
+    there, here = ({key: side.get(key) for key in compared} for side in (manifest, new))
+    # Not the encoder's name: the same weights may lie in another folder. Their hash decides.
     differences = [field for field in differing_fields(there, here) if not field.startswith("encoder.name:")]
     if differences:
         raise ValueError(
@@ -282,10 +255,6 @@ def _claim_folder(folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
             "another folder, or delete this one."
         )
     return manifest
-
-
-def _dump(manifest: dict[str, Any], file: Path) -> None:
-    file.write_text(json.dumps(manifest, indent=1) + "\n")
 
 
 def _write_shard(path: Path, shard: TokenizedShard, vectors: torch.Tensor) -> None:
@@ -296,9 +265,9 @@ def _write_shard(path: Path, shard: TokenizedShard, vectors: torch.Tensor) -> No
         document = int(np.searchsorted(shard.document_offsets.numpy(), int(bad[0]), side="right")) - 1
         raise ValueError(
             f"The encoder gave {len(bad)} vectors that are not finite, the first in document "
-            f"{shard.head['documents'][document]['id']!r}."
+            f"{shard.documents[document]['id']!r}."
         )
     tensors = {"vectors": vectors.contiguous(), "spans": shard.spans, "document_offsets": shard.document_offsets}
-    # One key only: safetensors writes several in no fixed order, and a corpus must be the same byte for byte.
-    metadata = {"shard": json.dumps(shard.head)}
+    # One key only: safetensors writes several in no fixed order, and a corpus must be reproducible byte by byte.
+    metadata = {"shard": json.dumps({"chain": shard.chain, "documents": shard.documents})}
     _write_atomically(path, lambda file: save_file(tensors, file, metadata))

@@ -8,6 +8,8 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from ..corpus.layout import Manifest
+
 CURVE = "loss_curve.png"
 
 _SCORES = (
@@ -74,7 +76,7 @@ def write_pretraining_card(
     folder: str | Path,
     name: str,
     config: Any,
-    corpus: dict[str, Any],
+    corpus: Manifest,
     recipe: dict[str, Any],
     log_history: Sequence[dict[str, Any]],
     baseline: dict[str, float] | None = None,

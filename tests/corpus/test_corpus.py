@@ -25,7 +25,7 @@ from nextlevelbert import (
     VectorCorpus,
     encode_corpus,
 )
-from nextlevelbert.corpus.corpus import MANIFEST
+from nextlevelbert.corpus.layout import MANIFEST
 from nextlevelbert.corpus.writer import _write_atomically, finish_corpus, write_shards
 from nextlevelbert.data.documents import documents_from_rows, read_documents
 
@@ -205,7 +205,9 @@ def test_processes_with_different_documents_are_found_out(minilm, rule, tmp_path
     other = [DOCUMENTS[1], DOCUMENTS[0], *DOCUMENTS[2:]]
     write_share(DOCUMENTS, minilm, rule, tmp_path / "order", 0, 2)
     shards = write_share(other, minilm, rule, tmp_path / "order", 1, 2)
-    with pytest.raises(ValueError, match=r"shard-00001.safetensors was written by a process that was given different documents"):
+    with pytest.raises(
+        ValueError, match=r"shard-00001.safetensors was written by a process that was given different documents"
+    ):
         finish_corpus(tmp_path / "order", shards)
     shards = write_share(DOCUMENTS[:2], minilm, rule, tmp_path / "more", 0, 2)
     write_share(DOCUMENTS, minilm, rule, tmp_path / "more", 1, 2)

@@ -32,7 +32,9 @@ def test_rows(tmp_path, name):
         with gzip.open(path, "wt") if name.endswith("gz") else open(path, "w") as file:
             file.write("\n".join(json.dumps(row) for row in ROWS))
     assert list(read_documents(path)) == [Document(row["id"], row["text"]) for row in ROWS]
-    with pytest.raises(ValueError, match=r"no column 'body'; it has id, text\. Name the text column with --text_column"):
+    with pytest.raises(
+        ValueError, match=r"no column 'body'; it has id, text\. Name the text column with --text_column"
+    ):
         list(read_documents(path, text_column="body"))
 
 

@@ -3,27 +3,23 @@
 python -m nextlevelbert.convert aiintelligentsystems/nextlevelbert-256 my-model
 
 Their format: a `config.json` with `_encoder_name` (the sentence encoder), `encoder_config` (its architecture,
-only what differs from the defaults of `transformers`) and `chunk_size` (0: one chunk a sentence); and a
-`model.safetensors` with the encoder over chunks, the special vectors and a copy of the sentence encoder. A
-pretraining checkpoint has the prediction head in place of that copy.
+only what differs from the defaults of `transformers`) and `chunk_size` (0: one chunk per sentence); and the weights
+of the encoder over chunks, the special vectors and a copy of the sentence encoder, in `pytorch_model.bin` or
+`model.safetensors`. A `.ckpt` of their pretraining has the prediction head in place of that copy.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from transformers import PreTrainedConfig
 
+from .checkpoint_files import read_checkpoint, some
 from .models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
@@ -52,17 +48,12 @@ _ARCHITECTURE = (
     "vocab_size",
 )
 
-_NO_PICKLES = (
-    "Pickles (pytorch_model.bin, .ckpt) can run any code when they are opened, so they are not read here. Turn one "
-    "that you trust into model.safetensors (https://huggingface.co/docs/safetensors/convert-weights), names as in its "
-    "state dict, and put a config.json with _encoder_name, encoder_config and chunk_size beside it."
-)
-
 
 def convert_checkpoint(
     source: str | os.PathLike[str],
     chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder | None = None,
     chunk_size: int | None = None,
+    revision: str | None = None,
 ) -> NextLevelBertModel | NextLevelBertForMaskedVectorModeling:
     """Loads a checkpoint of the original authors into our model, every tensor accounted for.
 
@@ -71,33 +62,44 @@ def convert_checkpoint(
     that of the sentence encoder, as in their training.
 
     Args:
-        source: a folder with `config.json` and `model.safetensors`, or a name on the Hub such as
-            ``"aiintelligentsystems/nextlevelbert-256"``.
+        source: a name on the Hub such as ``"aiintelligentsystems/nextlevelbert-256"``; a folder with `config.json`
+            and `model.safetensors` or `pytorch_model.bin` (the first, where there are both); or one file of weights,
+            such as a `.ckpt` of their pretraining. That may lie beside a `config.json`; otherwise `chunk_encoder`
+            and `chunk_size` must be given, and the second level is built like the sentence encoder, as in their code.
         chunk_encoder: the sentence encoder that the checkpoint was made with: name, folder, or one already
             loaded. By default the one that `config.json` names.
-        chunk_size: in place of the one in `config.json`; 0 makes one chunk a sentence. (A sentence longer than
-            the encoder reads goes on in further chunks; the authors cut it.)
+        chunk_size: in place of the one in `config.json`; 0 makes one chunk per sentence. (A sentence longer
+            than the encoder reads goes on in further chunks; the authors cut it.)
+        revision: the version on the Hub, where `source` is a name there: a branch, a tag, a commit, or a pull request
+            such as ``"refs/pr/1"``. By default the main branch.
 
     Returns:
         In evaluation mode, a `NextLevelBertModel`, or, where the checkpoint has a prediction head, a
         `NextLevelBertForMaskedVectorModeling`.
 
     Raises:
-        FileNotFoundError: if a file of the checkpoint is missing, or there are only pickles.
-        ValueError: for another format; unknown or missing tensors or shapes that do not fit (all named); a
-            sentence encoder of another architecture or other weights than the checkpoint holds; a chunk size
-            that the encoder does not allow.
+        FileNotFoundError: if a file of the checkpoint is missing.
+        ValueError: for another format; a pickle that holds more than tensors; unknown or missing tensors or shapes
+            that do not fit (all named); a sentence encoder of another architecture or other weights than the
+            checkpoint holds; a chunk size that the encoder does not allow.
     """
-    config, weights = _read(_find(source))
+    config, weights = read_checkpoint(source, revision)
+    if config is None and (chunk_encoder is None or chunk_size is None):
+        raise FileNotFoundError(
+            f"There is no config.json beside {os.fspath(source)!r}, so give chunk_encoder and chunk_size: those that "
+            "the checkpoint was trained with."
+        )
+    needed = set() if config is None else {"encoder_config", "chunk_size"}
+    config = config or {}
     if chunk_size is not None:
         config["chunk_size"] = chunk_size
-    _check_keys(config, {"encoder_config", "chunk_size"} | ({"_encoder_name"} if chunk_encoder is None else set()))
+    _check_keys(config, needed | ({"_encoder_name"} if chunk_encoder is None else set()))
     encoder = _load_encoder(config, chunk_encoder)
     backbone = encoder.encoder.model.config
-    _check_architecture(config["encoder_config"], backbone, encoder.name)
+    _check_architecture(config.get("encoder_config", backbone.to_dict()), backbone, encoder.name)
     size = config["chunk_size"]
     if type(size) is not int:
-        raise ValueError(f"chunk_size must be a whole number of tokens (0: one chunk a sentence), got {size!r}.")
+        raise ValueError(f"chunk_size must be a whole number of tokens (0: one chunk per sentence), got {size!r}.")
     sentences = size == 0
     if sentences:
         size = min(encoder.tokenizer.model_max_length, encoder.max_chunk_size or encoder.tokenizer.model_max_length)
@@ -122,47 +124,13 @@ def convert_checkpoint(
     return model
 
 
-def _find(source: str | os.PathLike[str]) -> Path:
-    """The folder of a checkpoint; from the Hub only what is read."""
-    folder = Path(source)
-    if folder.is_file():
-        raise FileNotFoundError(
-            f"{os.fspath(source)!r} is a file; give the folder with config.json and model.safetensors. {_NO_PICKLES}"
-        )
-    if folder.is_dir():
-        return folder
-    try:
-        return Path(snapshot_download(os.fspath(source), allow_patterns=["config.json", "*.safetensors"]))
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(
-            f"Found no checkpoint {os.fspath(source)!r}: no such folder, and not on the Hub or in its cache. Give a "
-            "folder, or a name such as 'aiintelligentsystems/nextlevelbert-256'."
-        ) from error
-
-
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Configuration and weights as they are in the files."""
-    for name in ("config.json", "model.safetensors"):
-        if not (folder / name).is_file():
-            held = _some(path.name for path in folder.iterdir()) if any(folder.iterdir()) else "nothing"
-            raise FileNotFoundError(f"{str(folder)!r} has no {name}; it holds {held}. {_NO_PICKLES}")
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        weights = load_file(folder / "model.safetensors")
-    except (json.JSONDecodeError, SafetensorError) as error:
-        raise ValueError(
-            f"A file in {str(folder)!r} is damaged, or only a pointer to the real one ({error}); fetch it again."
-        ) from error
-    return config, weights
-
-
 def _check_keys(config: dict[str, Any], needed: set[str]) -> None:
     """Raises where `config.json` lacks what was not given otherwise."""
     if config.get("model_type") == "nextlevelbert":
         raise ValueError("This is a checkpoint of this package already: AutoModel.from_pretrained opens it.")
     if absent := needed - config.keys():
         raise ValueError(
-            f"config.json lacks {_some(absent)}, which the authors' checkpoints have; it has {_some(config)}. "
+            f"config.json lacks {some(absent)}, which the authors' checkpoints have; it has {some(config)}. "
             "_encoder_name and chunk_size can be given as chunk_encoder and chunk_size instead."
         )
 
@@ -191,7 +159,7 @@ def _check_architecture(described: dict[str, Any], backbone: PreTrainedConfig, n
     ]
     if different:
         raise ValueError(
-            f"encoder_config in config.json does not describe the chunk encoder {name!r}: {_some(different)}. Give "
+            f"encoder_config in config.json does not describe the chunk encoder {name!r}: {some(different)}. Give "
             "the encoder that the checkpoint was made with as chunk_encoder."
         )
 
@@ -208,17 +176,17 @@ def _load(model: Any, weights: dict[str, torch.Tensor], encoder_name: str, pretr
     dropped = {level + "embeddings.position_ids", frozen + "embeddings.position_ids"}
     dropped |= {name for name in weights if name.startswith(frozen + "pooler.")}
     if unknown := weights.keys() - wanted.keys() - dropped:
-        raise ValueError(f"The checkpoint has {len(unknown)} tensor(s) that have no place here: {_some(unknown)}.")
+        raise ValueError(f"The checkpoint has {len(unknown)} tensor(s) that have no place here: {some(unknown)}.")
     required = {name for name in wanted if not (pretraining and name.startswith(frozen))}
     if missing := required - weights.keys():
-        raise ValueError(f"The checkpoint lacks {len(missing)} tensor(s): {_some(missing)}.")
+        raise ValueError(f"The checkpoint lacks {len(missing)} tensor(s): {some(missing)}.")
     found = {name: wanted[name] for name in weights if name in wanted}
     if unfit := [
         f"{name} {tuple(weights[name].shape)} (here: {tuple(ours.shape)})"
         for name, ours in found.items()
         if weights[name].shape != ours.shape
     ]:
-        raise ValueError(f"{len(unfit)} tensor(s) of the checkpoint do not fit: {_some(unfit)}.")
+        raise ValueError(f"{len(unfit)} tensor(s) of the checkpoint do not fit: {some(unfit)}.")
     for name, ours in sorted(found.items()):
         theirs = weights[name].to(ours.dtype)
         if not name.startswith(frozen):
@@ -241,27 +209,23 @@ def _renamed(ours: str, names: dict[str, str]) -> str:
     return names[prefix] + ours.removeprefix(prefix)
 
 
-def _some(names: Iterable[str]) -> str:
-    """The first five in order, and how many more there are."""
-    ordered = sorted(names)
-    return ", ".join(ordered[:5]) + (f" and {len(ordered) - 5} more" if len(ordered) > 5 else "")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m nextlevelbert.convert",
         description="Turns a checkpoint of NextLevelBERT's authors into one for AutoModel and SentenceTransformer.",
     )
-    parser.add_argument("source", help="the checkpoint: a folder, or a name on the Hub")
+    parser.add_argument("source", help="the checkpoint: a name on the Hub, a folder, or a file such as last.ckpt")
     parser.add_argument("output", help="where to save the model")
     parser.add_argument("--chunk_encoder", help="name or folder of the sentence encoder, in place of config.json's")
-    parser.add_argument("--chunk_size", type=int, help="in place of config.json's; 0 makes one chunk a sentence")
+    parser.add_argument("--chunk_size", type=int, help="in place of config.json's; 0 makes one chunk per sentence")
+    parser.add_argument("--revision", help="version on the Hub: branch, tag, commit or pull request (refs/pr/1)")
     args = parser.parse_args()
     logging.basicConfig(format="%(message)s")
     logger.setLevel(logging.INFO)
-    if Path(args.source).is_dir() and Path(args.source).resolve() == Path(args.output).resolve():
+    source = Path(args.source).resolve()
+    if source.exists() and Path(args.output).resolve() in (source, source.parent if source.is_file() else source):
         parser.error(f"output is the source itself ({args.output}), whose files would be overwritten; give another.")
-    model = convert_checkpoint(args.source, args.chunk_encoder, args.chunk_size)
+    model = convert_checkpoint(args.source, args.chunk_encoder, args.chunk_size, args.revision)
     model.save_pretrained(args.output)
     logger.info("Saved %s in %s.", type(model).__name__, args.output)
 

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 _REPO = r"(?P<kind>models|datasets)/(?P<repo>[^/]+/[^/]+)"  # in the addresses of the API
+_REVISION = r"(?P<revision>refs/pr/\d+|[^/]+)"
 _PAGE = r"/((?P<kind>datasets)/)?(?P<repo>[^/]+/[^/]+?)"  # in those of files, where models have no prefix
 _ROUTES = [
     ("POST", r"/api/repos/create", "create"),
@@ -26,9 +27,9 @@ _ROUTES = [
     ("POST", rf"{_PAGE}\.git/info/lfs/objects/batch", "offer_uploads"),
     ("PUT", r"/lfs/(?P<oid>[0-9a-f]{64})", "store_object"),
     ("POST", rf"/api/{_REPO}/commit/(?P<revision>[^/]+)", "commit"),
-    ("GET", rf"/api/{_REPO}(/revision/(?P<revision>[^/]+))?", "describe"),
-    ("GET", rf"/api/{_REPO}/tree/(?P<revision>[^/]+)(/(?P<path>.+))?", "list_tree"),
-    ("GET", rf"{_PAGE}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "send_file"),
+    ("GET", rf"/api/{_REPO}(/revision/{_REVISION})?", "describe"),
+    ("GET", rf"/api/{_REPO}/tree/{_REVISION}(/(?P<path>.+))?", "list_tree"),
+    ("GET", rf"{_PAGE}/resolve/{_REVISION}/(?P<path>.+)", "send_file"),
 ]
 
 
@@ -41,21 +42,23 @@ class Refused(Exception):
 
 
 class Repository:
-    """The files of every commit; the last one is `main`, the first one is empty."""
+    """The files of every commit, the first of which is empty, and the last commit of every branch."""
 
     def __init__(self) -> None:
         self.commits: dict[str, dict[str, bytes]] = {}
+        self.branches: dict[str, str] = {}
         self.add_commit({})
 
-    def add_commit(self, files: dict[str, bytes]) -> str:
+    def add_commit(self, files: dict[str, bytes], branch: str = "main") -> str:
         ids = {path: _object_id(path, content) for path, content in files.items()}
         sha = hashlib.sha1(f"{list(self.commits)} {ids}".encode()).hexdigest()
         self.commits[sha] = files
+        self.branches[branch] = sha
         return sha
 
     def find(self, revision: str | None) -> tuple[str, dict[str, bytes]]:
-        """Hash and files of a revision: a commit hash, or `main`."""
-        sha = list(self.commits)[-1] if revision in (None, "main") else revision
+        """Hash and files of a revision: a commit hash, `main`, or a pull request."""
+        sha = self.branches.get(revision or "main", revision or "")
         if sha not in self.commits:
             raise Refused(404, "RevisionNotFound")
         return sha, self.commits[sha]
@@ -110,6 +113,10 @@ class HubServer:
             "HF_HUB_DISABLE_XET": "1",  # the client would ask for another storage protocol, over and over
             "no_proxy": "127.0.0.1",
         }
+
+    def put(self, repo_id: str, files: dict[str, bytes], branch: str = "main") -> None:
+        """Makes the files those of a branch of a model repository, which is created where it does not exist."""
+        self._repositories.setdefault(("model", repo_id), Repository()).add_commit(files, branch)
 
     def files(self, repo_type: str, repo_id: str) -> dict[str, bytes]:
         """Content of every file on the main branch. `repo_type` is ``"model"`` or ``"dataset"``."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import pickle
 import re
+import shutil
+import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -19,6 +24,7 @@ from nextlevelbert.convert import convert_checkpoint, main
 from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from nextlevelbert.models.configuration_vector_document import PAD
 
+from .hub_server import HubServer
 from .reference import test_authors_inference as inference
 from .reference import test_authors_pretraining_step as pretraining_step
 
@@ -45,15 +51,30 @@ def weights(tiny):
     return load_file(tiny / "checkpoint" / "model.safetensors")
 
 
+def write_pickle(folder: Path, config: dict, held: object, **how) -> Path:
+    """A folder as on the Hub: its weights as `torch.save` writes them."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    torch.save(held, folder / "pytorch_model.bin", **how)
+    return folder
+
+
 # The authors' numbers: the tests of `tests/reference` again, on models that were saved and opened.
 
 
-@pytest.fixture
-def reloaded(monkeypatch, tmp_path):
-    convert = inference.authors_model
+@pytest.fixture(params=["safetensors", "pickle"])
+def reloaded(request, tiny, monkeypatch, tmp_path):
+    """Conversion from either form of the weights, followed by saving and opening."""
+    convert, theirs = inference.authors_model, tiny
+    if request.param == "pickle":
+        theirs = tmp_path / "theirs"
+        shutil.copytree(tiny / "checkpoint", theirs / "checkpoint")
+        weights = theirs / "checkpoint" / "model.safetensors"
+        torch.save(load_file(weights), theirs / "checkpoint" / "pytorch_model.bin")
+        weights.unlink()
 
-    def saved(*args, **config):
-        convert(*args, **config).save_pretrained(tmp_path)
+    def saved(source, tiny, chunk_size, **config):
+        convert(source, theirs, chunk_size, **config).save_pretrained(tmp_path)
         return AutoModel.from_pretrained(tmp_path)
 
     monkeypatch.setattr(inference, "authors_model", saved)
@@ -164,6 +185,73 @@ def test_head_that_does_not_fit(step, config, encoders, tmp_path):
         convert_checkpoint(folder, encoders[True])
 
 
+class Settings:
+    """In the place of the two dataclasses of their training code, whose instances are in every `.ckpt` of theirs."""
+
+    def __init__(self, **values):
+        vars(self).update(values)
+
+
+@pytest.fixture
+def their_modules(monkeypatch):
+    """Classes that pickle by the names of their training code, which is gone once the test is over."""
+    named = {}
+    for module, name in (("arguments", "TrainingArgs"), ("src.model", "ModelArgs"), ("arguments", "Unknown")):
+        for each in {module, module.split(".")[0]} - sys.modules.keys():
+            monkeypatch.setitem(sys.modules, each, types.ModuleType(each))
+        named[name] = type(name, (Settings,), {"__module__": module})
+        setattr(sys.modules[module], name, named[name])
+    return named
+
+
+def lightning(weights: dict, training_args: object, adhoc_args: object) -> dict:
+    """What Lightning saves: the state dict among the state of the run."""
+    return {
+        "epoch": 19,
+        "global_step": 1_000,
+        "pytorch-lightning_version": "2.2.5",
+        "state_dict": weights,
+        "callbacks": {
+            "ModelCheckpoint{'monitor': 'val/loss'}": {"best_model_score": torch.tensor(0.5), "dirpath": "x"}
+        },
+        "optimizer_states": [{"state": {0: {"step": torch.tensor(1.0)}}, "param_groups": [{"lr": 1e-4}]}],
+        "hparams_name": "kwargs",
+        "hyper_parameters": {"training_args": training_args, "adhoc_args": adhoc_args, "dropout": 0.1},
+    }
+
+
+@pytest.mark.parametrize("wrapper", ["", "_orig_mod."])
+def test_pretraining_checkpoint_of_lightning(pretraining, their_modules, tmp_path, monkeypatch, wrapper):
+    """A `.ckpt` by itself: the encoder and the chunk size come from the caller, the numbers are those of the step."""
+    step, folder, encoder = pretraining
+    weights = {wrapper + name: tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    settings = their_modules["TrainingArgs"](encoder_name="all-MiniLM-L6-v2", chunking=16, effective_batch_size=None)
+    (tmp_path / "run").mkdir()
+    torch.save(lightning(weights, settings, their_modules["ModelArgs"]()), tmp_path / "run" / "last.ckpt")
+    monkeypatch.undo()  # their classes are nowhere to be found when it is opened
+    assert "arguments" not in sys.modules
+    refused("no config.json beside .*last.ckpt', so give chunk_encoder and chunk_size", tmp_path / "run" / "last.ckpt",
+            encoder, error=FileNotFoundError)  # fmt: skip
+    model = convert_checkpoint(tmp_path / "run" / "last.ckpt", encoder, 16)
+    assert type(model) is NextLevelBertForMaskedVectorModeling
+    assert (model.config.chunk_size, model.config.chunk_encoder_name) == (16, "user/wide")
+    pretraining_step.test_step_of_the_original_scheme(step, model)
+
+
+def test_checkpoint_of_lightning_with_other_objects(pretraining, their_modules, tmp_path):
+    _, folder, encoder = pretraining
+    held = lightning(load_file(folder / "model.safetensors"), their_modules["Unknown"](), None)
+    torch.save(held, tmp_path / "last.ckpt")
+    refused("would call arguments.Unknown, and only tensors are read", tmp_path / "last.ckpt", encoder, 16)
+
+
+def test_wrapper_around_a_part_of_the_tensors_only(encoders, config, weights, tmp_path):
+    """Two tensors of one name, once unwrapped, must not become one in silence."""
+    wrapped = {f"model.{name}": tensor for name, tensor in weights.items()}
+    folder = write(tmp_path / "part", config, {**wrapped, "special_vec_embeddings.bias": torch.zeros(4)})
+    refused(r"has \d+ tensor\(s\) that have no place here: model\.bert", folder, encoders[True])
+
+
 def test_row_of_padding_is_kept_and_has_no_say(tiny, encoders, weights, tmp_path):
     table = weights["special_vec_embeddings.weight"]
     assert table[PAD].any()
@@ -224,6 +312,57 @@ def test_checkpoint_from_the_hub(tiny, encoders, tmp_path, monkeypatch):
     assert type(convert_checkpoint("user/theirs", encoders[True])) is NextLevelBertModel
     with pytest.raises(FileNotFoundError, match="no checkpoint 'user/others'"):
         convert_checkpoint("user/others", encoders[True])
+
+
+CONVERT_FROM_THE_HUB = """
+import json, sys
+from nextlevelbert.convert import main
+folder = sys.argv[1]
+for output, *revision in (["main"], ["request", "--revision", "refs/pr/1"], ["none", "--revision", "refs/pr/2"]):
+    sys.argv = ["convert", "user/theirs", f"{folder}/{output}", *revision]
+    try:
+        main()
+    except FileNotFoundError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+def test_checkpoints_on_the_hub(tiny, config, weights, tmp_path):
+    """As the authors have them: a pickle on main, and a pull request that adds safetensors (here: other numbers)."""
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    save_file({**weights, "special_vec_embeddings.weight": torch.ones(4, 32)}, tmp_path / "model.safetensors")
+    described = json.dumps({**config, "_encoder_name": str(tiny / "encoder")}).encode()
+    pickled = {"config.json": described, "pytorch_model.bin": (tmp_path / "pytorch_model.bin").read_bytes()}
+    both = {**pickled, "model.safetensors": (tmp_path / "model.safetensors").read_bytes()}
+    with HubServer() as hub:
+        hub.put("user/theirs", {**pickled, "README.md": b"Theirs."})
+        hub.put("user/theirs", both, "refs/pr/1")
+        done = subprocess.run(
+            [sys.executable, "-c", CONVERT_FROM_THE_HUB, str(tmp_path)],
+            cwd=Path(__file__).parents[1],
+            env=hub.environment(tmp_path / "home"),
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout).startswith("Found no checkpoint 'user/theirs' of revision 'refs/pr/2': no such")
+    for output, vectors in (("main", weights["special_vec_embeddings.weight"]), ("request", torch.ones(4, 32))):
+        assert torch.equal(AutoModel.from_pretrained(tmp_path / output).special_embeddings.weight, vectors)
+    folders = (tmp_path / "home").glob("hub/models--user--theirs/snapshots/*")
+    downloaded = {tuple(sorted(file.name for file in folder.iterdir())) for folder in folders}
+    assert downloaded == {("config.json", "pytorch_model.bin"), ("config.json", "model.safetensors")}
+
+
+def test_revision_of_a_folder(tiny, encoders):
+    with pytest.raises(ValueError, match=r"checkpoint' is on this machine and has no revision 'refs/pr/1'"):
+        convert_checkpoint(tiny / "checkpoint", encoders[True], revision="refs/pr/1")
+
+
+def test_safetensors_before_pickle(encoders, config, weights, tmp_path):
+    folder = write(tmp_path / "both", config, weights)
+    (folder / "pytorch_model.bin").write_bytes(b"not read")
+    assert type(convert_checkpoint(folder, encoders[True])) is NextLevelBertModel
 
 
 def test_command(tiny, tmp_path, monkeypatch, caplog):
@@ -328,18 +467,76 @@ def test_chunk_size_that_is_no_number(encoders, config, weights, tmp_path):
     refused("chunk_size must be a whole number .* got '16'", folder, encoders[True])
 
 
+class Hostile:
+    """Python's own unpickler would make a file when it opens this."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch '{self.path}'",)
+
+
+class HostileBuiltin(Hostile):
+    """The same by a function that no list of dangerous modules can miss."""
+
+    def __reduce__(self):
+        return eval, (f"open({str(self.path)!r}, 'w').close()",)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(("kind", "named"), [(Hostile, r"\w+\.system"), (HostileBuiltin, "eval")])
+@pytest.mark.parametrize("where", ["beside the tensors", "as a tensor", "in a .ckpt"])
+def test_hostile_pickle(encoders, config, weights, tmp_path, zipped, kind, named, where):
+    trace = tmp_path / "trace"
+    held = {
+        "beside the tensors": {"state_dict": weights, "more": kind(trace)},
+        "as a tensor": {**weights, "special_vec_embeddings.weight": kind(trace)},
+        "in a .ckpt": lightning(weights, kind(trace), None),
+    }[where]
+    folder = write_pickle(tmp_path / "hostile", config, held, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ValueError, match=rf"would call {named}, and only tensors are read here") as refusal:
+        convert_checkpoint(folder, encoders[True])
+    assert "weights_only" not in str(refusal.value)
+    assert (
+        refusal.value.__suppress_context__
+    )  # what the traceback would show: PyTorch's advice to open it all the same
+    assert not trace.exists()
+    torch.load(folder / "pytorch_model.bin", weights_only=False)
+    assert trace.exists()  # it is what it is said to be
+
+
+def test_hostile_pickle_that_no_torch_wrote(encoders, config, tmp_path):
+    trace = tmp_path / "trace"
+    folder = write_pickle(tmp_path / "hostile", config, {})
+    for protocol in range(3):  # of later ones PyTorch warns, and knows half of their instructions
+        (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Hostile(trace)}, protocol))
+        refused("hostile/pytorch_model.bin' (was refused|cannot be read as tensors)", folder, encoders[True])
+        assert not trace.exists()
+
+
+@pytest.mark.parametrize("held", [[torch.zeros(2)], {"a": 1}, {"state_dict": [1]}, {1: torch.zeros(2)}, "text"])
+def test_pickle_of_something_else(encoders, config, tmp_path, held):
+    folder = write_pickle(tmp_path / "else", config, held)
+    refused("pytorch_model.bin' holds no state dict", folder, encoders[True])
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("length", [0, 100, 5_000])
+def test_pickle_that_is_cut_off(encoders, config, weights, tmp_path, length, zipped):
+    folder = write_pickle(tmp_path / "cut", config, weights, _use_new_zipfile_serialization=zipped)
+    file = folder / "pytorch_model.bin"
+    file.write_bytes(file.read_bytes()[:length])
+    refused("cannot be read as tensors: it is damaged", folder, encoders[True])
+
+
 def test_files_that_are_missing_or_damaged(tiny, encoders, config, weights, tmp_path):
     folder = write(tmp_path / "theirs", config, weights)
     (folder / "model.safetensors").rename(tmp_path / "aside")
-    (folder / "pytorch_model.bin").write_bytes(b"pickle")
-    how = r"has no model\.safetensors; it holds config\.json, pytorch_model\.bin\..*Turn one that you trust"
+    how = r"has no model\.safetensors or pytorch_model\.bin; it holds config\.json\."
     refused(how, folder, error=FileNotFoundError)
-    (tmp_path / "last.ckpt").write_bytes(b"pickle")
-    refused(
-        r"last\.ckpt' is a file.*Turn one that you trust into model.safetensors",
-        tmp_path / "last.ckpt",
-        error=FileNotFoundError,
-    )
+    (folder / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1")
+    refused("cannot be read as tensors: it is damaged, only a pointer", folder)
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
     refused("theirs' is damaged, or only a pointer", folder)
     (tmp_path / "aside").rename(folder / "model.safetensors")

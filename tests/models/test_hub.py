@@ -256,7 +256,13 @@ def test_the_finetuning_script_publishes_what_opens_again(
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pictures = {"README.md", "confusion_matrix.png", "learning_curve.png", "tokenizer.json"}
     for name, model, options, load, expected in (
-        ("user/classifier", "untrained", [], LOAD_CLASSIFIER, {"model.safetensors", "document_heads.py", "modules.json"}),
+        (
+            "user/classifier",
+            "untrained",
+            [],
+            LOAD_CLASSIFIER,
+            {"model.safetensors", "document_heads.py", "modules.json"},
+        ),
         ("user/adapter", "user/classifier", ["--lora"], LOAD_ADAPTER, {"adapter_model.safetensors"}),
     ):
         output = tmp_path / name.replace("/", "-")

@@ -1,4 +1,4 @@
-"""Losses and scores against numbers worked out by hand."""
+"""Scores of predicted vectors against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,37 +10,6 @@ import torch
 from nextlevelbert.evaluation import context_mean_baseline, masked_vector_scores
 from nextlevelbert.evaluation.masked_vectors import summarize
 from nextlevelbert.models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
-from nextlevelbert.models.losses import masked_vector_loss
-from nextlevelbert.models.pooling import pool
-
-PREDICTIONS = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
-TARGETS = torch.tensor([[0.0, 4.0], [1.0, 0.5]])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("smooth_l1", (2.5 + 0 + 0 + 0.125) / 4),  # |3| - 0.5 above beta, 0.5 * 0.5 ** 2 below
-        ("l1", (3 + 0.5) / 4),
-        ("l2", (9 + 0.25) / 4),
-        ("cosine", 1 - (0.8 + 1 / math.sqrt(1.25)) / 2),
-    ],
-)
-def test_regression_losses(name, value):
-    assert masked_vector_loss(name, PREDICTIONS, TARGETS).item() == pytest.approx(value, abs=1e-6)
-
-
-def test_cross_entropy_over_the_batch():
-    """Every entry of the matrix of cosines worked out, at temperature 0.5."""
-    unit_p, unit_t = [(0.6, 0.8), (1.0, 0.0)], [(0.0, 1.0), (1 / math.sqrt(1.25), 0.5 / math.sqrt(1.25))]
-    scores = [[(p[0] * t[0] + p[1] * t[1]) / 0.5 for t in unit_t] for p in unit_p]
-    expected = -sum(s[i] - math.log(sum(math.exp(v) for v in s)) for i, s in enumerate(scores)) / 2
-    assert masked_vector_loss("cross_entropy", PREDICTIONS, TARGETS, 0.5).item() == pytest.approx(expected, abs=1e-6)
-
-
-def test_smooth_l1_between_unit_vectors_is_half_the_square():
-    a, b = (torch.nn.functional.normalize(torch.randn(50, 384), dim=-1) for _ in range(2))
-    assert masked_vector_loss("smooth_l1", a, b) == pytest.approx(masked_vector_loss("l2", a, b).item() / 2, rel=1e-5)
 
 
 def test_scores_by_sequence():
@@ -84,19 +53,3 @@ def test_the_mean_of_the_context():
         }
 
     assert context_mean_baseline(rows, collate, 8)["masked_cosine"] == pytest.approx(1.0)
-
-
-def test_pooling_by_hand():
-    hidden = torch.tensor([[[1.0, -2.0], [3.0, 0.0], [9.0, 9.0]], [[7.0, 7.0]] * 3])
-    mask = torch.tensor([[1, 1, 0], [0, 0, 0]])
-    expected = {
-        "mean": [2.0, -1.0],
-        "max": [3.0, 0.0],
-        "cls": [1.0, -2.0],
-        "lasttoken": [3.0, 0.0],
-        "mean_sqrt_len_tokens": [4 / math.sqrt(2), -2 / math.sqrt(2)],
-    }
-    for mode, row in expected.items():
-        torch.testing.assert_close(pool(hidden, mask, mode), torch.tensor([row, [0.0, 0.0]]))
-    with pytest.raises(ValueError, match="Unknown pooling 'median'"):
-        pool(hidden, mask, "median")

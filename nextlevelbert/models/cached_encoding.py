@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,59 +12,10 @@ from tqdm.auto import tqdm
 
 from .chunk_encoder import ChunkEncoder
 from .chunking import ChunkingRule
-from .vector_cache import VectorCache
+from .vector_cache import VectorCache, chunk_keys
 
 # New vectors go to the disk after so many, so that a kill loses little of a long document.
 _CHUNKS_PER_WRITE = 1_024
-
-
-def chunk_keys(
-    encoder: str,
-    input_ids: np.ndarray,
-    boundaries: np.ndarray,
-    prefix_ids: Sequence[int],
-    suffix_ids: Sequence[int],
-) -> list[bytes]:
-    """Keys of chunks: equal where encoder, special tokens and token ids are equal, wherever a chunk stands.
-
-    A key is SHA-256(head + ids), ids as little-endian int32. The head is the SHA-256 of encoder, prefix and
-    suffix, each with its length before it, so no two inputs give the same bytes.
-
-    Args:
-        encoder: everything else that a vector depends on (hash of the weights, dtype, pooling, normalisation).
-        input_ids: ``[T]`` ids of all chunks, no special tokens.
-        boundaries: ``[N + 1]``; chunk k is ``input_ids[boundaries[k]:boundaries[k + 1]]``.
-        prefix_ids, suffix_ids: the special tokens put around every chunk.
-
-    Returns:
-        N keys of 32 bytes.
-
-    Raises:
-        ValueError: for ids that are not int32 numbers ``[T]``, or boundaries that fall or leave 0 to T.
-    """
-    ids = np.asarray(input_ids)
-    wide = ids.dtype != np.int32
-    if ids.ndim != 1 or ids.dtype.kind not in "iu" or (wide and len(ids) and not _fits_int32(ids)):
-        raise ValueError(f"input_ids must be integers [T] from -2**31 to 2**31 - 1, got {ids.dtype} {ids.shape}.")
-    cuts = np.asarray(boundaries)
-    if cuts.ndim != 1 or len(cuts) == 0 or cuts.dtype.kind not in "iu":
-        raise ValueError(f"boundaries must be integers [N + 1], at least one, got {cuts.dtype} {cuts.shape}.")
-    if cuts.min() < 0 or cuts.max() > len(ids) or (cuts[1:] < cuts[:-1]).any():
-        raise ValueError(
-            f"boundaries must rise within 0 to {len(ids)}, the number of input_ids, got {cuts.min()} to {cuts.max()}"
-            f"{' with a fall between' if (cuts[1:] < cuts[:-1]).any() else ''}."
-        )
-    head = hashlib.sha256()
-    for part in (encoder.encode(), np.asarray(prefix_ids, "<i8").tobytes(), np.asarray(suffix_ids, "<i8").tobytes()):
-        head.update(len(part).to_bytes(8, "little") + part)
-    start, flat, sha256 = head.digest(), ids.astype("<i4").tobytes(), hashlib.sha256
-    ends = (cuts.astype(np.int64) * 4).tolist()
-    return [sha256(start + flat[a:b]).digest() for a, b in itertools.pairwise(ends)]
-
-
-def _fits_int32(ids: np.ndarray) -> bool:
-    limits = np.iinfo(np.int32)
-    return limits.min <= int(ids.min()) and int(ids.max()) <= limits.max
 
 
 @contextmanager

@@ -1,39 +1,27 @@
 """Chunk vectors on disk, found again by encoder and token ids, so that no chunk is encoded twice.
 
-One SQLite file holds all vectors. SQLite brings what would be hard to write: several processes at once,
-and whole transactions only, whenever a process is killed. Its write-ahead log needs memory that processes
-share, so the folder has to be on a disk of this machine: **a network file system is no place for it.**
-
 Notation for shapes: N chunks, D hidden size.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import operator
-import sqlite3
-import time
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from .vector_database import PAGE_BYTES, TRANSACTION_BYTES, VectorDatabase
+
 FILE_NAME = "vectors.sqlite3"
 
-_SCHEMA_VERSION = 1
-_APPLICATION_ID = 0x4E4C4256  # "NLBV": says that a SQLite file is a cache of ours
 _KEY_BYTES = 32
 _KEYS_PER_QUERY = 500
-_LOCK_SECONDS = 30.0
-# Rows do not cross pages, so small pages waste room: at 16 KiB it is 3 % for 384 dimensions, 5 % for 768, where
-# 4 KiB would lose 29 % and 31 %. Writing to a full cache is no slower for it.
-_PAGE_BYTES = 16_384
 _MIN_PAGES = 64
 _ROW_OVERHEAD = 64  # key, check sum, row id and SQLite's own header: 52 to 60 bytes
-_TRANSACTION_BYTES = 4 * 2**20
-_LOG_BYTES = 32 * 2**20
 
 # Least recently used goes first, without a time stamp that every read would have to write: the row id is the stamp.
 # Ids only rise, so the smallest was placed longest ago, and eviction takes rows from that end, which empties whole
@@ -43,13 +31,6 @@ _LOG_BYTES = 32 * 2**20
 # read; and the order of eviction is right to 1/8 of the cache. No clock is needed, so none can be wrong.
 _GENERATIONS = 8
 _GENERATION_SHIFT = 32
-
-# The vector comes last, so that the other columns are read without it.
-_SCHEMA = """
-CREATE TABLE vectors (id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, crc INTEGER NOT NULL, vector BLOB NOT NULL);
-CREATE TABLE state (generation INTEGER NOT NULL, filled INTEGER NOT NULL);
-INSERT INTO state VALUES (0, 0);
-"""
 
 
 class VectorCache:
@@ -86,10 +67,10 @@ class VectorCache:
         self.path = Path(path)
         self.file = self.path / FILE_NAME
         self.max_bytes = operator.index(max_bytes)
-        self._max_pages = self.max_bytes // _PAGE_BYTES
+        self._max_pages = self.max_bytes // PAGE_BYTES
         if self._max_pages < _MIN_PAGES:
             raise ValueError(
-                f"max_bytes must be at least {_MIN_PAGES * _PAGE_BYTES} (1 MiB), got {max_bytes}; "
+                f"max_bytes must be at least {_MIN_PAGES * PAGE_BYTES} (1 MiB), got {max_bytes}; "
                 "a million vectors of 384 values take 1.7 GB."
             )
         try:
@@ -98,13 +79,7 @@ class VectorCache:
             raise ValueError(
                 f"A vector cache is a folder, but {str(self.path)!r} is a file; give a folder."
             ) from error
-        with _explained(self.file):
-            self._database = sqlite3.connect(self.file, timeout=_LOCK_SECONDS, isolation_level=None)
-            try:
-                self._open()
-            except BaseException:
-                self._database.close()
-                raise
+        self._database = VectorDatabase(self.file, self._max_pages)
 
     def read(self, keys: Sequence[bytes], hidden_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Looks up vectors; a key may occur several times.
@@ -128,8 +103,8 @@ class VectorCache:
         found = np.zeros(len(distinct), bool)
         vectors = np.zeros((len(distinct), hidden_size), "<f4")
         stale: list[bytes] = []
-        with _explained(self.file):
-            generation = self._value("SELECT generation FROM state")
+        with self._database.explained():
+            generation = self._database.value("SELECT generation FROM state")
             for start in range(0, len(distinct), _KEYS_PER_QUERY):
                 some = distinct[start : start + _KEYS_PER_QUERY]
                 marks = ",".join("?" * len(some))
@@ -167,14 +142,13 @@ class VectorCache:
         if needed > self._max_pages:
             raise ValueError(
                 f"max_bytes {self.max_bytes} is too small for vectors of {vectors.shape[1]} values; "
-                f"give at least {needed * _PAGE_BYTES}."
+                f"give at least {needed * PAGE_BYTES}."
             )
         self._put(list(keys), vectors, are_new=True)
 
     def close(self) -> None:
-        """Closes the file; the last process that does also removes the log. The cache cannot be used after it."""
-        with _explained(self.file):
-            self._database.close()
+        """Closes the file; the cache cannot be used after it."""
+        self._database.close()
 
     def __enter__(self) -> VectorCache:
         return self
@@ -182,76 +156,14 @@ class VectorCache:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _value(self, query: str) -> Any:
-        return self._database.execute(query).fetchone()[0]
-
-    def _open(self) -> None:
-        """Checks what the file is before anything in it is changed, and makes the tables in an empty one."""
-        execute = self._database.execute
-        if self._value("SELECT count(*) FROM sqlite_master") == 0:  # new, or its maker was killed right then
-            execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-            execute("PRAGMA auto_vacuum = INCREMENTAL")  # lets the file shrink; only possible before there are tables
-            self._start_log()
-            with self._transaction():
-                if self._value("SELECT count(*) FROM sqlite_master") == 0:  # not made by another process meanwhile
-                    for statement in _SCHEMA.strip().splitlines():
-                        execute(statement)
-                    execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                    execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-        if self._value("PRAGMA application_id") != _APPLICATION_ID:
-            raise ValueError(f"{str(self.file)!r} is a SQLite database, but no vector cache; give another folder.")
-        version = self._value("PRAGMA user_version")
-        if version != _SCHEMA_VERSION:
-            raise ValueError(
-                f"The vector cache {str(self.file)!r} has version {version}, this program reads {_SCHEMA_VERSION}; "
-                f"delete the folder {str(self.path)!r} (its vectors will be computed again)."
-            )
-        # In WAL mode NORMAL loses no committed transaction to a kill, only to a power cut.
-        execute("PRAGMA synchronous = NORMAL")
-        execute(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // 4 // _PAGE_BYTES}")
-        execute(f"PRAGMA journal_size_limit = {_LOG_BYTES}")
-        execute(f"PRAGMA cache_size = {-_LOG_BYTES // 1024}")  # KiB: a transaction's pages are written once
-        pages = self._value("PRAGMA page_count")
-        while pages > self._max_pages:  # made with a larger max_bytes
-            pages = max(pages - _TRANSACTION_BYTES // _PAGE_BYTES, self._max_pages)
-            with self._transaction():
-                self._make_room(0, pages)
-            execute("PRAGMA wal_checkpoint(TRUNCATE)")  # brings it into the file itself
-
-    def _start_log(self) -> None:
-        """Makes the write-ahead log. Where several processes do so at once, SQLite refuses instead of waiting."""
-        until = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                mode = self._value("PRAGMA journal_mode = WAL")
-                break
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-        if mode != "wal":
-            raise OSError(f"No log is possible beside {str(self.file)!r}; give a folder on a disk of this machine.")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with _explained(self.file):
-            self._database.execute("BEGIN IMMEDIATE")  # takes the write lock at once: waiting for it later can fail
-            try:
-                yield
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:  # SQLite ends it by itself after some errors
-                    self._database.execute("ROLLBACK")
-                raise
-
     def _put(self, keys: list[bytes], vectors: np.ndarray, are_new: bool) -> None:
         """Places rows behind all others, in transactions of bounded size, after making room for them."""
         size = vectors.shape[1]
-        most = min(_TRANSACTION_BYTES, self.max_bytes // _GENERATIONS) // (4 * size + _ROW_OVERHEAD) or 1
+        most = min(TRANSACTION_BYTES, self.max_bytes // _GENERATIONS) // (4 * size + _ROW_OVERHEAD) or 1
         for start in range(0, len(keys), most):
             some = keys[start : start + most]
             data = [vector.tobytes() for vector in vectors[start : start + most].astype("<f4", copy=False)]
-            with self._transaction():
+            with self._database.transaction():
                 generation, filled = self._database.execute("SELECT generation, filled FROM state").fetchone()
                 if are_new:
                     filled += len(some) * (4 * size + 2 * _ROW_OVERHEAD)  # twice: once more for the key's index
@@ -260,44 +172,67 @@ class VectorCache:
                     self._database.execute("UPDATE state SET generation = ?, filled = ?", (generation, filled))
                 else:  # first, so that they make room for themselves
                     self._database.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in some])
-                self._make_room(_pages(len(some), size), self._max_pages)
-                last = self._value("SELECT coalesce(max(id), 0) FROM vectors")
+                self._database.make_room(_pages(len(some), size))
+                last = self._database.value("SELECT coalesce(max(id), 0) FROM vectors")
                 first = max(last + 1, generation << _GENERATION_SHIFT)
                 crcs = map(_checksum, some, data)
                 rows = zip(range(first, first + len(some)), some, crcs, data, strict=True)
                 self._database.executemany("REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
-                self._make_room(0, self._max_pages)  # only if the index grew more than was reckoned with
-            self._trim_log()
-
-    def _make_room(self, pages: int, limit: int) -> None:
-        """Removes the rows placed longest ago until `pages` more fit into a file of `limit` pages."""
-        while True:
-            total, free = self._value("PRAGMA page_count"), self._value("PRAGMA freelist_count")
-            short = total - free + pages - limit
-            if short <= 0:
-                break
-            # A page holds several rows, so this many rows are never too many; 16, so that the end is not slow.
-            oldest = "DELETE FROM vectors WHERE id IN (SELECT id FROM vectors ORDER BY id LIMIT ?)"
-            if self._database.execute(oldest, (max(short, 16),)).rowcount == 0:
-                break
-        for _ in range(total - limit):  # one by one: Python's execute ends this pragma after its first step
-            self._database.execute("PRAGMA incremental_vacuum(1)")
-
-    def _trim_log(self) -> None:
-        """Empties a log that grew because other processes were always reading; waits for them to end."""
-        log = self.file.with_name(self.file.name + "-wal")
-        with _explained(self.file):
-            if log.stat().st_size > _LOG_BYTES:
-                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                self._database.make_room(0)  # only if the index grew more than was reckoned with
+            self._database.trim_log()
 
     def _check_row(self, key: bytes, crc: int, vector: bytes, hidden_size: int) -> None:
         if _checksum(key, vector) != crc:
-            raise ValueError(_damage(self.file, "a vector is not what was written"))
+            raise self._database.damaged("a vector is not what was written")
         if len(vector) != 4 * hidden_size:
             raise ValueError(
                 f"hidden_size is {hidden_size}, but a vector of {len(vector) // 4} values is stored under the same "
                 f"key in {str(self.file)!r}; `encoder` in chunk_keys must be different for different encoders."
             )
+
+
+def chunk_keys(
+    encoder: str,
+    input_ids: np.ndarray,
+    boundaries: np.ndarray,
+    prefix_ids: Sequence[int],
+    suffix_ids: Sequence[int],
+) -> list[bytes]:
+    """Keys of chunks: equal where encoder, special tokens and token ids are equal, wherever a chunk stands.
+
+    A key is SHA-256(head + ids), ids as little-endian int32. The head is the SHA-256 of encoder, prefix and
+    suffix, each with its length before it, so no two inputs give the same bytes.
+
+    Args:
+        encoder: everything else that a vector depends on (hash of the weights, dtype, pooling, normalisation).
+        input_ids: ``[T]`` ids of all chunks, no special tokens.
+        boundaries: ``[N + 1]``; chunk k is ``input_ids[boundaries[k]:boundaries[k + 1]]``.
+        prefix_ids, suffix_ids: the special tokens put around every chunk.
+
+    Returns:
+        N keys of 32 bytes.
+
+    Raises:
+        ValueError: for ids that are not int32 numbers ``[T]``, or boundaries that fall or leave 0 to T.
+    """
+    ids = np.asarray(input_ids)
+    wide = ids.dtype != np.int32
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or (wide and len(ids) and not _fits_int32(ids)):
+        raise ValueError(f"input_ids must be integers [T] from -2**31 to 2**31 - 1, got {ids.dtype} {ids.shape}.")
+    cuts = np.asarray(boundaries)
+    if cuts.ndim != 1 or len(cuts) == 0 or cuts.dtype.kind not in "iu":
+        raise ValueError(f"boundaries must be integers [N + 1], at least one, got {cuts.dtype} {cuts.shape}.")
+    if cuts.min() < 0 or cuts.max() > len(ids) or (cuts[1:] < cuts[:-1]).any():
+        raise ValueError(
+            f"boundaries must rise within 0 to {len(ids)}, the number of input_ids, got {cuts.min()} to {cuts.max()}"
+            f"{' with a fall between' if (cuts[1:] < cuts[:-1]).any() else ''}."
+        )
+    head = hashlib.sha256()
+    for part in (encoder.encode(), np.asarray(prefix_ids, "<i8").tobytes(), np.asarray(suffix_ids, "<i8").tobytes()):
+        head.update(len(part).to_bytes(8, "little") + part)
+    start, flat, sha256 = head.digest(), ids.astype("<i4").tobytes(), hashlib.sha256
+    ends = (cuts.astype(np.int64) * 4).tolist()
+    return [sha256(start + flat[a:b]).digest() for a, b in itertools.pairwise(ends)]
 
 
 def _checksum(key: bytes, vector: bytes) -> int:
@@ -316,34 +251,11 @@ def _check_keys(keys: Sequence[bytes]) -> None:
 def _pages(rows: int, hidden_size: int) -> int:
     """Pages that new rows may need at most, as good as always: their own, split index pages, and some to spare."""
     row = 4 * hidden_size + _ROW_OVERHEAD
-    rows_per_page = _PAGE_BYTES // row
-    own = -(-rows // rows_per_page) if rows_per_page else rows * (row // _PAGE_BYTES + 2)
+    rows_per_page = PAGE_BYTES // row
+    own = -(-rows // rows_per_page) if rows_per_page else rows * (row // PAGE_BYTES + 2)
     return own + rows // 64 + 4
 
 
-def _damage(file: Path, what: str) -> str:
-    return (
-        f"The vector cache {str(file)!r} is damaged, or no vector cache ({what}); "
-        f"delete the folder {str(file.parent)!r} (its vectors will be computed again)."
-    )
-
-
-@contextmanager
-def _explained(file: Path) -> Iterator[None]:
-    """Turns SQLite's errors into ones that name the file and say what to do; others pass."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of an extended code is detail
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise ValueError(_damage(file, str(error))) from error
-        reasons = {
-            sqlite3.SQLITE_FULL: "the disk is full; make room, or give a folder on another disk",
-            sqlite3.SQLITE_READONLY: "it is read-only; make folder and file writable, or give another folder",
-            sqlite3.SQLITE_CANTOPEN: "the folder cannot be written to; make it writable, or give another folder",
-            sqlite3.SQLITE_IOERR: "the disk reports an error; see that it has room, and is not a network file system",
-            sqlite3.SQLITE_BUSY: f"another process held it for {_LOCK_SECONDS:.0f} seconds; end that process",
-        }
-        if code not in reasons:
-            raise
-        raise OSError(f"Cannot use the vector cache {str(file)!r}: {reasons[code]} ({error}).") from error
+def _fits_int32(ids: np.ndarray) -> bool:
+    limits = np.iinfo(np.int32)
+    return limits.min <= int(ids.min()) and int(ids.max()) <= limits.max

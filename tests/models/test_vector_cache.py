@@ -15,20 +15,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextlevelbert.models import vector_cache
-from nextlevelbert.models.cached_encoding import chunk_keys
-from nextlevelbert.models.vector_cache import VectorCache
+from nextlevelbert.models import vector_cache, vector_database
+from nextlevelbert.models.vector_cache import VectorCache, chunk_keys
 
 MIB = 2**20
 SOURCE = Path(vector_cache.__file__).parent
 
 # What the processes below share with this one: keys by name, and vectors that follow from their keys. Any bits
-# may occur in them, NaN among them. The module is imported by itself, because the package takes seconds.
+# may occur in them, NaN among them. The module is imported without its package, which takes seconds.
 COMMON = """
-import hashlib, os, signal, sys
+import hashlib, os, signal, sys, types
 import numpy as np
-sys.path.append(sys.argv[1])
-import vector_cache
+sys.modules["models"] = types.ModuleType("models")
+sys.modules["models"].__path__ = [sys.argv[1]]
+from models import vector_cache
 def keys_of(name, count):
     return [hashlib.sha256(f"{name} {i}".encode()).digest() for i in range(count)]
 def vectors_of(keys, size):
@@ -373,7 +373,7 @@ def test_a_smaller_bound_makes_the_file_smaller(tmp_path):
 
 
 def test_the_log_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(vector_cache, "_LOG_BYTES", MIB)
+    monkeypatch.setattr(vector_database, "_LOG_BYTES", MIB)
     with VectorCache(tmp_path) as cache:
         cache._database.execute("PRAGMA wal_autocheckpoint = 0")  # as good as readers that are always in the way
         for number in range(12):
@@ -523,7 +523,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
 
 
 def test_a_process_that_does_not_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(vector_cache, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(vector_database, "_LOCK_SECONDS", 0.05)
     keys = keys_of("some", 10)
     with VectorCache(tmp_path) as cache:
         other = sqlite3.connect(tmp_path / "vectors.sqlite3", isolation_level=None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 DOCUMENT = ("<doc-s>", "</doc-s>")
 MENTION = ("<m>", "</m>")
@@ -18,11 +19,33 @@ MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
 
 @dataclass(frozen=True)
 class Piece:
-    """A tokenised text: ids, and the characters ``[start, end)`` of each."""
+    """A tokenized text: ids, and the characters ``[start, end)`` of each."""
 
     text: str
     ids: list[int]
     offsets: list[tuple[int, int]]
+
+    @classmethod
+    def from_text(cls, text: str, tokenizer: PreTrainedTokenizerBase) -> Piece:
+        """Tokenizes a text; the mask token stays one, other markers are text."""
+        mask = tokenizer.mask_token
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        at = 0
+        for number, part in enumerate(text.split(mask) if mask else [text]):
+            if number:
+                ids.append(tokenizer.mask_token_id)
+                offsets.append((at, at + len(mask)))
+                at += len(mask)
+            if part:
+                found = tokenizer(
+                    part, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True,
+                    return_attention_mask=False, verbose=False,
+                )  # fmt: skip
+                ids += found["input_ids"]
+                offsets += [(start + at, end + at) for start, end in found["offset_mapping"]]
+            at += len(part)
+        return cls(text, ids, offsets)
 
     def tokens_of(self, start: int, end: int, name: str) -> tuple[int, int]:
         """First token that has one of the characters, and one past the last.
@@ -47,7 +70,7 @@ class Layout:
         spans: for each position its text, first character and one past the last; -1 at markers.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self.ids: list[int] = []
         self.is_global: list[int] = []

@@ -282,23 +282,7 @@ class CdlmProcessor(ProcessorMixin):
             return text
         if not isinstance(text, str) or (not text.strip() and not blank):
             raise ValueError(f"A text is needed for {name}, got {text!r}.")
-        mask = self.tokenizer.mask_token
-        ids: list[int] = []
-        offsets: list[tuple[int, int]] = []
-        at = 0
-        for number, part in enumerate(text.split(mask) if mask else [text]):
-            if number:
-                ids.append(self.tokenizer.mask_token_id)
-                offsets.append((at, at + len(mask)))
-                at += len(mask)
-            if part:
-                found = self.tokenizer(
-                    part, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True,
-                    return_attention_mask=False, verbose=False,
-                )  # fmt: skip
-                ids += found["input_ids"]
-                offsets += [(start + at, end + at) for start, end in found["offset_mapping"]]
-            at += len(part)
-        if not ids and not blank:
+        piece = Piece.from_text(text, self.tokenizer)
+        if not piece.ids and not blank:
             raise ValueError(f"The tokenizer finds no word in {name}: {text[:40]!r}.")
-        return Piece(text, ids, offsets)
+        return piece

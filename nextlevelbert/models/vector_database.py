@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ class VectorDatabase:
                 self._connection.close()
                 raise
 
-    def execute(self, query: str, values: tuple[int, ...] = ()) -> sqlite3.Cursor:
+    def execute(self, query: str, values: Sequence[int | bytes] = ()) -> sqlite3.Cursor:
         return self._connection.execute(query, values)
 
     def executemany(self, query: str, rows: Iterable[tuple[int | bytes, ...]]) -> None:

@@ -1,10 +1,10 @@
-"""The layer-normalised LSTM that carries information from segment to segment.
+"""The multi-channel, layer-normalised LSTM that carries information from segment to segment.
 
-Every gate has a layer normalisation of its own, and so has the cell where the output reads it (Ba et al., "Layer
+Every gate has its own layer normalisation, and so does the cell where the output reads it (Ba et al., "Layer
 Normalization", 2016; paper of BERT-AL, section "Multi-channel LSTM").
 
-Notation for shapes: n steps, N channels, D hidden size. A channel is one sequence of the LSTM: for BERT-AL one
-position within the segment of one document.
+Notation for shapes: n steps (segments), N channels, C tokens in a segment, D hidden size. A channel is one sequence of
+the LSTM: one position within the segments of one document.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
+
+from .configuration_bert_al import BertAlConfig
 
 _EPSILON = 1e-5
 _GATES = 4  # input, forget, cell and output, in torch's order
@@ -34,9 +36,9 @@ class LayerNormLSTM(nn.Module):
         super().__init__()
         self.hidden_size = hidden_size
         self.input_projection = nn.Linear(hidden_size, _GATES * hidden_size, bias=False)
-        # No layer: it is used step by step within one function, where an adapter on a layer would not be heard.
+        # Not a layer: it is used step by step within one function, where an adapter on a layer would have no effect.
         self.recurrent_weight = nn.Parameter(torch.empty(_GATES * hidden_size, hidden_size))
-        # The bias of each gate is that of its normalisation.
+        # Each gate has the bias of its normalisation and no other.
         self.gate_weight = nn.Parameter(torch.empty(_GATES, hidden_size))
         self.gate_bias = nn.Parameter(torch.empty(_GATES, hidden_size))
         self.cell_weight = nn.Parameter(torch.empty(hidden_size))
@@ -45,13 +47,11 @@ class LayerNormLSTM(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, std: float = 0.02) -> None:
-        """Draws new weights; their scale is nothing that normalised gates notice. The forget gate starts open."""
+        """Draws new weights; normalised gates do not notice their scale. The forget gate starts open."""
         nn.init.normal_(self.input_projection.weight, std=std)
         nn.init.normal_(self.recurrent_weight, std=std)
         nn.init.ones_(self.gate_weight)
-        if not getattr(
-            self.gate_bias, "_is_hf_initialized", False
-        ):  # a part of a weight does not know that it was loaded
+        if not getattr(self.gate_bias, "_is_hf_initialized", False):  # a slice does not know that it was loaded
             nn.init.zeros_(self.gate_bias)
             nn.init.ones_(self.gate_bias[1])
         nn.init.ones_(self.cell_weight)
@@ -64,19 +64,19 @@ class LayerNormLSTM(nn.Module):
 
         Args:
             inputs: ``[n, N, D]``.
-            state: h and c ``[N, D]`` behind the step before; zeros by default.
-            fused: take the gradient of all steps by one function; False leaves it to autograd, step by step, which
-                gives the same and is there to check it. Without gradient both are one.
+            state: h and c ``[N, D]`` after the previous step; zeros by default.
+            fused: compute the gradient of all steps in one function; False leaves it to autograd, step by step, which
+                gives the same and exists to check it. Without gradients there is no difference.
 
         Returns:
-            h of every step ``[n, N, D]``, and the state behind the last one; c at least in float32.
+            h of every step ``[n, N, D]``, and the state after the last one; c at least in float32.
 
         Raises:
-            ValueError: for no step at all.
+            ValueError: if there is no step.
         """
         if not len(inputs):
             raise ValueError(f"There must be at least one step, got inputs {tuple(inputs.shape)}.")
-        # The inputs of all steps in one multiplication; only that with h has to wait for the step before.
+        # The inputs of all steps in one multiplication; only that with h has to wait for the previous step.
         projected = self.input_projection(inputs)  # [n, N, 4D]
         exact = torch.promote_types(projected.dtype, torch.float32)
         if state is None:
@@ -98,6 +98,37 @@ class LayerNormLSTM(nn.Module):
         return outputs, (outputs[-1].clone(), cell)  # a view would keep the outputs of all steps
 
 
+class RecurrenceProjection(nn.Linear):
+    """A linear layer that starts at zero, so that a new model is the pretrained encoder."""
+
+
+class SegmentRecurrence(nn.Module):
+    """The multi-channel LSTM after one layer (paper, section "Multi-channel LSTM").
+
+    Steps are segments, and each position within a segment is a channel of its own.
+
+    Args:
+        config: sizes; `recurrence` says whether the output replaces the input or is added to it.
+    """
+
+    def __init__(self, config: BertAlConfig) -> None:
+        super().__init__()
+        self.lstm = LayerNormLSTM(config.hidden_size)
+        self.residual: nn.Linear | None = None
+        if config.recurrence == "residual":
+            self.residual = RecurrenceProjection(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: torch.Tensor, state: State | None) -> tuple[torch.Tensor, State]:
+        """From segments ``[documents, n, C, D]`` to the same shape, and the LSTM's state after the last one."""
+        documents, steps, width, size = hidden_states.shape
+        channels = hidden_states.transpose(0, 1).reshape(steps, documents * width, size)
+        outputs, state = self.lstm(channels, state)
+        outputs = outputs.view(steps, documents, width, size).transpose(0, 1)
+        if self.residual is None:
+            return outputs, state
+        return hidden_states + self.residual(outputs), state
+
+
 def _plain_steps(
     projected: torch.Tensor,
     recurrent: torch.Tensor,
@@ -108,7 +139,7 @@ def _plain_steps(
     h: torch.Tensor,
     c: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The equations as they stand; h of every step ``[n, N, D]`` and the last c ``[N, D]``."""
+    """The equations as they are written; h of every step ``[n, N, D]`` and the last c ``[N, D]``."""
     size = h.shape[-1:]
     outputs = []
     for step in projected:
@@ -125,8 +156,8 @@ def _plain_steps(
 class _FusedSteps(torch.autograd.Function):
     """`_plain_steps` with its gradient written out.
 
-    Autograd would multiply out the gradient of the recurrent weights at every step; here that is one multiplication
-    for all. Kept for it are six vectors of size D a step and channel; the gates are computed again from them.
+    Autograd would compute the gradient of the recurrent weights at every step; here one multiplication does for all.
+    Six vectors of size D are kept for each step and channel; the gates are computed again from them.
     """
 
     @staticmethod
@@ -159,11 +190,11 @@ class _FusedSteps(torch.autograd.Function):
             ctx.saved_tensors
         )
         size = first_h.shape[-1]
-        d_gates = torch.empty_like(normed, dtype=d_c.dtype)  # [n, N, 4, D], behind the normalisation
+        d_gates = torch.empty_like(normed, dtype=d_c.dtype)  # [n, N, 4, D], after the normalisation
         d_projected = torch.empty_like(normed)
         d_read = torch.empty_like(cells)
         aten, d_h = torch.ops.aten, torch.zeros_like(first_c)
-        ones, zeros = torch.ones_like(scales[0]), torch.zeros_like(scales[0])  # of what is normalised already
+        ones, zeros = torch.ones_like(scales[0]), torch.zeros_like(scales[0])  # of values that are normalised already
         for t in range(len(outputs) - 1, -1, -1):
             before = cells[t - 1] if t else first_c
             gates = normed[t].to(d_c.dtype)

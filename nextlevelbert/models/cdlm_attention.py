@@ -2,8 +2,8 @@
 
 A token with local attention sees a window of tokens around it and every global token; a global token sees
 everything, through projections of its own (Beltagy et al., 2020, section 3.1). Queries are taken in blocks: each
-block sees the keys of its windows, laid out next to each other, and the global keys behind them. Global tokens of
-CDLM stand everywhere (they are the masked ones), so a block mask over the whole square would have no empty block.
+block sees the keys of its windows, laid out next to each other, and the global keys after them. The global tokens of
+CDLM are everywhere (they are the masked ones), so a block mask over the whole square would have no empty block.
 
 Shapes: B sequences, L positions, H heads, d dimensions of a head, G global positions in the sequence that has most,
 n blocks of c queries.
@@ -82,7 +82,7 @@ def plan_attention(real: torch.Tensor, is_global: torch.Tensor, window: int) -> 
 
 
 def _windows(values: torch.Tensor, block: int) -> torch.Tensor:
-    """Beside every block of ``[B, n · c, …]`` the blocks before and behind it: ``[B, n, 3c, …]``, zero outside."""
+    """Every block of ``[B, n · c, …]`` between its neighbours: ``[B, n, 3c, …]``, zero outside."""
     parts = values.unflatten(1, (-1, block))  # [B, n, c, …]
     edge = torch.zeros_like(parts[:, :1])
     padded = torch.cat([edge, parts, edge], dim=1)
@@ -153,15 +153,15 @@ def check_sequences(
     inputs_embeds: torch.Tensor | None,
     token_type_ids: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Real and global positions, ``[B, L]`` bool each, of what a Longformer reads.
+    """Checks what a Longformer reads; returns its real and its global positions, ``[B, L]`` bool each.
 
     Args:
         config: of the model, with `vocab_size` and `max_sequence_length`.
         input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids: as in `CdlmModel`.
 
     Raises:
-        ValueError: for ids and embeddings or neither, ids outside the vocabulary, masks of other shapes or values, a
-            sequence without tokens or with more than the model reads.
+        ValueError: unless exactly one of ids and embeddings is given; for ids outside the vocabulary, masks of other
+            shapes or values, a sequence without tokens or with more than the model reads.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Give either input_ids or inputs_embeds, and not both.")
@@ -190,7 +190,7 @@ def check_sequences(
     if (long := lengths > limit).any():
         raise ValueError(
             f"Rows {long.nonzero().flatten().tolist()} have up to {int(lengths.max())} tokens, the model reads "
-            f"{limit}: let a CdlmProcessor share them out among the documents, or start from the encoder with a "
+            f"{limit}: let a CdlmProcessor cut the documents, or make the model from an encoder with a "
             "larger max_length."
         )
     if global_attention_mask is None:
@@ -202,3 +202,14 @@ def check_sequences(
             f"{wide.unique().tolist()[:9]}."
         )
     return real, wide.bool() & real
+
+
+def first_token(
+    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
+) -> torch.Tensor:
+    """A mask ``[B, L]`` that is 1 at the first real position of each row, its [CLS]."""
+    values = input_ids if inputs_embeds is None else inputs_embeds
+    if values is None:  # the base model raises the error
+        return torch.zeros(0, 0, dtype=torch.long)
+    real = values.new_ones(values.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
+    return (real.cumsum(dim=1) == 1).long() * real

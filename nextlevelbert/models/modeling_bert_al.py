@@ -1,7 +1,7 @@
-"""BERT-AL: a pretrained BERT whose segments hear of the segments before them, in every layer.
+"""BERT-AL: a pretrained BERT in which, at every layer, a segment receives information from those before it.
 
 "BERT-AL: BERT for Arbitrarily Long Document Understanding", under review at ICLR 2020. The encoder is a
-`transformers` backbone, unchanged: the recurrence is put between its layers by forward hooks.
+`transformers` backbone, unchanged: forward hooks put the recurrence between its layers.
 
 Notation for shapes: B documents in a batch, T token positions of the batch, N real tokens in all of it, R segments of
 one pass, n of them in the longest document, C tokens in a segment, D hidden size, S sentences in the longest document.
@@ -10,7 +10,7 @@ one pass, n of them in the longest document, C tokens in a segment, D hidden siz
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .backbones import backbone_from_config, encoder_layers
-from .bert_al_lstm import LayerNormLSTM, State
+from .bert_al_lstm import LayerNormLSTM, RecurrenceProjection, SegmentRecurrence, State
 from .bert_al_sentences import (
     ExtractiveSummary,
     check_sentence_labels,
@@ -38,43 +38,18 @@ from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_plac
 from .outputs import ExtractiveSummarizationOutput, TokenFeaturesOutput
 from .pooling import pool
 
-# Hooks are set on the layers for a pass, and would be run by the passes of other threads.
+# Hooks sit on the layers for the time of a pass, and the passes of other threads would run them, too.
 _ONE_PASS = threading.RLock()
 
 
-class RecurrenceProjection(nn.Linear):
-    """A linear layer that starts at zero, so that a new model is the pretrained encoder."""
-
-
-class SegmentRecurrence(nn.Module):
-    """The multi-channel LSTM behind one layer (paper, section "Multi-channel LSTM").
-
-    Steps are segments, and each position within a segment is a channel of its own.
-
-    Args:
-        config: sizes; `recurrence` says whether the output takes the place of the input or is added to it.
-    """
-
-    def __init__(self, config: BertAlConfig) -> None:
-        super().__init__()
-        self.lstm = LayerNormLSTM(config.hidden_size)
-        self.residual: nn.Linear | None = None
-        if config.recurrence == "residual":
-            self.residual = RecurrenceProjection(config.hidden_size, config.hidden_size)
-
-    def forward(self, hidden_states: torch.Tensor, state: State | None) -> tuple[torch.Tensor, State]:
-        """From segments ``[documents, n, C, D]`` to the same shape, and the LSTM's state behind the last one."""
-        documents, steps, width, size = hidden_states.shape
-        channels = hidden_states.transpose(0, 1).reshape(steps, documents * width, size)
-        outputs, state = self.lstm(channels, state)
-        outputs = outputs.view(steps, documents, width, size).transpose(0, 1)
-        if self.residual is None:
-            return outputs, state
-        return hidden_states + self.residual(outputs), state
-
-
 class _Pass(NamedTuple):
-    """What one pass gives: numbers ``[m]`` of its tokens among the N real ones, their states ``[m, D]``, others."""
+    """The result of one pass.
+
+    Attributes:
+        tokens: ``[m]``, the numbers of the m tokens that it read, among the N real ones.
+        features: ``[m, D]``, their last hidden states.
+        hidden_states: ``[m, D]`` each, those of all layers, if they were asked for.
+    """
 
     tokens: torch.Tensor
     features: torch.Tensor
@@ -82,22 +57,22 @@ class _Pass(NamedTuple):
 
 
 class _Grid:
-    """Where the R segments of a pass stand when each document is a row and each step a column.
+    """The R segments of a pass as a grid with a row for each document and a column for each step.
 
     Args:
-        document: ``[R]``, which of the batch.
-        step: ``[R]``, counted from the first step of the pass.
-        batch: documents of the whole batch.
+        document: ``[R]``, the document of each segment, numbered through the batch.
+        step: ``[R]``, the place of each segment in its document, counted from the first step of the pass.
+        batch: number of documents in the whole batch.
     """
 
     def __init__(self, document: torch.Tensor, step: torch.Tensor, batch: int) -> None:
-        self.active, self.row = document.unique(return_inverse=True)  # documents that have not ended before
+        self.active, self.row = document.unique(return_inverse=True)  # without documents that ended in an earlier pass
         self.step, self.batch = step, batch
         self.documents, self.steps = len(self.active), int(step.max()) + 1
 
 
 class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
-    """Loading, saving and starting from an encoder, which all BERT-AL classes share."""
+    """What all BERT-AL classes share: configuration, tokenizer fields and initialisation."""
 
     config: BertAlConfig
     config_class = BertAlConfig
@@ -105,7 +80,7 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
         "AutoConfig": "configuration_bert_al.BertAlConfig",
         "AutoModel": "modeling_bert_al.BertAlModel",
         "AutoModelForSequenceClassification": "modeling_bert_al.BertAlForSequenceClassification",
-        # The nearest of transformers' kinds: every [CLS], which stands for a sentence, gets a score.
+        # The closest auto class of transformers: every [CLS] stands for a sentence and gets a score.
         "AutoModelForTokenClassification": "modeling_bert_al.BertAlForExtractiveSummarization",
     }
     model_tags = ["bert-al", "nextlevelbert", "sentence-transformers"]
@@ -115,7 +90,7 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
         if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
             raise ValueError(
                 f"The tokenizer has no token for the start or the end of a sentence (cls_token {tokenizer.cls_token}, "
-                f"sep_token {tokenizer.sep_token}). Give an encoder of BERT's kind."
+                f"sep_token {tokenizer.sep_token}). Give a BERT, RoBERTa or similar encoder."
             )
         return {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
 
@@ -136,8 +111,8 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
 class BertAlModel(BertAlPreTrainedModel):
     """Whole documents to a feature for every token: attention within a segment, recurrence between segments.
 
-    A token's feature depends on its own segment and those before it. With one segment and ``recurrence="none"`` it is
-    just what the encoder itself gives.
+    A token's feature depends on its own segment and those before it. With one segment and ``recurrence="none"``, the
+    features are those of the encoder itself.
 
     Example:
         >>> model = BertAlModel.from_encoder(minilm, segment_length=128)
@@ -146,7 +121,7 @@ class BertAlModel(BertAlPreTrainedModel):
         torch.Size([1, 3002, 384])
     """
 
-    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # the head is dropped on purpose
+    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # heads are dropped on purpose
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
@@ -172,8 +147,8 @@ class BertAlModel(BertAlPreTrainedModel):
             input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length, padded anywhere.
             attention_mask: ``[B, T]``, zero at padding. All ones by default.
             token_type_ids: ``[B, T]``, for encoders that know several types.
-            output_hidden_states: also return the states behind the embeddings and behind every layer with its LSTM.
-            inputs_embeds, output_attentions: only None; adapters hand them on.
+            output_hidden_states: also return the states after the embeddings and after every layer and its LSTM.
+            inputs_embeds, output_attentions: must be None; adapters pass them on.
 
         Raises:
             ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
@@ -200,7 +175,7 @@ class BertAlModel(BertAlPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         all_states: bool | None = False,
     ) -> Iterator[_Pass]:
-        """Reads some segments of every document after another, so that a caller may keep what it needs of them.
+        """Yields one pass after another over some segments of every document; a caller keeps what it needs of each.
 
         Args:
             input_ids, token_type_ids: as in `forward`.
@@ -236,23 +211,23 @@ class BertAlModel(BertAlPreTrainedModel):
         states: list[State | None],
         all_states: bool,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """One pass through all layers; `states` are those of the LSTMs before it, and are set to those behind it.
+        """One pass through all layers; `states` are those of the LSTMs before the pass, and become those after it.
 
         Returns:
-            The encoder's last hidden state ``[R, C, D]``, and those of all layers where they are wanted.
+            The encoder's last hidden state ``[R, C, D]``, and with `all_states` those of all layers.
         """
         layers = encoder_layers(self.encoder) if self.recurrences or all_states else []
         hidden: list[torch.Tensor] = []
         expected = attention_mask.shape
 
-        def behind(number: int) -> Any:
-            def hook(module: nn.Module, arguments: Any, output: Any) -> Any:
+        def after(number: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
+            def hook(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
                 state, *others = output if isinstance(output, tuple) else (output,)
                 if state.shape[:2] != expected:
                     raise ValueError(
                         f"A layer of this {self.config.encoder_config.model_type} gives {tuple(state.shape)} for "
-                        f"{tuple(expected)} tokens, so that positions are no channels. Take another encoder, or "
-                        "attn_implementation='sdpa' where it is attention that drops padding."
+                        f"{tuple(expected)} tokens, so positions cannot be channels of the LSTM. Use another "
+                        "encoder, or attn_implementation='sdpa' if it is its attention that drops padding."
                     )
                 if self.recurrences:
                     state, states[number] = self._recur(number, state, grid, states[number])
@@ -268,27 +243,30 @@ class BertAlModel(BertAlPreTrainedModel):
                     layers[0].register_forward_pre_hook(lambda module, arguments: hidden.append(arguments[0]))
                 )
             for number, layer in enumerate(layers):
-                hooks.enter_context(layer.register_forward_hook(behind(number)))
+                hooks.enter_context(layer.register_forward_hook(after(number)))
             output = self.encoder(**inputs, attention_mask=attention_mask, return_dict=True)
         return output.last_hidden_state, hidden
 
-    def _recur(self, number: int, state: torch.Tensor, grid: _Grid, before: Any) -> tuple[torch.Tensor, State]:
-        """A layer's LSTM over segments ``[R, C, D]``; what it hands on is kept for all documents, ``[B, C, D]``."""
+    def _recur(
+        self, number: int, state: torch.Tensor, grid: _Grid, before: State | None
+    ) -> tuple[torch.Tensor, State]:
+        """A layer's LSTM over segments ``[R, C, D]``; its state is kept for all documents, ``[B, C, D]``."""
         steps = state.new_zeros(grid.documents, grid.steps, *state.shape[1:])  # [documents, n, C, D]
         steps = steps.index_put((grid.row, grid.step), state)
         if before is not None:
-            before = tuple(part[grid.active].flatten(0, 1) for part in before)  # [documents · C, D]
-        outputs, behind = self.recurrences[number](steps, before)
-        kept = tuple(part.unflatten(0, (grid.documents, -1)) for part in behind)
+            h, c = (part[grid.active].flatten(0, 1) for part in before)  # [documents · C, D] each
+            before = (h, c)
+        outputs, after = self.recurrences[number](steps, before)
+        h, c = (part.unflatten(0, (grid.documents, -1)) for part in after)
         if grid.documents < grid.batch:
-            kept = tuple(part.new_zeros(grid.batch, *part.shape[1:]).index_put((grid.active,), part) for part in kept)
-        return outputs[grid.row, grid.step], kept
+            h, c = (part.new_zeros(grid.batch, *part.shape[1:]).index_put((grid.active,), part) for part in (h, c))
+        return outputs[grid.row, grid.step], (h, c)
 
 
 class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
     """Scores every sentence of a document by the output at its [CLS] (paper, sections "BERTSUM" and "Embedding").
 
-    Documents come in BERTSUM's format, see `bertsum.encode_sentences`.
+    Documents come in BERTSUM's format, see `encode_sentences`.
 
     Example:
         >>> model = BertAlForExtractiveSummarization.from_encoder(minilm)
@@ -318,18 +296,18 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> ExtractiveSummarizationOutput:
-        """Reads documents whole; keeps only what it needs of each token, so memory does not grow with length.
+        """Reads whole documents; keeps the states of the sentence tokens only, so memory does not grow with length.
 
         Args:
-            input_ids, attention_mask, token_type_ids: as in `BertAlModel`, like what is not named here. Every
-                `config.cls_token_id` is a sentence.
-            labels: ``[B, S]``, 1 where a sentence belongs to the summary, 0 where not, -100 where that is unknown and
-                where there is none. The loss is the mean over documents of the mean over their sentences.
-            output_hidden_states: also return the states of all tokens, as `BertAlModel` does, in a pass of their own.
+            input_ids, attention_mask, token_type_ids: as in `BertAlModel`, like the arguments not named here. Every
+                `config.cls_token_id` starts a sentence.
+            labels: ``[B, S]``, 1 for a sentence of the summary, 0 for another, -100 where that is unknown or there is
+                no sentence. The loss is the mean over documents of the mean over their sentences.
+            output_hidden_states: also return the states of all tokens, as `BertAlModel` does, in a second pass.
 
         Raises:
-            ValueError: for a document without sentence (numbered), labels of another shape or with other values, or
-                what `BertAlModel` refuses.
+            ValueError: for a document without a sentence (numbered), labels of another shape or with other values, or
+                inputs that `BertAlModel` does not accept.
         """
         self.refuse_other_inputs(inputs_embeds, output_attentions)
         mask = self.check_documents(input_ids, attention_mask)
@@ -338,7 +316,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         if not counts.all():
             raise ValueError(
                 f"Documents {(counts == 0).nonzero().flatten().tolist()} of the batch have no sentence: none of their "
-                f"ids is {self.config.cls_token_id}, the [CLS] in front of each. Use bertsum.encode_sentences."
+                f"ids is {self.config.cls_token_id}, the [CLS] before each. Use bert_al_sentences.encode_sentences."
             )
         is_start, found = starts[mask], []  # [N]
         for one in self.model.passes(input_ids, mask, token_type_ids):
@@ -352,7 +330,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         loss = None
         if labels is not None:
             real = torch.ones_like(mask) if attention_mask is None else attention_mask.bool()
-            every = (real & (input_ids == self.config.cls_token_id)).sum(dim=1)  # also behind what training cuts
+            every = (real & (input_ids == self.config.cls_token_id)).sum(dim=1)  # with those that training cuts off
             whole = torch.arange(int(every.max()), device=mask.device) < every[:, None]
             known = check_sentence_labels(labels, whole)[:, : sentences.shape[1]] & sentences
             loss = labelled_loss(logits, labels[:, : sentences.shape[1]].masked_fill(~known, -100))
@@ -366,12 +344,12 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
     def summarize(
         self, document: str | Sequence[str], sentences: int = 3, trigram_blocking: bool = False
     ) -> ExtractiveSummary:
-        """The sentences that say most, in the order in which they stand.
+        """The sentences with the highest scores, in the order of the document.
 
         Args:
             document: a text, or its sentences.
-            sentences: how many; all, where there are no more.
-            trigram_blocking: leave out a sentence that repeats three words in a row of one with a higher score.
+            sentences: how many; all if there are no more.
+            trigram_blocking: skip a sentence that shares three words in a row with one of a higher score.
 
         Raises:
             ValueError: for a document without words, a number of sentences below 1, or scores that are not finite.
@@ -392,8 +370,8 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         scores = logits.float().cpu().numpy()
         if not np.isfinite(scores).all():
             raise ValueError(
-                f"{int((~np.isfinite(scores)).sum())} of {len(scores)} sentences have no finite score; look at the "
-                "weights, and use float32 or bfloat16 in place of float16."
+                f"{int((~np.isfinite(scores)).sum())} of {len(scores)} sentences have no finite score; check the "
+                "weights, and use float32 or bfloat16 instead of float16."
             )
         chosen = select_sentences(scores, sentences, texts if trigram_blocking else None)
         return ExtractiveSummary(
@@ -407,8 +385,8 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
 class BertAlForSequenceClassification(BertAlPreTrainedModel):
     """Classifies documents of any length by the mean of their token features: one label, several, or values.
 
-    The paper tells of no such head ("can be adapted to various tasks"). The mean is taken because the first [CLS]
-    hears of nothing behind its own segment.
+    The paper describes no such head ("can be adapted to various tasks"). It reads the mean because the first [CLS]
+    knows nothing of what follows its own segment.
 
     Example:
         >>> model = BertAlForSequenceClassification.from_encoder(minilm, num_labels=20)
@@ -438,14 +416,15 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> SequenceClassifierOutput:
-        """Reads documents whole.
+        """Reads whole documents.
 
         Args:
-            input_ids, attention_mask, token_type_ids: as in `BertAlModel`, like what is not named here.
+            input_ids, attention_mask, token_type_ids: as in `BertAlModel`, like the arguments not named here.
             labels: ``[B]`` integers, ``[B, num_labels]`` zeros and ones as floats, or ``[B]`` values.
 
         Raises:
-            ValueError: for labels of the wrong kind or range (rows named), or what `BertAlModel` refuses.
+            ValueError: for labels of the wrong kind or range (rows named), or inputs that `BertAlModel` does not
+                accept.
         """
         document = self.model(
             input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, output_attentions,

@@ -1,4 +1,4 @@
-"""CDLM: one encoder that reads a set of related documents, with global attention on what it must predict.
+"""CDLM: one encoder that reads a set of related documents, with global attention on what it has to predict.
 
 Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv 2101.00406). The encoder is
 transformers' Longformer; weights have its names, so that `allenai/longformer-base-4096` and `biu-nlp/cdlm` load as
@@ -26,7 +26,7 @@ from transformers.models.longformer.modeling_longformer import (
 )
 from transformers.utils import can_return_tuple
 
-from .cdlm_attention import CdlmSelfAttention, check_sequences, plan_attention
+from .cdlm_attention import CdlmSelfAttention, check_sequences, first_token, plan_attention
 from .cdlm_from_bert import LongformerStartModel
 from .cdlm_heads import (
     MentionPairOutput,
@@ -45,7 +45,7 @@ from .pooling import pool
 
 
 class CdlmPreTrainedModel(LongformerStartModel):
-    """Loading, saving and starting from an encoder, which all CDLM classes share."""
+    """What all CDLM classes share: configuration and initialisation."""
 
     config: CdlmConfig
     config_class = CdlmConfig
@@ -66,7 +66,7 @@ class CdlmPreTrainedModel(LongformerStartModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, LongformerLMHead):  # transformers leaves its own bias as memory was
+        if isinstance(module, LongformerLMHead):  # transformers leaves this bias uninitialised
             init.zeros_(module.bias)
 
 
@@ -113,11 +113,11 @@ class CdlmModel(CdlmPreTrainedModel):
         Args:
             input_ids: ``[B, L]``.
             attention_mask: ``[B, L]``, zero at padding. All ones by default.
-            global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others, else 0. None by
-                default, as in transformers' Longformer; the models for tasks choose it by what they predict.
+            global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others, else 0. All 0 by
+                default, as in transformers' Longformer; the models for tasks choose by what they predict.
             token_type_ids: ``[B, L]``, for encoders that know several types.
-            inputs_embeds: ``[B, L, D]`` in place of ids.
-            output_attentions: these exist with attention ``"eager"`` only, which is used for the pass then.
+            inputs_embeds: ``[B, L, D]`` instead of ids.
+            output_attentions: attentions exist only in ``"eager"`` mode, which the pass then uses.
 
         Returns:
             `last_hidden_state` ``[B, L, D]``, `pooler_output` ``[B, D]`` (its mean over the tokens of the sequence),
@@ -125,7 +125,7 @@ class CdlmModel(CdlmPreTrainedModel):
 
         Raises:
             ValueError: for ids outside the vocabulary, masks of other shapes or values, a sequence without tokens or
-                longer than the position table, or both ids and embeddings or neither.
+                longer than the position table, and unless exactly one of ids and embeddings is given.
         """
         self.config.check()
         if input_ids is not None and inputs_embeds is None:
@@ -170,7 +170,7 @@ class CdlmModel(CdlmPreTrainedModel):
 class CdlmForMaskedLM(CdlmPreTrainedModel):
     """Predicts masked words of a set of documents (paper, section 2.2).
 
-    Where no global attention mask is given, the [MASK] tokens have global attention, as in the paper's pretraining.
+    Unless a global attention mask is given, the [MASK] tokens have global attention, as in the paper's pretraining.
     """
 
     has_word_head = True
@@ -208,15 +208,15 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         Args:
             input_ids, attention_mask, token_type_ids, inputs_embeds: as in `CdlmModel`.
             global_attention_mask: ``[B, L]``; by default 1 at every `config.mask_token_id`.
-            labels: ``[B, L]``, ids of the true words, -100 where none is asked for.
+            labels: ``[B, L]``, ids of the true words, -100 where nothing is predicted.
 
         Returns:
             `loss`, the mean over all positions with a label; `logits` ``[B, L, V]``, or with
             `config.sparse_prediction` and labels ``[N, V]`` for the N positions with a label, row by row.
 
         Raises:
-            ValueError: for labels of another shape or outside the vocabulary, none at all, or what `CdlmModel`
-                refuses.
+            ValueError: for labels of another shape or outside the vocabulary, no label at all, or inputs that
+                `CdlmModel` does not accept.
         """
         if global_attention_mask is None and input_ids is not None and self.config.mask_token_id is not None:
             global_attention_mask = (input_ids == self.config.mask_token_id).long()
@@ -251,7 +251,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         super().__init__(config)
         self.longformer = CdlmModel(config)
         self.classifier = LongformerClassificationHead(config)
-        self.loss_type = "ForSequenceClassification"  # transformers goes by the name of the class otherwise
+        self.loss_type = "ForSequenceClassification"  # otherwise transformers goes by the class name
         self.post_init()
 
     @can_return_tuple
@@ -274,7 +274,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
             labels: ``[B]``, or as `config.problem_type` says.
 
         Raises:
-            ValueError: for labels of the wrong kind or range, or what `CdlmModel` refuses.
+            ValueError: for labels of the wrong kind or range, or inputs that `CdlmModel` does not accept.
         """
         if global_attention_mask is None:
             global_attention_mask = first_token(input_ids, attention_mask, inputs_embeds)
@@ -282,7 +282,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
             input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
             output_hidden_states, return_dict=True,
         )  # fmt: skip
-        first = first_token(input_ids, attention_mask, inputs_embeds).argmax(dim=1)  # [B], behind padding on the left
+        first = first_token(input_ids, attention_mask, inputs_embeds).argmax(dim=1)  # [B], after padding on the left
         logits = self.classifier(take_positions(output.last_hidden_state, first[:, None]))
         loss = None
         if labels is not None:
@@ -324,15 +324,15 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         Args:
             input_ids, attention_mask, token_type_ids: as in `CdlmModel`, mentions marked (`CdlmProcessor.mentions`).
             mention_spans: ``[B, M, 2]``, first position of each mention and one past its last, without the markers;
-                -1 fills up.
-            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 fills up. By default the one pair of two mentions.
+                -1 is padding.
+            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. By default the one pair of two mentions.
             global_attention_mask: ``[B, L]``; by default 1 at [CLS], at the mentions and at the token on either side
                 of them, their markers.
-            labels: ``[B, P]``, 1 for a pair that means the same, else 0; -100 where that is unknown.
+            labels: ``[B, P]``, 1 for a pair that means the same, else 0; -100 if unknown.
 
         Raises:
-            ValueError: for spans outside their sequence, pairs of mentions that are not there, labels of another shape
-                or with other values, or what `CdlmModel` refuses.
+            ValueError: for spans outside their sequence, pairs of mentions that do not exist, labels of another shape
+                or with other values, or inputs that `CdlmModel` does not accept.
         """
         real = check_token_ids(input_ids, attention_mask, self.config.vocab_size)
         spans, pairs, there = check_mentions(mention_spans, mention_pairs, real)
@@ -355,7 +355,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
 
 
 class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
-    """Answers a question from several paragraphs, and says which sentences it took (paper, section 3.4).
+    """Answers a question from several paragraphs, and says which sentences support the answer (paper, section 3.4).
 
     The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers each over [CLS]
     (span, yes or no), over sentence starts and over title starts (whether they support the answer).
@@ -392,21 +392,21 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> MultiHopQuestionAnsweringOutput:
-        """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes what it reads.
+        """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes the inputs.
 
         Args:
             input_ids, attention_mask, global_attention_mask, token_type_ids: as in `CdlmModel`.
-            sentence_index: ``[B, S]``, position of the start of each sentence; -1 fills up.
-            paragraph_index: ``[B, T]``, position of the start of each title; -1 fills up.
+            sentence_index: ``[B, S]``, position of the start of each sentence; -1 is padding.
+            paragraph_index: ``[B, T]``, position of the start of each title; -1 is padding.
             context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; all real ones by default.
-            start_positions, end_positions: ``[B, A]``, first and last token of every place where the answer stands
-                among the supporting paragraphs; -1 fills up. The loss asks for any one of them.
+            start_positions, end_positions: ``[B, A]``, first and last token of every place where the answer occurs
+                in the supporting paragraphs; -1 is padding. The loss asks for any one of them.
             type_labels: ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
             sentence_labels: ``[B, S]``, 1 where a sentence supports the answer, else 0, -100 unknown.
-            paragraph_labels: ``[B, T]``, the same of paragraphs.
+            paragraph_labels: ``[B, T]``, the same for paragraphs.
 
         Raises:
-            ValueError: for labels of another shape or with other values, or what `CdlmModel` refuses.
+            ValueError: for labels of another shape or with other values, or inputs that `CdlmModel` does not accept.
         """
         positions = {"start_positions": start_positions, "end_positions": end_positions}
         check_question(input_ids, context_mask, sentence_index, paragraph_index, positions)
@@ -440,17 +440,6 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         )
 
 
-def first_token(
-    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
-) -> torch.Tensor:
-    """A mask ``[B, L]`` that is 1 at the first real position of each row, its [CLS]."""
-    values = input_ids if inputs_embeds is None else inputs_embeds
-    if values is None:  # the base model says what is missing
-        return torch.zeros(0, 0, dtype=torch.long)
-    real = values.new_ones(values.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
-    return (real.cumsum(dim=1) == 1).long() * real
-
-
 def _extras(output: LongformerBaseModelOutputWithPooling) -> dict[str, Any]:
-    """What of the base model's output every head hands on."""
+    """The parts of the base model's output that every head passes on."""
     return {name: getattr(output, name) for name in ("hidden_states", "attentions", "global_attentions")}

@@ -23,7 +23,7 @@ import json
 from pathlib import Path
 
 from benchmarks.common.studies import run_script
-from nextlevelbert.finetuning.arguments import WINDOW_BASELINES
+from nextlevelbert.tasks.classification.window_classifier import WINDOW_BASELINES
 from nextlevelbert.training.plots import results_table
 
 

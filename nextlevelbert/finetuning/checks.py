@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arguments import (
+from .legacy import (
     BASELINES,
     OF_BERT_AL,
     OF_VECTOR_MODELS,

@@ -10,9 +10,8 @@ from typing import Any
 
 from huggingface_hub import HfApi
 
-from ..tasks.classification.data import TaskData
 from ..training.plots import results_table
-from .arguments import FinetuningArguments
+from .legacy import FinetuningArguments
 from .results import mean_and_deviation, read_result, write_result, write_settings, write_whole
 
 logger = logging.getLogger(__name__)
@@ -24,7 +23,6 @@ def run_seeds(
     settings: dict[str, Any],
     reported: str,
     train: Callable[[int, Path], dict[str, Any]],
-    sets: dict[str, TaskData] | None = None,
 ) -> list[dict[str, Any]]:
     """One run a seed; a seed that was finished before is not run again, and one that was killed goes on.
 
@@ -34,7 +32,6 @@ def run_seeds(
         settings: what decides the results.
         reported: name of the set whose scores are told.
         train: makes the result of a seed in its folder: scores by name of the set, logits under ``"logits"``.
-        sets: the task, for predictions in words; None where results have no logits.
 
     Raises:
         ValueError: for a folder begun with other settings.
@@ -48,7 +45,7 @@ def run_seeds(
                 write_settings(folder, settings)
             result = train(seed, folder)
             if args.should_save:
-                write_result(folder, result, sets or {})
+                write_result(folder, result)
         logger.info("seed %d, %s: %s", seed, reported, json.dumps(result[reported]))
         results.append(result)
     return results

@@ -1,1 +1,66 @@
-"""One folder a task."""
+"""The tasks of `run_finetune.py`, each in a folder or file of its own that is imported when it is asked for."""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+import sys
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from ..finetuning.run import run
+from ..finetuning.task import Task
+from ..training.command_line import OptionParser, peek, refuse, words_of
+
+TASKS = {
+    "classification": ("nextlevelbert.tasks.classification.task:Classification", "classes or a value of documents"),
+    "multiple_choice": ("nextlevelbert.tasks.classification.task:MultipleChoice", "answers about documents"),
+    "retrieval": ("nextlevelbert.tasks.retrieval.task:Retrieval", "search without training, with scores"),
+}
+"""Where each task is, and what it is about."""
+
+_EPILOG = """\
+Every task has options of its own, and so have the kinds of models (--model_type) that it trains:
+
+  {script} --task classification --help
+  {script} --task classification --model_type chunkbert --help
+
+A file of options can stand in place of them: {script} options.yaml (or .json)."""
+
+
+def main() -> None:
+    """Runs the task that the command line asks for."""
+    script, words = Path(sys.argv[0]).name, words_of(sys.argv[1:])
+    name, kind = peek(words, "task", "model_type")
+    listed = "\n".join(f"  {task:20}{about}" for task, (_, about) in TASKS.items())
+    if name is None:
+        if {"-h", "--help"} & set(words):
+            print(f"usage: {script} --task TASK [options]\n\nTasks:\n{listed}\n\n{_EPILOG.format(script=script)}")
+            return
+        refuse(f"--task is missing. It is one of: {', '.join(TASKS)}.")
+    if name not in TASKS:
+        refuse(f"There is no --task {name}. It is one of: {', '.join(TASKS)}.")
+    task_class: Any = pkgutil.resolve_name(TASKS[name][0])
+    kinds = {each: cls for cls in task_class.option_classes for each in get_args(get_type_hints(cls)["model_type"])}
+    if kind is not None and kind not in kinds:
+        refuse(f"--task {name} takes --model_type {', '.join(kinds)}, not {kind}.")
+    kind = kind or next(iter(kinds))
+    chosen = f"--task {name}" + (f" --model_type {kind}" if kind != next(iter(kinds)) else "")
+    about = f"{TASKS[name][1].capitalize()}. Models, each with options of its own: --model_type {', '.join(kinds)}."
+    parser = OptionParser(
+        (kinds[kind], kinds[kind].arguments),
+        f"{script} {chosen}",
+        about,
+        {f"--model_type {other}": cls for other, cls in kinds.items()},
+    )
+    parser.add_argument("--task", help="What to do.", choices=list(TASKS))
+    options, args, *_ = parser.read(words)
+    logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
+    try:
+        task = task_class(options, args)
+    except ValueError as error:
+        parser.error(str(error))
+    if isinstance(task, Task):
+        run(task)
+    else:
+        task.search()

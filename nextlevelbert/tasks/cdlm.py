@@ -12,7 +12,7 @@ import numpy as np
 from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, HfArgumentParser, set_seed
 
 from ..data.rows import fingerprint
-from ..finetuning.arguments import FinetuningArguments
+from ..finetuning.legacy import FinetuningArguments
 from ..finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
 from ..finetuning.trainer import copy_adapter, run_facts, start_seed, with_lora
 from ..models.cdlm_layout import MARKERS

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from nextlevelbert.finetuning.results import mean_and_deviation
-from nextlevelbert.finetuning.trainer import labels_of
+from nextlevelbert.finetuning.task import mean_and_deviation
 from nextlevelbert.tasks.classification.baselines import ChunkMeanClassifier, tfidf_logistic_regression
 from nextlevelbert.tasks.classification.data import read_classification
 
@@ -36,9 +35,9 @@ def test_word_counts_with_several_labels(tmp_path):
     train = read_classification(tmp_path / "rows.jsonl")
     [logits] = tfidf_logistic_regression(train, [train])
     assert logits.shape == (18, 2)
-    assert ((logits > 0) == labels_of(train)).all()
+    assert ((logits > 0) == train.labels()).all()
 
 
 def test_mean_and_deviation_over_seeds():
-    table = [{"test": {"accuracy": 0.5}}, {"test": {"accuracy": 0.7}}]
-    assert mean_and_deviation(table, "test")["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
+    table = [{"accuracy": 0.5}, {"accuracy": 0.7}]
+    assert mean_and_deviation(table)["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))

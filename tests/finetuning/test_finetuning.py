@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -25,25 +24,32 @@ from nextlevelbert import (
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
+from nextlevelbert.finetuning.adapters import with_lora
 from nextlevelbert.finetuning.arguments import FinetuningArguments
-from nextlevelbert.finetuning.results import write_predictions
-from nextlevelbert.finetuning.trainer import (
-    balanced_class_weights,
-    count_parameters,
-    labels_of,
-    train_one_seed,
-    with_lora,
-)
+from nextlevelbert.finetuning.task import count_parameters
 from nextlevelbert.tasks.classification.baselines import ChunkMeanClassifier, tfidf_logistic_regression
 from nextlevelbert.tasks.classification.data import Example, TaskData, read_classification
-from nextlevelbert.tasks.classification.vector_models import frozen
-from nextlevelbert.tasks.classification.vectors import TaskVectorDataset, TaskVectors, encode_task
+from nextlevelbert.tasks.classification.task import Classification, VectorClassification
+from nextlevelbert.tasks.classification.train import (
+    Prepared,
+    balanced_class_weights,
+    train_classifier,
+    write_predictions,
+)
+from nextlevelbert.tasks.classification.vectors import TaskVectorDataset, TaskVectors, encode_task, frozen
 
 from ..conftest import toy_config
-
-SCRIPT = Path(__file__).parents[2] / "run_finetune.py"
-SEA = ("whale", "ship", "harbour", "sail", "captain")
-BREAD = ("oven", "flour", "yeast", "crust", "baker")
+from ..finetuning_toys import (
+    BREAD,
+    SCRIPT,
+    SEA,
+    predictions,
+    published,
+    refusal,
+    run_the_card,
+    start,
+    write,
+)
 
 
 def rows(count: int, seed: int) -> list[dict]:
@@ -56,11 +62,6 @@ def rows(count: int, seed: int) -> list[dict]:
         text = " ".join(f"The {first} of the {second}." for first, second in zip(words[::2], words[1::2], strict=True))
         made.append({"id": f"{seed}-{number}", "text": f"{text} {number}", "label": label})
     return made
-
-
-def write(path: Path, made: list[dict]) -> str:
-    path.write_text("\n".join(json.dumps(row) for row in made))
-    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -84,17 +85,6 @@ def checkpoint(toy_encoder_path, tmp_path_factory) -> str:
     return str(folder)
 
 
-def start(output: Path, model: str, *arguments: str, task: str = "classification", **options: str) -> None:
-    """Runs the script in this process."""
-    pairs = [word for option in options.items() for word in option]
-    command = ["--task", task, "--model", model, "--output_dir", str(output), "--disable_tqdm", "true"]
-    before, sys.argv = sys.argv, [str(SCRIPT), *command, *pairs, *arguments]
-    try:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    finally:
-        sys.argv = before
-
-
 FAST = ("--num_train_epochs", "4", "--learning_rate", "3e-3")
 
 
@@ -103,10 +93,6 @@ def classifier(files, checkpoint, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("classifier") / "model"
     start(folder, checkpoint, *FAST, "--seeds", "0", "1", **files)
     return folder
-
-
-def predictions(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_it_learns_and_leaves_a_whole_checkpoint(classifier, files):
@@ -129,21 +115,6 @@ def test_it_learns_and_leaves_a_whole_checkpoint(classifier, files):
     assert [row["prediction"] for row in found] == [model.config.id2label[int(row.argmax())] for row in scores]
     correct = np.mean([row["prediction"] == row["label"] for row in found])
     assert correct == results["seeds"][str(results["best_seed"])]["accuracy"]
-
-
-def published(folder: Path) -> str:
-    """All text of the files that a push uploads."""
-    files = [file for file in folder.iterdir() if file.is_file() and file.suffix in (".json", ".md", ".py")]
-    return "\n".join(file.read_text() for file in files if file.name != "results.json")
-
-
-def run_the_card(folder: Path, card: str, base: str = "") -> torch.Tensor:
-    """Runs the code of a card, with the folder in place of the name, and gives back its scores."""
-    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    code = code.replace(f'"{folder.name}"', repr(str(folder))).replace("the base checkpoint", base)
-    names: dict = {}
-    exec(code, names)
-    return names["scores"]
 
 
 def test_the_card_and_the_pictures(classifier, checkpoint):
@@ -178,7 +149,7 @@ def test_finished_seeds_are_not_run_again_and_other_settings_are_refused(classif
 
 def test_a_killed_seed_goes_on_to_the_same_weights(files, checkpoint, tmp_path):
     """Progress ends with the first epoch; the kill comes when half of the patience is spent."""
-    from nextlevelbert.finetuning import trainer as finetuning
+    from nextlevelbert.finetuning import task as finetuning
 
     class Stopped(Exception):
         pass
@@ -265,7 +236,9 @@ def test_a_frozen_encoder_learns_without_dropout(toy_encoder_path):
 def test_adapters_train_less_than_a_tenth(minilm, cls, targets):
     """Of the real size, the frozen chunk encoder not counted."""
     model = cls.from_chunk_encoder(minilm, include_chunk_encoder=False)
-    trainable, total = count_parameters(with_lora(model, 8, 16, targets))
+    trainable, total = count_parameters(
+        with_lora(model, VectorClassification(model="-", train_file="-", lora=True, lora_target_modules=targets))
+    )
     assert total > 10_000_000
     assert 0.03 < trainable / total < 0.10
 
@@ -374,27 +347,50 @@ def test_two_processes_learn_what_one_does(files, checkpoint, tmp_path):
     ("task", "arguments", "message"),
     [
         ("classification", {}, "Give the training set with --train_file or --dataset_name"),
-        ("classification", {"--train_file": "{train}", "--halve_validation": "true"}, "half the validation set"),
+        ("classification", {"--train_file": "x", "--halve_validation": "true"}, "half the validation set"),
+        ("classification", {"--train_file": "x", "--dataset_name": "me/books"}, "Give either --dataset_name"),
+        ("classification", {"--train_file": "x", "--dataset_config_name": "y"}, "belongs to --dataset_name, which is"),
+        ("classification", {"--train_file": "x", "--test_split": "test"}, "--test_split is a split of --dataset_name"),
+        ("classification", {"--train_file": "x", "--seeds": "3 3"}, r"names a seed twice: \[3, 3\]"),
+        ("classification", {"--train_file": "x", "--lora_r": "64"}, "--lora_r: these describe adapters; add --lora"),
+        ("classification", {"--train_file": "x", "--dataloader_drop_last": "true"}, "no option --dataloader_drop"),
+        ("classification", {"--train_file": "x", "--resume_from_checkpoint": "y"}, "no option --resume_from_chec"),
+        ("retrieval", {}, "Give the task with --test_file"),
+        ("retrieval", {"--test_file": "x", "--push_to_hub": "true"}, "There is no option --push_to_hub here"),
+        ("retrieval", {"--test_file": "x", "--validation_file": "x"}, "There is no option --validation_file here"),
+        ("retrieval", {"--test_file": "x", "--freeze_encoder": "true"}, "There is no option --freeze_encoder here"),
+        ("retrieval", {"--test_file": "x", "--k": "0"}, "--k must be 1 or more, got 0"),
+        ("classification", {"--train_file": "x", "--model": "untrained", "--lora": "true"}, "Save that first"),
+        ("classification", {"--train_file": "x", "--model": "sbert", "--push_to_hub": "true"}, "not published"),
+        ("classification", {"--train_file": "x", "--model": "bm25"}, "no --model bm25. It takes a checkpoint or one"),
+        ("classification", {"--train_file": "x", "--model": "sbert", "--freeze_encoder": "true"}, "frozen"),
+        ("classification", {"--train_file": "x", "--model": "tfidf", "--class_weights": "true"}, "no effect on"),
+        ("classification", {"--train_file": "x", "--lora": "true", "--freeze_encoder": "true"}, "train more"),
+        ("multiple_choice", {"--train_file": "x", "--model": "tfidf"}, "This task has no --model tfidf"),
+        ("multiple_choice", {"--train_file": "x", "--class_weights": "true"}, "no option --class_weights here"),
+        ("multiple_choice", {"--train_file": "x", "--model_type": "hate"}, "takes --model_type nextlevelbert, not"),
+    ],
+)  # fmt: skip
+def test_options_that_are_refused(capsys, tmp_path, task, arguments, message):
+    options = {key: value for key, value in arguments.items() if key not in ("--model", "--seeds")}
+    seeds = ("--seeds", *arguments["--seeds"].split()) if "--seeds" in arguments else ()
+    model = arguments.get("--model", "a-model")
+    said = refusal(capsys, lambda: start(tmp_path / "model", model, *seeds, task=task, **options))
+    assert re.search(message, said), said
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "message"),
+    [
         ("classification", {"--train_file": "{train}", "--text_column": "body"}, r"row 0 .* no column .body."),
-        ("classification", {"--train_file": "{train}", "--label_column": "y"}, "has no labels in column 'y'"),
+        ("classification", {"--train_file": "{train}", "--label_column": "y"}, "The train set has no labels"),
         ("classification", {"--train_file": "{train}", "--test_file": "{odd}"}, r"row 1 .*sky.* bread, sea"),
         ("classification", {"--train_file": "{blank}"}, r"row 2 .*column 'text': is blank"),
         ("multiple_choice", {"--train_file": "{uneven}", "--question_column": "q", "--candidates_column": "c"},
          r"row 1 .*column 'c': has 3 candidates, but the first row 4"),
-        ("retrieval", {}, "Give the task with --test_file"),
-        ("retrieval", {"--test_file": "{train}", "--push_to_hub": "true"}, "trains nothing: leave out --push_to_hub"),
-        ("retrieval", {"--test_file": "{train}", "--validation_file": "{train}"}, "reads one set"),
-        ("classification", {"--train_file": "{train}", "--dataset_name": "me/books"}, "Give either --dataset_name"),
         ("classification", {"--train_file": "{train}", "--learning_rate": "1e30"}, "a validation loss of nan"),
-        ("classification", {"--train_file": "{train}", "--model": "avg-sbert"}, "one of untrained, avg_sbert, sbert,"),
+        ("classification", {"--train_file": "{train}", "--model": "avg-sbert"}, "one of: untrained, avg_sbert, sbert"),
         ("classification", {"--train_file": "{train}", "--model": "{plain}"}, "is a bert; give a NextLevelBERT"),
-        ("classification", {"--train_file": "{train}", "--model": "untrained", "--lora": "true"}, "save that first"),
-        ("classification", {"--train_file": "{train}", "--model": "sbert", "--push_to_hub": "true"}, "not published"),
-        ("classification", {"--train_file": "{train}", "--model": "bm25"}, "ranks documents only"),
-        ("classification", {"--train_file": "{train}", "--model": "sbert", "--freeze_encoder": "true"}, "frozen"),
-        ("classification", {"--train_file": "{train}", "--lora": "true", "--freeze_encoder": "true"}, "train more"),
-        ("retrieval", {"--test_file": "{train}", "--freeze_encoder": "true"}, "--freeze_encoder is for --task class"),
-        ("multiple_choice", {"--train_file": "{train}", "--model": "tfidf"}, "cannot choose among candidates"),
     ],
 )  # fmt: skip
 def test_what_it_refuses(files, checkpoint, toy_encoder_path, tmp_path, task, arguments, message):
@@ -409,8 +405,9 @@ def test_what_it_refuses(files, checkpoint, toy_encoder_path, tmp_path, task, ar
         key: value.format(train=files["--train_file"], plain=toy_encoder_path, **paths)
         for key, value in arguments.items()
     }
+    model = options.pop("--model", checkpoint)
     with pytest.raises(ValueError, match=message):
-        start(tmp_path / "model", checkpoint, task=task, **options)
+        start(tmp_path / "model", model, task=task, **options)
 
 
 def data(labels, problem="single_label_classification", names=("a", "b", "c"), documents=None):
@@ -421,7 +418,7 @@ def data(labels, problem="single_label_classification", names=("a", "b", "c"), d
 def test_class_weights_are_scikit_learn_s_and_weigh_the_loss(tmp_path):
     task = data([0, 0, 0, 1, 2, 2])
     weights = balanced_class_weights(task)
-    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels_of(task))
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=task.labels())
     np.testing.assert_allclose(weights.numpy(), expected, rtol=1e-6)
     with pytest.raises(ValueError, match="here has no training example of c"):
         balanced_class_weights(data([0, 1, 1]))
@@ -434,15 +431,17 @@ def test_a_run_with_class_weights(tmp_path):
     dataset = TaskVectorDataset(data([0, 0, 0, 1, 2, 2]), vectors)
     weights = balanced_class_weights(dataset.data)
     args = FinetuningArguments(output_dir=str(tmp_path), max_steps=1, learning_rate=1e-9, report_to=[])
-    found = train_one_seed(
-        0, tmp_path / "seed-0", lambda: ChunkMeanClassifier(32, "single_label_classification", 3, False), args,
-        dataset, {"validation": dataset}, 3, weights,
-    )  # fmt: skip
-    logits = torch.tensor(found["logits"]["validation"])
-    labels = torch.tensor(labels_of(dataset.data))
+    task = Classification(VectorClassification(model="avg_sbert", train_file="-"), args)
+    prepared = Prepared(
+        {"train": dataset, "validation": dataset},
+        lambda: ChunkMeanClassifier(32, "single_label_classification", 3, False),
+    )
+    found = train_classifier(task, 0, tmp_path / "seed-0", prepared, weights)
+    logits = torch.tensor(found.logits["validation"])
+    labels = torch.tensor(dataset.data.labels())
     # Not divided by the batch's own weights, so that it does not matter how examples are put into batches.
     by_hand = -(weights[labels] * logits.log_softmax(-1)[range(6), labels]).mean()
-    assert found["validation"]["loss"] == pytest.approx(by_hand.item(), abs=1e-5)
+    assert found.scores["validation"]["loss"] == pytest.approx(by_hand.item(), abs=1e-5)
 
 
 def test_a_batch_holds_each_document_once():
@@ -488,7 +487,7 @@ def test_word_counts_find_the_subject(files):
     train = read_classification(files["--train_file"])
     test = read_classification(files["--test_file"], label_names=train.label_names)
     [logits] = tfidf_logistic_regression(train, [test])
-    assert (logits.argmax(-1) == labels_of(test)).all()
+    assert (logits.argmax(-1) == test.labels()).all()
     np.testing.assert_allclose(np.exp(logits).sum(-1), 1)
     with pytest.raises(ValueError, match="TF-IDF baseline classifies, got regression"):
         tfidf_logistic_regression(data([0.5], "regression", None), [])

@@ -34,7 +34,7 @@ from nextlevelbert.tasks.coreference.pairs import (
 from nextlevelbert.tasks.multihop_qa.data import HotpotData, HotpotQuestion, Paragraph, read_hotpotqa
 from nextlevelbert.tasks.multihop_qa.questions import QuestionDataset, answer, read_answer
 
-from .test_finetuning import SCRIPT, write
+from ..finetuning_toys import SCRIPT, write
 
 
 @pytest.fixture(scope="module")

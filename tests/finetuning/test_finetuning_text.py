@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -18,16 +20,18 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 from nextlevelbert import BertAlForSequenceClassification, ChunkBertForSequenceClassification
-from nextlevelbert.finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
+from nextlevelbert.finetuning.arguments import FinetuningArguments
+from nextlevelbert.finetuning.task import Sets
 from nextlevelbert.models.chunk_encoder import weights_fingerprint
 from nextlevelbert.tasks.classification.data import Example, TaskData, read_classification
-from nextlevelbert.tasks.classification.text_models import prepare
+from nextlevelbert.tasks.classification.task import Classification
 from nextlevelbert.tasks.classification.tokens import TaskTokenDataset, TokenisedTask, tokenise_task
+from nextlevelbert.tasks.classification.train import Prepared
 from nextlevelbert.tasks.classification.window_classifier import WindowClassifier
 from nextlevelbert.tasks.classification.windows import first_window, random_window, textrank_window
 
 from ..conftest import toy_config
-from .test_finetuning import BREAD, SCRIPT, SEA, predictions, published, run_the_card, start, write
+from ..finetuning_toys import BREAD, SCRIPT, SEA, predictions, published, refusal, run_the_card, start, write
 
 WINDOW = 64
 FAST = ("--num_train_epochs", "4", "--learning_rate", "3e-3")
@@ -49,10 +53,8 @@ def rows(count: int, seed: int) -> list[dict]:
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch):
     """Drawing takes longer than training here; pictures are those of `classifier`, which is made before this."""
-    from nextlevelbert.finetuning import results as finetuning_results
-
-    monkeypatch.setattr(finetuning_results, "plot_curves", lambda *arguments: None)
-    monkeypatch.setattr(finetuning_results, "plot_confusion", lambda *arguments: None)
+    monkeypatch.setattr("nextlevelbert.finetuning.task.plot_curves", lambda *arguments: None)
+    monkeypatch.setattr("nextlevelbert.tasks.classification.task.plot_confusion", lambda *arguments: None)
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +260,7 @@ def test_the_window_baselines(encoder, tmp_path, caplog):
 
 
 def test_a_killed_chunkbert_goes_on_to_the_same_weights(files, checkpoint, tmp_path):
-    from nextlevelbert.finetuning import trainer as finetuning
+    from nextlevelbert.finetuning import task as finetuning
 
     class Stopped(Exception):
         pass
@@ -317,34 +319,39 @@ def test_two_processes_learn_what_one_does_with_class_weights(encoder, tmp_path)
     assert abs((weights * losses).mean() - losses.mean()) > 1e-3
 
 
-def prepared(model: str, kind: str, files: dict[str, str], folder: Path, **options):
-    arguments = ModelArguments(model=model, model_type=kind, **options)
-    train = read_classification(files["--train_file"])
-    test = read_classification(files["--test_file"], label_names=train.label_names)
+def prepared(model: str, kind: str, files: dict[str, str], folder: Path, **options) -> Prepared:
+    [option_class] = {cls for cls in Classification.option_classes if kind in str(get_type_hints(cls)["model_type"])}
     args = FinetuningArguments(output_dir=str(folder), report_to=[], seed=7)
-    return prepare(arguments, TaskArguments("classification"), args, {"train": train, "test": test})
+    given = option_class(model=model, model_type=kind, train_file=files["--train_file"], **options)
+    task = Classification(given, args)
+    train = read_classification(files["--train_file"])
+    task.sets = Sets(train, read_classification(files["--test_file"], label_names=train.label_names))
+    task.prepare()
+    return task.prepared
 
 
 def test_what_a_run_is_told_by(files, encoder, checkpoint, tmp_path):
     eager = {"attn_implementation": "eager"}
     new = prepared(encoder, "chunkbert", files, tmp_path, chunk_size=32, **eager)
     plain = BertModel.from_pretrained(encoder, add_pooling_layer=False)
-    assert new.weights == weights_fingerprint(plain)
-    assert new.settings == {"chunk_size": 32, "max_training_tokens": 4096}
+    assert new.settings["weights"] == weights_fingerprint(plain)
+    assert new.settings.items() >= {"chunk_size": 32, "max_training_tokens": 4096}.items()
     assert new.new_model().model.encoder.config._attn_implementation == "eager"
     saved = prepared(checkpoint, "chunkbert", files, tmp_path)
     assert (saved.settings["chunk_size"], saved.settings["max_training_tokens"]) == (32, 40)
-    assert saved.weights == weights_fingerprint(ChunkBertForSequenceClassification.from_pretrained(checkpoint))
+    assert saved.settings["weights"] == weights_fingerprint(
+        ChunkBertForSequenceClassification.from_pretrained(checkpoint)
+    )
     other = ChunkBertForSequenceClassification.from_encoder(encoder, num_averaged_layers=1, chunk_size=32)
     other.save_pretrained(tmp_path / "other")
     shape = prepared(str(tmp_path / "other"), "chunkbert", files, tmp_path, max_training_tokens=40).settings
-    assert {key for key in shape if shape[key] != saved.settings[key]} == {"num_averaged_layers"}
+    assert {key for key in shape if shape[key] != saved.settings[key]} == {"num_averaged_layers", "weights"}
     other.model.save_pretrained(tmp_path / "headless")
     headless = prepared(str(tmp_path / "headless"), "chunkbert", files, tmp_path)
-    assert headless.weights == weights_fingerprint(other.model)  # and not of a head that is drawn at random
+    assert headless.settings["weights"] == weights_fingerprint(other.model)  # not of a head that is drawn at random
     windows = prepared(encoder, "random", files, tmp_path, **eager)
-    assert windows.weights == new.weights
-    assert windows.settings == {"window_seed": 7}
+    assert windows.settings["weights"] == new.settings["weights"]
+    assert windows.settings["window_seed"] == 7
     assert windows.new_model().encoder.config._attn_implementation == "eager"
 
 
@@ -374,7 +381,7 @@ def test_long_examples_share_documents_and_values_have_one_score(encoder, tmp_pa
     rows = [{"text": texts[number % 3 // 2], "label": float(number)} for number in range(6)]
     files = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", rows) for name in ("train", "test")}
     made = prepared(encoder, "truncated", files, tmp_path)
-    assert made.long["test"].tolist() == [True, True, False, True, True, False]
+    assert made.long["validation"].tolist() == [True, True, False, True, True, False]
     assert made.window == WINDOW
     assert made.new_model().classifier.out_features == 1
     monkeypatch.setattr(WindowClassifier, "positions", None)
@@ -394,31 +401,47 @@ def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint,
 @pytest.mark.parametrize(
     ("kind", "arguments", "message"),
     [
-        ("chunkbert", {"--task": "multiple_choice"}, "chunkbert classifies documents; use it with --task classif"),
-        ("random", {"--task": "retrieval"}, "random classifies documents"),
-        ("chunkbert", {"--question_column": "id"}, "makes no use of --question_column; leave that out"),
-        ("chunkbert", {"--freeze_encoder": "true"}, "makes no use of --freeze_encoder; leave that out"),
-        ("truncated", {"--cache_dir": "x", "--encoder_dtype": "bfloat16"}, "use of --cache_dir, --encoder_dtype;"),
-        ("chunkbert", {"--chunk_encoder_name": "x", "--chunk_encoder": "y"}, "of --chunk_encoder, --chunk_encoder_n"),
-        ("textrank", {"--chunk_size": "32"}, "makes no use of --chunk_size"),
-        ("truncated", {"--dataloader_drop_last": "true"}, "Every row is scored, so leave out --dataloader_drop_last"),
         (
-            "random",
-            {"--chunk_batch_size": "2"},
-            "--chunk_batch_size is for --model_type chunkbert; leave it out",
+            "chunkbert",
+            {"--task": "multiple_choice"},
+            "--task multiple_choice takes --model_type nextlevelbert, not",
         ),
+        ("random", {"--task": "retrieval"}, "--task retrieval takes --model_type nextlevelbert, hate, not random"),
+        ("extended", {}, "--task classification takes --model_type .*, not extended"),
+        ("chunkbert", {"--question_column": "id"}, "no --question_column here; it is an option of .*nextlevelbert"),
+        ("chunkbert", {"--freeze_encoder": "true"}, "There is no --freeze_encoder here; it is an option of"),
+        ("truncated", {"--cache_dir": "x", "--encoder_dtype": "bfloat16"}, "no --cache_dir here.* no --encoder_dtype"),
+        ("chunkbert", {"--chunk_encoder_name": "x"}, "There is no --chunk_encoder_name here"),
+        ("textrank", {"--chunk_size": "32"}, "no --chunk_size here; it is an option of .*--model_type chunkbert"),
+        ("truncated", {"--dataloader_drop_last": "true"}, "There is no option --dataloader_drop_last"),
+        ("random", {"--chunk_batch_size": "2"}, "--chunk_batch_size here; it is an option of --model_type chunkbert"),
+        ("nextlevelbert", {"--chunk_batch_size": "2"}, "it is an option of --model_type chunkbert"),
+        ("nextlevelbert", {"--attn_implementation": "eager"}, "it is an option of --model_type chunkbert, "),
+        ("random", {"--push_to_hub": "true"}, "There is no option --push_to_hub here"),
+        ("random", {"--lora": "true"}, "There is no --lora here; it is an option of"),
+        ("random", {"--max_training_tokens": "9"}, "an option of --model_type chunkbert, --model_type bert-al"),
+        ("chunkbert", {"--max_training_tokens": "0"}, "--max_training_tokens must be 1 or more, got 0"),
+        ("chunkbert", {"--recurrence": "none"}, "no --recurrence here; it is an option of --model_type bert-al"),
+        ("bert-al", {"--chunk_size": "32"}, "There is no --chunk_size here; it is an option of"),
+    ],
+)
+def test_options_of_other_models_are_refused(capsys, tmp_path, kind, arguments, message):
+    options = {"--train_file": "x", **arguments}
+    task = options.pop("--task", "classification")
+    model = lambda: start(tmp_path / "model", "a-model", "--model_type", kind, task=task, **options)  # noqa: E731
+    said = refusal(capsys, model)
+    assert re.search(message, said), said
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("chunkbert", {"--model": "untrained"}, r"untrained, .* belong to --model_type nextlevelbert"),
         (
-            "nextlevelbert",
-            {"--chunk_batch_size": "2"},
-            "--chunk_batch_size is for --model_type chunkbert; leave it out",
+            "truncated",
+            {"--model": "tfidf"},
+            "'tfidf' is no folder with an encoder.*belong to --model_type next",
         ),
-        ("chunkbert", {"--model": "untrained"}, "takes an encoder as --model .* untrained belongs to"),
-        ("truncated", {"--model": "tfidf"}, "tfidf belongs to --model_type nextlevelbert"),
-        ("random", {"--push_to_hub": "true"}, "not published; leave out --push_to_hub"),
-        ("random", {"--lora": "true"}, "trains its whole encoder; leave out --lora"),
-        ("random", {"--max_training_tokens": "9"}, "--max_training_tokens is for --model_type chunkbert and bert-al"),
-        ("chunkbert", {"--recurrence": "none"}, "--segment_length and --recurrence are for --model_type bert-al"),
-        ("bert-al", {"--chunk_size": "32"}, "makes no use of --chunk_size"),
         ("bert-al", {"--model": "{checkpoint}"}, "is a chunkbert, and --model_type bert-al takes a plain encoder"),
         ("chunkbert", {"--lora": "true"}, r"Save a chunkbert first, with its from_encoder"),
         ("chunkbert", {"--model": "nowhere"}, "'nowhere' is no folder with an encoder, and not on the Hub"),
@@ -430,7 +453,7 @@ def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint,
         ("chunkbert", {"--train_file": "{asked}"}, "asked.jsonl has a question beside each document"),
     ],
 )
-def test_what_it_refuses(files, encoder, checkpoint, tmp_path, kind, arguments, message):
+def test_models_and_sets_that_are_refused(files, encoder, checkpoint, tmp_path, kind, arguments, message):
     characters = [
         {"input": f"Ahab\nThe captain sailed. {n}", "output": ["Hero", "Villain/Antagonist"][n]} for n in (0, 1)
     ]
@@ -439,9 +462,9 @@ def test_what_it_refuses(files, encoder, checkpoint, tmp_path, kind, arguments, 
     places["vectors"] = str(tmp_path / "vectors")
     files = files if "--train_file" not in arguments else {}
     options = {**files, **{option: value.format(**places) for option, value in arguments.items()}}
-    model, task = options.pop("--model", encoder), options.pop("--task", "classification")
+    model = options.pop("--model", encoder)
     with pytest.raises(ValueError, match=message):
-        start(tmp_path / "model", model, "--model_type", kind, task=task, **options)
+        start(tmp_path / "model", model, "--model_type", kind, **options)
 
 
 def task_data(documents: list[str], labels: list, problem: str = "single_label_classification") -> TaskData:

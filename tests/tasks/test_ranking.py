@@ -21,7 +21,7 @@ from transformers import AutoModel
 from nextlevelbert import HateModel, load_chunk_encoder
 from nextlevelbert.data.rows import fingerprint
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
-from nextlevelbert.finetuning.arguments import FinetuningArguments, TaskArguments
+from nextlevelbert.finetuning.legacy import FinetuningArguments, TaskArguments
 from nextlevelbert.tasks.ranking.data import (
     RankingData,
     hold_out_queries,

@@ -29,7 +29,7 @@ from nextlevelbert.tasks.summarization.data import (
 )
 from nextlevelbert.tasks.summarization.train import score_summaries, trivial_summaries
 
-from ..finetuning.test_finetuning import SCRIPT, write
+from ..finetuning_toys import SCRIPT, write
 
 
 def test_selection_worked_by_hand():
@@ -399,10 +399,6 @@ def test_two_processes_learn_what_one_does(run_script, encoder, files, tmp_path)
         (("--model_type", "bert-al", "--k", "5"), "makes no use of --k"),
         (("--model_type", "bert-al", "--lora", "--segment_length", "8"), "leave out --segment_length"),
         (("--model_type", "bert-al", "--segment_length", "65"), "segment_length must be 1 to 64, .* got 65"),
-        (("--model_type", "extended", "--task", "classification"), "extended is a baseline of --task summarization"),
-        (("--model_type", "chunkbert", "--task", "classification", "--recurrence", "none"),
-         "--segment_length and --recurrence are for --model_type bert-al"),
-        (("--model_type", "chunkbert", "--task", "classification", "--trigram_blocking"), "--trigram_blocking belong"),
     ],
 )  # fmt: skip
 def test_what_it_refuses(run_script, encoder, files, tmp_path, arguments, message):

@@ -12,7 +12,6 @@ from transformers import PreTrainedConfig
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ...finetuning.trainer import labels_of
 from ...models.document_heads import TaskClassifier, concatenate_pairs
 from ...models.input_checks import check_labels
 from ...models.modeling_vector_document import check_vectors
@@ -103,7 +102,7 @@ def tfidf_logistic_regression(train: TaskData, others: Sequence[TaskData]) -> li
     several = train.problem_type == "multi_label_classification"
     if not several and train.problem_type != "single_label_classification":
         raise ValueError(f"The TF-IDF baseline classifies, got {train.problem_type}; choose another --model.")
-    labels = labels_of(train)  # [N] or [N, K]
+    labels = train.labels()  # [N] or [N, K]
     columns = [column for column in labels.T if len(set(column)) == 2] if several else [labels]
     folds = min([5, *(int(np.unique(column, return_counts=True)[1].min()) for column in columns)])
     if folds < 2:

@@ -20,7 +20,7 @@ from ...data.labels import (
     class_name,
     guess_problem,
 )
-from ...data.rows import Place, open_rows, short
+from ...data.rows import Place, draw, open_rows, short
 from .schemas import first_line, muld_rows, quality_questions
 
 _OPTIONAL_IDS = ("id", "question_unique_id")  # examples without them are numbered
@@ -63,6 +63,26 @@ class TaskData:
     examples: list[Example]
     label_names: tuple[str, ...] | None
     source: str
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the examples have labels."""
+        return self.examples[0].label is not None
+
+    @property
+    def outputs(self) -> int:
+        """K, classes to tell apart; 1 for values and for candidates."""
+        return len(self.label_names or ("value",))
+
+    def labels(self) -> np.ndarray:
+        """Labels ``[N]``, or ``[N, K]`` zeros and ones for several labels."""
+        if self.problem_type != "multi_label_classification":
+            return np.array([example.label for example in self.examples])
+        rows = np.zeros((len(self.examples), self.outputs), int)
+        for row, example in zip(rows, self.examples, strict=True):
+            assert isinstance(example.label, tuple)  # of several labels
+            row[list(example.label)] = 1
+        return rows
 
 
 @dataclass(frozen=True)
@@ -227,11 +247,8 @@ def hold_out(data: TaskData, share: float, seed: int) -> tuple[TaskData, TaskDat
     Raises:
         ValueError: for a share outside 0 to 1 (exclusive), or fewer than two documents.
     """
-    if not 0 < share < 1:
-        raise ValueError(f"The share to hold out must be above 0 and below 1, got {share}.")
-    order = np.random.default_rng(seed).permutation(len(data.documents)).tolist()
-    count = min(max(round(share * len(order)), 1), len(order) - 1)
-    held_out, rest = _by_document(data, set(order[:count]))
+    drawn = draw(range(len(data.documents)), share, seed, f"documents of {data.source}")
+    held_out, rest = _by_document(data, drawn)
     return rest, held_out
 
 

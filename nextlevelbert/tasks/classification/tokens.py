@@ -1,18 +1,34 @@
-"""Supervised tasks as token ids of whole documents: tokenised once, read by every epoch and seed."""
+"""Classification from text: ChunkBERT and BERT-AL on token ids, which every epoch and seed reads again."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
-from ...finetuning.trainer import labels_of
+from ...finetuning.adapters import copy_adapter, with_lora
+from ...finetuning.arguments import FinetuningArguments
+from ...finetuning.task import Sets
+from ...finetuning.text_models import BertAlOptions, ChunkBertOptions, TextModelOptions, is_saved_model
+from ...models.backbones import usable_positions
+from ...models.chunk_encoder import INCIDENTAL, weights_fingerprint
+from ...models.modeling_bert_al import BertAlForSequenceClassification
+from ...models.modeling_chunkbert import ChunkBertForSequenceClassification
+from ...training.cards import CardText
 from .data import TaskData
+from .train import ExampleDataset, Prepared, head_config
+
+logger = logging.getLogger(__name__)
 
 _TEXTS_PER_CALL = 64  # so that the tokenizer uses all cores and the bar moves
 
@@ -70,7 +86,7 @@ def tokenise_task(tokenizer: Any, data: TaskData) -> TokenisedTask:
     return TokenisedTask(documents)
 
 
-class TaskTokenDataset(Dataset):
+class TaskTokenDataset(ExampleDataset):
     """Examples of a task with the token ids of their documents, which they share.
 
     Args:
@@ -84,12 +100,9 @@ class TaskTokenDataset(Dataset):
             raise ValueError(f"{len(data.documents)} documents, but token ids of {len(tokens.documents)}.")
         self.data, self.tokens, self.pad_token_id = data, tokens, pad_token_id
         self.labels: torch.Tensor | None = None
-        if data.examples[0].label is not None:
+        if data.labelled:
             single = data.problem_type == "single_label_classification"
-            self.labels = torch.tensor(labels_of(data), dtype=torch.long if single else torch.float32)
-
-    def __len__(self) -> int:
-        return len(self.data.examples)
+            self.labels = torch.tensor(data.labels(), dtype=torch.long if single else torch.float32)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         document = self.data.examples[index].document
@@ -114,3 +127,163 @@ class TaskTokenDataset(Dataset):
                 lengths = torch.tensor([len(row) for row in ids])
                 batch[f"{name}attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
         return batch
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A model of whole documents.
+
+    Attributes:
+        model: its class.
+        given: options that are fields of its configuration.
+        decided: fields that decide the weights that come out.
+        architecture: what else makes a saved one that model.
+        name, limits: for its card.
+    """
+
+    model: Any
+    given: tuple[str, ...]
+    decided: tuple[str, ...]
+    architecture: tuple[str, ...]
+    name: str
+    limits: str
+
+
+_KINDS = {
+    "chunkbert": _Kind(
+        ChunkBertForSequenceClassification,
+        given=("chunk_size", "chunk_batch_size", "max_training_tokens"),
+        decided=("chunk_size", "max_training_tokens"),
+        architecture=("num_averaged_layers", "num_filters", "filter_sizes", "classifier_dropout"),
+        name="[ChunkBERT](https://arxiv.org/abs/2310.20558)",
+        limits="Attention stays within a chunk; only convolutions a few tokens wide look across its borders.",
+    ),
+    "bert-al": _Kind(
+        BertAlForSequenceClassification,
+        given=("segment_length", "recurrence", "max_training_tokens"),
+        decided=("segment_length", "recurrence", "max_training_tokens"),
+        architecture=("classifier_dropout",),
+        name="BERT-AL",
+        limits="Information flows forward only: a segment is read without knowledge of those behind it.",
+    ),
+}
+
+
+def check_no_questions(options: TextModelOptions, train: TaskData) -> None:
+    """Refuses documents with questions, which models from text do not read."""
+    if train.examples[0].question is not None:
+        raise ValueError(
+            f"{train.source} has a question beside each document, and --model_type {options.model_type} reads "
+            "documents only; use --model_type nextlevelbert."
+        )
+
+
+def _load(options: ChunkBertOptions | BertAlOptions, saved: bool, train: TaskData) -> Any:
+    """A model of whole documents with a head for this task."""
+    kind = _KINDS[options.model_type]
+    given = {name: getattr(options, name) for name in kind.given}
+    config = head_config(train) | {name: value for name, value in given.items() if value is not None}
+    if not saved:
+        return kind.model.from_encoder(options.model, **config)
+    # What was fine-tuned keeps those parts of its classifier that fit, and else gets new ones.
+    model = kind.model.from_pretrained(options.model, ignore_mismatched_sizes=True, dtype=torch.float32, **config)
+    model.config.check()
+    return model
+
+
+def prepare(options: ChunkBertOptions | BertAlOptions, args: FinetuningArguments, sets: Sets[TaskData]) -> Prepared:
+    """Tokenises every document once for all epochs and seeds.
+
+    Those of the training set are cut as the model would cut them, and a warning counts them.
+
+    Args:
+        options: which model; `--model` is an encoder, or a saved model.
+        args: of the whole fine-tuning.
+        sets: the task.
+
+    Raises:
+        ValueError: for a task with questions, or a model that is none of these.
+    """
+    check_no_questions(options, sets.train)
+    kind, train, saved = _KINDS[options.model_type], sets.train, is_saved_model(options)
+    reader = _load(options, saved, train)
+    config, tokenizer = reader.config, reader.tokenizer
+    tokens = {name: tokenise_task(tokenizer, data) for name, data in sets.by_name.items()}
+    long, window = long_documents(sets, tokens, config.encoder_config)
+    tokens["train"], documents, lost = tokens["train"].cut(config.max_training_tokens)
+    if documents and args.should_log:
+        logger.warning(
+            "%s: training reads the first %s tokens of a document (max_training_tokens); %d of %d documents lose %s "
+            "tokens. Evaluation reads everything.",
+            train.source, f"{config.max_training_tokens:,}", documents, len(train.documents), f"{lost:,}",
+        )  # fmt: skip
+
+    def new_model() -> Any:
+        model = _load(options, saved, train)
+        if options.attn_implementation:
+            model.set_attn_implementation(options.attn_implementation)
+        return with_lora(model, options) if options.lora else model
+
+    decided: dict[str, object] = {name: getattr(config, name) for name in kind.decided}
+    facts = dict(decided)
+    weights = weights_fingerprint(reader.base_model.encoder)  # a new head is drawn at random
+    if saved:
+        weights, architecture = _told_by(kind, options.model)
+        decided |= architecture
+    if options.lora:
+        publish: Any = partial(copy_adapter, tokenizer=tokenizer, local=options.local)
+    else:
+        publish = partial(_publish, kind.model)
+    return Prepared(
+        datasets={
+            name: TaskTokenDataset(data, tokens[name], tokenizer.pad_token_id or 0)
+            for name, data in sets.by_name.items()
+        },
+        new_model=new_model,
+        settings={**decided, "weights": weights},
+        long=long,
+        window=window,
+        publish=publish,
+        text=CardText(
+            name=kind.name,
+            reads="It reads documents of any length" + _trained_on(config.max_training_tokens),
+            limits=[kind.limits],
+            tags=[options.model_type, "nextlevelbert"],
+            settings=facts,
+            base_arguments=f", num_labels={config.num_labels}, {kind.decided[0]}={decided[kind.decided[0]]}, "
+            "ignore_mismatched_sizes=True",
+        ),
+    )
+
+
+def _told_by(kind: _Kind, model: str) -> tuple[str, dict[str, Any]]:
+    """Hash of a saved model's weights, with its head where it has one; and what else makes it that model."""
+    found: Any
+    found, info = kind.model.from_pretrained(model, dtype=torch.float32, output_loading_info=True)
+    headless = any(name.startswith("classifier.") for name in info["missing_keys"])
+    encoder = {key: value for key, value in found.config.encoder_config.to_dict().items() if key not in INCIDENTAL}
+    architecture = {name: getattr(found.config, name) for name in kind.architecture}
+    architecture["encoder_sha256"] = hashlib.sha256(json.dumps(encoder, sort_keys=True).encode()).hexdigest()
+    return weights_fingerprint(found.base_model if headless else found), architecture
+
+
+def _trained_on(limit: int | None) -> str:
+    return "." if limit is None else f"; in training it saw at most the first {limit:,} tokens of each."
+
+
+def _publish(model: Any, folder: Path, output: Path) -> None:
+    """The model of a seed's folder, with the tokenizer that lies there."""
+    model.from_pretrained(folder).save_pretrained(output)
+
+
+def long_documents(
+    sets: Sets[TaskData], tokens: dict[str, TokenisedTask], encoder_config: Any
+) -> tuple[dict[str, np.ndarray] | None, int | None]:
+    """See `Prepared.long` and `Prepared.window`."""
+    window = usable_positions(encoder_config)
+    if window is None:
+        return None, None
+    return {
+        name: (tokens[name].lengths > window).numpy()[[example.document for example in data.examples]]
+        for name, data in sets.by_name.items()
+    }, window

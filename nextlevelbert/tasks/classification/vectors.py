@@ -1,25 +1,62 @@
-"""Supervised tasks over stored chunk vectors: encoded once, read by every epoch, seed and model."""
+"""Classification and multiple choice over stored chunk vectors, which every epoch, seed and model reads again."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
-from tqdm.auto import tqdm
+from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
-from ...models.outputs import DocumentEmbedding
+from ...finetuning.adapters import copy_adapter, with_lora
+from ...finetuning.arguments import FinetuningArguments, LoraOptions
+from ...finetuning.task import Sets
+from ...finetuning.vector_models import (
+    CARD_NAMES,
+    MODEL_CLASSES,
+    VectorModelOptions,
+    encode_in_parts,
+    load,
+)
+from ...models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
+from ...training.cards import CardText
+from .baselines import ChunkMeanClassifier
 from .data import Example, TaskData
+from .train import ExampleDataset, Prepared, head_config
 
 logger = logging.getLogger(__name__)
 
-# Encoded at a time, so that a bar moves and no more than this is held beside what the caller keeps.
-_TEXTS_PER_CALL, _CHARACTERS_PER_CALL = 64, 1_000_000
+
+@dataclass(kw_only=True)
+class TrainedVectorOptions(VectorModelOptions, LoraOptions):
+    """A model over chunk vectors with a head for a task."""
+
+    freeze_encoder: bool = field(
+        default=False, metadata={"help": "Train the head only, on the document vectors of the model as they are."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lora and self.new:
+            raise ValueError(
+                f"--lora adapts a checkpoint, and --model {self.model} is none. (An adapter for an untrained model "
+                "would fit no other. Save that first: NextLevelBertModel.from_chunk_encoder(...).save_pretrained(...))"
+            )
+        if self.freeze_encoder and (self.lora or self.model in self.baselines):
+            raise ValueError(
+                "--freeze_encoder trains the head of a NextLevelBERT or HATE and nothing else. --lora would train "
+                "more, and baselines over vectors are frozen anyway. Remove one of the two."
+            )
+
+    @property
+    def usual_learning_rate(self) -> float:
+        return 1e-3 if self.freeze_encoder or self.model in self.baselines else super().usual_learning_rate
 
 
 @dataclass(frozen=True)
@@ -34,26 +71,6 @@ class TaskVectors:
 
     documents: list[torch.Tensor]
     pairs: list[torch.Tensor] | None
-
-
-def encode_in_parts(model: Any, texts: Sequence[str], desc: str, **encode: Any) -> Iterator[DocumentEmbedding]:
-    """The embeddings of texts one after another, so that the caller keeps only what it needs of each.
-
-    Args:
-        model: a `NextLevelBertModel`.
-        texts: whole documents.
-        desc: name of the progress bar.
-        encode: further arguments of `model.encode` (`dtype`, `cache_dir`, `chunk_encoder`).
-    """
-    part: list[str] = []
-    with tqdm(total=len(texts), unit="text", desc=desc, delay=2) as bar:
-        for number, text in enumerate(texts):
-            part.append(text)
-            full = len(part) == _TEXTS_PER_CALL or sum(map(len, part)) >= _CHARACTERS_PER_CALL
-            if full or number == len(texts) - 1:
-                yield from model.encode(part, **encode)
-                bar.update(len(part))
-                part = []
 
 
 def pair_texts(example: Example) -> list[str]:
@@ -102,7 +119,7 @@ def encode_task(model: Any, data: TaskData, **encode: Any) -> TaskVectors:
     return TaskVectors(documents, pairs)
 
 
-class TaskVectorDataset(Dataset):
+class TaskVectorDataset(ExampleDataset):
     """Examples of a task with their vectors.
 
     Args:
@@ -114,9 +131,6 @@ class TaskVectorDataset(Dataset):
         if len(data.documents) != len(vectors.documents):
             raise ValueError(f"{len(data.documents)} documents, but vectors of {len(vectors.documents)}.")
         self.data, self.vectors = data, vectors
-
-    def __len__(self) -> int:
-        return len(self.data.examples)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         example = self.data.examples[index]
@@ -130,12 +144,11 @@ class TaskVectorDataset(Dataset):
     def _label(self, label: int | float | tuple[int, ...]) -> torch.Tensor:
         if not isinstance(label, tuple):
             return torch.tensor(label)
-        row = torch.zeros(len(self.data.label_names or ()))
+        row = torch.zeros(self.data.outputs)
         row[list(label)] = 1.0
         return row
 
-    @staticmethod
-    def collate(rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def collate(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """A batch of N examples over B distinct documents, each of which the model then reads once.
 
         Returns:
@@ -159,6 +172,79 @@ class TaskVectorDataset(Dataset):
         return batch
 
 
-def default_cache(output_dir: str | Path) -> Path:
-    """Beside the model's folder, not in it: what is in there is published."""
-    return Path(f"{Path(output_dir)}-vectors")
+def frozen(model: Any) -> Any:
+    """The same model, of which only the head learns, from the document vectors that prediction makes: no dropout."""
+    model.base_model.requires_grad_(False)
+    for module in model.base_model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0  # its configuration is saved as it was
+    return model
+
+
+def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets[TaskData]) -> Prepared:
+    """Sends every distinct text through the frozen encoder, once for all epochs, seeds and models.
+
+    Args:
+        options: which model, and where the cache of vectors is.
+        args: on which device, in which process.
+        sets: the task.
+    """
+    train, baseline = sets.train, options.model in options.baselines
+    choice = train.problem_type == "multiple_choice"
+    text_pair = not choice and train.examples[0].question is not None
+    task_class = AutoModelForMultipleChoice if choice else AutoModelForSequenceClassification
+
+    reader = load(options).to(args.device)
+    if task_class not in MODEL_CLASSES[reader.config.model_type]:
+        raise ValueError(f"A {reader.config.model_type} has no head for this task; give a NextLevelBERT.")
+    encode = {"dtype": options.encoder_dtype, "cache_dir": options.cache(args.output_dir)}
+    with args.main_process_first(local=False, desc="encoding"):  # the others read what the first one stored
+        vectors = {name: encode_task(reader, data, **encode) for name, data in sets.by_name.items()}
+    if options.model == "sbert":
+        vectors = {name: TaskVectors([d[:1] for d in v.documents], v.pairs) for name, v in vectors.items()}
+    # What is made around a chunk encoder has random special vectors, so it is told by that encoder.
+    weights = reader.get_chunk_encoder().fingerprint() if options.new else weights_fingerprint(reader)
+    source = reader.cpu().detach_chunk_encoder()
+    config = {} if choice else {**head_config(train), "text_pair": text_pair}
+    hidden_size = reader.config.chunk_hidden_size
+
+    def new_model() -> Any:
+        if baseline:
+            return ChunkMeanClassifier(hidden_size, train.problem_type, train.outputs, text_pair)
+        model = load(options, task_class, **config)
+        if model.base_model.chunk_encoder is not None:  # stored vectors come in; it goes into the final model
+            model.base_model.detach_chunk_encoder()
+        if options.freeze_encoder:
+            return frozen(model)
+        return with_lora(model, options) if options.lora else model
+
+    prepared = Prepared(
+        {name: TaskVectorDataset(data, vectors[name]) for name, data in sets.by_name.items()},
+        new_model,
+        {"weights": weights},
+    )
+    if baseline:
+        return prepared
+    if options.lora:
+        prepared.publish = partial(copy_adapter, tokenizer=source.tokenizer, local=options.local)
+    else:
+        prepared.publish = partial(_publish, task_class=task_class, source=source)
+    prepared.text = CardText(
+        name=CARD_NAMES[reader.config.model_type],
+        reads="It reads documents of any length.",
+        limits=[
+            "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector."
+        ],
+        tags=[reader.config.model_type],
+        settings={"chunk_size": reader.config.chunk_size},
+        uncounted=" (the frozen chunk encoder not counted)",
+        base_arguments="" if choice else f", num_labels={train.outputs}, text_pair={text_pair}",
+    )
+    return prepared
+
+
+def _publish(folder: Path, output: Path, *, task_class: Any, source: LoadedChunkEncoder) -> None:
+    """The model of a seed's folder with its chunk encoder and tokenizer."""
+    model = task_class.from_pretrained(folder)
+    model.base_model.attach_chunk_encoder(source)
+    model.save_pretrained(output)

@@ -9,20 +9,46 @@ D hidden size, K labels.
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
+from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ...models.backbones import hidden_dropout, load_backbone, usable_positions
-from ...models.chunk_encoder import default_tokens_per_batch, micro_batches
+from ...finetuning.arguments import BaselineArguments, FinetuningArguments
+from ...finetuning.task import Sets
+from ...finetuning.text_models import TextModelOptions, is_saved_model
+from ...models.backbones import hidden_dropout, load_backbone, load_tokenizer, usable_positions
+from ...models.chunk_encoder import default_tokens_per_batch, micro_batches, weights_fingerprint
 from ...models.input_checks import check_labels, check_token_ids
+from .data import TaskData
+from .tokens import TaskTokenDataset, TokenisedTask, check_no_questions, long_documents, tokenise_task
+from .train import ExampleDataset, Prepared
+from .windows import first_window, random_window, textrank_window
 
+logger = logging.getLogger(__name__)
+
+WINDOW_BASELINES = ("truncated", "random", "textrank")
 _PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+
+
+@dataclass(kw_only=True)
+class WindowOptions(TextModelOptions):
+    """An encoder on one or two windows of each document, to compare with."""
+
+    arguments = BaselineArguments
+
+    model_type: Literal["truncated", "random", "textrank"] = field(
+        metadata={"help": "truncated reads the first window only, random one drawn at random beside it, textrank one "
+                          "of key sentences."}
+    )  # fmt: skip
 
 
 class WindowClassifier(nn.Module):
@@ -193,3 +219,71 @@ class WindowClassifier(nn.Module):
             torch.cat([nn.functional.pad(ids, (0, width - ids.shape[1])) for ids, _ in given]),
             torch.cat([nn.functional.pad(mask, (0, width - mask.shape[1])) for mask in masks]),
         )
+
+
+def prepare(options: WindowOptions, args: FinetuningArguments, sets: Sets[TaskData]) -> Prepared:
+    """Cuts the first window of each document, and for some baselines a second one.
+
+    Random windows are drawn once, from `args.seed`, set by set in the order of the documents; key sentences are
+    ranked once. So all epochs and all seeds read the same windows.
+
+    Args:
+        options: which encoder and which windows.
+        args: of the whole fine-tuning; `seed` draws the random windows.
+        sets: the task.
+
+    Raises:
+        ValueError: for a task with questions, or a model that is no encoder or has no longest input.
+    """
+    check_no_questions(options, sets.train)
+    is_saved_model(options)
+    train, kind = sets.train, options.model_type
+    count = 1 if kind == "truncated" else 2
+
+    def new_model() -> Any:
+        model: Any = WindowClassifier.from_encoder(options.model, train.problem_type, train.outputs, count)
+        if options.attn_implementation:
+            model.encoder.set_attn_implementation(options.attn_implementation)
+        return model
+
+    reader, tokenizer = new_model(), load_tokenizer(options.model)
+    positions = reader.positions
+    if positions is None:
+        raise ValueError(
+            f"--model {options.model!r} has no longest input, so --model_type {kind} has no window to cut; use "
+            "--model_type chunkbert, or another encoder."
+        )
+    whole = {name: tokenise_task(tokenizer, data) for name, data in sets.by_name.items()}
+    long, window = long_documents(sets, whole, reader.encoder.config)
+    lengths = torch.cat([tokens.lengths for tokens in whole.values()])
+    unseen = (lengths - positions).clamp(min=0)
+    logger.info(
+        "%d of %d documents are longer than the window of %d tokens; the first window leaves out %s of %s tokens.",
+        int((unseen > 0).sum()), len(lengths), positions, f"{int(unseen.sum()):,}", f"{int(lengths.sum()):,}",
+    )  # fmt: skip
+    draw = np.random.default_rng(args.seed)
+    datasets: dict[str, ExampleDataset] = {}
+    for name, data in sets.by_name.items():
+        ids = [document.tolist() for document in whole[name].documents]
+        firsts, seconds = [first_window(document, tokenizer, positions) for document in ids], None
+        if kind == "random":
+            seconds = [random_window(document, tokenizer, positions, draw) for document in ids]
+        if kind == "textrank":
+            bar = tqdm(data.documents, unit="text", desc=f"ranking sentences of {data.source}", delay=2)
+            seconds = [textrank_window(text, tokenizer, positions) for text in bar]
+        tokens = TokenisedTask(_tensors(firsts), None if seconds is None else _tensors(seconds))
+        datasets[name] = TaskTokenDataset(data, tokens, tokenizer.pad_token_id or 0)
+    settings: dict[str, object] = {"weights": weights_fingerprint(reader.encoder)}
+    if kind == "random":
+        settings["window_seed"] = args.seed
+    return Prepared(
+        datasets=datasets,
+        new_model=new_model,
+        settings=settings,
+        long=long,
+        window=window,
+    )
+
+
+def _tensors(windows: list[list[int]]) -> list[torch.Tensor]:
+    return [torch.tensor(ids, dtype=torch.int32) for ids in windows]

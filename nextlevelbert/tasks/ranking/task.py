@@ -10,13 +10,12 @@ from transformers import AutoModel
 
 from ...data.rows import fingerprint
 from ...evaluation.retrieval import retrieval_scores
-from ...finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
+from ...finetuning.legacy import FinetuningArguments, ModelArguments, TaskArguments
 from ...finetuning.results import mean_and_deviation
 from ...finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
+from ...finetuning.vector_models import load
 from ...models.chunk_encoder import weights_fingerprint
 from ...training.plots import CURVE, plot_curves
-from ..classification.vector_models import load
-from ..classification.vectors import default_cache
 from .card import write_ranking_card
 from .data import RankingData, hold_out_queries, read_ranking
 from .train import encode_ranking, rank, train_ranking
@@ -75,7 +74,7 @@ def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: Finet
 
     # 1. Chunk vectors, once for all seeds; the processes after the first read what that has stored.
     reader = load(arguments).to(args.device)
-    encode = {"dtype": arguments.encoder_dtype, "cache_dir": task.cache_dir or default_cache(output)}
+    encode = {"dtype": arguments.encoder_dtype, "cache_dir": task.cache_dir or f"{output}-vectors"}
     with args.main_process_first(local=False, desc="encoding"):
         vectors = encode_ranking(reader, sets, **encode)
     settings = {

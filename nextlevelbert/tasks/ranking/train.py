@@ -22,10 +22,10 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from transformers import EarlyStoppingCallback
 
 from ...evaluation.retrieval import Ranks, rank_documents, retrieval_scores
-from ...finetuning.arguments import FinetuningArguments
+from ...finetuning.legacy import FinetuningArguments
 from ...finetuning.trainer import start_seed
+from ...finetuning.vector_models import encode_in_parts
 from ...training.trainer import CardTrainer
-from ..classification.vectors import encode_in_parts
 from .data import RankingData
 
 logger = logging.getLogger(__name__)

@@ -12,14 +12,14 @@ import torch
 from transformers import AutoConfig
 
 from ...data.rows import fingerprint, hold_out
-from ...finetuning.arguments import FinetuningArguments, ModelArguments, TaskArguments
+from ...finetuning.legacy import FinetuningArguments, ModelArguments, TaskArguments
 from ...finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
+from ...finetuning.text_models import is_saved_model
 from ...finetuning.trainer import copy_adapter, with_lora
 from ...models.backbones import load_tokenizer
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
 from ...training.plots import CURVE, plot_curves
-from ..classification.text_models import is_saved_model
 from .baselines import with_extended_positions
 from .card import write_summarization_card
 from .data import (

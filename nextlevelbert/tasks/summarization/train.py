@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import EarlyStoppingCallback
 
 from ...evaluation.rouge import greedy_oracle, rouge_scores
-from ...finetuning.arguments import FinetuningArguments
+from ...finetuning.legacy import FinetuningArguments
 from ...finetuning.results import write_whole
 from ...finetuning.trainer import run_facts, start_seed
 from ...models.bert_al_sentences import select_sentences

@@ -1,0 +1,52 @@
+"""Low-rank adapters (LoRA) in our models, and what is published of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig, PeftModel, get_peft_model
+
+from .arguments import LoraOptions
+
+
+def with_lora(model: Any, options: LoraOptions) -> PeftModel:
+    """Puts low-rank adapters into a model; what is no encoder (classifier, LSTMs) is trained whole.
+
+    A chunk encoder stays frozen.
+
+    Args:
+        model: a model with a head for a task.
+        options: rank, scale, and names (or ends of names) of linear layers, or the one word ``all-linear``.
+
+    Raises:
+        ValueError: of peft, if no layer has one of these names.
+    """
+    names = options.lora_target_modules
+    settings = LoraConfig(
+        r=options.lora_r,
+        lora_alpha=options.lora_alpha,
+        target_modules="all-linear" if names == ["all-linear"] else names,
+        modules_to_save=model.modules_to_train_whole(),
+        exclude_modules=r".*\bchunk_encoder\b.*",  # frozen; adapters there would never learn anything
+    )
+    return get_peft_model(model, settings)
+
+
+def copy_adapter(folder: Path, output: Path, tokenizer: Any, local: bool) -> None:
+    """Publishes an adapter: weights, configuration and tokenizer.
+
+    Args:
+        folder: where training left the adapter.
+        output: where it goes.
+        tokenizer: of the model that it adapts.
+        local: whether that model has no name on the Hub; its path on this machine means nothing to others.
+    """
+    shutil.copy(folder / "adapter_model.safetensors", output)
+    adapter = json.loads((folder / "adapter_config.json").read_text())
+    if local:
+        adapter["base_model_name_or_path"] = None
+    (output / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
+    tokenizer.save_pretrained(output)

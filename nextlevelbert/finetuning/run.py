@@ -1,0 +1,185 @@
+"""Fine-tuning, the same for every task: read the sets, train once for each seed, report, publish the best."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import shutil
+from pathlib import Path
+from typing import Any, TypeVar
+
+from huggingface_hub import HfApi
+from transformers import set_seed
+
+from ..data.rows import fingerprint
+from ..training.cards import write_card
+from ..training.plots import results_table
+from .arguments import FinetuningArguments
+from .task import Row, SeedResult, Sets, Source, Task, mean_and_deviation, write_whole
+
+logger = logging.getLogger(__name__)
+
+DataT = TypeVar("DataT")
+_SETTINGS = "settings.json"
+
+
+def run(task: Task[Any, Any]) -> None:
+    """Fine-tunes and publishes; a call with the same settings and output folder goes on where it was killed.
+
+    The output folder gets ``seed-N`` for each run, ``results.json``, the learning curves, the predictions and the
+    model of the best seed, and its card.
+
+    Raises:
+        ValueError: for sets that cannot be read, or a folder that holds runs with other settings.
+    """
+    options, args, output = task.options, task.args, Path(task.args.output_dir)
+    set_seed(args.seed)
+    args.learning_rate = options.usual_learning_rate if args.learning_rate is None else args.learning_rate
+
+    # 1. Sets, and what all runs share.
+    with args.main_process_first(local=False, desc="reading"):
+        task.sets = read_sets(task)
+    settings = {
+        "task": task.name,
+        **options.training_signature(),
+        **task.prepare(),
+        **{f"{name}_sha256": fingerprint(task.contents(data)) for name, data in task.sets.by_name.items()},
+        **args.training_signature(),
+    }
+
+    # 2. One run for each seed.
+    results = [run_seed(task, seed, output / f"seed-{seed}", settings) for seed in task.seeds]
+    if not args.should_save:
+        return
+
+    # 3. The table, the pictures, and the model of the best seed with everything that opening it needs.
+    choose = max if task.greater_is_better else min
+    best = choose(results, key=lambda result: result.scores["validation"].get(task.metric, 0.0))
+    table = report(task, results, best, settings)
+    print(f"\n{table}\n")
+    task.draw(results, output)
+    folder = output / f"seed-{best.seed}"
+    for file in folder.glob("*_predictions.jsonl"):
+        shutil.copy(file, output)
+    task.publish(best, folder, output)
+    name = repository(args)
+    facts = task.card(name, best, table, settings)
+    if facts is not None:
+        write_card(output, facts)
+        upload(args, name)
+
+
+def read_sets(task: Task[Any, DataT]) -> Sets[DataT]:
+    """Reads training, validation and perhaps a test set; without a validation set, a part is held out for it."""
+    options = task.options
+    found: dict[str, DataT] = {}
+    for name in ("train", "validation", "test"):
+        if place := options.place(name):
+            found[name] = task.read(Source(name, *place), found.get("train"))
+    if "validation" not in found:
+        found["train"], found["validation"] = task.hold_out(found["train"], options.validation_share, task.args.seed)
+    sets = task.split(Sets(found["train"], found["validation"], found.get("test")))
+    learned = task.texts(sets.train)
+    for name, data in sets.by_name.items():
+        logger.info("%s: %s", name, task.describe(data))
+        if name != "test" and not task.labelled(data):
+            raise ValueError(f"The {name} set has no labels ({task.describe(data)}); give one that has.")
+        if name != "train" and (shared := len(learned & task.texts(data))):
+            logger.warning("%d texts of the %s set are in the training set, too.", shared, name)
+    if sets.test is not None and task.labelled(sets.test):
+        sets.reported = "test"
+    return sets
+
+
+def run_seed(task: Task[Any, Any], seed: int, folder: Path, settings: dict[str, object]) -> SeedResult:
+    """The result of a seed: stored before, or of a run that starts, or goes on where it was killed.
+
+    Raises:
+        ValueError: if the folder was begun with other settings (named).
+    """
+    check_settings(folder, settings)
+    result = task.result.read(folder)
+    if result is None:
+        if task.args.should_save:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / _SETTINGS, json.dumps(settings, indent=2))
+        result = task.train(seed, folder)
+        if task.args.should_save:
+            result.write(folder)
+            for checkpoint in folder.glob("checkpoint-*"):
+                shutil.rmtree(checkpoint)
+    reported = task.sets.reported
+    logger.info("seed %d, %s: %s", seed, reported, json.dumps(result.scores[reported]))
+    return result
+
+
+def check_settings(folder: Path, settings: dict[str, object]) -> None:
+    """Refuses a folder that was begun with other settings.
+
+    Raises:
+        ValueError: naming them.
+    """
+    if not (folder / _SETTINGS).exists():
+        return
+    ours = json.loads(json.dumps(settings))
+    theirs = json.loads((folder / _SETTINGS).read_text())
+    if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
+        pairs = ", ".join(f"{key}: {_short(theirs.get(key))} there, {_short(ours.get(key))} now" for key in different)
+        raise ValueError(
+            f"{folder} holds a run with other settings ({pairs}). Give another --output_dir, or remove that folder."
+        )
+
+
+def report(task: Task[Any, Any], results: list[SeedResult], best: SeedResult, settings: dict[str, object]) -> str:
+    """Writes ``results.json`` and returns the table of results in markdown."""
+    reported = task.sets.reported
+    seeds = f", {len(results)} seeds" if len(results) > 1 else ""
+    name = f"{task.options.title}{seeds}, {reported}"
+    scores = mean_and_deviation([result.scores[reported] for result in results])
+    baselines = task.baselines(results)
+    rows: dict[str, Row] = {name: scores, **task.rows(name, results), **baselines}
+    rows = {title: {key: value for key, value in row.items() if key != "loss"} for title, row in rows.items()}
+    summary = {
+        "settings": settings,
+        "reported": reported,
+        "best_seed": best.seed,
+        "mean_and_deviation": scores,
+        "trivial_baseline": baselines,
+        "seeds": {result.seed: {**result.scores[reported], **result.config} for result in results},
+        "rows": rows,
+        **task.details(results),
+    }
+    write_whole(Path(task.args.output_dir) / "results.json", json.dumps(_without_nan(summary), indent=2))
+    return results_table(rows)
+
+
+def repository(args: FinetuningArguments) -> str:
+    """Name of the model: of its repository on the Hub, which is made here, or of its folder if it stays here."""
+    name = Path(args.output_dir).name
+    if args.push_to_hub:
+        api = HfApi(token=args.hub_token)
+        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
+    return name
+
+
+def upload(args: FinetuningArguments, name: str) -> None:
+    """Puts the model with its card into the repository `name`, where that is asked for; runs and results stay here."""
+    if args.push_to_hub:
+        unpublished = ["seed-*", "*.jsonl", "results.json"]  # predictions hold ids of the user's rows
+        HfApi(token=args.hub_token).upload_folder(
+            repo_id=name, folder_path=args.output_dir, ignore_patterns=unpublished
+        )
+
+
+def _without_nan(value: Any) -> Any:
+    """NaN (a correlation that does not exist) as null, which every reader of JSON knows."""
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _short(value: object) -> str:
+    return f"{value[:12]}…" if isinstance(value, str) and len(value) == 64 else str(value)

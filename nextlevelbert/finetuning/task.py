@@ -1,0 +1,300 @@
+"""What a task brings to fine-tuning (`Task`), the sets it reads (`Sets`), and what a run gives (`SeedResult`)."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+from torch import nn
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, set_seed
+
+from ..training.cards import CardFacts
+from ..training.plots import CURVE, plot_curves
+from ..training.trainer import last_whole_checkpoint
+from .arguments import FinetuningArguments, TaskOptions
+
+logger = logging.getLogger(__name__)
+
+Scores = dict[str, float]
+Row = dict[str, tuple[float, float] | float]
+"""Scores in a table; a pair is a mean and a standard deviation."""
+
+_RESULT = "result.json"
+OptionsT = TypeVar("OptionsT", bound=TaskOptions)
+DataT = TypeVar("DataT")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a set comes from.
+
+    Attributes:
+        name: ``"train"``, ``"validation"`` or ``"test"``.
+        path: a file, a folder, or the name of a dataset on the Hub.
+        split: of the folder or dataset; None where none was named.
+    """
+
+    name: str
+    path: str
+    split: str | None
+
+
+@dataclass
+class Sets(Generic[DataT]):
+    """The sets of a task. `reported` names the one whose scores are told: the test set where it has labels."""
+
+    train: DataT
+    validation: DataT
+    test: DataT | None = None
+    reported: str = "validation"
+
+    @property
+    def by_name(self) -> dict[str, DataT]:
+        """The sets that there are, under ``"train"``, ``"validation"`` and ``"test"``."""
+        sets = {"train": self.train, "validation": self.validation}
+        return sets if self.test is None else {**sets, "test": self.test}
+
+    @property
+    def scored(self) -> DataT:
+        """The reported set."""
+        return self.by_name[self.reported]
+
+
+@dataclass(kw_only=True)
+class SeedResult:
+    """What one run gives. Tasks that keep more of it extend this class.
+
+    Attributes:
+        seed: of the run.
+        scores: by name of the set; ``scores["validation"]`` chooses the best seed.
+        logits: predictions by name of the set, where they are kept.
+        curve: entries of the training log that have a loss or a score.
+        steps, seconds: of the training.
+        trainable_parameters, parameters: of the model.
+        config: fields of the model's configuration that were chosen on the validation set.
+    """
+
+    seed: int
+    scores: dict[str, Scores]
+    logits: dict[str, np.ndarray] = field(default_factory=dict)
+    curve: list[Scores] = field(default_factory=list)
+    steps: int = 0
+    seconds: float = 0.0
+    trainable_parameters: int = 0
+    parameters: int = 0
+    config: Scores = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, trainer: Trainer, trained: Any, scores: dict[str, Scores], **more: Any) -> Self:
+        """The result of a training; `trained` is what `Trainer.train` returned, `more` are further fields."""
+        trainable, total = count_parameters(trainer.model)
+        metric = f"eval_{trainer.args.metric_for_best_model or 'loss'}"
+        log = trainer.state.log_history
+        return cls(
+            seed=trainer.args.seed,
+            scores=scores,
+            curve=[entry for entry in log if "loss" in entry or "eval_loss" in entry or metric in entry],
+            steps=trainer.state.global_step,
+            seconds=round(trained.metrics["train_runtime"], 1),
+            trainable_parameters=trainable,
+            parameters=total,
+            **more,
+        )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """The result that lies in a folder, or None."""
+        if not (folder / _RESULT).exists():
+            return None
+        stored = json.loads((folder / _RESULT).read_text())
+        known = {each.name for each in fields(cls)}
+        scores = {name: stored.pop(name) for name in [*stored] if name not in known}
+        stored["logits"] = {name: np.array(rows) for name, rows in stored["logits"].items()}
+        return cls(scores=scores, **stored)
+
+    def write(self, folder: Path) -> None:
+        """Stores it in a folder; the scores of a set lie under its name."""
+        stored = asdict(self)
+        stored |= stored.pop("scores") | {"logits": {name: rows.tolist() for name, rows in self.logits.items()}}
+        write_whole(folder / _RESULT, json.dumps(stored))
+
+
+class Task(ABC, Generic[OptionsT, DataT]):
+    """A task: how its sets are read, how a model learns it, what it is scored by, and what its card says.
+
+    `finetuning.run.run` calls the methods in the order in which they stand here. A task object belongs to one call of
+    the script: `prepare` may keep on it what all seeds share (vectors, token ids, a tokenizer).
+
+    Attributes:
+        name: what --task calls it.
+        option_classes: its options, one class for each group of model types; the first is that of --model_type's
+            default. Each declares `model_type` as a `Literal`.
+        result: what a run gives.
+        metric, greater_is_better: the validation score that chooses the best seed.
+        curve_metric: the score that the learning curves show beside the loss.
+        options, args: what was asked for.
+        sets: set by `run` before `prepare`.
+    """
+
+    name: ClassVar[str]
+    option_classes: ClassVar[tuple[type[TaskOptions], ...]]
+    result: ClassVar[type[SeedResult]] = SeedResult
+    metric = "loss"
+    greater_is_better = False
+    curve_metric: str | None = None
+    sets: Sets[DataT]
+
+    def __init__(self, options: OptionsT, args: FinetuningArguments) -> None:
+        """Tasks that refuse certain combinations of options and training arguments extend this.
+
+        Raises:
+            ValueError: naming the options.
+        """
+        self.options, self.args = options, args
+
+    # --- Sets
+
+    @abstractmethod
+    def read(self, source: Source, train: DataT | None) -> DataT:
+        """Reads and checks a set; `train` is the training set, once that is read."""
+
+    @abstractmethod
+    def hold_out(self, data: DataT, share: float, seed: int) -> tuple[DataT, DataT]:
+        """What remains to train on, and what is held out to validate on."""
+
+    def split(self, sets: Sets[DataT]) -> Sets[DataT]:
+        """The sets as they are used, after all were read: a place to check them together or to divide them."""
+        return sets
+
+    def labelled(self, data: DataT) -> bool:
+        """Whether a set can be scored."""
+        return True
+
+    @abstractmethod
+    def texts(self, data: DataT) -> set[str]:
+        """What must not be in two sets."""
+
+    @abstractmethod
+    def contents(self, data: DataT) -> Iterable[object]:
+        """Everything in a set that a run depends on, as values that JSON knows."""
+
+    @abstractmethod
+    def describe(self, data: DataT) -> str:
+        """Its size and source, for the log."""
+
+    # --- Runs
+
+    @abstractmethod
+    def prepare(self) -> dict[str, object]:
+        """Makes ready what all seeds share; gives the settings that decide the results beside options and sets."""
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """One run for each."""
+        return self.options.seeds
+
+    @abstractmethod
+    def train(self, seed: int, folder: Path) -> SeedResult:
+        """One run in a folder of its own, where it leaves the model and ``SET_predictions.jsonl``.
+
+        Every process calls this; files are for those with ``args.should_save``. Checkpoints are removed afterwards.
+        """
+
+    def start(
+        self, seed: int, folder: Path, new_model: Callable[[], Any]
+    ) -> tuple[Any, FinetuningArguments, str | None]:
+        """What a run starts with: model, arguments of its own, and where it was killed the checkpoint to go on at."""
+        set_seed(seed)
+        model = new_model()
+        trainable, total = count_parameters(model)
+        logger.info(
+            "seed %d: %s of %s parameters are trainable (%.1f %%)",
+            seed, f"{trainable:,}", f"{total:,}", 100 * trainable / total,
+        )  # fmt: skip
+        args = copy.copy(self.args)
+        args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
+        args.push_to_hub = False  # the best seed is published when all are there
+        return model, args, last_whole_checkpoint(folder)
+
+    def stopping(self) -> list[TrainerCallback]:
+        """Early stopping, where the best evaluation is kept."""
+        patience = self.options.early_stopping_patience
+        return [EarlyStoppingCallback(patience)] if self.args.load_best_model_at_end else []
+
+    # --- Results
+
+    def rows(self, name: str, results: Sequence[Any]) -> dict[str, Row]:
+        """Further rows of the table below that of the model (whose title is `name`), such as parts of the set."""
+        return {}
+
+    @abstractmethod
+    def baselines(self, results: Sequence[Any]) -> dict[str, Row]:
+        """Scores on the reported set of what needs no training, by a name for the table."""
+
+    def details(self, results: Sequence[Any]) -> dict[str, object]:
+        """What ``results.json`` tells beside what it tells of every task."""
+        return {}
+
+    def draw(self, results: Sequence[Any], output: Path) -> None:
+        """Pictures; here the learning curves, where there are any."""
+        if results[0].curve:
+            plot_curves([result.curve for result in results], self.curve_metric, output / CURVE)
+
+    def publish(self, best: Any, folder: Path, output: Path) -> None:
+        """Saves the best seed's model from its folder into the output folder, with all that opening it needs.
+
+        Here its weights alone, which is for baselines.
+        """
+        for file in folder.glob("*.safetensors"):
+            shutil.copy(file, output)
+
+    @abstractmethod
+    def card(self, name: str, best: Any, table: str, settings: dict[str, object]) -> CardFacts | None:
+        """The model card; None for a baseline, which is not published.
+
+        Args:
+            name: of the model: its repository on the Hub, or its folder.
+            best: the result of the best seed.
+            table: all results, in markdown.
+            settings: of the runs.
+        """
+
+    def training_facts(self, best: SeedResult, settings: dict[str, object]) -> dict[str, object]:
+        """What every card tells of the training; arguments as those of `card`."""
+        kept = ("learning_rate", "num_train_epochs", "max_steps", "batch_size", "weight_decay", "warmup_steps", "bf16")
+        return {
+            "started from": self.options.public_name,
+            "parameters": f"{best.parameters:,}, of which {best.trainable_parameters:,} trained",
+            **{name: settings[name] for name in kept},
+            "steps": best.steps,
+            "seed": best.seed,
+        }
+
+
+def count_parameters(model: nn.Module) -> tuple[int, int]:
+    """Trainable parameters and all of them."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
+
+
+def mean_and_deviation(results: Sequence[Scores]) -> Row:
+    """Mean and sample standard deviation of each score; the score itself where there is one result."""
+    table = {name: np.array([result[name] for result in results]) for name in results[0]}
+    if len(results) == 1:
+        return {name: float(values[0]) for name, values in table.items()}
+    return {name: (float(values.mean()), float(values.std(ddof=1))) for name, values in table.items()}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """The whole file or none, whenever the process is killed."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text + "\n")
+    partial.replace(path)

@@ -1,0 +1,115 @@
+"""Models that are trained from text, encoder and all, as several tasks take them: their options and what they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from transformers import AutoConfig
+
+from .arguments import LoraOptions, ModelOptions
+
+_MODELS = ("chunkbert", "bert-al")
+
+
+@dataclass(kw_only=True)
+class TextModelOptions(ModelOptions):
+    """An encoder that is trained from text."""
+
+    whole_model_rate = 3e-5  # as the models' papers
+
+    model: str = field(
+        metadata={"help": "The encoder to train (BERT or the like), or a saved model of --model_type: folder or name "
+                          "on the Hub."}
+    )  # fmt: skip
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={"help": "Of the encoder, as in transformers. On a CPU eager trains a fifth faster with chunks of "
+                          "128."},
+    )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class ChunkBertOptions(TextModelOptions, LoraOptions):
+    """A ChunkBERT: chunks of tokens through an encoder, and convolutions over them."""
+
+    model_type: Literal["chunkbert"] = field(
+        default="chunkbert", metadata={"help": "Its encoder is trained on whole documents."}
+    )
+    chunk_size: int | None = field(
+        default=None, metadata={"help": "Tokens in a chunk; default 128, or what the model was saved with."}
+    )
+    max_training_tokens: int | None = field(
+        default=None,
+        metadata={"help": "Where training documents are cut; default 4096, or what the model was saved with."},
+    )
+    chunk_batch_size: int = field(
+        default=256,
+        metadata={"help": "Chunks that are encoded at once; fewer take less memory in evaluation (in training "
+                          "--activation_checkpointing does). Default 256."},
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_limit(self.max_training_tokens)
+
+    def training_signature(self) -> dict[str, object]:
+        values = super().training_signature()
+        del values["chunk_batch_size"]  # changes no result
+        return values
+
+
+@dataclass(kw_only=True)
+class BertAlOptions(TextModelOptions, LoraOptions):
+    """A BERT-AL: an encoder that reads segment after segment, with recurrence between them."""
+
+    segment_length: int | None = field(
+        default=None, metadata={"help": "Tokens in a segment; default 128, or what the model was saved with."}
+    )
+    recurrence: str | None = field(
+        default=None,
+        metadata={"help": "How a segment learns what earlier ones said: replace (the paper's), residual (the default) "
+                          "or none.",
+                  "choices": [None, "replace", "residual", "none"]},
+    )  # fmt: skip
+    max_training_tokens: int | None = field(
+        default=None, metadata={"help": "Where training documents are cut; default nowhere."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_limit(self.max_training_tokens)
+
+
+def _check_limit(tokens: int | None) -> None:
+    """Refuses a --max_training_tokens that leaves nothing."""
+    if tokens is not None and tokens < 1:
+        raise ValueError(f"--max_training_tokens must be 1 or more, got {tokens}.")
+
+
+def is_saved_model(options: Any) -> bool:
+    """Whether --model is a saved ChunkBERT or BERT-AL and not an encoder.
+
+    Raises:
+        ValueError: if there is no such model, or it is of another kind than --model_type takes.
+    """
+    named, wanted = f"--model {options.model!r}", f"--model_type {options.model_type}"
+    try:
+        kind = AutoConfig.from_pretrained(options.model).model_type
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{named} is no folder with an encoder, and not on the Hub. (untrained, avg_sbert, sbert and tfidf belong "
+            "to --model_type nextlevelbert.)"
+        ) from error
+    if kind == "nextlevelbert":
+        raise ValueError(f"{named} is a NextLevelBERT; leave out {wanted}.")
+    if kind in _MODELS and kind != options.model_type:
+        raise ValueError(f"{named} is a {kind}, and {wanted} takes a plain encoder (BERT or the like).")
+    if kind in _MODELS and getattr(options, "recurrence", None) is not None:
+        raise ValueError(f"{named} is a {kind}, whose recurrence is part of it; leave out --recurrence.")
+    if getattr(options, "lora", False) and kind not in _MODELS:
+        raise ValueError(
+            f"--lora adapts a checkpoint, and {named} is an encoder, whose new parts are drawn at random. Save a "
+            f"{options.model_type} first, with its from_encoder(...) and save_pretrained(folder)."
+        )
+    return kind in _MODELS

@@ -1,0 +1,124 @@
+"""Searching a collection by its queries with a model or a baseline: no training, scores only."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from accelerate import PartialState
+from transformers import set_seed
+
+from ...evaluation.retrieval import Ranks, RetrievalTask, retrieval_scores
+from ...finetuning.vector_models import VectorModelOptions, load
+from ...training.plots import results_table
+from .data import read_retrieval_task
+from .lengths import plot_by_length, scores_by_length
+from .search import search
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class SearchArguments:
+    """Where results go and what computes them."""
+
+    _argument_group_name = "runs"
+
+    output_dir: str = field(metadata={"help": "Folder of the results."})
+    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU even where there is an accelerator."})
+    seed: int = field(default=42, metadata={"help": "Of an untrained model; default 42."})
+
+    @property
+    def device(self) -> torch.device:
+        return PartialState(cpu=self.use_cpu).device
+
+    @property
+    def should_log(self) -> bool:
+        return True
+
+
+@dataclass(kw_only=True)
+class RetrievalOptions(VectorModelOptions):
+    """Which collection and queries."""
+
+    _argument_group_name = "data"
+    arguments: ClassVar = SearchArguments
+    baselines = ("avg_sbert", "sbert", "tfidf", "bm25")
+
+    test_file: str | None = field(
+        default=None,
+        metadata={"help": "A .jsonl or .parquet (also .gz) of queries with a document each, or a folder laid out as "
+                          "BEIR's."},
+    )  # fmt: skip
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of a file."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
+    test_split: str | None = field(
+        default=None, metadata={"help": "Split of the dataset, or of the folder's judgements; default test."}
+    )
+    query_column: str | None = field(default=None, metadata={"help": "Column of the queries; default query."})
+    document_column: str | None = field(default=None, metadata={"help": "Column of documents; default document."})
+    k: int = field(default=10, metadata={"help": "Rank at which hit rate and recall cut the ranking; default 10."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dataset_name and self.test_file:
+            raise ValueError("Give either --dataset_name or --test_file, not both.")
+        if not (self.test_file or self.dataset_name):
+            raise ValueError("Give the task with --test_file (pairs, or a folder as BEIR's) or --dataset_name.")
+        if self.k < 1:
+            raise ValueError(f"--k must be 1 or more, got {self.k}.")
+
+
+class Retrieval:
+    """A search with one model: how high it ranks the documents that answer each query."""
+
+    name = "retrieval"
+    option_classes: ClassVar[Sequence[type[RetrievalOptions]]] = (RetrievalOptions,)
+
+    def __init__(self, options: RetrievalOptions, args: SearchArguments) -> None:
+        self.options, self.args = options, args
+
+    def search(self) -> None:
+        """Reads, ranks, prints the scores and writes them.
+
+        Raises:
+            ValueError: for a collection that cannot be read, or no such model.
+        """
+        options, args = self.options, self.args
+        set_seed(args.seed)
+        where = options.dataset_name or options.test_file or ""
+        columns = (options.query_column, options.document_column)
+        found = read_retrieval_task(where, *columns, options.test_split or "test", options.dataset_config_name)
+        logger.info("%s: %d queries, %d documents", found.name, len(found.queries), len(found.documents))
+        model = None if options.model in ("tfidf", "bm25") else load(options).to(args.device)
+        encode = {"dtype": options.encoder_dtype, "cache_dir": options.cache(args.output_dir)}
+        ranks = search(found, options.model, model, **encode)
+        print(f"\n{write_search(Path(args.output_dir), found, options.public_name, ranks, options.k)}\n")
+
+
+def write_search(output: Path, task: RetrievalTask, name: str, ranks: Ranks, k: int) -> str:
+    """Writes scores, ranks of every query and the plot over document length.
+
+    Args:
+        output: folder for ``results.json``, ``predictions.jsonl`` and ``mrr_by_length.png``.
+        task, ranks: of `search`.
+        name: of the model, for the table.
+        k: where hit rate and recall cut the ranking.
+
+    Returns:
+        The scores as a table in markdown.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    scores, lengths = retrieval_scores(ranks, k), scores_by_length(task, ranks, k=k)
+    plot_by_length({name: lengths}, output / "mrr_by_length.png", title=task.name)
+    results = {"task": task.name, "model": name, "scores": scores, "by_length": lengths}
+    (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    with (output / "predictions.jsonl").open("w", encoding="utf-8") as file:
+        for query, found in ranks.items():
+            file.write(json.dumps({"query": query, "ranks_of_relevant_documents": found.tolist()}) + "\n")
+    return results_table({name: scores})

@@ -1,0 +1,71 @@
+"""What tests of `run_finetune.py` share: documents about the sea or about bread, and the script in this process."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
+SEA = ("whale", "ship", "harbour", "sail", "captain")
+BREAD = ("oven", "flour", "yeast", "crust", "baker")
+
+
+def write(path: Path, made: list[dict]) -> str:
+    """JSON lines."""
+    path.write_text("\n".join(json.dumps(row) for row in made))
+    return str(path)
+
+
+def predictions(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def run_here(*words: str) -> None:
+    """Runs the script in this process."""
+    before, sys.argv = sys.argv, [str(SCRIPT), *words]
+    try:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    finally:
+        sys.argv = before
+
+
+def start(output: Path, model: str, *arguments: str, task: str = "classification", **options: str) -> None:
+    """Runs a task of the script in this process."""
+    pairs = [word for option in options.items() for word in option]
+    quiet = () if task == "retrieval" else ("--disable_tqdm", "true")
+    run_here("--task", task, "--model", model, "--output_dir", str(output), *quiet, *pairs, *arguments)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], call: Callable[[], None]) -> str:
+    """What the command line says of options that it refuses: the error first, then a short usage."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stopped:
+        call()
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2
+    error, *rest = said.splitlines()
+    assert error.startswith("error: ")
+    assert len(rest) < 8
+    return error
+
+
+def published(folder: Path) -> str:
+    """All text of the files that a push uploads."""
+    files = [file for file in folder.iterdir() if file.is_file() and file.suffix in (".json", ".md", ".py")]
+    return "\n".join(file.read_text() for file in files if file.name != "results.json")
+
+
+def run_the_card(folder: Path, card: str, base: str = "") -> torch.Tensor:
+    """Runs the code of a card, with the folder in place of the name, and gives back its scores."""
+    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    code = code.replace(f'"{folder.name}"', repr(str(folder))).replace("the base checkpoint", base)
+    names: dict = {}
+    exec(code, names)
+    return names["scores"]

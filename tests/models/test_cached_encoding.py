@@ -165,6 +165,29 @@ def test_vectors_that_are_not_finite_are_not_kept(source, tmp_path):
         assert encoder.encode(ids, boundaries, rule).isfinite().all()
 
 
+def test_a_vector_with_a_single_number_that_is_not_finite_is_not_kept(source, tmp_path, monkeypatch):
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)
+    ids = tokenize_document(source.tokenizer, TEXT).input_ids
+    boundaries = rule.boundaries(ids)
+    forward, calls = ChunkEncoder.forward, []
+
+    def broken(self, *args):
+        vectors = forward(self, *args)
+        if not calls:
+            vectors[0, 3], vectors[1, 4] = torch.nan, torch.inf
+        calls.append(len(vectors))
+        return vectors
+
+    monkeypatch.setattr(ChunkEncoder, "forward", broken)
+    with VectorCache(tmp_path) as cache:
+        encoder = CachedEncoder(source.encoder, cache)
+        first = encoder.encode(ids, boundaries, rule)
+        assert len(first) - int(first.isfinite().all(dim=1).sum()) >= 2
+        calls.append(0)
+        assert encoder.encode(ids, boundaries, rule).isfinite().all()
+    assert calls[calls.index(0) :] == [0, 2]  # only those two are encoded again
+
+
 def test_what_is_stored_does_not_depend_on_autocast(model, tmp_path):
     exact = model.encode(TEXT)
     with torch.autocast("cpu", torch.bfloat16):

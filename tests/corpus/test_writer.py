@@ -1,0 +1,168 @@
+"""Encoding: what is written is what one run would write, however it was divided, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from nextlevelbert import (
+    ChunkingRule,
+    Document,
+    VectorCorpus,
+    encode_corpus,
+)
+from nextlevelbert.corpus.layout import MANIFEST
+from nextlevelbert.corpus.writer import _write_atomically, finish_corpus, write_shards
+from nextlevelbert.models.chunk_encoder import ChunkEncoder
+
+from .conftest import DOCUMENTS, contents
+
+WORKER = """
+import sys
+from nextlevelbert import ChunkingRule, Document, encode_corpus, load_chunk_encoder
+source = load_chunk_encoder(sys.argv[1])
+rule = ChunkingRule.from_tokenizer(source.tokenizer, 32, max_chunk_size=512)
+documents = (Document(f"d{i}", f"Document {i} tells of the sea, the ship and the whale. " * 40) for i in range(24))
+print("ready", flush=True)
+encode_corpus(documents, source, rule, sys.argv[2], characters_per_shard=4_000, progress=False)
+"""
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_going_on_from_any_shard_gives_the_same_bytes(corpus, minilm, rule, tmp_path, kept):
+    straight = contents(corpus.path)
+    manifest = json.loads(straight[MANIFEST])
+    unfinished = {k: v for k, v in manifest.items() if k not in ("shards", "documents", "chunks", "tokens")}
+    (tmp_path / MANIFEST).write_text(json.dumps({**unfinished, "complete": False}))
+    if kept:
+        shutil.copy(corpus.path / "shard-00000.safetensors", tmp_path)
+    (tmp_path / "shard-00001.safetensors.tmp").write_bytes(b"half a shard")
+    encode_corpus(DOCUMENTS, minilm, rule, tmp_path, characters_per_shard=380, progress=False)
+    assert contents(tmp_path) == straight
+
+
+def test_kill_9_and_go_on(minilm_path, tmp_path):
+    arguments = [sys.executable, "-c", WORKER, minilm_path]
+    subprocess.run([*arguments, str(tmp_path / "straight")], check=True, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*arguments, str(tmp_path / "killed")], stdout=subprocess.DEVNULL)
+    while len(list((tmp_path / "killed").glob("shard-*.safetensors"))) < 2:
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with pytest.raises(ValueError, match="is incomplete; run the same encoding"):
+        VectorCorpus(tmp_path / "killed")
+    subprocess.run([*arguments, str(tmp_path / "killed")], check=True, stdout=subprocess.DEVNULL)
+    assert contents(tmp_path / "killed") == contents(tmp_path / "straight")
+
+
+def write_share(documents, minilm, rule, folder, process_index, num_processes, **options):
+    return write_shards(
+        documents, minilm, rule, folder, characters_per_shard=380, progress=False,
+        process_index=process_index, num_processes=num_processes, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_processes_write_what_one_writes(corpus, minilm, rule, tmp_path, order):
+    for process_index in order:
+        shards = write_share(iter(DOCUMENTS), minilm, rule, tmp_path, process_index, 2)
+        assert shards == 3
+        with pytest.raises(ValueError, match="is incomplete; run the same encoding"):
+            VectorCorpus(tmp_path)
+    finish_corpus(tmp_path, shards)
+    assert contents(tmp_path) == contents(corpus.path)
+
+
+def test_any_number_of_processes_and_workers_can_go_on_with_what_another_left(corpus, minilm, rule, tmp_path):
+    write_share(DOCUMENTS, minilm, rule, tmp_path, 2, 3)
+    assert [file.name for file in tmp_path.glob("shard-*")] == ["shard-00002.safetensors"]
+    with pytest.raises(ValueError, match=r"lacks 2 of 3 shards, the first shard-00000.safetensors"):
+        finish_corpus(tmp_path, 3)
+    assert write_share(iter(DOCUMENTS), minilm, rule, tmp_path, 0, 1, num_workers=2) == 3
+    finish_corpus(tmp_path, 3)
+    assert contents(tmp_path) == contents(corpus.path)
+
+
+def test_processes_with_different_documents_are_found_out(minilm, rule, tmp_path):
+    other = [DOCUMENTS[1], DOCUMENTS[0], *DOCUMENTS[2:]]
+    write_share(DOCUMENTS, minilm, rule, tmp_path / "order", 0, 2)
+    shards = write_share(other, minilm, rule, tmp_path / "order", 1, 2)
+    with pytest.raises(
+        ValueError, match=r"shard-00001.safetensors was written by a process that was given different documents"
+    ):
+        finish_corpus(tmp_path / "order", shards)
+    shards = write_share(DOCUMENTS[:2], minilm, rule, tmp_path / "more", 0, 2)
+    write_share(DOCUMENTS, minilm, rule, tmp_path / "more", 1, 2)
+    with pytest.raises(ValueError, match=r"shard-00001.safetensors is left over after the last of 1"):
+        finish_corpus(tmp_path / "more", shards)
+
+
+def test_of_two_that_begin_at_once_the_first_decides(tmp_path):
+    for text in ("first", "second"):
+        _write_atomically(tmp_path / "manifest", lambda file, text=text: file.write_text(text), only_if_missing=True)
+    assert contents(tmp_path) == {"manifest": b"first"}
+
+
+def test_encoding_leaves_the_random_state_alone(minilm, rule, tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    encode_corpus(DOCUMENTS, minilm, rule, tmp_path, num_workers=1, progress=False)
+    assert torch.rand(1) == expected
+
+
+def test_a_process_that_does_not_exist(minilm, rule, tmp_path):
+    with pytest.raises(ValueError, match="from 0 to num_processes - 1 = 1: 2"):
+        write_share(DOCUMENTS, minilm, rule, tmp_path, 2, 2)
+
+
+def test_a_finished_corpus_is_checked_not_written_again(corpus, minilm, rule):
+    before = {file: file.stat().st_mtime_ns for file in corpus.path.iterdir()}
+    encode_corpus(DOCUMENTS, minilm, rule, corpus.path, characters_per_shard=380, progress=False)
+    assert {file: file.stat().st_mtime_ns for file in corpus.path.iterdir()} == before
+
+
+def test_a_corpus_made_otherwise_is_refused_by_field(corpus, minilm):
+    other = ChunkingRule.from_tokenizer(minilm.tokenizer, 32, max_chunk_size=512)
+    with pytest.raises(ValueError, match=r"chunking.chunk_size: 16, 32"):
+        encode_corpus(DOCUMENTS, minilm, other, corpus.path, characters_per_shard=380, progress=False)
+
+
+def test_bad_documents(minilm, rule, tmp_path):
+    with pytest.raises(ValueError, match="No document was given"):
+        encode_corpus([], minilm, rule, tmp_path / "none", progress=False)
+    with pytest.raises(ValueError, match="Two documents have the id 'whale'"):
+        encode_corpus([DOCUMENTS[0], DOCUMENTS[0]], minilm, rule, tmp_path / "twice", progress=False)
+    with pytest.raises(TypeError, match=r"'empty'.*NoneType"):
+        encode_corpus([Document("empty", None)], minilm, rule, tmp_path / "none", progress=False)
+    with pytest.warns(UserWarning, match="'blank'"):
+        corpus = encode_corpus(
+            [Document("blank", "  \n"), DOCUMENTS[1]], minilm, rule, tmp_path / "blank", progress=False
+        )
+    assert len(corpus["blank"].vectors) == 0
+    assert len(corpus["short"].vectors) == 1
+    assert corpus.to_dataset()[0]["vectors"] == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e6])  # the last is infinite in float16
+@pytest.mark.parametrize(("row", "document"), [(0, "whale"), (-1, "family")])
+def test_a_single_number_that_is_not_finite(minilm, rule, tmp_path, monkeypatch, value, row, document):
+    encode = ChunkEncoder.encode
+
+    def broken(*args, **kwargs):
+        vectors = encode(*args, **kwargs)
+        vectors[row, 5] = value
+        return vectors
+
+    monkeypatch.setattr(ChunkEncoder, "encode", broken)
+    with pytest.raises(ValueError, match=f"gave 1 vectors that are not finite, the first in document '{document}'"):
+        encode_corpus(DOCUMENTS, minilm, rule, tmp_path, progress=False)
+    assert not list(tmp_path.glob("shard-*"))

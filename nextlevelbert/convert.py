@@ -127,7 +127,7 @@ def convert_checkpoint(
 def _check_keys(config: dict[str, Any], needed: set[str]) -> None:
     """Raises where `config.json` lacks what was not given otherwise."""
     if config.get("model_type") == "nextlevelbert":
-        raise ValueError("This is a checkpoint of this package already: AutoModel.from_pretrained opens it.")
+        raise ValueError("This checkpoint already has this package's format: open it with AutoModel.from_pretrained.")
     if absent := needed - config.keys():
         raise ValueError(
             f"config.json lacks {some(absent)}, which the authors' checkpoints have; it has {some(config)}. "
@@ -176,7 +176,7 @@ def _load(model: Any, weights: dict[str, torch.Tensor], encoder_name: str, pretr
     dropped = {level + "embeddings.position_ids", frozen + "embeddings.position_ids"}
     dropped |= {name for name in weights if name.startswith(frozen + "pooler.")}
     if unknown := weights.keys() - wanted.keys() - dropped:
-        raise ValueError(f"The checkpoint has {len(unknown)} tensor(s) that have no place here: {some(unknown)}.")
+        raise ValueError(f"The checkpoint has {len(unknown)} tensor(s) that are unknown here: {some(unknown)}.")
     required = {name for name in wanted if not (pretraining and name.startswith(frozen))}
     if missing := required - weights.keys():
         raise ValueError(f"The checkpoint lacks {len(missing)} tensor(s): {some(missing)}.")
@@ -199,7 +199,8 @@ def _load(model: Any, weights: dict[str, torch.Tensor], encoder_name: str, pretr
             )
     if not any(name.startswith(frozen) for name in weights):
         logger.warning(
-            "The checkpoint holds no sentence encoder, so nothing shows that its vectors came from %r.", encoder_name
+            "The checkpoint contains no sentence encoder, so nothing confirms that its vectors came from %r.",
+            encoder_name,
         )
 
 
@@ -224,7 +225,9 @@ def main() -> None:
     logger.setLevel(logging.INFO)
     source = Path(args.source).resolve()
     if source.exists() and Path(args.output).resolve() in (source, source.parent if source.is_file() else source):
-        parser.error(f"output is the source itself ({args.output}), whose files would be overwritten; give another.")
+        parser.error(
+            f"output is the source itself ({args.output}), whose files would be overwritten; give another folder."
+        )
     model = convert_checkpoint(args.source, args.chunk_encoder, args.chunk_size, args.revision)
     model.save_pretrained(args.output)
     logger.info("Saved %s in %s.", type(model).__name__, args.output)

@@ -164,7 +164,7 @@ def pretraining(step, minilm, tmp_path):
 def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path, caplog):
     step, folder, encoder = pretraining
     model = convert_checkpoint(folder, encoder)
-    assert "nothing shows that its vectors came from 'user/wide'" in caplog.text
+    assert "nothing confirms that its vectors came from 'user/wide'" in caplog.text
     assert type(model) is NextLevelBertForMaskedVectorModeling
     assert not model.training
     model.save_pretrained(tmp_path / "ours")
@@ -249,7 +249,7 @@ def test_wrapper_around_a_part_of_the_tensors_only(encoders, config, weights, tm
     """Two tensors of one name, once unwrapped, must not become one in silence."""
     wrapped = {f"model.{name}": tensor for name, tensor in weights.items()}
     folder = write(tmp_path / "part", config, {**wrapped, "special_vec_embeddings.bias": torch.zeros(4)})
-    refused(r"has \d+ tensor\(s\) that have no place here: model\.bert", folder, encoders[True])
+    refused(r"has \d+ tensor\(s\) that are unknown here: model\.bert", folder, encoders[True])
 
 
 def test_row_of_padding_is_kept_and_has_no_say(tiny, encoders, weights, tmp_path):
@@ -404,7 +404,7 @@ def test_unknown_and_missing_tensors(encoders, config, weights, tmp_path):
     strange = {f"bert.pooler.strange.{number}": torch.zeros(1) for number in range(7)}
     folder = write(tmp_path / "unknown", config, {**weights, **strange})
     first = ", ".join(f"bert.pooler.strange.{number}" for number in range(5))
-    refused(rf"has 7 tensor\(s\) that have no place here: {re.escape(first)} and 2 more\.", folder, encoders[True])
+    refused(rf"has 7 tensor\(s\) that are unknown here: {re.escape(first)} and 2 more\.", folder, encoders[True])
     both = {**weights, "encoder.0.model.pooler.dense.bias": torch.zeros(32)}  # two spellings side by side
     refused(rf"has 39 tensor.*: {re.escape(FROZEN)}", write(tmp_path / "both", config, both), encoders[True])
     few = {name: tensor for name, tensor in weights.items() if not name.startswith(LAYER)}
@@ -551,4 +551,4 @@ def test_files_that_are_missing_or_damaged(tiny, encoders, config, weights, tmp_
 
 def test_our_own_checkpoint(tiny, encoders, tmp_path):
     convert_checkpoint(tiny / "checkpoint", encoders[True]).save_pretrained(tmp_path)
-    refused(r"of this package already: AutoModel\.from_pretrained", tmp_path)
+    refused(r"already has this package's format: open it with AutoModel\.from_pretrained", tmp_path)

@@ -69,8 +69,8 @@ def encoder_layers(encoder: Any) -> list[nn.Module]:
         if stacks:  # XLM has a stack of attentions, one of normalisations, and so on
             break
     raise ValueError(
-        f"{type(encoder).__name__} has no stack of {count} layers to put a recurrence between. Take an encoder with "
-        "weights of its own for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or the like."
+        f"{type(encoder).__name__} has no stack of {count} layers to insert a recurrence into. Use an encoder with "
+        "separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or similar."
     )
 
 
@@ -95,8 +95,8 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> Any:
         raise ValueError(absent) from error
     if not _is_encoder(config):
         raise ValueError(
-            f"{name!r} is a {config.model_type}, no plain encoder of token ids that reads in both directions. "
-            "Give a BERT, RoBERTa, MPNet, MiniLM or the like."
+            f"{name!r} is a {config.model_type}, which is not a bidirectional encoder of token ids. Give a BERT, "
+            "RoBERTa, MPNet, MiniLM or similar."
         )
     try:
         encoder, info = _load(name, type(config).from_dict(without_attention_dropout(config)), loading)
@@ -104,8 +104,8 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> Any:
         raise ValueError(absent) from error
     if missing := sorted(info["missing_keys"]):
         raise ValueError(
-            f"The checkpoint {name!r} lacks {len(missing)} weights of its {config.model_type} encoder "
-            f"({missing[0]}, …), which would be random. Give a complete one."
+            f"The checkpoint {name!r} lacks {len(missing)} weights of its {config.model_type} encoder ({missing[0]}, "
+            "…), which would be initialised at random. Give a complete checkpoint."
         )
     return encoder
 
@@ -122,7 +122,7 @@ def load_tokenizer(name_or_path: str | PathLike[str], **loading: Any) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, model_max_length=int(1e30), **loading)
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
         raise ValueError(
-            f"There is no tokenizer beside the encoder {str(name_or_path)!r} (what was found knows no word). Save the "
+            f"There is no tokenizer next to the encoder {str(name_or_path)!r} (the one found has no words). Save the "
             "encoder's tokenizer into that folder: tokenizer.save_pretrained(folder)."
         )
     return tokenizer

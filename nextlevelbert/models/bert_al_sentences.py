@@ -179,8 +179,8 @@ def check_sentence_labels(labels: torch.Tensor, sentences: torch.Tensor) -> torc
     """
     if labels.shape != sentences.shape:
         raise ValueError(
-            f"labels must be {tuple(sentences.shape)}, one a sentence of the longest document, got "
-            f"{tuple(labels.shape)}; fill up with -100."
+            f"labels must be {tuple(sentences.shape)}, one per sentence of the longest document, got "
+            f"{tuple(labels.shape)}; pad with -100."
         )
     known = labels != -100
     bad = known & ((labels != 0) & (labels != 1) | ~sentences)
@@ -188,7 +188,7 @@ def check_sentence_labels(labels: torch.Tensor, sentences: torch.Tensor) -> torc
         documents = bad.any(dim=1).nonzero().flatten().tolist()
         wrong = f"documents {documents} have others" if documents else "there is none but -100"
         raise ValueError(
-            "labels must be 1 for sentences of the summary, 0 for others, and -100 where unknown or behind a "
+            "labels must be 1 for sentences of the summary, 0 for others, and -100 where unknown or after a "
             f"document's last sentence; {wrong}."
         )
     return known

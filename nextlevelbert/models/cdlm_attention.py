@@ -186,7 +186,7 @@ def check_sequences(
             )
     lengths, limit = real.sum(dim=1), config.max_sequence_length
     if not lengths.all():
-        raise ValueError(f"Rows {(lengths == 0).nonzero().flatten().tolist()} have no token to read.")
+        raise ValueError(f"Rows {(lengths == 0).nonzero().flatten().tolist()} have no tokens.")
     if (long := lengths > limit).any():
         raise ValueError(
             f"Rows {long.nonzero().flatten().tolist()} have up to {int(lengths.max())} tokens, the model reads "

@@ -80,7 +80,9 @@ class LongformerStartModel(PortablePreTrainedModel):
         model = cls(config)
         outcome = model.load_state_dict(weights if with_head else _without_prefix(weights, model), strict=False)
         if outcome.unexpected_keys:
-            raise ValueError(f"Weights of {str(name_or_path)!r} found no place: {outcome.unexpected_keys[:3]}, ….")
+            raise ValueError(
+                f"Weights of {str(name_or_path)!r} match nothing in the model: {outcome.unexpected_keys[:3]}, …."
+            )
         model.tie_weights()
         model.base_model.copy_local_to_global()
         model.base_model.tokenizer = tokenizer
@@ -123,7 +125,9 @@ def longformer_weights(
         )
     pad = tokenizer.pad_token_id
     if pad is None:
-        raise ValueError(f"The tokenizer of {str(name_or_path)!r} has no padding token, which positions count from.")
+        raise ValueError(
+            f"The tokenizer of {str(name_or_path)!r} has no padding token, but positions are counted from it."
+        )
     fields = {
         **{name: getattr(source.config, name) for name in _SAME_FIELDS},
         "attention_probs_dropout_prob": 0.0,

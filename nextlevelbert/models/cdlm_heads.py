@@ -129,8 +129,8 @@ def check_mentions(
     if bad.any():
         row, mention = bad.nonzero()[0].tolist()
         raise ValueError(
-            f"Mention {mention} of row {row} has the span {spans[row, mention].tolist()}; it must have tokens, from "
-            f"position 0 to {int(ends[row])}, the end of its sequence."
+            f"Mention {mention} of row {row} has the span {spans[row, mention].tolist()}; it must not be empty, and "
+            f"must lie between 0 and {int(ends[row])}, the end of its sequence."
         )
     wanted = (pairs != -1).any(dim=-1)  # [B, P]
     rows = torch.arange(len(pairs), device=pairs.device)[:, None, None]
@@ -174,7 +174,7 @@ def check_question(
             continue
         if index.ndim != 2 or len(index) != rows or ((index < -1) | (index >= length)).any():
             raise ValueError(
-                f"{name} must be [{rows}, n] with positions from 0 to {length - 1}, and -1 to fill up; got "
+                f"{name} must be [{rows}, n] with positions from 0 to {length - 1}, and -1 as padding; got "
                 f"{tuple(index.shape)} with {index.unique().tolist()[:9]}."
             )
         if name in answers and context_mask is not None:

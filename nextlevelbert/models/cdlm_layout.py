@@ -56,7 +56,7 @@ class Piece:
         tokens = [number for number, (first, last) in enumerate(self.offsets) if first < end and last > start]
         if start < 0 or end <= start or end > len(self.text) or not tokens:
             raise ValueError(
-                f"{name} has the characters {start} to {end}; it must have words, and lie within its document of "
+                f"{name} spans the characters {start} to {end}; it must contain words, and lie within its document of "
                 f"{len(self.text)} characters."
             )
         return tokens[0], tokens[-1] + 1
@@ -167,14 +167,17 @@ _FILL = {
 def pad_rows(rows: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, torch.Tensor]:
     """Tensors of rows, filled up to the longest; entries that no model reads are left out."""
     if not rows:
-        raise ValueError("There is no row to make a batch of.")
+        raise ValueError("Got no rows; a batch needs at least one.")
     batch = {}
     for name, fill in _FILL.items():
         having = [name in row for row in rows]
         if not any(having):
             continue
         if not all(having):
-            raise ValueError(f"Row {having.index(False)} of the batch has no {name}, but others have; give it to all.")
+            raise ValueError(
+                f"Row {having.index(False)} of the batch has no {name}, but others have; give it for "
+                "all rows or for none."
+            )
         values = [torch.as_tensor(row[name]) for row in rows]
         if values[0].ndim == 0:
             batch[name] = torch.stack(values)
@@ -215,7 +218,7 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
             )
     if opened:
         raise ValueError(
-            f"{len(opened)} {MENTION[0]} without a {MENTION[1]} behind; the text has {len(spans)} in all."
+            f"{len(opened)} {MENTION[0]} without a {MENTION[1]} after it; the text has {len(spans)} in all."
         )
     return plain + text[last:], spans
 

@@ -272,6 +272,7 @@ def _read_modules(source: Any, name: str) -> tuple[PoolingMode, bool]:
     if source.default_prompt_name is not None:
         raise ValueError(
             f"The chunk encoder {name!r} puts the prompt {source.default_prompt_name!r} before every text, which "
-            "chunks of token ids have no place for. Set its default_prompt_name to None and save it to use it without."
+            "cannot be added to chunks of token ids. To use it without the prompt, set its default_prompt_name to "
+            "None and save it."
         )
     return mode, kinds[-1] == "Normalize"

@@ -117,7 +117,7 @@ class VectorDocumentConfig(PreTrainedConfig):
         if embedding_size != self.hidden_size:
             raise ValueError(
                 f"{self.encoder_config.model_type} has an embedding_size of {embedding_size} beside a hidden_size of "
-                f"{self.hidden_size}; vectors can enter only where the two are equal."
+                f"{self.hidden_size}; the two must be equal, so that vectors can take the place of embeddings."
             )
 
     def usable_positions(self) -> int | None:

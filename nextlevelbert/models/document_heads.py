@@ -107,15 +107,15 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
             if not self._told_of_evaluation:
                 self._told_of_evaluation = True
                 logger.warning(
-                    "%d masked vector(s) in an evaluation batch; loss=%r looks for each among the others and needs "
-                    "two. Such batches count as 0 in the mean of the loss: %s", masked, self.config.loss, advice,
+                    "%d masked vector(s) in an evaluation batch; loss=%r retrieves each among the others, so it "
+                    "needs two. Such batches count as 0 in the mean of the loss: %s", masked, self.config.loss, advice,
                 )  # fmt: skip
             return
         self.skipped_batches += 1
         if str(self.skipped_batches).strip("0") == "1":
             logger.warning(
-                "%d masked vector(s) in a batch; loss=%r looks for each among the others and needs two. The batch "
-                "teaches nothing (%d so far): %s", masked, self.config.loss, self.skipped_batches, advice,
+                "%d masked vector(s) in a batch; loss=%r retrieves each among the others, so it needs two. Nothing "
+                "is learned from this batch (%d so far): %s", masked, self.config.loss, self.skipped_batches, advice,
             )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ class VectorDocumentForSequenceClassification(VectorDocumentWithClassifier):
         if token_type_ids is not None and input_ids is not None and bool((token_type_ids == 1).any()):
             if pair_input_ids is not None or pair_embeds is not None:
                 raise ValueError(
-                    "Questions came twice: in input_ids (token_type_ids of 1) and apart; give one of both."
+                    "Questions were given twice: in input_ids (token_type_ids of 1) and separately. Give them once."
                 )
             prefix = len(self.config.chunk_prefix_ids)
             attention_mask, pair_attention_mask = split_pair(input_ids, attention_mask, token_type_ids, prefix)
@@ -234,7 +234,7 @@ def concatenate_pairs(
         return documents
     if len(pairs) != len(documents):
         raise ValueError(
-            f"{len(pairs)} questions beside {len(documents)} documents: give one for each, or document_index [N] with "
+            f"{len(pairs)} questions for {len(documents)} documents: give one for each, or document_index [N] with "
             "the document that each question is about."
         )
     if pairs.ndim == 3:

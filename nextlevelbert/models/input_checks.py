@@ -61,8 +61,8 @@ def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str |
     elif kind == "multi_label_classification":
         if labels.shape != logits.shape or not floating:
             raise ValueError(
-                f"Several labels a row are floats {tuple(logits.shape)}, one column a class, got {labels.dtype} "
-                f"{tuple(labels.shape)}."
+                f"Multi-label classification needs float labels {tuple(logits.shape)}, one column per class, got "
+                f"{labels.dtype} {tuple(labels.shape)}."
             )
         bad = ((labels < 0) | (labels > 1) | labels.isnan()).any(dim=1)
         wanted = "from 0 to 1"

@@ -234,7 +234,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
                 f"is to be predicted; got {tuple(labels.shape)} with up to {int(labels.max())}."
             )
         if not masked.any():
-            raise ValueError("No position of the batch is masked (labels are -100 everywhere): mask some of it.")
+            raise ValueError("No position of the batch is masked (labels are -100 everywhere): mask some.")
         if self.config.sparse_prediction:
             logits = scores = self.lm_head(states[masked])  # [N, V]
         else:

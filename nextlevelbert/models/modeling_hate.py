@@ -90,8 +90,8 @@ class HateEncoder(nn.Module):
         unfit = upper.model_type == "longformer" or getattr(upper, "sinusoidal_pos_embds", False)
         if unfit or not hasattr(getattr(layers, "embeddings", None), "position_embeddings"):
             raise ValueError(
-                f"HATE adds sinusoids in place of a learned table of positions; {upper.model_type} as configured has "
-                "none that can be taken out. Give an encoder_config of BERT, RoBERTa or the like."
+                f"HATE replaces the learned position table with sinusoids, but {upper.model_type} as configured has "
+                "no table that can be removed. Give an encoder_config of BERT, RoBERTa or similar."
             )
         layers.set_input_embeddings(None)  # vectors come in, not ids
         layers.embeddings.position_embeddings = NoPositions()
@@ -167,7 +167,7 @@ class HatePreTrainedModel(VectorDocumentPreTrainedModel):
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
         if "encoder_config" in config_kwargs and (hidden_size, num_hidden_layers) != (None, None):
-            raise ValueError("encoder_config has sizes of its own: give it without hidden_size and num_hidden_layers.")
+            raise ValueError("encoder_config already sets the sizes: leave out hidden_size and num_hidden_layers.")
         width = source.encoder.model.config.hidden_size if hidden_size is None else hidden_size
         layers = 6 if num_hidden_layers is None else num_hidden_layers
         if width < 1 or layers < 1:

@@ -189,7 +189,7 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDo
         super().__init__(config)
         if config.pooling not in ("mean", "residual"):
             raise ValueError(
-                f"Contrastive learning trains pooling='mean' or 'residual', got {config.pooling!r}; choose one."
+                f"Contrastive learning needs pooling='mean' or 'residual', got {config.pooling!r}; choose one."
             )
         self.model = NextLevelBertModel(config)
         self.head = NextLevelBertPredictionHead(config)

@@ -265,7 +265,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
             )
         if shape[1] > positions:
             raise ValueError(
-                f"Packed sequences may have {positions} positions here, got {shape[1]}; make them shorter "
+                f"Packed sequences may have at most {positions} positions, got {shape[1]}; make them shorter "
                 "(--sequence_length), or use an encoder_config with more positions."
             )
         if special_ids.min() < NOT_SPECIAL or special_ids.max() > MASK:
@@ -347,8 +347,8 @@ def check_vectors(inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | No
         attention_mask = torch.ones(inputs_embeds.shape[:2], device=inputs_embeds.device)
     if attention_mask.shape != inputs_embeds.shape[:2]:
         raise ValueError(
-            f"attention_mask must be {tuple(inputs_embeds.shape[:2])}, one flag a chunk, "
-            f"got {tuple(attention_mask.shape)}."
+            f"attention_mask must be {tuple(inputs_embeds.shape[:2])}, one flag per chunk, got "
+            f"{tuple(attention_mask.shape)}."
         )
     mask = attention_mask.bool()
     _check_finite(inputs_embeds, mask, "document(s)")
@@ -359,7 +359,7 @@ def _check_finite(vectors: torch.Tensor, mask: torch.Tensor, what: str) -> None:
     bad = (~torch.isfinite(vectors).all(dim=-1) & mask).any(dim=1)
     if bad.any():
         raise ValueError(
-            f"inputs_embeds of {what} {bad.nonzero().flatten().tolist()} hold NaN or infinity; encode them again."
+            f"inputs_embeds of {what} {bad.nonzero().flatten().tolist()} contain NaN or infinity; encode them again."
         )
 
 

@@ -147,7 +147,9 @@ def fit_whitening(documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> 
             "document(s). Give at least two documents, of more than one chunk."
         )
     if not scatter.trace() > 0:  # NaN, too
-        raise ValueError(f"The {chunks} chunks do not differ within their documents, or hold NaN; nothing to whiten.")
+        raise ValueError(
+            f"The {chunks} chunks do not differ within their documents, or contain NaN: there is nothing to whiten."
+        )
     return (total / chunks).float(), inverse_root(scatter / chunks, shrinkage).float()
 
 

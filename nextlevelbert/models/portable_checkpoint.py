@@ -127,7 +127,7 @@ class PortablePreTrainedModel(PreTrainedModel):
                 base._tokenizer = AutoTokenizer.from_pretrained(source, config=base.config, **base._loaded_with)
             except (OSError, ValueError) as error:
                 raise ValueError(
-                    f"Found no tokenizer beside the model (looked in {source!r}). Set model.tokenizer to that of the "
+                    f"Found no tokenizer next to the model (looked in {source!r}). Set model.tokenizer to that of the "
                     "encoder it was made from; save_pretrained then saves it with the model."
                 ) from error
         return base._tokenizer

@@ -62,7 +62,7 @@ class CdlmProcessor(ProcessorMixin):
         """
         limit = model.config.max_sequence_length
         if max_length is not None and not 1 <= max_length <= limit:
-            raise ValueError(f"max_length must be 1 to {limit}, which the model reads, got {max_length}.")
+            raise ValueError(f"max_length must be 1 to {limit}, the model's limit, got {max_length}.")
         tokenizer = model.tokenizer
         known = tokenizer.get_vocab()
         if new := [marker for marker in MARKERS if marker not in known]:
@@ -265,8 +265,8 @@ class CdlmProcessor(ProcessorMixin):
         """
         if max_length is not None and not 1 <= max_length <= self.max_length:
             raise ValueError(
-                f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}; a longer one is "
-                "set when the processor is made."
+                f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}; set a larger one "
+                "when you make the processor."
             )
         return max_length or self.max_length
 

@@ -137,7 +137,7 @@ class VectorCache:
         _check_keys(keys)
         if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.shape[:-1] != (len(keys),):
             got = f"{vectors.dtype} {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
-            raise ValueError(f"vectors must be a NumPy array [{len(keys)}, D] of float32, one row a key, got {got}.")
+            raise ValueError(f"vectors must be a NumPy array [{len(keys)}, D] of float32, one row per key, got {got}.")
         needed = 8 * _pages(1, vectors.shape[1])
         if needed > self._max_pages:
             raise ValueError(

@@ -131,7 +131,7 @@ class VectorDatabase:
     def damaged(self, what: str) -> ValueError:
         """The error for a file whose content is not what was written."""
         return ValueError(
-            f"The vector cache {str(self.file)!r} is damaged, or no vector cache ({what}); "
+            f"The vector cache {str(self.file)!r} is damaged, or not a vector cache ({what}); "
             f"delete the folder {str(self.file.parent)!r} (its vectors will be computed again)."
         )
 
@@ -148,12 +148,12 @@ class VectorDatabase:
                     self.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                     self.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
         if self.value("PRAGMA application_id") != _APPLICATION_ID:
-            raise ValueError(f"{str(self.file)!r} is a SQLite database, but no vector cache; give another folder.")
+            raise ValueError(f"{str(self.file)!r} is a SQLite database, but not a vector cache; give another folder.")
         version = self.value("PRAGMA user_version")
         if version != _SCHEMA_VERSION:
             raise ValueError(
-                f"The vector cache {str(self.file)!r} has version {version}, this program reads {_SCHEMA_VERSION}; "
-                f"delete the folder {str(self.file.parent)!r} (its vectors will be computed again)."
+                f"The vector cache {str(self.file)!r} has version {version}, this version of the package reads "
+                f"{_SCHEMA_VERSION}; delete the folder {str(self.file.parent)!r} (its vectors will be computed again)."
             )
         # In WAL mode NORMAL loses no committed transaction to a kill, only to a power cut.
         self.execute("PRAGMA synchronous = NORMAL")
@@ -179,4 +179,4 @@ class VectorDatabase:
                     raise
                 time.sleep(0.01)
         if mode != "wal":
-            raise OSError(f"No log is possible beside {str(self.file)!r}; give a folder on a disk of this machine.")
+            raise OSError(f"Cannot create a log next to {str(self.file)!r}; give a folder on a local disk.")

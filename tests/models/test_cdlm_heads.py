@@ -159,8 +159,11 @@ def test_the_loss_of_pairs_leaves_out_what_is_unknown():
     ("values", "message"),
     [
         ({"mention_spans": torch.tensor([[[3, 40]], [[0, 1]], [[0, 1]]])}, r"Mention 0 of row 0 has the span \[3, 40"),
-        ({"mention_spans": torch.tensor([[[3, 5]], [[0, 2]], [[0, 1]]])}, r"Mention 0 of row 1 .* 0 to 1, the end"),
-        ({"mention_spans": torch.tensor([[[5, 5]], [[0, 1]], [[0, 1]]])}, "must have tokens"),
+        (
+            {"mention_spans": torch.tensor([[[3, 5]], [[0, 2]], [[0, 1]]])},
+            r"Mention 0 of row 1 .* between 0 and 1, the end",
+        ),
+        ({"mention_spans": torch.tensor([[[5, 5]], [[0, 1]], [[0, 1]]])}, "it must not be empty"),
         ({"mention_spans": torch.tensor([[[-2, 5]], [[0, 1]], [[0, 1]]])}, r"span \[-2, 5\]"),
         ({"mention_spans": SPANS[0]}, r"mention_spans must be \[3, mentions, 2\], got \(3, 2\)"),
         ({"mention_pairs": torch.tensor([[[0, 3]], [[0, 1]], [[0, 1]]])}, r"Pair 0 of row 0 is \[0, 3\]"),

@@ -80,7 +80,7 @@ def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_skl
         ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\) in 4 document\(s\)"),
         ([], 0.1, r"got 0 chunk\(s\) in 0 document\(s\)"),
         ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "The 6 chunks do not differ within their documents"),
-        ([torch.randn(3, 4), torch.full((3, 4), math.nan)], 0.1, "or hold NaN; nothing to whiten"),
+        ([torch.randn(3, 4), torch.full((3, 4), math.nan)], 0.1, "or contain NaN: there is nothing to whiten"),
         ([torch.randn(5, 3), torch.randn(5, 3)], 0.0, "shrinkage must be positive, got 0.0"),
         ([torch.randn(5, 3), torch.randn(5, 3)], math.nan, "shrinkage must be positive, got nan"),
     ],
@@ -448,7 +448,7 @@ def test_half_precision_gives_numbers_near_those_of_float32(dtype):
 
 @pytest.mark.parametrize("pooling", ["cls", "max"])
 def test_a_document_vector_that_would_not_be_trained_is_refused(pooling):
-    with pytest.raises(ValueError, match=f"trains pooling='mean' or 'residual', got '{pooling}'"):
+    with pytest.raises(ValueError, match=f"needs pooling='mean' or 'residual', got '{pooling}'"):
         NextLevelBertForContrastiveLearning(toy_config(pooling=pooling))
 
 

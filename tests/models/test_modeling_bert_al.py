@@ -489,7 +489,10 @@ def test_inputs_that_are_refused(toy_encoder_path):
     model = tiny(BertAlForExtractiveSummarization)
     _, ids, mask = batch(lengths=(15, 7))
     for labels, message in (
-        (torch.tensor([[1, 0, 0]]), r"labels must be \(2, 3\), one a sentence of the longest document, got \(1, 3\)"),
+        (
+            torch.tensor([[1, 0, 0]]),
+            r"labels must be \(2, 3\), one per sentence of the longest document, got \(1, 3\)",
+        ),
         (torch.tensor([[1, 0, 2], [0, -100, -100]]), r"documents \[0\] have others"),
         (torch.tensor([[1, 0, 1], [0, 0, -100]]), r"documents \[1\] have others"),
         (torch.full((2, 3), -100), "there is none but -100"),

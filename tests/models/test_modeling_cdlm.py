@@ -284,7 +284,7 @@ def test_inputs_that_are_refused():
     ids, mask = batch()
     with pytest.raises(ValueError, match=r"Rows \[1\] have up to 65 tokens, the model reads 64"):
         model(torch.full((2, 65), 7), (torch.arange(65) < torch.tensor([[64], [65]])).long())
-    with pytest.raises(ValueError, match=r"Rows \[1\] have no token to read"):
+    with pytest.raises(ValueError, match=r"Rows \[1\] have no tokens"):
         model(ids, mask * torch.tensor([[1], [0], [1], [1]]))
     for wrong in (100, -1):
         with pytest.raises(ValueError, match=f"input_ids must be from 0 to 99.* got {wrong}"):

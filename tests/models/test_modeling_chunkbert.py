@@ -427,7 +427,7 @@ def test_loading_arguments_stay_out_of_the_configuration(toy_encoder_path):
 
 def test_an_encoder_without_its_tokenizer_or_opened_as_something_else(tmp_path):
     BertModel(ENCODERS["bert"]).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="There is no tokenizer beside the encoder"):
+    with pytest.raises(ValueError, match="There is no tokenizer next to the encoder"):
         ChunkBertModel.from_encoder(tmp_path)
     with pytest.raises(ValueError, match=r"is a bert, not a chunkbert\. .* use ChunkBertModel\.from_encoder"):
         ChunkBertModel.from_pretrained(tmp_path)
@@ -491,8 +491,8 @@ SINGLE, SEVERAL = {"problem_type": "single_label_classification"}, {"problem_typ
         (SINGLE, torch.tensor([True, False]), r"labels must be integers \[2\] \(torch.int64\), got torch.bool"),
         (SINGLE, torch.tensor([0, 3]), r"rows \[1\] must be from 0 to 2"),
         (SINGLE, torch.tensor([[0, 1, 0], [0, 0, 1]]), r"labels must be integers \[2\]"),
-        (SEVERAL, torch.tensor([[0, 1, 0], [0, 0, 1]]), r"Several labels a row are floats \(2, 3\)"),
-        (SEVERAL, torch.tensor([0, 1]), r"Several labels a row are floats \(2, 3\)"),
+        (SEVERAL, torch.tensor([[0, 1, 0], [0, 0, 1]]), r"Multi-label classification needs float labels \(2, 3\)"),
+        (SEVERAL, torch.tensor([0, 1]), r"Multi-label classification needs float labels \(2, 3\)"),
         ({"problem_type": "regression"}, torch.tensor([0.0, 1.0]), r"Regression wants \(2, 3\) values"),
     ],
 )
@@ -513,7 +513,7 @@ def test_inputs_that_are_refused(saved, toy_encoder_path):
         model(torch.tensor([[7, 200]]))
     with pytest.raises(ValueError, match=r"integers \[documents, tokens\]"):
         model(torch.tensor([7, 8]))
-    with pytest.raises(ValueError, match="is a chunkbert, no plain encoder"):
+    with pytest.raises(ValueError, match="is a chunkbert, which is not a bidirectional encoder"):
         ChunkBertModel.from_encoder(saved[1])
     with pytest.raises(ValueError, match="chunk_size must be 1 to 512"):
         ChunkBertModel.from_encoder(toy_encoder_path, chunk_size=600, num_averaged_layers=3)

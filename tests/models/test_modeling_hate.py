@@ -317,7 +317,7 @@ def test_fewer_than_two_masked_sentences_are_counted_and_teach_nothing(caplog):
     assert all(p.grad is None or float(p.grad.abs().max()) < 1e-6 for p in model.parameters())
     told = [record.getMessage() for record in caplog.records]
     assert [re.search(r"\((\d+) so far\)", message)[1] for message in told] == ["1", "10"]
-    assert told[0].startswith("1 masked vector(s) in a batch; loss='p_norm' looks for each among the others")
+    assert told[0].startswith("1 masked vector(s) in a batch; loss='p_norm' retrieves each among the others")
     caplog.clear()
     model.eval()
     for _ in range(3):
@@ -503,13 +503,13 @@ def test_what_a_new_model_refuses(minilm):
         HateModel.from_chunk_encoder(minilm, num_hidden_layers=0)
     with pytest.raises(ValueError, match="must be 1 or more, got 0, 6"):
         HateModel.from_chunk_encoder(minilm, hidden_size=0)
-    with pytest.raises(ValueError, match="give it without hidden_size and num_hidden_layers"):
+    with pytest.raises(ValueError, match="leave out hidden_size and num_hidden_layers"):
         HateModel.from_chunk_encoder(minilm, hidden_size=8, encoder_config=BertConfig(**BOTTLENECK))
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     distil = DistilBertConfig(dim=32, hidden_dim=32, n_layers=1, n_heads=2, sinusoidal_pos_embds=True)
     for upper in (ModernBertConfig(**size), LongformerConfig(**size), distil):
         config = toy_config(encoder_config=upper.to_dict())
-        with pytest.raises(ValueError, match=f"{upper.model_type} as configured has none that can be taken out"):
+        with pytest.raises(ValueError, match=f"{upper.model_type} as configured has no table that can be removed"):
             HateModel(config)
     with pytest.raises(StrictDataclassError, match="loss"):
         toy_config(loss="smooth_l1")
@@ -520,7 +520,7 @@ def test_what_a_new_model_refuses(minilm):
 def test_packed_sequences_of_nextlevelbert_do_not_reach_past_the_window(corpus):
     """HATE has no [SEP]; packing is NextLevelBERT's, and a sequence above the window is refused."""
     row = PackedVectorDataset(corpus, 20)[0]
-    with pytest.raises(ValueError, match="9 positions here, got 20"):
+    with pytest.raises(ValueError, match="9 positions, got 20"):
         toy()(inputs_embeds=row["inputs_embeds"][None].float(), special_ids=row["special_ids"][None])
     special_ids = torch.tensor([[CLS, NOT_SPECIAL, SEP]])
     with pytest.raises(ValueError, match=r"\[SEP\], which this model does not have; use DocumentVectorDataset"):

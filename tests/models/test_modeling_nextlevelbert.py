@@ -391,7 +391,7 @@ def test_encode_refuses_what_is_not_text(toy, texts, error):
 def test_bad_vectors(toy):
     vectors = torch.randn(3, 4, 32)
     vectors[1, 2, 5] = float("nan")
-    with pytest.raises(ValueError, match=r"document\(s\) \[1\] hold NaN"):
+    with pytest.raises(ValueError, match=r"document\(s\) \[1\] contain NaN"):
         toy(inputs_embeds=vectors)
     mask = torch.ones(3, 4)
     mask[1, 2:] = 0
@@ -417,7 +417,7 @@ def test_bad_vectors(toy):
         ({"special_ids": torch.full((2, 10), 9)}, "got 9 to 9"),
         ({"special_ids": torch.full((2, 10), -5)}, "got -5 to -5"),
         ({"inputs_embeds": torch.zeros(2, 10, 1)}, r"got \(2, 10, 1\)"),
-        ({"inputs_embeds": torch.full((2, 10, 32), float("nan"))}, r"sequence\(s\) \[0, 1\] hold NaN"),
+        ({"inputs_embeds": torch.full((2, 10, 32), float("nan"))}, r"sequence\(s\) \[0, 1\] contain NaN"),
         ({"labels": torch.zeros(2, 10, 1)}, r"labels must be \(2, 10, 32\), got \(2, 10, 1\)"),
         ({"mask_positions": torch.zeros(2, 9)}, r"mask_positions must be \(2, 10\)"),
     ],
@@ -431,7 +431,7 @@ def test_a_packed_batch_whose_parts_do_not_fit(change, message):
 def test_a_packed_batch_that_is_too_long_or_has_a_mask_of_its_own():
     model = NextLevelBertModel(toy_config())
     batch = packed_batch(length=11)
-    with pytest.raises(ValueError, match="may have 10 positions here, got 11"):
+    with pytest.raises(ValueError, match="may have at most 10 positions, got 11"):
         model(inputs_embeds=batch["inputs_embeds"], special_ids=batch["special_ids"])
     with pytest.raises(ValueError, match="without an attention_mask"):
         model(inputs_embeds=batch["inputs_embeds"], special_ids=batch["special_ids"], attention_mask=torch.ones(2, 11))

@@ -158,7 +158,7 @@ def test_one_text_is_no_set(processor):
         processor([["It rained."], "Tea."])
     with pytest.raises(TypeError, match="not text, padding"):
         processor(["It rained."], padding=True)
-    with pytest.raises(ValueError, match="There is no row"):
+    with pytest.raises(ValueError, match="Got no rows"):
         processor.pad([])
 
 
@@ -255,10 +255,10 @@ def test_a_mention_that_would_be_lost_is_named(processor):
     [
         ((2, 0, 3), "Mention 0 is in document 2, but there are 2"),
         ((-1, 0, 3), "Mention 0 is in document -1"),
-        ((0, 5, 5), r"Mention 0 \(document 0\) has the characters 5 to 5"),
-        ((0, -3, 5), "has the characters -3 to 5"),
-        ((1, 40, 45), r"Mention 0 \(document 1\) has the characters 40 to 45.* of 25 characters"),
-        ((0, 3, 4), "it must have words"),  # a blank
+        ((0, 5, 5), r"Mention 0 \(document 0\) spans the characters 5 to 5"),
+        ((0, -3, 5), "spans the characters -3 to 5"),
+        ((1, 40, 45), r"Mention 0 \(document 1\) spans the characters 40 to 45.* of 25 characters"),
+        ((0, 3, 4), "it must contain words"),  # a blank
     ],
 )
 def test_mentions_that_are_refused(processor, mention, message):
@@ -307,7 +307,7 @@ def test_marked_text_is_read(marked, plain, spans):
     [
         ("one </m> two", "There is a </m> at character 4 without a <m> before it"),
         ("<m>a</m> b</m>", "at character 10"),
-        ("<m>a <m>b</m>", "1 <m> without a </m> behind; the text has 2 in all"),
+        ("<m>a <m>b</m>", "1 <m> without a </m> after it; the text has 2 in all"),
     ],
 )
 def test_markers_that_do_not_match_are_refused(marked, message):
@@ -452,7 +452,7 @@ def test_markers_are_added_once(toy_encoder_path):
     assert torch.equal(weight, after)
     assert again.cluster(["Rain."]) == processor.cluster(["Rain."])
     for wrong in (0, 65):
-        with pytest.raises(ValueError, match=f"max_length must be 1 to 64, which the model reads, got {wrong}"):
+        with pytest.raises(ValueError, match=f"max_length must be 1 to 64, the model's limit, got {wrong}"):
             CdlmProcessor.from_model(model, wrong)
 
 

@@ -290,7 +290,7 @@ def test_the_frozen_encoder_goes_out_and_comes_back(minilm, tmp_path):
             {"labels": torch.tensor([[0.0, 1, 0], [0, 2, 0], [0, 0, 0]])},
             r"labels of rows \[1\] must be from 0 to 1",
         ),
-        ({"num_labels": 3}, {"labels": torch.ones(3)}, r"floats \(3, 3\), one column a class"),
+        ({"num_labels": 3}, {"labels": torch.ones(3)}, r"float labels \(3, 3\), one column per class"),
         ({"num_labels": 1}, {"labels": torch.tensor([1.0, float("nan"), 0.0])}, r"rows \[1\] must be finite numbers"),
         ({}, {"pair_embeds": torch.ones(3, 32)}, r"text_pair=False and was given a question: load it with"),
         ({"text_pair": True}, {}, r"text_pair=True and was given no question: give pair_input_ids"),
@@ -299,7 +299,7 @@ def test_the_frozen_encoder_goes_out_and_comes_back(minilm, tmp_path):
             {"pair_embeds": torch.ones(3, 31)},
             r"pair_embeds \[N, 32\] .* got pair_embeds \(3, 31\)",
         ),
-        ({"text_pair": True}, {"pair_embeds": torch.ones(2, 32)}, "2 questions beside 3 documents"),
+        ({"text_pair": True}, {"pair_embeds": torch.ones(2, 32)}, "2 questions for 3 documents"),
         (
             {"text_pair": True},
             {"pair_embeds": torch.ones(1, 32), "document_index": torch.tensor([3])},
@@ -319,7 +319,7 @@ def test_what_the_classifier_refuses(config, inputs, message, documents):
 
 def test_a_question_that_comes_twice(tokenizer):
     model = toy(NextLevelBertForSequenceClassification, text_pair=True)
-    with pytest.raises(ValueError, match="Questions came twice"):
+    with pytest.raises(ValueError, match="Questions were given twice"):
         model(**tokenizer(WORDS, "Who wrote?", return_tensors="pt"), pair_embeds=torch.ones(1, 32))
 
 

@@ -390,7 +390,7 @@ def test_the_log_is_bounded(tmp_path, monkeypatch):
 def test_a_file_that_is_no_cache(tmp_path, content):
     file = tmp_path / "vectors.sqlite3"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match="damaged, or no vector cache") as caught:
+    with pytest.raises(ValueError, match="damaged, or not a vector cache") as caught:
         VectorCache(tmp_path)
     assert str(file) in str(caught.value)
     assert f"delete the folder {str(tmp_path)!r}" in str(caught.value)
@@ -403,7 +403,7 @@ def test_a_database_of_another_program(tmp_path):
     database.execute("CREATE TABLE letters (sender TEXT)")
     database.close()
     content = file.read_bytes()
-    with pytest.raises(ValueError, match="is a SQLite database, but no vector cache"):
+    with pytest.raises(ValueError, match="is a SQLite database, but not a vector cache"):
         VectorCache(tmp_path)
     assert file.read_bytes() == content
 
@@ -413,7 +413,7 @@ def test_another_version(tmp_path):
     database = sqlite3.connect(tmp_path / "vectors.sqlite3")
     database.execute("PRAGMA user_version = 7")
     database.close()
-    with pytest.raises(ValueError, match=r"has version 7, this program reads 1; delete the folder"):
+    with pytest.raises(ValueError, match=r"has version 7, this version of the package reads 1; delete the folder"):
         VectorCache(tmp_path)
 
 

@@ -225,7 +225,7 @@ HATE = ["--model_type", "hate"]
         (["--model", "{straight}", "--chunk_size", "16"], "--chunk_size 16 is not what"),
         (["--model", "{straight}", "--chunking", "sentences"], "--chunking sentences is not what"),
         (["--residual_start", "1"], "--residual_start is for --pooling residual"),
-        ([*SEGMENTS, "--pooling", "cls"], "trains pooling='mean' or 'residual', got 'cls'"),
+        ([*SEGMENTS, "--pooling", "cls"], "needs pooling='mean' or 'residual', got 'cls'"),
         (["--model", "{short}", "--sequence_length", "16"], "--sequence_length 16 is above the 10 positions of"),
         (["--model", "{short}", *SEGMENTS], "--max_segment 12 is above the 8 chunks that a window of"),
         (["--model", "{straight}", "--chunk_encoder", "{minilm}"], "chunk_encoder_fingerprint"),

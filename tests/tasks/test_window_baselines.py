@@ -264,7 +264,7 @@ def test_what_is_no_encoder_is_refused(saved, tmp_path):
     config = ChunkBertConfig(encoder_config=BertConfig(**SIZE), chunk_size=8, num_averaged_layers=2)
     ChunkBertModel(config).save_pretrained(tmp_path / "chunkbert")
     for kind in ("gpt2", "t5", "chunkbert"):
-        with pytest.raises(ValueError, match=f"is a {kind}, no plain encoder"):
+        with pytest.raises(ValueError, match=f"is a {kind}, which is not a bidirectional encoder"):
             WindowClassifier.from_encoder(tmp_path / kind, ONE_LABEL, 2, 1)
 
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-
-from nextlevelbert import VectorCorpus
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,9 +64,3 @@ def pretrain(corpus: Path, folder: Path, args: Namespace, *options: object) -> N
         "--chunk_encoder", args.encoder, *name, "--no_include_chunk_encoder", "--bf16", "--disable_tqdm", "true",
         "--save_strategy", "no", "--eval_strategy", "no", "--eval_on_start", "false", *options,
     )  # fmt: skip
-
-
-def split(corpus: VectorCorpus, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Document numbers that ``run_pretraining.py`` trains on and holds out, for the same share and seed."""
-    script: dict[str, Any] = runpy.run_path(str(ROOT / "run_pretraining.py"))
-    return script["split"](corpus, share, seed)

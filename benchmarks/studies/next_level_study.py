@@ -30,7 +30,7 @@ import torch
 from benchmarks.common import measuring
 from benchmarks.common import retrieval_tasks as retrieval
 from benchmarks.common.judge import JUDGED, Judge, average, closed_forms, interval, plot
-from benchmarks.common.studies import pretrain, split, study_parser
+from benchmarks.common.studies import pretrain, study_parser
 from nextlevelbert import (
     NextLevelBertConfig,
     NextLevelBertForContrastiveLearning,
@@ -40,6 +40,7 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.models.modeling_vector_document import config_values
+from nextlevelbert.pretraining.vectors import split
 
 MASKED = ["--sequence_length", "128", "--per_device_train_batch_size", "16", "--learning_rate", "1e-4"]
 CROSS = [*MASKED, "--loss", "cross_entropy"]

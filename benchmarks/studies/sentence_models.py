@@ -29,7 +29,7 @@ from transformers import AutoModel
 from benchmarks.common import measuring
 from benchmarks.common.corpora import kept_corpus
 from benchmarks.common.retrieval_tasks import load_tasks
-from benchmarks.common.studies import pretrain, split, study_parser
+from benchmarks.common.studies import pretrain, study_parser
 from nextlevelbert import (
     DataCollatorForVectorMasking,
     Document,
@@ -43,6 +43,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.evaluation import RetrievalTask, context_mean_baseline, rank_documents, retrieval_scores
 from nextlevelbert.models.pooling import fit_whitening
+from nextlevelbert.pretraining.vectors import split
 
 TASK = "chapters, names masked"
 DOCUMENTS_PER_PASS = 32

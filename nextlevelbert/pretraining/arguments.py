@@ -1,238 +1,277 @@
-"""Every option of `run_pretraining.py` beside those of `TrainingArguments`."""
+"""Every option of pretraining on chunk vectors, grouped as in its help."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from ..models.modeling_hate import HateForMaskedSentencePrediction
-from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
-from .segment_pairs import DataCollatorForSegmentPairs, Positives
-from .sequences import DataCollatorForVectorMasking
+from ..training.trainer import BaseTrainingArguments
+from .segment_pairs import DataCollatorForSegmentPairs, Positives, SegmentPairs
+from .sequences import (
+    DataCollatorForVectorMasking,
+    DocumentVectorDataset,
+    MaskedVectors,
+    PackedVectorDataset,
+    VectorSequenceDataset,
+)
 
-MODELS: dict[str, Any] = {
-    "nextlevelbert": NextLevelBertForMaskedVectorModeling,
-    "hate": HateForMaskedSentencePrediction,
-}
-
-CHOICES = {
-    "nextlevelbert": {
-        "loss": ("smooth_l1", "l1", "l2", "cosine", "cross_entropy"),
-        "pooling": ("mean", "max", "cls", "residual"),
-    },
-    "hate": {"loss": ("p_norm", "cross_entropy"), "pooling": ("mean", "sum", "cls")},
-}
+ModelType = Literal["nextlevelbert", "hate", "cdlm"]
 
 
 @dataclass
-class ModelArguments:
-    """Which model."""
+class MaskingArguments:
+    """What is learned: to predict masked chunk vectors."""
 
-    model_type: str = field(
-        default="nextlevelbert",
-        metadata={"help": "nextlevelbert, or hate: sentences, sinusoidal positions and a document model of its own.",
-                  "choices": ["nextlevelbert", "hate"]},
-    )  # fmt: skip
-    model: str | None = field(
-        default=None,
-        metadata={"help": "A pretrained NextLevelBERT to go on from (a second stage), in place of the chunk encoder's "
-                          "layers. It brings its chunking and whitening; --chunk_encoder has to be the one it had."},
-    )  # fmt: skip
-    chunk_encoder: str = field(
-        default="sentence-transformers/all-MiniLM-L6-v2",
-        metadata={
-            "help": "Name or folder of the sentence-transformers model that encodes chunks and gives the start."
-        },
-    )
-    chunk_encoder_name: str | None = field(
-        default=None, metadata={"help": "The encoder's name on the Hub, where --chunk_encoder is a folder."}
-    )
-    encoder_dtype: str = field(
-        default="float32",
-        metadata={"help": "Of the chunk encoder while encoding. bfloat16 is faster where the hardware has it, int8 on "
-                          "CPUs with VNNI (it is calibrated on the first documents).",
-                  "choices": ["float32", "bfloat16", "float16", "int8"]},
-    )  # fmt: skip
-    attn_implementation: str | None = field(
-        default=None,
-        metadata={"help": "Of both encoders: sdpa, eager, or flash_attention_2, which leaves padding out on a GPU."},
-    )
-    compile_encoder: bool = field(
-        default=False, metadata={"help": "Compile the chunk encoder for encoding: a minute to start, then faster."}
-    )
-    chunking: str | None = field(
-        default=None,
-        metadata={"help": "fixed: chunk_size tokens each; sentences: one a chunk; packed_sentences: several a chunk. "
-                          "Default: fixed, for hate sentences.",
-                  "choices": [None, "fixed", "sentences", "packed_sentences"]},
-    )  # fmt: skip
-    chunk_size: int | None = field(
-        default=None, metadata={"help": "Most tokens in a chunk, its special tokens counted; 256, or --model's own."}
-    )
-    loss: str | None = field(
-        default=None,
-        metadata={"help": "smooth_l1 (default), l1, l2, cosine, cross_entropy; for hate p_norm (default), "
-                          "cross_entropy.",
-                  "choices": [None, "smooth_l1", "l1", "l2", "cosine", "p_norm", "cross_entropy"]},
-    )  # fmt: skip
-    temperature: float | None = field(
-        default=None, metadata={"help": "Of cross_entropy and, as its start, of the contrastive objective; 0.05."}
-    )
-    pooling: str | None = field(
-        default=None,
-        metadata={"help": "What makes the document vector: mean (default) or cls; max or residual, or for hate sum.",
-                  "choices": [None, "mean", "max", "sum", "cls", "residual"]},
-    )  # fmt: skip
-    residual_start: float | None = field(
-        default=None,
-        metadata={"help": "With --pooling residual: 0 (default) starts at the mean of the chunk vectors, 1 at the "
-                          "sum of it and the mean of the contextual ones."},
-    )  # fmt: skip
-    whiten_chunks: bool = field(
-        default=False,
-        metadata={"help": "Centre chunk vectors and divide them by their spread within documents, fitted to the "
-                          "training documents before training."},
-    )  # fmt: skip
-    hidden_size: int | None = field(
-        default=None,
-        metadata={"help": "Of hate's document model; below the sentence vectors' it adds a bottleneck."},
-    )
-    num_hidden_layers: int | None = field(default=None, metadata={"help": "Of hate's document model; default 6."})
+    _argument_group_name = "objective"
 
-    include_chunk_encoder: bool = field(
-        default=True,
-        metadata={"help": "Save the frozen chunk encoder with the model. Without it text is encoded by the encoder of "
-                          "that name."},
-    )  # fmt: skip
-    save_dtype: str = field(
-        default="float32",
-        metadata={"help": "Of the final weights on disk; read back, they are float32 whatever it is.",
-                  "choices": ["float32", "float16", "bfloat16"]},
-    )  # fmt: skip
+    sequence_length: int = field(default=512, metadata={"help": "Positions in a training sequence; default 512."})
+    masking_probability: float = field(
+        default=0.15, metadata={"help": "Share of the chunk vectors to predict; default 0.15."}
+    )
+    mask_share: float = field(default=0.8, metadata={"help": "Share of those that become [MASK]; default 0.8."})
+    random_share: float = field(
+        default=0.1, metadata={"help": "Share of those that become another vector; default 0.1."}
+    )
 
-    def __post_init__(self) -> None:
-        if self.model_type != "hate" and (self.hidden_size, self.num_hidden_layers) != (None, None):
-            raise ValueError(
-                "--hidden_size and --num_hidden_layers are for --model_type hate; a NextLevelBERT has the layers of "
-                "its chunk encoder."
-            )
-        if self.model_type != "nextlevelbert" and (
-            self.model or self.whiten_chunks or self.residual_start is not None
-        ):
-            raise ValueError("--model, --whiten_chunks and --residual_start are for --model_type nextlevelbert.")
-        if self.residual_start is not None and self.pooling != "residual":
-            raise ValueError("--residual_start is for --pooling residual; add that, or leave it off.")
-        if self.model and self.whiten_chunks:
-            raise ValueError(
-                "--whiten_chunks is for new models: one that was trained keeps the vectors it was trained on. "
-                "Leave it off, or leave --model off."
-            )
-        for name, allowed in CHOICES[self.model_type].items():
-            if (value := getattr(self, name)) is not None and value not in allowed:
-                raise ValueError(
-                    f"--{name} {value} is not for --model_type {self.model_type}; choose from {', '.join(allowed)}."
-                )
-        if self.model:
-            return  # chunks are cut as the checkpoint was trained
-        if self.chunk_size is None:
-            self.chunk_size = 256
-        if self.chunking is None:
-            self.chunking = "sentences" if self.model_type == "hate" else "fixed"
+    @property
+    def contrastive(self) -> bool:
+        """Whether pairs of segments are compared."""
+        return False
 
-    def fields(self) -> dict[str, Any]:
-        """What of these goes to `from_chunk_encoder`, where it was given."""
-        names = ("loss", "temperature", "pooling", "residual_start", "hidden_size", "num_hidden_layers")
-        values = {name: getattr(self, name) for name in names} | {"whiten_chunks": self.whiten_chunks or None}
-        return {name: value for name, value in values.items() if value is not None}
+    def objective_over(self, sequences: type[VectorSequenceDataset]) -> MaskedVectors | SegmentPairs:
+        """The data, batches and scores of the objective.
+
+        Raises:
+            ValueError: for shares or lengths that do not fit each other.
+        """
+        return MaskedVectors(self.masking(), sequences, self.sequence_length)
+
+    def masking(self) -> DataCollatorForVectorMasking:
+        return DataCollatorForVectorMasking(self.masking_probability, self.mask_share, self.random_share)
 
 
 @dataclass
-class ObjectiveArguments:
-    """What is learned."""
+class ObjectiveArguments(MaskingArguments):
+    """What a NextLevelBERT learns."""
 
-    objective: str = field(
+    _argument_group_name = "objective"
+
+    objective: Literal["masked", "contrastive", "both"] = field(
         default="masked",
-        metadata={"help": "masked: predict masked chunk vectors. contrastive: tell two segments of a document from "
-                          "those of others. both: their sum, on segments with masks.",
-                  "choices": ["masked", "contrastive", "both"]},
+        metadata={"help": "masked (default): predict masked chunk vectors. contrastive: tell two segments of one "
+                          "document from segments of others. both: the sum of the two, on segments with masks."},
     )  # fmt: skip
     positives: Positives = field(
         default="document",
-        metadata={"help": "Contrastive pairs are two segments from anywhere in a document, or neighbours (segments "
-                          "further off are then negatives).",
-                  "choices": ["document", "neighbours"]},
+        metadata={"help": "Where the two segments of a contrastive pair lie: anywhere in the document (default), or "
+                          "next to each other, with more distant segments as negatives (neighbours)."},
     )  # fmt: skip
     pairs_per_document: int = field(
-        default=1, metadata={"help": "Pairs of an item of the batch; several give negatives of the same document."}
-    )
-    min_segment: int = field(default=4, metadata={"help": "Fewest chunks of a segment."})
+        default=1, metadata={"help": "Pairs from each document of a batch; more than one gives negatives of the same "
+                                     "document. Default 1."}
+    )  # fmt: skip
+    min_segment: int = field(default=4, metadata={"help": "Fewest chunks in a segment; default 4."})
     max_segment: int = field(
-        default=48, metadata={"help": "Most chunks of a segment; each batch draws a length in between, log-uniform."}
+        default=48, metadata={"help": "Most chunks in a segment; each batch draws a log-uniform length. Default 48."}
     )
 
-    def model_class(self, model_type: str) -> Any:
-        """The class that learns this.
+    @property
+    def contrastive(self) -> bool:
+        return self.objective != "masked"
 
-        Raises:
-            ValueError: for an objective that the model does not have.
-        """
-        if self.objective == "masked":
-            return MODELS[model_type]
-        if model_type != "nextlevelbert":
-            raise ValueError(f"--objective {self.objective} is for --model_type nextlevelbert, got {model_type}.")
-        return NextLevelBertForContrastiveLearning
-
-    def segments(self) -> dict[str, Any]:
-        """Arguments of `SegmentPairDataset`."""
-        names = ("min_segment", "max_segment", "positives", "pairs_per_document")
-        return {name: getattr(self, name) for name in names}
-
-    def collator(self, masking: DataCollatorForVectorMasking) -> DataCollatorForSegmentPairs:
-        """What makes batches of segments; masked for ``both``."""
+    def objective_over(self, sequences: type[VectorSequenceDataset]) -> MaskedVectors | SegmentPairs:
+        masking = self.masking()
+        if not self.contrastive:
+            return MaskedVectors(masking, sequences, self.sequence_length)
         used = masking if self.objective == "both" else None
-        return DataCollatorForSegmentPairs(self.min_segment, self.max_segment, self.positives, used)
-
-    def facts(self, masked: str, items: int) -> dict[str, Any]:
-        """What the card tells of a contrastive objective."""
-        kind = "neighbouring segments" if self.positives == "neighbours" else "segments of one document"
-        return {
-            "objective": f"contrastive, {kind}" + (f", and {masked}" if self.objective == "both" else ""),
-            "segments": f"{items} x {self.pairs_per_document} pairs an epoch, of {self.min_segment} to "
-                        f"{self.max_segment} chunks",
-        }  # fmt: skip
+        collator = DataCollatorForSegmentPairs(self.min_segment, self.max_segment, self.positives, used)
+        return SegmentPairs(collator, self.pairs_per_document)
 
 
 @dataclass
-class DataArguments:
-    """Which documents, and how they are masked."""
+class ChunkEncoderArguments:
+    """The frozen encoder of chunks."""
+
+    _argument_group_name = "chunk encoder"
+
+    chunk_encoder: str = field(
+        default="sentence-transformers/all-MiniLM-L6-v2",
+        metadata={"help": "The sentence-transformers model that encodes chunks, name or folder; a new NextLevelBERT "
+                          "starts from its layers. Default sentence-transformers/all-MiniLM-L6-v2."},
+    )  # fmt: skip
+    chunk_encoder_name: str | None = field(
+        default=None, metadata={"help": "The encoder's name on the Hub, if --chunk_encoder is a folder."}
+    )
+    encoder_dtype: Literal["float32", "bfloat16", "float16", "int8"] = field(
+        default="float32",
+        metadata={"help": "Precision of encoding. bfloat16 is faster on hardware that has it, int8 on CPUs with VNNI "
+                          "(it is calibrated on the first documents). Default float32."},
+    )  # fmt: skip
+    compile_encoder: bool = field(
+        default=False, metadata={"help": "Compile the chunk encoder: a minute to start, then faster encoding."}
+    )
+    include_chunk_encoder: bool = field(
+        default=True,
+        metadata={"help": "Save the chunk encoder with the model (default). Otherwise the model loads it by name."},
+    )
+    attn_implementation: str | None = field(
+        default=None,
+        metadata={"help": "Of both encoders: sdpa, eager, or flash_attention_2, which skips padding on a GPU."},
+    )
+
+
+@dataclass
+class VectorModelArguments(ChunkEncoderArguments):
+    """What both models over chunk vectors have."""
+
+    _argument_group_name = "model"
+    sequences: ClassVar[type[VectorSequenceDataset]]
+
+    model_type: ModelType = field(default="nextlevelbert", metadata={"help": "The model to pretrain."})
+    chunk_size: int | None = field(
+        default=None, metadata={"help": "Most tokens in a chunk, special tokens included; default 256."}
+    )
+    temperature: float | None = field(
+        default=None,
+        metadata={"help": "Of cross_entropy; the learned temperature of contrastive training starts here, too. "
+                          "Default 0.05."},
+    )  # fmt: skip
+    save_dtype: Literal["float32", "float16", "bfloat16"] = field(
+        default="float32", metadata={"help": "Precision of the final weights on disk; they are read as float32."}
+    )
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of these options that were given."""
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+@dataclass
+class NextLevelBertArguments(VectorModelArguments):
+    """A NextLevelBERT."""
+
+    _argument_group_name = "model"
+    sequences: ClassVar[type[VectorSequenceDataset]] = PackedVectorDataset
+
+    model: str | None = field(
+        default=None,
+        metadata={"help": "A pretrained NextLevelBERT to continue from, in place of the chunk encoder's layers. It "
+                          "keeps its chunking and whitening and needs the --chunk_encoder that it was trained with."},
+    )  # fmt: skip
+    chunking: Literal["fixed", "sentences", "packed_sentences"] | None = field(
+        default=None,
+        metadata={"help": "What a chunk is: chunk_size tokens (fixed, the default), a sentence (sentences), or as "
+                          "many sentences as fit (packed_sentences)."},
+    )  # fmt: skip
+    loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] | None = field(
+        default=None, metadata={"help": "Of masked vectors; default smooth_l1."}
+    )
+    pooling: Literal["mean", "max", "cls", "residual"] | None = field(
+        default=None, metadata={"help": "How the document vector is made; default mean."}
+    )
+    residual_start: float | None = field(
+        default=None,
+        metadata={"help": "With --pooling residual: 0 (default) starts at the mean of the chunk vectors, 1 at its sum "
+                          "with the mean of the contextual ones."},
+    )  # fmt: skip
+    whiten_chunks: bool = field(
+        default=False,
+        metadata={"help": "Centre and whiten chunk vectors within documents, fitted to the training documents."},
+    )
+
+    def __post_init__(self) -> None:
+        if self.residual_start is not None and self.pooling != "residual":
+            raise ValueError("--residual_start needs --pooling residual; add that, or leave --residual_start out.")
+        if self.model and self.whiten_chunks:
+            raise ValueError(
+                "--whiten_chunks is for new models: a trained one keeps the vectors that it was trained on. Leave out "
+                "--whiten_chunks or --model."
+            )
+
+
+@dataclass
+class HateArguments(VectorModelArguments):
+    """A HATE."""
+
+    _argument_group_name = "model"
+    sequences: ClassVar[type[VectorSequenceDataset]] = DocumentVectorDataset
+    whiten_chunks: ClassVar[bool] = False
+
+    model_type: ModelType = field(default="hate", metadata={"help": "The model to pretrain."})
+    hidden_size: int | None = field(
+        default=None,
+        metadata={"help": "Of the document model; one below the chunk encoder's adds a bottleneck."},
+    )
+    num_hidden_layers: int | None = field(default=None, metadata={"help": "Of the document model; default 6."})
+    chunking: Literal["sentences", "fixed", "packed_sentences"] | None = field(
+        default=None,
+        metadata={"help": "What a chunk is: a sentence (sentences, the default), chunk_size tokens (fixed), or as "
+                          "many sentences as fit (packed_sentences)."},
+    )  # fmt: skip
+    loss: Literal["p_norm", "cross_entropy"] | None = field(
+        default=None, metadata={"help": "Of masked sentences; default p_norm."}
+    )
+    pooling: Literal["mean", "sum", "cls"] | None = field(
+        default=None, metadata={"help": "How the document vector is made; default mean."}
+    )
+
+
+@dataclass
+class CorpusArguments:
+    """Which documents, and where their vectors are kept."""
+
+    _argument_group_name = "documents"
 
     train_file: str | None = field(
         default=None,
-        metadata={"help": "A .txt, a folder of .txt, a .jsonl, a .parquet (also .gz), or python-manual."},
+        metadata={"help": "A .txt, a folder of .txt, a .jsonl or .parquet (also .gz), or python-manual."},
     )
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of a file."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Its configuration."})
-    dataset_split: str = field(default="train", metadata={"help": "Its split."})
-    text_column: str = field(default="text", metadata={"help": "The column that holds the document."})
-    id_column: str = field(default="id", metadata={"help": "The column that names it; numbered where there is none."})
+    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
+    dataset_split: str = field(default="train", metadata={"help": "Split of that dataset; default train."})
+    text_column: str = field(default="text", metadata={"help": "Column of the documents; default text."})
+    id_column: str = field(
+        default="id", metadata={"help": "Column of their names; without it they are numbered. Default id."}
+    )
     corpus_dir: str | None = field(
         default=None,
-        metadata={"help": "The encoded corpus: read if finished, else written. Default: OUTPUT_DIR-corpus."},
-    )
+        metadata={"help": "Folder of the encoded documents: read if it is complete, otherwise written. Default "
+                          "OUTPUT_DIR-corpus."},
+    )  # fmt: skip
     characters_per_shard: int = field(
-        default=4_000_000, metadata={"help": "Of the corpus: smaller ones let more processes share few documents."}
+        default=4_000_000,
+        metadata={"help": "Of the corpus; smaller shards spread few documents over more processes. Default 4000000."},
     )
     cache_dir: str | None = field(
         default=None,
-        metadata={"help": "A folder of chunk vectors on a local disk: text seen before is not encoded again."},
+        metadata={"help": "Folder of chunk vectors on a local disk: text seen before is not encoded again."},
     )
     validation_corpus_dir: str | None = field(
-        default=None, metadata={"help": "An encoded corpus to evaluate on, in place of a share of the documents."}
+        default=None, metadata={"help": "Encoded documents to evaluate on, in place of held-out ones."}
     )
     validation_share: float = field(
-        default=0.05, metadata={"help": "Share of the documents held out for evaluation (at least one); 0 for none."}
+        default=0.05,
+        metadata={"help": "Share of the documents that is held out, at least one document; 0 for none. Default 0.05."},
     )
-    sequence_length: int = field(default=512, metadata={"help": "Positions in a packed sequence."})
-    masking_probability: float = field(default=0.15, metadata={"help": "Share of the chunk vectors to predict."})
-    mask_share: float = field(default=0.8, metadata={"help": "Of those, the share that becomes [MASK]."})
-    random_share: float = field(default=0.1, metadata={"help": "Of those, the share that becomes another vector."})
+
+
+@dataclass
+class PretrainingArguments(BaseTrainingArguments):
+    """`TrainingArguments` with the paper's recipe as defaults (section 4.1).
+
+    AdamW (0.9, 0.999), weight decay 0.01 but none on biases and LayerNorm, peak 1e-4, cosine decay after
+    5 % of warm-up, 20 epochs. The paper's global batch is 512 sequences: set
+    ``per_device_train_batch_size x gradient_accumulation_steps x processes`` to it where the corpus is large.
+    """
+
+    _argument_group_name = "training"
+
+    do_train: bool = field(default=False, metadata={"help": "Train; without it the documents are only encoded."})
+    learning_rate: float = field(default=1e-4, metadata={"help": "Its peak; default 1e-4."})
+    lr_scheduler_type: str = field(default="cosine", metadata={"help": "Default cosine."})
+    warmup_steps: float = field(default=0.05, metadata={"help": "Steps, or below 1 a share of all; default 0.05."})
+    num_train_epochs: float = field(default=20.0, metadata={"help": "Default 20."})
+    logging_steps: float = field(default=10, metadata={"help": "Default 10."})
+    eval_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (default)."})
+    eval_on_start: bool = field(default=True, metadata={"help": "Evaluate before the first step, too (default)."})
+    save_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (default)."})
+    save_total_limit: int | None = field(default=2, metadata={"help": "Checkpoints to keep; default 2."})

@@ -1,65 +1,16 @@
-"""Model cards written from facts: what went in, how it was trained, what was measured, what it cannot do."""
+"""What the cards of pretrained models say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import Trainer
 
 from ..corpus.layout import Manifest
-
-CURVE = "loss_curve.png"
-
-_SCORES = (
-    ("eval_masked_accuracy", "masked vector found", "tab:green"),
-    ("eval_masked_cosine", "cosine to target", "tab:purple"),
-    ("eval_pair_accuracy", "segment of the same document found", "tab:green"),
-)
-
-
-def plot_learning_curve(log_history: Sequence[dict[str, Any]], path: str | Path) -> None:
-    """Training and evaluation loss, and what is found of masked vectors or of pairs, over optimiser steps, as a PNG.
-
-    Args:
-        log_history: `trainer.state.log_history`.
-        path: where the picture goes.
-    """
-    from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
-
-    def series(name: str) -> tuple[list[int], list[float]]:
-        rows = [(entry["step"], entry[name]) for entry in log_history if name in entry]
-        return [step for step, _ in rows], [value for _, value in rows]
-
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    losses, scores = figure.subplots(1, 2)
-    losses.plot(*series("loss"), label="training", color="tab:blue")
-    losses.plot(*series("eval_loss"), "o-", label="evaluation", color="tab:orange", markersize=3)
-    losses.set(xlabel="optimiser step", ylabel="loss", title="Loss")
-    for name, label, colour in _SCORES:
-        if series(name)[0]:
-            scores.plot(*series(name), "o-", label=label, color=colour, markersize=3)
-    scores.plot(*series("eval_chance_accuracy"), "--", label="chance to find", color="tab:gray")
-    scores.set(xlabel="optimiser step", title="On held-out documents")
-    scores.set_ylim(bottom=0)
-    for axes in (losses, scores):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=120)
-
-
-def _table(rows: dict[str, Any], head: tuple[str, str]) -> str:
-    lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
-    return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows.items()])
-
-
-_MASKED_SCORES = """\
-On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
-every other masked vector of the batch; `chance_accuracy`: what guessing gives."""
-_PAIR_SCORES = """\
-On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
-the cosine of document vectors; `chance_accuracy`: what guessing gives."""
+from ..training.cards import CardFacts, write_card
+from ..training.plots import CURVE, LOSS_CURVE, plot_pretraining, results_table
 
 _FAMILIES = {
     "nextlevelbert": """\
@@ -69,127 +20,200 @@ vector with a frozen sentence encoder, and reads the sequence of vectors with a 
 A HATE (Hierarchical Attention-based Text Encoder): it cuts a document of any length into sentences, turns each into
 a vector with a frozen sentence encoder, and reads the sequence of vectors with a small Transformer that has learned
 to find masked sentences among those of its batch.""",
+    "cdlm": """\
+A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in one sequence, with
+global attention on what it has to predict.""",
 }
 
-
-def write_pretraining_card(
-    folder: str | Path,
-    name: str,
-    config: Any,
-    corpus: Manifest,
-    recipe: dict[str, Any],
-    log_history: Sequence[dict[str, Any]],
-    baseline: dict[str, float] | None = None,
-) -> ModelCard:
-    """Writes ``README.md`` and the learning curve beside a pretrained model.
-
-    Args:
-        folder: the model's folder.
-        name: the model's name, or its repository on the Hub.
-        config: its configuration.
-        corpus: manifest of the training corpus.
-        recipe: the training arguments worth telling, by name.
-        log_history: `trainer.state.log_history`.
-        baseline: scores of the mean of the context, from `context_mean_baseline`.
-    """
-    folder = Path(folder)
-    plot_learning_curve(log_history, folder / CURVE)
-    losses = [entry["loss"] for entry in log_history if "loss" in entry]
-    evaluations = [entry for entry in log_history if "eval_chance_accuracy" in entry]
-    pairs = bool(evaluations) and "eval_pair_accuracy" in evaluations[-1]
-    scored = ("pair_accuracy",) if pairs else ("masked_cosine", "masked_accuracy")
-    metrics = ("loss", *scored, "chance_accuracy")
-    data = ModelCardData(
-        license="apache-2.0",
-        library_name="nextlevelbert",
-        pipeline_tag="sentence-similarity",
-        tags=[config.model_type, "long-documents", "sentence-transformers", "feature-extraction"],
-        base_model=config.chunk_encoder_name if "/" in config.chunk_encoder_name else None,  # a name on the Hub
-    )
-    if evaluations:
-        data.model_name = name
-        data.eval_results = [
-            EvalResult(
-                task_type="sentence-similarity" if pairs else "fill-mask",
-                task_name="segments of one document" if pairs else "masked vector modelling",
-                dataset_type="custom",
-                dataset_name="held-out documents",
-                metric_type=metric,
-                metric_value=round(evaluations[-1][f"eval_{metric}"], 4),
-            )
-            for metric in scored
-        ]
-    upper = config.encoder_config
-    widths = config.bottleneck_widths() if config.model_type == "hate" else []
-    facts = {
-        "chunk encoder (frozen)": f"`{config.chunk_encoder_name}`, weights `{config.chunk_encoder_fingerprint[:12]}…`",
-        "chunking": f"{config.chunking}, at most {config.chunk_size} tokens a chunk",
-        "encoder over chunks": f"{upper.model_type}, {upper.num_hidden_layers} layers, "
-        f"hidden size {config.hidden_size}, {config.max_chunks} chunks in a window",
-        **({"bottleneck": " → ".join(map(str, widths))} if len(widths) > 1 else {}),
-        "documents of any length": f"`long_documents={config.long_documents!r}`",
-        **({"chunk vectors": "centred and whitened within documents"} if getattr(config, "whiten_chunks", 0) else {}),
-        "document vector": "trained projections of the mean of the chunk vectors and of the contextual ones, added"
-        if config.pooling == "residual"
-        else f"{config.pooling} of the contextual chunk vectors",
-        "training corpus": f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, "
-        f"{corpus['chunks']:,} chunks (encoded in {corpus['encoder']['dtype']})",
-    }
-    scores = ""
-    if evaluations:
-        columns = {"first evaluation": evaluations[0], "last evaluation": evaluations[-1]}
-        head = ["", *columns, *(["mean of the context"] if baseline else [])]
-        rows = [f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
-        for metric in metrics:
-            cells = [f"{evaluation[f'eval_{metric}']:.4f}" for evaluation in columns.values()]
-            if baseline:
-                cells.append(f"{baseline[metric]:.4f}" if metric in baseline else "")
-            rows.append(f"| {' | '.join([metric, *cells])} |")
-        scores = "\n".join(rows)
-    training = (
-        f"Training loss went from {losses[0]:.5f} to {losses[-1]:.5f} (first and last logged).\n" if losses else ""
-    )
-    text = f"""---
-{data.to_yaml()}
----
-# {name}
-
-{_FAMILIES[config.model_type]}
-
-```python
+_VECTORS_SNIPPET = """\
 import nextlevelbert  # registers the architecture
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer("{name}")
-vectors = model.encode(["the text of a whole book", "and of another one"])
-```
+vectors = model.encode(["the text of a whole book", "and of another one"])"""
 
+_CDLM_SNIPPET = """\
+from transformers import AutoModelForMaskedLM
+
+import nextlevelbert  # registers the architecture
+
+model = AutoModelForMaskedLM.from_pretrained("{name}")
+processor = nextlevelbert.CdlmProcessor.from_model(model)
+texts = [f"One document with a {processor.tokenizer.mask_token}.", "Another one about the same."]
+batch = processor(texts)
+scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits"""
+
+_VECTORS_NOTE = """\
 `AutoModel.from_pretrained("{name}").encode(texts)` also gives contextual and plain chunk vectors and their characters.
-Without the package installed, `trust_remote_code=True` opens the same folder.
+Without the package installed, `trust_remote_code=True` opens the same folder."""
 
-## What it is
+_MASKED_SCORES = """\
+On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
+every other masked vector of the batch; `chance_accuracy`: what guessing gives."""
+_PAIR_SCORES = """\
+On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
+the cosine of document vectors; `chance_accuracy`: what guessing gives."""
 
-{_table(facts, ("", ""))}
 
-## How it was trained
+def write_vector_card(
+    trainer: Trainer,
+    corpus: Manifest,
+    objective: Mapping[str, object],
+    baseline: Mapping[str, float] | None = None,
+) -> None:
+    """Writes the card and the learning curve of a NextLevelBERT or HATE.
 
-{_table({key: f"`{value}`" for key, value in recipe.items()}, ("argument", "value"))}
+    Args:
+        trainer: after training.
+        corpus: manifest of the training corpus.
+        objective: what was learned, by name.
+        baseline: scores of the mean of the context, from `context_mean_baseline`.
+    """
+    args, log, config = trainer.args, trainer.state.log_history, trainer.model.config  # type: ignore[union-attr]
+    name, encoder = _name(args), config.chunk_encoder_name
+    plot_pretraining(log, Path(args.output_dir) / LOSS_CURVE)
+    losses = [entry["loss"] for entry in log if "loss" in entry]
+    evaluations = [entry for entry in log if "eval_chance_accuracy" in entry]
+    pairs = bool(evaluations) and "eval_pair_accuracy" in evaluations[-1]
+    scored = ("pair_accuracy",) if pairs else ("masked_cosine", "masked_accuracy")
+    measured = "Nothing: the run had no evaluation."
+    if evaluations:
+        columns = _first_and_last(evaluations) | ({"mean of the context": baseline} if baseline else {})
+        table = results_table(
+            {
+                metric: {column: values[metric] for column, values in columns.items() if metric in values}
+                for metric in ("loss", *scored, "chance_accuracy")
+            }
+        )
+        measured = f"{_PAIR_SCORES if pairs else _MASKED_SCORES}\n\n{table}"
+    write_card(
+        args.output_dir,
+        CardFacts(
+            name=name,
+            summary=_FAMILIES[config.model_type],
+            snippet=_VECTORS_SNIPPET.format(name=name),
+            note=_VECTORS_NOTE.format(name=name),
+            pipeline_tag="sentence-similarity",
+            tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
+            base_model=encoder if "/" in encoder else None,  # a name on the Hub
+            model=_vector_model(config, corpus),
+            training={**objective, **_recipe(trainer)},
+            training_note=f"Training loss went from {losses[0]:.5f} to {losses[-1]:.5f} (first and last logged)."
+            if losses
+            else "",
+            pictures={LOSS_CURVE: "Loss and held-out scores over training"},
+            measured=measured,
+            scores={metric: evaluations[-1][f"eval_{metric}"] for metric in scored} if evaluations else {},
+            dataset="held-out documents",
+            scored_task="sentence-similarity" if pairs else "fill-mask",
+            scored_task_name="segments of one document" if pairs else "masked vector modelling",
+            limits=(
+                "Chunk borders fall wherever the token count says; the chunk encoder's language and domain are the "
+                "model's.",
+                "A document vector says what a document is about; to find a detail in it, search the chunk vectors or "
+                "use BM25.",
+                "The scores above tell what the model learned, not how good its document vectors are on your task.",
+            ),
+        ),
+    )
 
-{training}
-![Loss and held-out scores over training]({CURVE})
 
-## What was measured
+def write_cdlm_card(trainer: Trainer, started_from: str, on_hub: bool, sets: Mapping[str, object]) -> None:
+    """Writes the card and the learning curve of a CDLM.
 
-{_PAIR_SCORES if pairs else _MASKED_SCORES}
+    Args:
+        trainer: after training.
+        started_from: name of the encoder that it was made of.
+        on_hub: whether that is a name on the Hub.
+        sets: what was read and how it was masked, by name.
+    """
+    args, log, config = trainer.args, trainer.state.log_history, trainer.model.config  # type: ignore[union-attr]
+    plot_pretraining(log, Path(args.output_dir) / CURVE)
+    evaluations = [entry for entry in log if "eval_perplexity" in entry]
+    rows = {
+        column: {"loss": entry["loss"], "cross-document perplexity": entry["perplexity"]}
+        for column, entry in (_first_and_last(evaluations) if evaluations else {}).items()
+    }
+    name = _name(args)
+    write_card(
+        args.output_dir,
+        CardFacts(
+            name=name,
+            summary=_FAMILIES["cdlm"],
+            snippet=_CDLM_SNIPPET.replace("{name}", name),
+            pipeline_tag="fill-mask",
+            tags=("cdlm", "longformer", "multi-document", "fill-mask"),
+            base_model=started_from if on_hub else None,
+            model={
+                "started from": f"`{started_from}`",
+                "layers, hidden size": f"{config.num_hidden_layers}, {config.hidden_size}",
+                "longest sequence": f"{config.max_sequence_length} tokens",
+                "attention window": f"{config.windows()[0]} tokens",
+            },
+            training={**sets, **_recipe(trainer)},
+            pictures={CURVE: "Loss and perplexity over training"},
+            measured="Masked words of held-out sets of related documents, each with the attention pattern of its "
+            f"training; perplexity is the exponential of the loss.\n\n{results_table(rows)}",
+            scores={"perplexity": evaluations[-1]["eval_perplexity"]} if evaluations else {},
+            dataset="held-out sets",
+            limits=(
+                "Sets that are longer than a sequence are cut, the longest documents first; the processor says how "
+                "much is lost.",
+                "The language and domain are those of the encoder and of the training documents.",
+            ),
+        ),
+    )
 
-{scores or "Nothing: the run had no evaluation."}
 
-## Limits
+def _name(args: Any) -> str:
+    """The model's name: its repository on the Hub, or its folder."""
+    return args.hub_model_id or Path(args.output_dir).name
 
-- Chunk borders fall wherever the token count says; the chunk encoder's language and domain are the model's.
-- A document vector says what a document is about; to find a detail in it, search the chunk vectors or use BM25.
-- The scores above tell what the model learned, not how good its document vectors are on your task.
-"""
-    card = ModelCard(text)
-    card.save(folder / "README.md")
-    return card
+
+def _first_and_last(evaluations: list[dict[str, float]]) -> dict[str, Mapping[str, float]]:
+    """Scores of both evaluations, by their plain names."""
+    both = {"first evaluation": evaluations[0], "last evaluation": evaluations[-1]}
+    return {
+        column: {name.removeprefix("eval_"): value for name, value in entry.items() if name.startswith("eval_")}
+        for column, entry in both.items()
+    }
+
+
+def _vector_model(config: Any, corpus: Manifest) -> dict[str, object]:
+    """What a model over chunk vectors is made of."""
+    upper = config.encoder_config
+    facts: dict[str, object] = {
+        "chunk encoder (frozen)": f"`{config.chunk_encoder_name}`, weights `{config.chunk_encoder_fingerprint[:12]}…`",
+        "chunking": f"{config.chunking}, at most {config.chunk_size} tokens per chunk",
+        "encoder over chunks": f"{upper.model_type}, {upper.num_hidden_layers} layers, hidden size "
+        f"{config.hidden_size}, {config.max_chunks} chunks in a window",
+    }
+    widths = config.bottleneck_widths() if config.model_type == "hate" else []
+    if len(widths) > 1:
+        facts["bottleneck"] = " → ".join(map(str, widths))
+    facts["documents of any length"] = f"`long_documents={config.long_documents!r}`"
+    if getattr(config, "whiten_chunks", False):
+        facts["chunk vectors"] = "centred and whitened within documents"
+    facts["document vector"] = (
+        "trained projections of the mean of the chunk vectors and of the contextual ones, added"
+        if config.pooling == "residual"
+        else f"{config.pooling} of the contextual chunk vectors"
+    )
+    facts["training corpus"] = (
+        f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, {corpus['chunks']:,} chunks (encoded in "
+        f"{corpus['encoder']['dtype']})"
+    )
+    return facts
+
+
+def _recipe(trainer: Trainer) -> dict[str, object]:
+    """The training arguments worth telling, by name."""
+    args = trainer.args
+    return {
+        "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "optimizer_steps": trainer.state.global_step,
+        **{key: getattr(args, key) for key in ("learning_rate", "weight_decay", "warmup_steps", "seed")},
+        "lr_scheduler_type": f"{args.lr_scheduler_type.value} {args.lr_scheduler_kwargs or ''}".strip(),
+        "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+        "device": str(args.device),
+    }

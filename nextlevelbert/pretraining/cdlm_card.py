@@ -1,8 +1,8 @@
-"""Model cards of CDLM: pretrained ones, and those fine-tuned on a task."""
+"""Model cards of a CDLM that was fine-tuned on a task."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,6 @@ A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of rel
 global attention on what it has to predict."""
 
 _SNIPPETS = {
-    "pretraining": """\
-from transformers import AutoModelForMaskedLM
-
-import nextlevelbert  # registers the architecture
-
-model = AutoModelForMaskedLM.from_pretrained("{name}")
-processor = nextlevelbert.CdlmProcessor.from_model(model)
-texts = [f"One document with a {processor.tokenizer.mask_token}.", "Another one about the same."]
-batch = processor(texts)
-scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits""",
     "document_matching": """\
 from transformers import AutoModelForSequenceClassification
 
@@ -54,7 +44,6 @@ print(answer(model, processor, "Who wrote it?", [("A title", ["A sentence.", "An
 }
 
 _TAGS = {
-    "pretraining": ("fill-mask", "fill-mask"),
     "document_matching": ("text-classification", "document-matching"),
     "coreference": ("text-classification", "cross-document-coreference"),
     "multihop_qa": ("question-answering", "multi-hop-question-answering"),
@@ -63,63 +52,6 @@ _TAGS = {
 _LIMITS = """\
 - Sets that are longer than a sequence are cut, the longest documents first; the processor says how much is lost.
 - The language and domain are those of the encoder and of the training documents."""
-
-
-def plot_perplexity(log_history: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Loss on masked words over optimiser steps, in training and in evaluation, as a PNG."""
-    from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
-
-    figure = Figure(figsize=(6, 3.4), layout="constrained")
-    axes = figure.subplots()
-    for name, label, style in (("loss", "training", "-"), ("eval_loss", "held-out sets", "o-")):
-        points = [(entry["step"], entry[name]) for entry in log_history if name in entry]
-        axes.plot(*zip(*points, strict=True) if points else ([], []), style, label=label, markersize=3)
-    axes.set(xlabel="optimiser step", ylabel="cross-entropy of masked words")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=120)
-
-
-def write_cdlm_card(
-    folder: str | Path,
-    name: str,
-    config: Any,
-    started: str,
-    hub: bool,
-    recipe: Mapping[str, Any],
-    log_history: Sequence[Mapping[str, Any]],
-) -> None:
-    """Writes ``README.md`` and the learning curve of a pretrained CDLM.
-
-    Args:
-        folder: of the model.
-        name: of the model, or its repository on the Hub.
-        config: of the model.
-        started: the encoder that it was made of.
-        hub: whether that is its name on the Hub.
-        recipe: of the training, by name.
-        log_history: `trainer.state.log_history`.
-    """
-    plot_perplexity(log_history, Path(folder) / CURVE)
-    evaluations = [entry for entry in log_history if "eval_perplexity" in entry]
-    rows = {"first evaluation": evaluations[0], "last evaluation": evaluations[-1]} if evaluations else {}
-    table = "\n".join(
-        ["| | loss | cross-document perplexity |", "| --- | --- | --- |"]
-        + [f"| {key} | {entry['eval_loss']:.3f} | {entry['eval_perplexity']:.2f} |" for key, entry in rows.items()]
-    )
-    facts = {
-        "started from": f"`{started}`",
-        "layers, hidden size": f"{config.num_hidden_layers}, {config.hidden_size}",
-        "longest sequence": f"{config.max_sequence_length} tokens",
-        "attention window": f"{config.windows()[0]} tokens",
-        **{key: f"`{value}`" for key, value in recipe.items()},
-    }
-    measured = (
-        "Masked words of held-out sets of related documents, each with the attention pattern of its training; "
-        f"perplexity is the exponential of the loss.\n\n{table}"
-    )
-    scores = {"perplexity": evaluations[-1]["eval_perplexity"]} if evaluations else {}
-    write_card(folder, name, "pretraining", "held-out sets", scores, measured, facts, base=started if hub else None)
 
 
 def write_card(
@@ -138,7 +70,7 @@ def write_card(
     Args:
         folder: of the model.
         name: of the model, or its repository on the Hub.
-        task: ``"pretraining"``, ``"document_matching"``, ``"coreference"`` or ``"multihop_qa"``.
+        task: ``"document_matching"``, ``"coreference"`` or ``"multihop_qa"``.
         dataset: name of the set that the scores are from.
         scores: of this checkpoint.
         measured: what was measured, in markdown.

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from transformers import EvalPrediction
 
 from ..corpus.corpus import VectorCorpus
 from ..models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
@@ -33,7 +34,7 @@ class SegmentPairDataset(Dataset):
         min_segment, max_segment: fewest and most chunks in a segment; the collator draws one length for a batch.
             Documents shorter than two of the shortest segments are left out, which is said.
         positives: ``"document"``: two segments that do not overlap, anywhere in the document; ``"neighbours"``: one
-            right behind the other.
+            directly after the other.
         pairs_per_document: pairs of an item. With neighbours, several give negatives of the same document.
         documents: positions of the documents to use, all by default.
         seed: of the places drawn.
@@ -161,3 +162,86 @@ class DataCollatorForSegmentPairs:
         if self.positives == "neighbours":
             batch["spans"] = torch.tensor(spans)
         return batch
+
+
+def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor, pairs_per_item: int = 1) -> torch.Tensor:
+    """For each item of the batch: the share of its segments that find their partner, and the chance to.
+
+    There is one row for each item, because `Trainer` counts items where it cuts the last batch.
+
+    Args:
+        scores: ``[N, N]`` of first against second segments; -inf where two are not compared.
+        document_ids: ``[N]``; not used, `Trainer` passes it.
+        pairs_per_item: pairs in an item.
+
+    Returns:
+        ``[items, 2]``.
+    """
+    right = torch.arange(len(scores), device=scores.device)
+    found = (scores.argmax(dim=1) == right).float() + (scores.argmax(dim=0) == right).float()
+    compared = scores > -torch.inf
+    chance = 1 / compared.sum(dim=1) + 1 / compared.sum(dim=0)
+    return torch.stack([found, chance], dim=1).unflatten(0, (-1, pairs_per_item)).mean(dim=1) / 2  # [items, 2]
+
+
+class SegmentPairs:
+    """The contrastive objective, with or without masked vectors, as `vectors.run` uses it.
+
+    On several processes the negatives of a pair are those of its own process.
+
+    Args:
+        collator: makes batches of segments, with its lengths and positives.
+        pairs_per_document: pairs in an item.
+    """
+
+    held_out_at_least = 2  # the segments of one document alone are not compared
+    label_names = ("document_ids",)
+
+    def __init__(self, collator: DataCollatorForSegmentPairs, pairs_per_document: int) -> None:
+        self.collator, self._pairs_per_document = collator, pairs_per_document
+
+    def check(self, window: int, positions: int) -> None:
+        """Refuses segments that the model cannot read at once.
+
+        Args:
+            window: chunks in a window of the model.
+            positions: the same, with special vectors.
+
+        Raises:
+            ValueError: for segments longer than `window`.
+        """
+        if self.collator.max_segment > window:
+            raise ValueError(
+                f"--max_segment {self.collator.max_segment} is above the {window} chunks that the model reads at "
+                f"once; give at most {window}."
+            )
+
+    def dataset(self, corpus: VectorCorpus, documents: np.ndarray | None, seed: int) -> SegmentPairDataset:
+        ours = self.collator
+        return SegmentPairDataset(
+            corpus, ours.min_segment, ours.max_segment, ours.positives, self._pairs_per_document, documents, seed
+        )
+
+    def baseline(self, *arguments: object) -> None:
+        """There is none."""
+
+    def scores_of_batch(self, scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
+        """``[items, 2]``, see `pairs_found`."""
+        return pairs_found(scores, document_ids, self._pairs_per_document)
+
+    @staticmethod
+    def metrics(prediction: EvalPrediction) -> dict[str, float]:
+        """How many pairs of the whole evaluation set find each other."""
+        accuracy, chance = torch.as_tensor(prediction.predictions).mean(dim=0).tolist()
+        return {"pair_accuracy": accuracy, "chance_accuracy": chance}
+
+    def facts(self, loss: str, items: int) -> dict[str, object]:
+        """What a card says of the objective: `items` in an epoch, and `loss` where vectors are masked, too."""
+        ours = self.collator
+        kind = "neighbouring segments" if ours.positives == "neighbours" else "segments of one document"
+        masked = f", and {ours.masking.described(loss)}" if ours.masking else ""
+        return {
+            "objective": f"contrastive, {kind}{masked}",
+            "segments": f"{items} x {self._pairs_per_document} pairs an epoch, of {ours.min_segment} to "
+                        f"{ours.max_segment} chunks",
+        }  # fmt: skip

@@ -1,8 +1,8 @@
-"""From encoded documents to batches: one small class a task."""
+"""Masked vector modelling: from encoded documents to sequences, masked batches and scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from transformers import EvalPrediction
 
 from ..corpus.corpus import VectorCorpus
+from ..evaluation.masked_vectors import context_mean_baseline, masked_vector_scores, summarize
 from ..models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from .masking import draw_replacements, draw_vector_mask
 
@@ -62,9 +64,12 @@ class VectorSequenceDataset(Dataset):
         if self._lengths.sum() == 0:
             raise ValueError(f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from.")
 
+    def __len__(self) -> int:
+        raise NotImplementedError
+
     def _check(self, index: int) -> None:
-        if not 0 <= index < len(self):  # type: ignore[arg-type]
-            raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")  # type: ignore[arg-type]
+        if not 0 <= index < len(self):
+            raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")
 
     def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> dict[str, Any]:
         return {"inputs_embeds": vectors, "special_ids": special_ids, "mask_key": (self.seed, self.epoch, index)}
@@ -182,6 +187,10 @@ class DataCollatorForVectorMasking:
                 f"got {self.mask_share} and {self.random_share}."
             )
 
+    def described(self, loss: str) -> str:
+        """The objective in words."""
+        return f"{loss} over {self.probability:.0%} of the vectors"
+
     def __call__(self, sequences: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         padded = pad_sequences(sequences)
         labels, special_ids = padded["inputs_embeds"], padded["special_ids"]
@@ -202,4 +211,65 @@ class DataCollatorForVectorMasking:
             "special_ids": special_ids,
             "labels": labels,
             "mask_positions": mask_positions,
+        }
+
+
+class MaskedVectors:
+    """The objective of predicting masked chunk vectors, as `vectors.run` uses it.
+
+    Args:
+        collator: masks the sequences.
+        sequences: how documents become sequences.
+        sequence_length: positions in a sequence.
+    """
+
+    held_out_at_least = 1
+    label_names = ("mask_positions",)  # only these are gathered in evaluation: vectors would fill the memory
+
+    def __init__(
+        self, collator: DataCollatorForVectorMasking, sequences: type[VectorSequenceDataset], sequence_length: int
+    ) -> None:
+        self.collator, self._sequences, self._sequence_length = collator, sequences, sequence_length
+
+    def check(self, window: int, positions: int) -> None:
+        """Refuses sequences that the model cannot read at once.
+
+        Args:
+            window: chunks in a window of the model.
+            positions: the same, with special vectors.
+
+        Raises:
+            ValueError: for a sequence length above `positions`.
+        """
+        if self._sequence_length > positions:
+            raise ValueError(
+                f"--sequence_length {self._sequence_length} is above the {positions} positions that the model reads "
+                f"at once; give at most {positions}."
+            )
+
+    def dataset(self, corpus: VectorCorpus, documents: np.ndarray | None, seed: int) -> VectorSequenceDataset:
+        return self._sequences(corpus, self._sequence_length, documents, seed=seed)
+
+    def baseline(
+        self, dataset: VectorSequenceDataset, batch_size: int, prepare: Callable[[torch.Tensor], torch.Tensor]
+    ) -> dict[str, float]:
+        """Scores of always predicting the mean of the unmasked vectors, see `context_mean_baseline`."""
+        return context_mean_baseline((dataset[i] for i in range(len(dataset))), self.collator, batch_size, prepare)
+
+    @staticmethod
+    def scores_of_batch(outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor) -> torch.Tensor:
+        """``[B, 4]``, see `masked_vector_scores`; made before anything is gathered."""
+        predictions, targets = outputs[:2]
+        return masked_vector_scores(predictions, targets, mask_positions)
+
+    @staticmethod
+    def metrics(prediction: EvalPrediction) -> dict[str, float]:
+        """Scores of the whole evaluation set."""
+        return summarize(torch.as_tensor(prediction.predictions))
+
+    def facts(self, loss: str, items: int) -> dict[str, object]:
+        """What a card says of the objective: `loss` over `items` sequences in an epoch."""
+        return {
+            "objective": self.collator.described(loss),
+            "sequences": f"{items} of at most {self._sequence_length} positions",
         }

@@ -51,7 +51,7 @@ def main() -> None:
         (kinds[kind], kinds[kind].arguments),
         f"{script} {chosen}",
         about,
-        {f"--model_type {other}": cls for other, cls in kinds.items()},
+        {f"--model_type {other}": (cls,) for other, cls in kinds.items()},
     )
     parser.add_argument("--task", help="What to do.", choices=list(TASKS))
     options, args, *_ = parser.read(words)

@@ -54,7 +54,7 @@ class OptionParser(HfArgumentParser):
         dataclass_types: Sequence[type[Any]],
         start: str,
         description: str = "",
-        others: Mapping[str, type[Any]] | None = None,
+        others: Mapping[str, Sequence[type[Any]]] | None = None,
     ) -> None:
         self._others = others or {}
         self._brief: list[str] = []
@@ -121,8 +121,8 @@ class OptionParser(HfArgumentParser):
         name = option.lstrip("-").replace("-", "_")
         choices = [
             choice
-            for choice, kind in self._others.items()
-            if name in {each.name for each in fields(kind) if each.init}
+            for choice, kinds in self._others.items()
+            if name in {each.name for kind in kinds for each in fields(kind) if each.init}
         ]
         if choices:
             return f"There is no {option} here; it is an option of {', '.join(choices)}."

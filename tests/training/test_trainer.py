@@ -6,8 +6,8 @@ from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification
 
 from nextlevelbert.finetuning.arguments import FinetuningArguments
-from nextlevelbert.pretraining.cdlm import CdlmPretrainingArguments
-from nextlevelbert.pretraining.trainers import PretrainingArguments
+from nextlevelbert.pretraining.arguments import PretrainingArguments
+from nextlevelbert.pretraining.cdlm_arguments import CdlmPretrainingArguments
 from nextlevelbert.training.trainer import BaseTrainingArguments, CardTrainer, last_whole_checkpoint
 
 ALL = [PretrainingArguments, CdlmPretrainingArguments, FinetuningArguments]

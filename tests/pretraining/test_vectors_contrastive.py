@@ -23,7 +23,8 @@ from nextlevelbert import (
     SegmentPairDataset,
 )
 from nextlevelbert.models.pooling import fit_whitening
-from nextlevelbert.pretraining.trainers import SegmentPairTrainer, _found
+from nextlevelbert.pretraining.segment_pairs import pairs_found
+from nextlevelbert.training.trainer import CardTrainer
 
 from ..segment_toys import batch_of, close, corpus_of_books, unit, vectors_of, whitened
 
@@ -116,7 +117,7 @@ class Killed(Exception):
 
 def test_a_run_that_was_killed_goes_on_to_the_same_weights(start, straight, tmp_path, monkeypatch):
     """From the middle of an epoch; and places are drawn anew in every one."""
-    genuine, steps = SegmentPairTrainer.training_step, []
+    genuine, steps = CardTrainer.training_step, []
 
     def step(self, *args, **kwargs):
         if self.state.global_step == 5 and not steps.count("killed"):
@@ -125,7 +126,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(start, straight, tmp_
         steps.append(self.train_dataset.epoch)
         return genuine(self, *args, **kwargs)
 
-    monkeypatch.setattr(SegmentPairTrainer, "training_step", step)
+    monkeypatch.setattr(CardTrainer, "training_step", step)
     with pytest.raises(Killed):
         start(tmp_path, *SEGMENTS, *RESIDUAL)
     assert not (tmp_path / "model.safetensors").exists()
@@ -155,7 +156,7 @@ def test_both_objectives_over_neighbours(start, straight, corpus, tmp_path):
     with torch.no_grad():
         model = NextLevelBertForContrastiveLearning.from_pretrained(tmp_path)
         batches = [batch_of(dataset, collator, range(n, min(n + 3, len(dataset)))) for n in range(0, len(dataset), 3)]
-        found = torch.cat([_found(model(**batch).scores, batch["document_ids"]) for batch in batches])
+        found = torch.cat([pairs_found(model(**batch).scores, batch["document_ids"]) for batch in batches])
     assert len(found) == 2 * len(dataset)  # every pair counts
     accuracy, chance = found.mean(dim=0).tolist()
     results = json.loads((tmp_path / "eval_results.json").read_text())
@@ -209,25 +210,14 @@ def short(straight, tmp_path_factory):
     return folder
 
 
-HATE = ["--model_type", "hate"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*HATE, "--objective", "contrastive"], "--objective contrastive is for --model_type nextlevelbert, got hate"),
-        ([*HATE, "--objective", "both"], "--objective both is for --model_type nextlevelbert, got hate"),
-        ([*HATE, "--pooling", "residual"], "--pooling residual is not for --model_type hate"),
-        ([*HATE, "--residual_start", "0"], "--model, --whiten_chunks and --residual_start are for --model_type next"),
-        ([*HATE, "--whiten_chunks"], "--model, --whiten_chunks and --residual_start are for --model_type next"),
-        ([*HATE, "--model", "{straight}"], "--model, --whiten_chunks and --residual_start are for --model_type next"),
-        (["--model", "{straight}", "--whiten_chunks"], "--whiten_chunks is for new models"),
-        (["--model", "{straight}", "--chunk_size", "16"], "--chunk_size 16 is not what"),
-        (["--model", "{straight}", "--chunking", "sentences"], "--chunking sentences is not what"),
-        (["--residual_start", "1"], "--residual_start is for --pooling residual"),
+        (["--model", "{straight}", "--chunk_size", "16"], "--chunk_size 16 does not fit"),
+        (["--model", "{straight}", "--chunking", "sentences"], "--chunking sentences does not fit"),
         ([*SEGMENTS, "--pooling", "cls"], "needs pooling='mean' or 'residual', got 'cls'"),
-        (["--model", "{short}", "--sequence_length", "16"], "--sequence_length 16 is above the 10 positions of"),
-        (["--model", "{short}", *SEGMENTS], "--max_segment 12 is above the 8 chunks that a window of"),
+        (["--model", "{short}", "--sequence_length", "16"], "--sequence_length 16 is above the 10 positions that"),
+        (["--model", "{short}", *SEGMENTS], "--max_segment 12 is above the 8 chunks that the model reads at once"),
         (["--model", "{straight}", "--chunk_encoder", "{minilm}"], "chunk_encoder_fingerprint"),
         (["--objective", "contrastive", "--max_segment", "511"], "give at most 510"),
         (["--objective", "contrastive", "--max_segment", "3"], "got 4, 3 and 1"),

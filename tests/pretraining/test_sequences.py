@@ -1,4 +1,4 @@
-"""What is masked, what it becomes, and that a key always draws the same."""
+"""From documents to sequences and masked batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from nextlevelbert import ChunkingRule, DataCollatorForVectorMasking, Document, PackedVectorDataset, encode_corpus
 from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
-from nextlevelbert.pretraining.masking import draw_replacements, draw_vector_mask
 
 LENGTHS = {"a": 300, "b": 1, "c": 40, "d": 120}  # words, so many tokens
 
@@ -23,46 +22,6 @@ def corpus(minilm, tmp_path_factory):
     return encode_corpus(
         documents, minilm, rule, tmp_path_factory.mktemp("corpus"), characters_per_shard=600, progress=False
     )
-
-
-def test_the_paper_s_shares():
-    maskable = np.ones(200_000, bool)
-    maskable[::10] = False
-    mask = draw_vector_mask(maskable, (1, 2, 3))
-    assert not (mask.selected & ~maskable).any()
-    assert not (mask.masked & mask.replaced | mask.masked & mask.kept | mask.replaced & mask.kept).any()
-    selected = mask.selected.sum()
-    # Four standard deviations of a binomial: a wrong share of one percent fails.
-    assert selected / maskable.sum() == pytest.approx(0.15, abs=0.0034)
-    assert mask.masked.sum() / selected == pytest.approx(0.8, abs=0.01)
-    assert mask.replaced.sum() / selected == pytest.approx(0.1, abs=0.0075)
-
-
-def test_all_mask_selects_nothing_else():
-    mask = draw_vector_mask(np.ones(1_000, bool), (0,), probability=0.4, mask_share=1.0, random_share=0.0)
-    assert mask.masked.sum() == mask.selected.sum() > 300
-
-
-def test_a_key_draws_the_same_and_another_key_something_else():
-    draw = [draw_vector_mask(np.ones(100, bool), key).selected for key in ((7, 0, 3), (7, 0, 3), (7, 1, 3), (7, 0, 4))]
-    assert (draw[0] == draw[1]).all()
-    assert (draw[0] != draw[2]).any()
-    assert (draw[0] != draw[3]).any()
-
-
-@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=5), data=st.data())
-def test_replacements_come_from_other_sequences(counts, data):
-    counts = np.array(counts)
-    row = data.draw(st.integers(0, len(counts) - 1))
-    replaced = np.array(sorted(data.draw(st.sets(st.integers(0, counts[row] - 1))) if counts[row] else []), int)
-    drawn = draw_replacements(counts, row, replaced, (1, 2))
-    start = counts[:row].sum()
-    own = (drawn >= start) & (drawn < start + counts[row])
-    assert len(drawn) == len(replaced)
-    assert ((drawn >= 0) & (drawn < max(counts.sum(), 1))).all()
-    assert own.all() if counts.sum() == counts[row] else not own.any()
-    if counts.sum() > 1:
-        assert (drawn != start + replaced).all()  # never by itself
 
 
 @settings(deadline=None, max_examples=30)
@@ -79,7 +38,7 @@ def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
     assert torch.equal(vectors[specials == NOT_SPECIAL], corpus.vectors(0, corpus.num_chunks))
     assert (vectors[specials == SEP] == 0).all()
     ends = torch.nonzero(specials == SEP).flatten() + 1 - torch.arange(1, len(corpus) + 1)
-    assert ends.tolist() == corpus.document_offsets[1:].tolist()  # each [SEP] right behind its document
+    assert ends.tolist() == corpus.document_offsets[1:].tolist()  # each [SEP] directly after its document
 
 
 def test_a_choice_of_documents(corpus):

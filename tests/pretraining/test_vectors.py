@@ -18,7 +18,6 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.pretraining.trainers import PretrainingArguments
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
@@ -167,7 +166,7 @@ def test_the_example_that_searches(run_script, straight, corpus):
 
 
 def test_only_encoding(run, books, tmp_path):
-    """The corpus lies beside the output folder, also where that is written with a slash behind it."""
+    """The corpus lies beside the output folder, even if that is written with a slash at the end."""
     arguments = ["--train_file", str(books), "--do_train", "false", "--output_dir", f"{tmp_path}/"]
     run(tmp_path, *arguments)
     assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
@@ -245,19 +244,10 @@ def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--hidden_size", "16"], "--hidden_size and --num_hidden_layers are for --model_type hate"),
-        (["--model_type", "hate", "--loss", "l1"], "--loss l1 is not for --model_type hate; choose from p_norm"),
-        (["--pooling", "sum"], "--pooling sum is not for --model_type nextlevelbert; choose from mean, max, cls"),
         (["--model_type", "hate", "--hidden_size", "64"], "undercomplete, so give an encoder_config"),
         (["--model_type", "hate", "--sequence_length", "1"], "max_chunks is 0"),
     ],
 )
-def test_options_of_one_family_are_refused_before_anything_is_read(run, tmp_path, arguments, message):
+def test_sizes_that_do_not_fit_are_refused_before_anything_is_read(run, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         run(tmp_path, "--train_file", "nothing.jsonl", *arguments)
-
-
-def test_the_paper_s_recipe_is_the_default(tmp_path):
-    arguments = PretrainingArguments(output_dir=str(tmp_path))
-    assert (arguments.learning_rate, arguments.weight_decay, arguments.warmup_steps) == (1e-4, 0.01, 0.05)
-    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.lr_scheduler_type) == (0.9, 0.999, "cosine")

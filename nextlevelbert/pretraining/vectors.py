@@ -1,0 +1,262 @@
+"""Pretraining on chunk vectors: documents → a corpus of vectors → a NextLevelBERT or HATE with its card."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import PartialState
+from transformers import set_seed
+
+from ..corpus.corpus import VectorCorpus
+from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
+from ..corpus.writer import finish_corpus, write_shards
+from ..data.documents import Document, read_documents, read_hub_documents
+from ..models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
+from ..models.chunking import ChunkingRule
+from ..models.modeling_hate import HateForMaskedSentencePrediction
+from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
+from ..training.trainer import CardTrainer
+from .arguments import (
+    CorpusArguments,
+    HateArguments,
+    MaskingArguments,
+    NextLevelBertArguments,
+    PretrainingArguments,
+    VectorModelArguments,
+)
+from .card import write_vector_card
+
+logger = logging.getLogger(__name__)
+
+
+def run(
+    model_args: NextLevelBertArguments | HateArguments,
+    objective_args: MaskingArguments,
+    corpus_args: CorpusArguments,
+    args: PretrainingArguments,
+) -> None:
+    """Encodes the documents, trains on their vectors and saves the model with its card.
+
+    A run that was killed continues where it stopped, given the same options.
+
+    Raises:
+        ValueError: for options that do not fit each other, the checkpoint or the corpus; before anything is encoded
+            wherever possible.
+    """
+    set_seed(args.seed)
+
+    # 1. The frozen encoder, which stays out of training, and the model over vectors.
+    source = load_chunk_encoder(model_args.chunk_encoder, model_args.chunk_encoder_name)
+    if model_args.attn_implementation:
+        source.encoder.model.set_attn_implementation(model_args.attn_implementation)
+    model = new_model(model_args, source, objective_args)
+    objective = objective_args.objective_over(model_args.sequences)
+    window = model.config.window()[0]
+    objective.check(window, window + model.config.special_positions)
+
+    # 2. The corpus of chunk vectors.
+    corpus = encoded_corpus(corpus_args, model_args, source, model.config.chunking_rule(), args)
+    if not args.do_train:
+        return
+    corpus.check_model(model.config)
+
+    # 3. Sequences or segments to train on and to evaluate on.
+    training, (evaluation, held_out) = share_out(corpus, corpus_args, objective.held_out_at_least, args.seed)
+    if evaluation is not corpus:
+        evaluation.check_model(model.config)
+    if model_args.whiten_chunks:
+        model.base_model.fit_whitening(corpus[int(number)].vectors for number in training)
+    args.label_names = list(objective.label_names)
+    train_dataset: Any = objective.dataset(corpus, training, args.seed)
+    eval_dataset: Any = None
+    if len(held_out):
+        eval_dataset = objective.dataset(evaluation, held_out, args.seed)
+    else:
+        args.eval_strategy, args.eval_on_start = "no", False
+    baseline = None
+    if eval_dataset is not None and args.should_log:
+        baseline = objective.baseline(eval_dataset, args.per_device_eval_batch_size, model.base_model.prepare_chunks)
+        if baseline:
+            logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
+
+    # 4. Training.
+    facts = objective.facts(model.config.loss, len(train_dataset))
+    trainer = CardTrainer(
+        model=model,
+        args=args,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        data_collator=objective.collator,
+        preprocess_logits_for_metrics=objective.scores_of_batch,
+        compute_metrics=objective.metrics,
+        card=lambda trainer: write_vector_card(trainer, corpus.manifest, facts, baseline),
+    )
+    trainer.train_to_the_end()
+    if eval_dataset is not None:
+        trainer.log_metrics("eval", metrics := trainer.evaluate())
+        trainer.save_metrics("eval", metrics)
+
+    # 5. A checkpoint that needs nothing else, unless a small one is asked for.
+    if model_args.include_chunk_encoder:
+        model.base_model.attach_chunk_encoder(source)
+    if model_args.save_dtype != "float32":
+        trainer.save_dtype = getattr(torch, model_args.save_dtype)
+    trainer.publish()
+
+
+def new_model(
+    model_args: NextLevelBertArguments | HateArguments, source: LoadedChunkEncoder, objective_args: MaskingArguments
+) -> Any:
+    """The model to train, without its chunk encoder.
+
+    Raises:
+        ValueError: for options that the model or the checkpoint refuses.
+    """
+    if isinstance(model_args, HateArguments):
+        model = _new_hate(model_args, source, objective_args.sequence_length)
+        encoder = model.base_model.encoder.layers
+    else:
+        model = _new_nextlevelbert(model_args, source, objective_args.contrastive)
+        encoder = model.base_model.encoder
+    if model_args.attn_implementation:
+        encoder.set_attn_implementation(model_args.attn_implementation)
+    return model
+
+
+def _new_nextlevelbert(options: NextLevelBertArguments, source: LoadedChunkEncoder, contrastive: bool) -> Any:
+    """New, or a checkpoint to continue from."""
+    kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
+    given = options.given("loss", "temperature", "pooling", "residual_start")
+    if options.model is None:
+        given |= options.given("chunk_size", "chunking") | {"whiten_chunks": options.whiten_chunks}
+        return kind.from_chunk_encoder(source, include_chunk_encoder=False, **given)
+    model = kind.from_pretrained(options.model, dtype=torch.float32, **given)
+    for option in ("chunk_size", "chunking"):
+        wanted, own = getattr(options, option), getattr(model.config, option)
+        if wanted not in (None, own):
+            raise ValueError(
+                f"--{option} {wanted} does not fit {options.model}, which was trained with {own}; leave out "
+                f"--{option} or --model."
+            )
+    if model.base_model.chunk_encoder is not None:
+        model.base_model.detach_chunk_encoder()
+    model.base_model.check_chunk_encoder(source)
+    model.base_model.tokenizer = source.tokenizer
+    return model
+
+
+def _new_hate(options: HateArguments, source: LoadedChunkEncoder, sequence_length: int) -> Any:
+    sizes = options.given("hidden_size", "num_hidden_layers", "chunk_size", "chunking")
+    return HateForMaskedSentencePrediction.from_chunk_encoder(
+        source,
+        include_chunk_encoder=False,
+        max_chunks=sequence_length - 1,  # it has not learned positions beyond its sequences
+        **sizes,
+        **options.given("loss", "temperature", "pooling"),
+    )
+
+
+def documents_of(options: CorpusArguments) -> Iterator[Document]:
+    """The documents, one in memory at a time.
+
+    Raises:
+        ValueError: if none are named.
+    """
+    columns = {"text_column": options.text_column, "id_column": options.id_column}
+    if options.dataset_name:
+        return read_hub_documents(options.dataset_name, options.dataset_split, options.dataset_config_name, **columns)
+    if not options.train_file:
+        raise ValueError("Give the documents with --train_file or --dataset_name, or a finished --corpus_dir.")
+    return read_documents(options.train_file, **columns)
+
+
+def encoded_corpus(
+    corpus_args: CorpusArguments,
+    model_args: VectorModelArguments,
+    source: LoadedChunkEncoder,
+    rule: ChunkingRule,
+    args: PretrainingArguments,
+) -> VectorCorpus:
+    """The documents as chunk vectors on disk; every process encodes its share of what is missing.
+
+    Raises:
+        ValueError: if there are no documents, or the folder holds a corpus that was made in another way.
+    """
+    # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
+    folder = Path(corpus_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
+    if corpus_args.train_file or corpus_args.dataset_name or not (folder / "manifest.json").exists():
+        int8 = model_args.encoder_dtype == "int8"
+        shards = write_shards(
+            documents_of(corpus_args),
+            in_int8(source, corpus_args, rule, folder / "int8_encoder", args) if int8 else source,
+            rule,
+            folder,
+            dtype=torch.float32 if int8 else getattr(torch, model_args.encoder_dtype),
+            device=args.device,
+            characters_per_shard=corpus_args.characters_per_shard,
+            num_workers=args.dataloader_num_workers or None,
+            compile=model_args.compile_encoder,
+            cache_dir=corpus_args.cache_dir,
+            process_index=args.process_index,
+            num_processes=args.world_size,
+        )
+        PartialState().wait_for_everyone()
+        with args.main_process_first(local=False, desc="closing the corpus"):
+            finish_corpus(folder, shards)
+    corpus = VectorCorpus(folder)
+    logger.info("%r", corpus)
+    return corpus
+
+
+def in_int8(
+    source: LoadedChunkEncoder,
+    corpus_args: CorpusArguments,
+    rule: ChunkingRule,
+    folder: Path,
+    args: PretrainingArguments,
+) -> LoadedChunkEncoder:
+    """The int8 form of the encoder: made once, from the first documents, and kept beside the vectors."""
+    if args.device.type != "cpu":
+        raise ValueError("--encoder_dtype int8 runs on CPUs only; add --use_cpu, or use bfloat16 on this machine.")
+    with args.main_process_first(local=False, desc="making the int8 encoder"):
+        try:
+            return load_int8_chunk_encoder(source, folder)
+        except FileNotFoundError:
+            texts = (document.text for document in documents_of(corpus_args))
+            return quantize_chunk_encoder(source, texts, rule, folder)
+
+
+def share_out(
+    corpus: VectorCorpus, options: CorpusArguments, at_least: int, seed: int
+) -> tuple[np.ndarray, tuple[VectorCorpus, np.ndarray]]:
+    """Numbers of the documents to train on; and the corpus to evaluate on, with the numbers of its documents."""
+    if options.validation_corpus_dir:
+        other = VectorCorpus(options.validation_corpus_dir)
+        return np.arange(len(corpus)), (other, np.arange(len(other)))
+    training, held_out = split(corpus, options.validation_share, seed, at_least)
+    return training, (corpus, held_out)
+
+
+def split(corpus: VectorCorpus, share: float, seed: int, at_least: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the documents to train on and of those held out; the same for the same seed.
+
+    Args:
+        corpus: of all documents.
+        share: held out; 0 for none.
+        seed: of the draw.
+        at_least: fewest documents to hold out.
+
+    Raises:
+        ValueError: if no document is left to train on.
+    """
+    order = np.random.default_rng(seed).permutation(len(corpus))
+    held_out = max(at_least, round(share * len(corpus))) if share > 0 else 0
+    if held_out >= len(corpus):
+        raise ValueError(f"{corpus!r} is too small to hold out {held_out} document(s); set --validation_share 0.")
+    return np.sort(order[held_out:]), np.sort(order[:held_out])

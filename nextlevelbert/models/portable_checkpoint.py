@@ -150,9 +150,11 @@ class PortablePreTrainedModel(PreTrainedModel):
             return None
 
     def modules_to_train_whole(self) -> list[str]:
-        """Names of the modules that an adapter cannot stand in for, because they have no pretrained weights: heads."""
-        children = ((name, child) for name, child in self.named_children() if child is not self.base_model)
-        return [name for name, child in children if any(True for _ in child.parameters())]
+        """Names of the modules that are trained whole beside an adapter, because they start at random: the heads."""
+        if self.base_model is self:
+            return []
+        heads = [(name, child) for name, child in self.named_children() if child is not self.base_model]
+        return [name for name, child in heads if next(child.parameters(), None) is not None]
 
 
 def _write_sentence_transformer_files(folder: str | Path, tokenizer: PreTrainedTokenizerBase | None) -> None:

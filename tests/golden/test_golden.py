@@ -17,7 +17,8 @@ from transformers import AutoModel, AutoProcessor
 
 from nextlevelbert import ChunkingRule, VectorCache, VectorCorpus, load_chunk_encoder, load_int8_chunk_encoder
 
-from .inputs import CLASSES, DOCUMENTS, FOLDER, TEXTS, outputs_of
+from .inputs import CLASSES, DOCUMENTS, FOLDER
+from .outputs import TEXTS, outputs_of
 from .write import TRAIN
 
 

@@ -32,7 +32,8 @@ from nextlevelbert import (
     quantize_chunk_encoder,
 )
 
-from .inputs import CLASSES, DOCUMENTS, FOLDER, TEXTS, outputs_of, vectors_of
+from .inputs import CLASSES, DOCUMENTS, FOLDER
+from .outputs import TEXTS, outputs_of, vectors_of
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 SIZE |= {"max_position_embeddings": 40}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 
@@ -36,7 +34,6 @@ from transformers import (
 
 from nextlevelbert import (
     CdlmConfig,
-    CdlmForCrossDocumentCoreference,
     CdlmForDocumentMatching,
     CdlmForMaskedLM,
     CdlmForMultiHopQuestionAnswering,
@@ -291,46 +288,6 @@ def test_sentence_transformers_take_the_mean_of_its_states(saved, tmp_path):
         for text, vector in zip(texts, vectors, strict=True):
             states = model(**model.tokenizer(text, return_tensors="pt")).last_hidden_state[0]
             torch.testing.assert_close(vector, states.mean(0), atol=1e-5, rtol=0)
-
-
-WITHOUT_THE_PACKAGE = """
-import json, sys
-sys.modules["nextlevelbert"] = None  # as if it were not installed
-import torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
-
-folder, coreference, text = sys.argv[1:]
-tokens = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)(text, return_tensors="pt")
-with torch.no_grad():
-    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
-    base = AutoModel.from_pretrained(folder, trust_remote_code=True)
-    logits, vector = model(**tokens).logits[0, 4, :20], base(**tokens).pooler_output[0]
-    pairs = get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference", coreference)
-    spans = torch.tensor([[[2, 4], [5, 6]]])
-    score = pairs.from_pretrained(coreference)(tokens["input_ids"], spans).logits[0]
-print(json.dumps([type(model).__name__, logits.tolist(), vector.tolist(), score.tolist()]))
-"""
-
-
-@torch.no_grad()
-def test_it_loads_where_the_package_is_not(saved, tmp_path):
-    model, folder = saved
-    coreference = CdlmForCrossDocumentCoreference.from_pretrained(folder)  # no auto class has it
-    coreference.save_pretrained(tmp_path / "coreference")
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THE_PACKAGE, folder, str(tmp_path / "coreference"), TEXT],
-        capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    name, logits, vector, score = json.loads(done.stdout.splitlines()[-1])
-    tokens = model.tokenizer(TEXT, return_tensors="pt")
-    assert name == "CdlmForMaskedLM"
-    expected = coreference(tokens["input_ids"], torch.tensor([[[2, 4], [5, 6]]])).logits[0].tolist()
-    assert score == pytest.approx(expected, abs=1e-4)
-    assert logits == pytest.approx(model(**tokens).logits[0, 4, :20].tolist(), abs=1e-4)
-    assert vector == pytest.approx(model.longformer(**tokens).pooler_output[0].tolist(), abs=1e-4)
 
 
 ONE_STEP = """

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -351,28 +347,6 @@ def test_saved_and_loaded_it_is_the_same(saved):
     torch.testing.assert_close(
         classifier(**tokens).logits, classifier.classifier(expected.pooler_output), atol=1e-5, rtol=0
     )
-
-
-WITHOUT_THE_PACKAGE = """
-import sys
-sys.modules["nextlevelbert"] = None  # as if it were not installed
-from transformers import AutoModelForTokenClassification
-
-model = AutoModelForTokenClassification.from_pretrained(sys.argv[1], trust_remote_code=True)
-print(",".join(f"{score:.6f}" for score in model.summarize(sys.argv[2]).scores))
-"""
-
-
-def test_it_loads_where_the_package_is_not(saved, tmp_path):
-    model, folder = saved
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(WITHOUT_THE_PACKAGE), folder, TEXT],
-        capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = [float(value) for value in done.stdout.split()[-1].split(",")]
-    assert found == pytest.approx(model.summarize(TEXT).scores, abs=1e-5)
 
 
 def test_an_adapter_with_lstms_comes_back(saved, tmp_path):

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
 import warnings
 
 import pytest
@@ -320,36 +316,6 @@ def test_another_chunk_size_at_test_time(saved):
     larger.config.chunk_size = 513
     with pytest.raises(ValueError, match="chunk_size must be 1 to 512, the positions of the encoder, got 513"):
         larger(**tokens)
-
-
-WITHOUT_THE_PACKAGE = """
-import sys
-import torch
-sys.modules["nextlevelbert"] = None  # as if it were not installed
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
-
-folder = sys.argv[1]
-model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
-tokens = tokenizer("It goes on and on. " * 40, return_tensors="pt")
-with torch.no_grad():
-    print(",".join(f"{value:.6f}" for value in model(**tokens).logits[0]))
-assert AutoModel.from_pretrained(folder, trust_remote_code=True)(**tokens).last_hidden_state.shape[1] > 200
-"""
-
-
-@torch.no_grad()
-def test_it_loads_where_the_package_is_not(saved, tmp_path):
-    model, folder = saved
-    environment = {**os.environ, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(WITHOUT_THE_PACKAGE), folder],
-        capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    expected = model(**model.tokenizer("It goes on and on. " * 40, return_tensors="pt")).logits[0]
-    found = [float(value) for value in done.stdout.split()[-1].split(",")]
-    assert found == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_an_adapter_trains_little_and_comes_back(saved, tmp_path):

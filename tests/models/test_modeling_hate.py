@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -429,26 +427,10 @@ def test_half_precision():
     assert torch.isfinite(output.loss)
 
 
-WITHOUT_THE_PACKAGE = """
-import sys, torch
-sys.modules["nextlevelbert"] = None  # importing it is an error now
-from transformers import AutoModel, AutoModelForPreTraining
-model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
-assert type(model).__module__.startswith("transformers_modules."), type(model)
-AutoModelForPreTraining.from_pretrained(sys.argv[1], trust_remote_code=True)
-print(float(model(inputs_embeds=torch.ones(1, 2, 32)).pooler_output.double().sum()))
-"""
-
-
-def test_it_opens_without_the_package_and_with_sentence_transformers(minilm, tmp_path):
+def test_it_opens_with_sentence_transformers(minilm, tmp_path):
     model = toy(HateForMaskedSentencePrediction, hidden_size=8)
     model.tokenizer = minilm.tokenizer
     model.save_pretrained(tmp_path / "model")
-    command = [sys.executable, "-c", WITHOUT_THE_PACKAGE, str(tmp_path / "model")]
-    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    expected = float(model.model(inputs_embeds=torch.ones(1, 2, 32)).pooler_output.detach().double().sum())
-    assert float(process.stdout.split()[-1]) == pytest.approx(expected, abs=1e-5)
     text = "Call me Ishmael. I went to sea."
     found = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(text)
     np.testing.assert_allclose(found, model.model.encode(text).document.numpy(), atol=1e-6)

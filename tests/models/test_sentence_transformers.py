@@ -1,10 +1,8 @@
-"""A saved checkpoint is a SentenceTransformer, and opens where the package is not."""
+"""A saved checkpoint is a SentenceTransformer."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -17,22 +15,6 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
 TEXTS = ["Call me Ishmael. " * 200, "It was the best of times.", "", "All happy families are alike. " * 20]
-
-# A user who has transformers and nothing of ours, nor sentence-transformers.
-BARE = """
-import json, sys
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("nextlevelbert", "sentence_transformers"):
-            raise ModuleNotFoundError(f"No module named {name!r}")
-sys.meta_path.insert(0, Hidden())
-from transformers import AutoModel
-model = AutoModel.from_pretrained(sys.argv[1], trust_remote_code=True)
-texts = json.loads(sys.argv[2])
-assert "nextlevelbert" not in sys.modules and type(model).__module__.startswith("transformers_modules")
-print(json.dumps([embedding.document.tolist() for embedding in model.encode(texts)]))
-model.save_pretrained(sys.argv[3])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -79,20 +61,6 @@ def test_the_trainer_of_sentence_transformers(folder, tmp_path):
     changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
     assert not any("chunk_encoder" in name for name in changed)
     assert sum(".encoder.layer." in name for name in changed) == 6 * 16  # every weight of all six layers
-
-
-def test_without_the_package(folder, tmp_path):
-    """The same folder, `trust_remote_code`, and again after that process has saved it."""
-    expected = [
-        embedding.document.tolist() for embedding in NextLevelBertModel.from_pretrained(folder).encode(TEXTS[:2])
-    ]
-    source = folder
-    for copy in ("first", "second"):
-        command = [sys.executable, "-W", "error::UserWarning", "-c", BARE, str(source)]
-        command += [json.dumps(TEXTS[:2]), str(tmp_path / copy)]
-        run = subprocess.run(command, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        np.testing.assert_allclose(json.loads(run.stdout), expected, atol=1e-6)
-        source = tmp_path / copy
 
 
 def test_what_the_folder_holds(folder):

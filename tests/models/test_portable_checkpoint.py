@@ -1,0 +1,166 @@
+"""A checkpoint carries all that it needs: where the package is not, it opens, computes the same and is saved again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoProcessor
+
+from ..golden.inputs import CLASSES, FOLDER
+from ..golden.outputs import outputs_of
+
+FAMILIES = ("nextlevelbert", "hate", "chunkbert", "bert-al", "cdlm")
+
+# A user who has transformers, and neither this package nor sentence-transformers.
+ELSEWHERE = """
+import json, sys
+from pathlib import Path
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("nextlevelbert", "sentence_transformers"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Hidden())
+saved, again, golden, families = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4:]
+sys.path.append(golden)
+import transformers
+from outputs import outputs_of
+from safetensors.torch import save_file
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+opened = {}
+for folder in sorted(saved.iterdir()):
+    config = json.loads((folder / "config.json").read_text())
+    autos = {auto: name for auto, name in config["auto_map"].items() if auto != "AutoConfig"}
+    module = autos["AutoModel"].split(".")[0]
+    name = f"{module}.{config['architectures'][0]}"
+    if name in autos.values():
+        auto = next(auto for auto in autos if autos[auto] == name)
+        model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True)
+    else:  # as the docstring of such a class says
+        model = get_class_from_dynamic_module(name, str(folder)).from_pretrained(folder)
+    assert type(model).__module__.startswith("transformers_modules."), type(model)
+    opened[folder.name] = [type(model).__name__]
+    model.save_pretrained(again / folder.name)  # first: the tokenizer would save how it was called last
+    if (folder / "processor_config.json").exists():
+        processor = transformers.AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+        processor.save_pretrained(again / folder.name)
+    found = {key: values.contiguous() for key, values in outputs_of(folder.name, model).items()}
+    save_file(found, again / folder.name / "outputs")
+    if folder.name in families:
+        assert transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True).is_fast
+        for auto, name in autos.items():
+            other = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True)
+            assert type(other).__name__ == name.split(".")[1]
+            opened[folder.name].append(auto)
+assert "nextlevelbert" not in sys.modules
+print(json.dumps(opened))
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A checkpoint of each class as this package saves it, and as a process without the package saves it again."""
+    saved, again = tmp_path_factory.mktemp("saved"), tmp_path_factory.mktemp("again")
+    for name, cls in CLASSES.items():
+        cls.from_pretrained(FOLDER / name).save_pretrained(saved / name)
+        if (FOLDER / name / "processor_config.json").exists():
+            AutoProcessor.from_pretrained(FOLDER / name).save_pretrained(saved / name)
+    home = tmp_path_factory.mktemp("home")
+    process = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", ELSEWHERE, str(saved), str(again), str(FOLDER), *FAMILIES],
+        env={**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""},
+        cwd=home, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    return saved, again, json.loads(process.stdout.splitlines()[-1])
+
+
+def names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def code(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.glob("*.py")}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_it_opens_elsewhere_and_computes_the_same(folders, name):
+    saved, again, opened = folders
+    assert opened[name][0] == CLASSES[name].__name__
+    found = load_file(again / name / "outputs")
+    expected = outputs_of(name, CLASSES[name].from_pretrained(saved / name))
+    assert found.keys() == expected.keys()
+    for key, values in expected.items():
+        torch.testing.assert_close(found[key], values, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_it_is_saved_elsewhere_as_it_was_here(folders, name):
+    saved, again, _ = folders
+    assert names(again / name) - {"outputs"} == names(saved / name)
+    assert code(again / name) == code(saved / name)
+    for file in saved.joinpath(name).glob("*.json"):
+        assert json.loads((again / name / file.name).read_text()) == json.loads(file.read_text()), file.name
+    before, after = (load_file(folder / name / "model.safetensors") for folder in (saved, again))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(values, after[key]) for key, values in before.items())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_class_of_a_family_opens_any_of_its_checkpoints(folders, family):
+    saved, _, opened = folders
+    autos = set(json.loads((saved / family / "config.json").read_text())["auto_map"])
+    assert set(opened[family][1:]) == autos - {"AutoConfig", "AutoProcessor"}
+    assert all(auto.startswith("AutoModel") for auto in opened[family][1:])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_carries_the_code_of_its_family_and_no_other(folders, family):
+    """One set of files for all classes of a family; what reads token ids needs no chunk encoder, nor the reverse."""
+    saved, _, _ = folders
+    modules = {file.removesuffix(".py") for file in code(saved / family)}
+    for name in CLASSES:
+        if name.startswith(family):
+            assert {file.removesuffix(".py") for file in code(saved / name)} == modules
+    own = family.replace("-", "_")
+    others = {other.replace("-", "_") for other in FAMILIES} - {own}
+    assert f"modeling_{own}" in modules
+    assert not [module for module in modules if any(other in module for other in others)]
+    of_vectors = {"chunk_encoder", "document_encoding", "document_heads", "vector_cache", "modeling_vector_document"}
+    assert modules & of_vectors == (of_vectors if family in ("nextlevelbert", "hate") else set())
+    assert ("modeling_token_document" in modules) == (family in ("chunkbert", "bert-al"))
+
+
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [
+        ("nextlevelbert", []),
+        ("nextlevelbert-contrastive", ["head"]),
+        ("nextlevelbert-choice", ["classifier"]),
+        ("hate-masked", ["head"]),
+        ("chunkbert-classification", ["classifier"]),
+        ("bert-al", ["lstm", "residual"]),
+        ("bert-al-summarization", ["classifier", "lstm", "residual"]),
+        ("cdlm-coreference", ["scorer"]),
+        ("cdlm-questions", ["qa_outputs", "qa_type", "qa_sentence", "qa_paragraph"]),
+    ],
+)
+def test_what_is_trained_whole_beside_an_adapter(name, modules):
+    """What starts at random has no weights that low-rank matrices could be added to."""
+    model = CLASSES[name].from_pretrained(FOLDER / name)
+    assert model.modules_to_train_whole() == modules
+
+
+def test_files_say_nothing_of_this_machine(folders):
+    for folder in folders[:2]:
+        for file in folder.rglob("*.json"):
+            assert str(folder) not in file.read_text()

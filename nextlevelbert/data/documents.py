@@ -1,17 +1,22 @@
-"""Where documents come from: text files, JSON lines, Parquet, a Hub dataset, or Python's own manual."""
+"""Where documents come from: text files, tables, a dataset on the Hub, or Python's own manual."""
 
 from __future__ import annotations
 
 import ast
 import pydoc_data.topics
 import sysconfig
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .files import Source, SourceFile, source_files, suffix
+from .html_text import read_html
+from .rows import Place, Rows, placed_rows, short
+from .tables import open_saved_dataset
+from .texts import read_text
+
 PYTHON_MANUAL = "python-manual"
-_SUFFIXES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 _NOT_DOCUMENTATION = {
     "site-packages",
     "test",
@@ -26,57 +31,52 @@ _NOT_DOCUMENTATION = {
 
 @dataclass(frozen=True)
 class Document:
-    """One text with the name it is known by in a corpus."""
+    """One text with the name it is known by in a corpus.
+
+    Attributes:
+        id: its name.
+        text: all of it.
+        metadata: what else the source says of it: the further columns of its row.
+    """
 
     id: str
     text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-def read_documents(source: str | Path, text_column: str = "text", id_column: str = "id") -> Iterator[Document]:
-    """Streams the documents of a path, one in memory at a time, always in the same order.
+def read_documents(source: Source, text_column: str = "text", id_column: str = "id") -> Iterator[Document]:
+    """Streams the documents of files, one in memory at a time (of Parquet, a few), always in the same order.
+
+    A text file is one document: ``.txt`` and ``.md`` as they stand, ``.html`` without its markup. Its id is its path
+    below the folder, without suffix. In a table every row is one: ``.jsonl``, ``.json`` (an array, one object, or one
+    a line), ``.csv`` (the first line names the columns), ``.parquet``, and a folder that `datasets` wrote by
+    ``save_to_disk``. Its id is `id_column` as it stands; rows without one are numbered through all files. All files
+    may be packed as ``.gz``.
 
     Args:
-        source: a ``.txt`` file (one document), a folder of them (sub-folders included), a ``.jsonl`` or
-            ``.parquet`` file (``.gz`` too), or ``"python-manual"``, which needs no file at all.
-        text_column, id_column: the fields to read from JSON lines and Parquet. Without an id column
-            documents are numbered.
+        source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``; several of these; or
+            ``"python-manual"``, which needs no file at all. A pattern is one only where no file has that very name.
+        text_column, id_column: the columns of tables. All others become `Document.metadata`.
 
     Raises:
         FileNotFoundError: if there is nothing at `source`.
-        ValueError: for a kind of file that is not known, or a text column that is not there.
+        ValueError: at once for a kind of file that is not supported, or what is no regular file (`source_files`).
+            While reading, with file and line: for what is not valid UTF-8 or not valid in its format, and a row without
+            text.
     """
-    if str(source) == PYTHON_MANUAL:
-        yield from python_manual()
-        return
-    path = Path(source)
-    if path.is_dir():
-        files = sorted(path.rglob("*.txt"))
-        if not files:
-            raise ValueError(
-                f"The folder {source} holds no .txt file; give a folder of texts, a .jsonl or a .parquet."
-            )
-        for file in files:
-            yield Document(file.relative_to(path).with_suffix("").as_posix(), _read_text(file))
-        return
-    if not path.exists():
-        raise FileNotFoundError(
-            f"No file or folder {str(source)!r}. Give a .txt, a folder of .txt, a .jsonl, "
-            f"a .parquet, or {PYTHON_MANUAL!r}."
-        )
-    from datasets import load_dataset  # seconds to import, and not needed for plain text
+    if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
+        return python_manual()
+    return _documents(source_files(source), text_column, id_column)
 
-    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
-    kind = suffixes[-1] if suffixes else ""
-    if kind == ".txt" and path.suffix == ".txt":
-        yield Document(path.stem, _read_text(path))
-    elif kind in _SUFFIXES:
-        rows = load_dataset(_SUFFIXES[kind], data_files=str(path), split="train", streaming=True)
-        yield from documents_from_rows(rows, text_column, id_column)
-    else:
-        raise ValueError(
-            f"Cannot read {path.name}: supported are .txt, .jsonl, .json (both also .gz), .parquet, or a folder of "
-            ".txt."
-        )
+
+def check_documents(source: Source, text_column: str = "text", id_column: str = "id") -> None:
+    """Reads the first document only, so that a wrong path or column is found before anything is loaded or made.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read_documents`; ValueError if there is no document.
+    """
+    if next(read_documents(source, text_column, id_column), None) is None:
+        raise ValueError(f"{source} holds no document. Check that it is not empty.")
 
 
 def read_hub_documents(
@@ -87,29 +87,49 @@ def read_hub_documents(
     id_column: str = "id",
 ) -> Iterator[Document]:
     """Streams the documents of a dataset on the Hub; arguments as in `datasets.load_dataset`."""
-    from datasets import load_dataset
+    from datasets import load_dataset  # seconds to import
 
     rows = load_dataset(dataset_name, dataset_config, split=split, streaming=True)
-    yield from documents_from_rows(rows, text_column, id_column)
+    yield from documents_from_rows(rows, text_column, id_column, dataset_name)
 
 
-def documents_from_rows(rows: Iterable[dict[str, Any]], text_column: str, id_column: str) -> Iterator[Document]:
-    """Documents of rows with named columns, or a ValueError that lists the columns there are."""
+def documents_from_rows(
+    rows: Iterable[dict[str, Any]], text_column: str, id_column: str, source: str = "The source"
+) -> Iterator[Document]:
+    """Documents of rows with named columns; the others are their metadata. Rows without an id are numbered.
+
+    Raises:
+        ValueError: naming the row of `source`, for a text that is not there, or is no text.
+    """
     for number, row in enumerate(rows):
-        if text_column not in row:
-            raise ValueError(
-                f"Row {number} has no column {text_column!r}; it has {', '.join(row)}. Name the text column with "
-                "--text_column."
-            )
-        name = row.get(id_column)
-        yield Document(f"document-{number:06d}" if name is None else str(name), row[text_column])
+        yield _document(Place(source, f"row {number}"), row, text_column, id_column, number)
 
 
-def _read_text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 ({error}); convert it, for example with iconv.") from error
+def _documents(files: Iterable[SourceFile], text_column: str, id_column: str) -> Iterator[Document]:
+    count = 0  # of rows
+    for path, name in files:
+        if name is not None:
+            yield Document(name, read_html(path) if suffix(path) in (".html", ".htm") else read_text(path))
+            continue
+        for place, row in _rows(path):
+            yield _document(place, row, text_column, id_column, count)
+            count += 1
+
+
+def _rows(path: Path) -> Rows:
+    """Rows with places that say more than the name of a file: there may be several."""
+    if not path.is_dir():
+        return ((place._replace(source=str(path)), row) for place, row in placed_rows(path))
+    _, rows = open_saved_dataset(path)
+    return ((Place(str(path), f"row {number}"), row) for number, row in enumerate(rows))
+
+
+def _document(place: Place, row: Mapping[str, Any], text_column: str, id_column: str, number: int) -> Document:
+    text, name = place.value(row, text_column, "--text_column"), row.get(id_column)
+    if not isinstance(text, str):
+        raise place.error(text_column, f"must be text, got {short(text)}. Correct the row, or leave it out.")
+    metadata = {column: value for column, value in row.items() if column not in (text_column, id_column)}
+    return Document(f"document-{number:06d}" if name is None else str(name), text, metadata)
 
 
 def python_manual(smallest: int = 400) -> Iterator[Document]:

@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-import gzip
+import glob
 import hashlib
-import io
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-_SUFFIXES = (".jsonl", ".json", ".parquet")
+from .files import TABLES, find_paths, is_saved_dataset, suffix
+from .json_lines import read_json
+from .tables import class_names, csv_rows, open_saved_dataset, parquet_class_names, parquet_rows
 
 
 class Place(NamedTuple):
-    """Where a row comes from, to say what is wrong with it."""
+    """Where a row comes from, to say what is wrong with it.
+
+    Attributes:
+        source: the file or dataset.
+        row: such as ``row 3``, counted from 0.
+        line: where it begins in a file that has lines, counted from 1.
+    """
 
     source: str
     row: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.row} (counted from 0)" + (f", line {self.line}" if self.line else "")
 
     def error(self, column: str, message: str) -> ValueError:
-        return ValueError(f"{self.source}, {self.row} (counted from 0), column {column!r}: {message}")
+        return ValueError(f"{self}, column {column!r}: {message}")
 
-    def value(self, values: dict[str, Any], column: str, option: str) -> Any:
+    def value(self, values: Mapping[str, Any], column: str, option: str) -> Any:
         if column not in values:
             raise ValueError(
-                f"{self.source}, {self.row} (counted from 0) has no column {column!r}; it has "
-                f"{', '.join(values)}. Name the right one with {option}."
+                f"{self} has no column {column!r}; it has {', '.join(values) or 'none'}. Name the right one with "
+                f"{option}."
             )
         return values[column]
 
@@ -65,94 +76,69 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
     """Opens a file of rows or a dataset.
 
     Args:
-        source: a file for `file_rows`, or the name of a dataset on the Hub, or a folder laid out like one.
+        source: a file for `placed_rows`, or a pattern of such files; a folder of ``save_to_disk``; or the name of a
+            dataset on the Hub, or a folder laid out like one.
         split, config: of a dataset; a file is read whole.
 
     Raises:
         FileNotFoundError: for a file that is not there.
-        ValueError: for a source without rows, or rows that are no JSON objects.
+        ValueError: for a source without rows, or rows that cannot be read.
     """
-    import datasets  # seconds to import
-
-    path, features = Path(source), {}
-    if path.is_file():
-        name, records = path.resolve().name, file_rows(path)
-        if _suffix(path) == ".parquet":
-            features = datasets.Features.from_arrow_schema(_parquet(path).schema_arrow)
-    elif _suffix(path) in _SUFFIXES:
-        raise FileNotFoundError(f"There is no file {str(source)!r}.")
+    path, names = Path(source), dict[str, tuple[str, ...]]()
+    if is_saved_dataset(path):
+        name = path.resolve().name
+        names, records = open_saved_dataset(path, split)
+        rows = _placed(name, ((None, record) for record in records))
+    elif files := [] if path.is_dir() else find_paths(source):
+        name = path.name
+        rows = itertools.chain.from_iterable(map(placed_rows, files))
+        if suffix(files[0]) == ".parquet":
+            names = parquet_class_names(files[0])
+    elif not path.is_dir() and (suffix(path) in TABLES or glob.escape(str(path)) != str(path)):
+        raise FileNotFoundError(f"There is no file {str(source)!r}. Check the path.")
     else:
+        import datasets  # seconds to import
+
         try:
             dataset = datasets.load_dataset(str(source), config, split=split)
         except (FileNotFoundError, ConnectionError) as error:
             error.add_note(f"{str(source)!r} is no file here, so it was taken for a dataset on the Hub.")
             raise
-        features, records = dataset.features, iter(dataset)
         name = path.resolve().name if path.exists() else str(source)
         name = f"{name} ({config}, {split})" if config else f"{name} ({split})"
-    rows = ((Place(name, f"row {number}"), record) for number, record in enumerate(records))
+        names = class_names(dataset.features)
+        rows = _placed(name, ((None, record) for record in dataset))
     try:
         start = next(rows)
     except StopIteration:
         raise ValueError(f"{name} is empty: it has no rows.") from None
-    inner = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
-    names = {column: tuple(kind.names) for column, kind in inner.items() if isinstance(kind, datasets.ClassLabel)}
     return Table(name, start[1], itertools.chain([start], rows), names)
 
 
-def file_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Streams the rows of a file: Parquet by its name, else JSON lines or one JSON array; each also as ``.gz``.
+def placed_rows(path: Path) -> Rows:
+    """Streams the rows of a file with their places: Parquet and CSV by its name, else JSON (see `read_json`).
+
+    All of these may be packed as ``.gz``. The values of a CSV are text.
 
     Raises:
-        ValueError: naming the row that is no JSON object.
+        FileNotFoundError, ValueError: as `read_json`, `csv_rows` and `parquet_rows`.
     """
-    if _suffix(path) == ".parquet":
-        for batch in _parquet(path).iter_batches(64):
-            yield from batch.to_pylist()
+    rows: Iterator[tuple[int | None, dict[str, Any]]]
+    if suffix(path) == ".parquet":
+        rows = ((None, record) for record in parquet_rows(path))
     else:
-        yield from _json_rows(path)
+        rows = iter(csv_rows(path) if suffix(path) == ".csv" else read_json(path))
+    return _placed(path.name, rows)
 
 
-def _suffix(path: Path) -> str:
-    return Path(path.stem if path.suffix == ".gz" else path.name).suffix
+def _placed(source: str, rows: Iterable[tuple[int | None, dict[str, Any]]]) -> Rows:
+    for number, (line, record) in enumerate(rows):
+        yield Place(source, f"row {number}", line), record
 
 
-def _parquet(path: Path) -> Any:
-    import pyarrow.parquet
-
-    if path.suffix != ".gz":
-        return pyarrow.parquet.ParquetFile(path)
-    with gzip.open(path) as file:  # cannot be read from the end, where Parquet keeps its index
-        return pyarrow.parquet.ParquetFile(io.BytesIO(file.read()))
-
-
-def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    number = 0
-    with open_text(path) as file:
-        try:
-            lines = (line for line in file if line.strip())
-            start = next(lines, "")
-            if start.lstrip().startswith("["):
-                records: Iterable[Any] = json.loads(start + file.read())
-            else:
-                records = map(json.loads, itertools.chain([start] if start else [], lines))
-            for record in records:
-                if not isinstance(record, dict):
-                    raise ValueError(f"it is {short(record)}")
-                yield record
-                number += 1
-        except ValueError as error:  # also of JSON and of UTF-8
-            raise ValueError(
-                f"{path.name}: row {number} (counted from 0) is no JSON object ({error}). "
-                "Known are .jsonl, .json, .parquet (also .gz), and other files of JSON objects, one a line, in UTF-8."
-            ) from error
-
-
-def open_text(path: Path, newline: str | None = None) -> IO[str]:
-    """A text file in UTF-8, perhaps with a byte order mark, perhaps packed as ``.gz``; `newline` as in `open`."""
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline=newline)
-    return path.open(encoding="utf-8-sig", newline=newline)
+def file_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """As `placed_rows`, without the places."""
+    return (record for _, record in placed_rows(path))
 
 
 def find_packed(path: Path) -> Path | None:

@@ -7,6 +7,8 @@ import hashlib
 import io
 import json
 import math
+import os
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -40,21 +42,43 @@ def test_every_kind_of_file_has_the_same_rows(tmp_path, suffix):
     assert list(file_rows(path)) == ROWS
     table = open_rows(path)
     assert (table.name, table.first, table.class_names) == (path.name, ROWS[0], {})
-    assert list(table.rows) == [(Place(path.name, f"row {number}"), row) for number, row in enumerate(ROWS)]
+    places, rows = zip(*table.rows, strict=True)
+    assert list(rows) == ROWS
+    assert [place[:2] for place in places] == [(path.name, "row 0"), (path.name, "row 1")]
+    lines = {".parquet": (None, None), ".json": (2, 10)}.get(suffix.removesuffix(".gz"), (1, 3))
+    assert tuple(place.line for place in places) == lines
 
 
-def test_rows_are_read_as_they_are_asked_for(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": 1}\nno JSON\n')
-    rows = file_rows(path)
-    assert next(rows) == {"a": 1}
-    with pytest.raises(ValueError, match=r"rows\.jsonl: row 1 \(counted from 0\) is no JSON object"):
-        next(rows)
+def test_a_place_says_where():
+    place = Place("rows.jsonl", "row 1", 3)
+    assert (
+        str(place.error("text", "is blank.")) == "rows.jsonl, row 1 (counted from 0), line 3, column 'text': is blank."
+    )
+    assert str(place._replace(line=None)) == "rows.jsonl, row 1 (counted from 0)"
+    with pytest.raises(ValueError, match=r"line 3 has no column 'text'; it has a, b\. Name the right one with --text"):
+        place.value({"a": 1, "b": 2}, "text", "--text_column")
+
+
+def test_a_pattern_of_files_is_one_source(tmp_path):
+    for number, row in enumerate(ROWS):
+        (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(row))
+    table = open_rows(tmp_path / "part-*.jsonl")
+    assert (table.name, table.first) == ("part-*.jsonl", ROWS[0])
+    places = [Place(f"part-{number}.jsonl", "row 0", 1) for number in range(2)]
+    assert list(table.rows) == list(zip(places, ROWS, strict=True))
+    (tmp_path / "part-[01].jsonl").write_text('{"a": 1}')  # a file of that very name
+    assert open_rows(tmp_path / "part-[01].jsonl").first == {"a": 1}
 
 
 def test_sources_that_have_no_rows(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"There is no file '.*absent\.jsonl\.gz'"):
-        open_rows(tmp_path / "absent.jsonl.gz")
+    for name in ("absent.jsonl.gz", "absent.csv", "absent*"):
+        with pytest.raises(
+            FileNotFoundError, match=re.escape(f"There is no file '{tmp_path / name}'. Check the path.")
+        ):
+            open_rows(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"pipe is a named pipe \(FIFO\), which cannot be read twice"):
+        open_rows(tmp_path / "pipe")
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(ValueError, match=r"empty\.jsonl is empty: it has no rows"):
         open_rows(tmp_path / "empty.jsonl")

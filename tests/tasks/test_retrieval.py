@@ -152,9 +152,9 @@ def test_tables_that_do_not_fit(tmp_path):
         retrieval_task_from_rows(rows(("a", "b")), "x", "title")
     with pytest.raises(ValueError, match="0 queries and 0 documents"):
         retrieval_task_from_rows([], "x")
-    (tmp_path / "pairs.csv").write_text("query,document\n")
-    with pytest.raises(ValueError, match=r"Cannot read pairs\.csv"):
-        read_retrieval_task(tmp_path / "pairs.csv")
+    (tmp_path / "pairs.tsv").write_text("query\tdocument\n")
+    with pytest.raises(ValueError, match=r"Cannot read pairs\.tsv"):
+        read_retrieval_task(tmp_path / "pairs.tsv")
     with pytest.raises(FileNotFoundError, match="absent"):
         read_retrieval_task(tmp_path / "absent.jsonl")
 

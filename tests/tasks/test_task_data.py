@@ -129,7 +129,7 @@ def test_muld_character_archetypes(written):
     data = read_classification(written(without))
     assert data.documents == [row["input"] for row in without]
     assert [example.question for example in data.examples] == [None, None]
-    with pytest.raises(ValueError, match=r"row 2 \(counted from 0\), column 'input': has no short first line"):
+    with pytest.raises(ValueError, match=r"row 2 \(counted from 0\), line 3, column 'input': has no short first line"):
         read_classification(written([*rows, without[1]]))
     with pytest.raises(ValueError, match=r"row 1 .*column 'input': has a short first line"):
         read_classification(written([without[0], rows[0]]))
@@ -241,7 +241,7 @@ def test_a_table_without_a_label_column(written, caplog):
         ([], r"rows.jsonl is empty: it has no rows"),
         (
             [{"body": "x"}],
-            r"rows\.jsonl, row 0 \(counted from 0\) has no column 'text'; it has body\. .*--text_column",
+            r"rows\.jsonl, row 0 \(counted from 0\), line 1 has no column 'text'; it has body\. .*--text_column",
         ),
         ([*table(1), {"label": 1, "id": 2}], r"row 1 .* has no column 'text'; it has label, id\."),
         ([*table(0), {"text": 7, "label": 1}], r"row 1 .*column 'text': must be text, got 7 \(int\)"),
@@ -262,7 +262,7 @@ def test_a_table_without_a_label_column(written, caplog):
         (table([0, 1, 1]), r"row 0 .*\[0, 1, 1\] \(list\) names a class twice"),
         (table([], []), r"column 'label': no row has a class; give label_names"),
         (table({"a": 1}), r"row 0 .*\{'a': 1\} \(dict\) is no label"),
-        (["x"], r"rows\.jsonl: row 0 \(counted from 0\) is no JSON object \(it is 'x' \(str\)\)"),
+        (["x"], r"rows\.jsonl, line 1 is not a JSON object, but a string\."),
     ],
 )
 def test_rows_that_are_refused(written, rows, message):
@@ -347,13 +347,13 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(FileNotFoundError, match="There is no file"):
         read_classification(tmp_path / "nothing.jsonl")
     (tmp_path / "notes.txt").write_text("Call me Ishmael.")
-    with pytest.raises(ValueError, match=r"notes\.txt: row 0 .* is no JSON object .*Known are \.jsonl, \.json"):
+    with pytest.raises(ValueError, match=r"notes\.txt, line 1, column 1 is not JSON .*Supported: \.jsonl, \.json"):
         read_classification(tmp_path / "notes.txt")
     (tmp_path / "latin.jsonl").write_bytes('{"text": "naïve"}'.encode("latin-1"))
-    with pytest.raises(ValueError, match=r"latin\.jsonl: row 0 .*utf-8"):
+    with pytest.raises(ValueError, match=r"latin\.jsonl, line 1: byte EF is not UTF-8"):
         read_classification(tmp_path / "latin.jsonl")
     (tmp_path / "cut.jsonl").write_text('{"text": "x", "label": 0}\n\n{"text": "y", "la')
-    with pytest.raises(ValueError, match=r"cut\.jsonl: row 1 \(counted from 0\) is no JSON object"):
+    with pytest.raises(ValueError, match=r"cut\.jsonl, line 3: the file is cut off in the middle of an object"):
         read_classification(tmp_path / "cut.jsonl")
     with pytest.raises(ConnectionError) as error:  # offline, as all tests are
         read_classification("nobody/nothing")

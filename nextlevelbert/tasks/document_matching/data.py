@@ -6,7 +6,6 @@ document plagiarised from the other (PAN).
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from ...data.labels import Labels, all_labelled
-from ...data.rows import Place, Rows, open_rows, open_text, short
+from ...data.rows import Place, Rows, open_rows, short
+from ...data.tables import read_csv
 
-_LONGEST_FIELD = 2**31 - 1  # characters; csv's own limit of 131,072 is less than a long document
 _CITATION = "\x01"
 _CSV_COLUMNS = ("label", "first", "second")
 _CSV_LABELS = {"0": 0, "1": 1}
@@ -121,23 +120,12 @@ def _label(place: Place, label: Any, column: str, unknown: bool) -> int | None:
 
 def _csv_rows(path: Path) -> list[tuple[Place, dict[str, Any]]]:
     """Rows of a file of label, first text, second text; blank lines are left out."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"There is no file {str(path)!r}.")
-    rows: list[tuple[Place, dict[str, Any]]] = []
-    limit = csv.field_size_limit(_LONGEST_FIELD)
-    try:
-        with open_text(path, newline="") as file:
-            for fields in csv.reader(file, strict=True):
-                place = Place(path.name, f"row {len(rows)}")
-                if fields:
-                    rows.append((place, _csv_values(place, fields)))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path.name}: row {len(rows)} (counted from 0) cannot be read ({error}). Known is comma-separated text "
-            'in UTF-8, where a text with commas, quotes or line ends stands in "..." and its quotes are doubled.'
-        ) from error
-    finally:
-        csv.field_size_limit(limit)  # one for the whole process
+    places = (
+        (Place(path.name, f"row {number}", line), fields) for number, (line, fields) in enumerate(read_csv(path))
+    )
+    rows = [(place, _csv_values(place, fields)) for place, fields in places]
     if not rows:
         raise ValueError(f"{path.name} is empty: it has no rows.")
     return rows
@@ -146,7 +134,7 @@ def _csv_rows(path: Path) -> list[tuple[Place, dict[str, Any]]]:
 def _csv_values(place: Place, fields: list[str]) -> dict[str, Any]:
     if len(fields) < len(_CSV_COLUMNS):
         raise ValueError(
-            f"{place.source}, {place.row} (counted from 0) has {len(fields)} columns; a .csv holds label, first text "
+            f"{place} has {len(fields)} columns; a .csv holds label, first text "
             "and second text, without a header. Give named columns as .jsonl or .parquet."
         )
     label, *texts = fields[: len(_CSV_COLUMNS)]

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ...data.rows import find_packed, held_out_count, open_text
+from ...data.rows import find_packed, held_out_count
+from ...data.texts import read_lines
 from ...evaluation.retrieval import RetrievalTask
 from ..retrieval.data import read_retrieval_task
 
@@ -211,13 +212,10 @@ def _lines(path: Path, delimiter: str | None, columns: int, more: bool = False) 
     there = find_packed(path)
     if there is None:
         raise FileNotFoundError(f"No {path.name} (or {path.name}.gz) in {path.parent}.")
-    with open_text(there, newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
-            row = line.rstrip("\n").split(delimiter)
-            if not line.strip():
-                continue
-            if len(row) < columns or (len(row) > columns and not more):
-                raise ValueError(
-                    f"Line {number} of {there.name} must have {columns} columns, got {len(row)}: {row[:4]}."
-                )
-            yield f"Line {number} of {there.name}", row
+    for number, line in read_lines(there):
+        row = line.rstrip("\n").split(delimiter)
+        if not line.strip():
+            continue
+        if len(row) < columns or (len(row) > columns and not more):
+            raise ValueError(f"Line {number} of {there.name} must have {columns} columns, got {len(row)}: {row[:4]}.")
+        yield f"Line {number} of {there.name}", row

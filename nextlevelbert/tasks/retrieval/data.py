@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ...data.files import TABLES, suffix
+from ...data.rows import file_rows
+from ...data.texts import read_lines
 from ...evaluation.retrieval import RetrievalTask
 
 logger = logging.getLogger(__name__)
 
-_SUFFIXES = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 _DEFAULT_COLUMNS = ("query", "document")
 # Columns of kmfoda/booksum on the Hub that tell it from any other table; a row has many more.
 _BOOKSUM_COLUMNS = ("summary_text", "chapter")
@@ -35,7 +35,7 @@ def read_retrieval_task(
     paper (section 4): find the chapter that a summary was written of, among all chapters of the split.
 
     Args:
-        source: a table in a ``.jsonl``, ``.json`` or ``.parquet`` file (``.gz`` too); a folder in the layout
+        source: a table in a ``.jsonl``, ``.json``, ``.csv`` or ``.parquet`` file (``.gz`` too); a folder in the layout
             of BEIR (``corpus.jsonl``, ``queries.jsonl``, ``qrels/<split>.tsv``, each also ``.gz``; see
             `read_beir_task`); or, if there is no such path, the name of a dataset on the Hub.
         query_column, document_column: the columns of a table. By default ``query`` and ``document``, or those
@@ -58,7 +58,7 @@ def read_retrieval_task(
         )
     if path.exists():
         return retrieval_task_from_rows(_file_rows(path), path.name.split(".")[0], query_column, document_column)
-    if path.suffix in {*_SUFFIXES, ".gz", ".tsv", ".csv"} or len(path.parts) > 2 or path.is_absolute():
+    if path.suffix in {*TABLES, ".gz", ".tsv"} or len(path.parts) > 2 or path.is_absolute():
         raise FileNotFoundError(
             f"No file or folder {str(source)!r}. Give a .jsonl or .parquet of pairs, a folder with corpus.jsonl, "
             "queries.jsonl and qrels/, or the name of a dataset on the Hub."
@@ -141,16 +141,12 @@ def _beir_file(path: Path) -> Path:
     )
 
 
-def _file_rows(path: Path) -> Iterable[dict[str, Any]]:
-    suffixes = [suffix for suffix in path.suffixes if suffix != ".gz"]
-    kind = _SUFFIXES.get(suffixes[-1] if suffixes else "")
-    if kind is None:
-        raise ValueError(f"Cannot read {path.name}: known are .jsonl, .json (both also .gz) and .parquet.")
+def _file_rows(path: Path) -> Iterator[dict[str, Any]]:
+    if suffix(path) not in TABLES:
+        raise ValueError(f"Cannot read {path.name}. Supported: {', '.join(TABLES)} (all also .gz).")
     if not path.exists():
         raise FileNotFoundError(f"No file {str(path)!r}.")
-    from datasets import load_dataset  # seconds to import
-
-    return load_dataset(kind, data_files=str(path), split="train", streaming=True)
+    return file_rows(path)
 
 
 def _read_texts(path: Path) -> dict[str, str]:
@@ -190,8 +186,7 @@ def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
 def _tsv_rows(path: Path) -> Iterator[list[str]]:
     if not path.exists():
         raise FileNotFoundError(f"No file {str(path)!r}.")
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        yield from csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return (line.rstrip("\r\n").split("\t") if line.strip() else [] for _, line in read_lines(path))
 
 
 def _text(value: Any, where: str, column: str) -> str:

@@ -32,47 +32,15 @@ epochs and seeds; runs that are given the same ``--cache_dir`` share them.
         --save_strategy steps --save_steps 1000 --early_stopping_patience 50 --output_dir summarizer
 
 ``--model_type cdlm`` teaches a model that reads several documents at once: ``--task document_matching``,
-``coreference`` or ``multihop_qa``, with options of its own (``--model_type cdlm --help``):
+``coreference`` or ``multihop_qa``:
 
     python run_finetune.py --model_type cdlm --task coreference --model biu-nlp/cdlm --train_file ECB+_LREC2014 \\
         --train_split train --validation_split validation --test_split test --output_dir coreference
 
-Every option: ``--help``.
+Every option of a task: ``--task ranking --help``.
 """
 
-from __future__ import annotations
-
-import logging
-import sys
-
-from transformers import HfArgumentParser, set_seed
-
-from nextlevelbert.finetuning.checks import check_arguments
-from nextlevelbert.finetuning.legacy import FinetuningArguments, ModelArguments, TaskArguments
-from nextlevelbert.tasks import cdlm, main
-from nextlevelbert.tasks.ranking import task as finetuning_ranking
-from nextlevelbert.tasks.summarization import task as finetuning_summarization
-from nextlevelbert.training.command_line import peek
-
-
-def older() -> None:
-    parser = HfArgumentParser((ModelArguments, TaskArguments, FinetuningArguments))
-    arguments, task, args = parser.parse_args_into_dataclasses()
-    logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
-    check_arguments(arguments, task, args)
-    set_seed(args.seed)
-    others = {
-        "ranking": finetuning_ranking.finetune_ranking,
-        "summarization": finetuning_summarization.finetune_summarization,
-    }
-    others[task.task](arguments, task, args)
-
+from nextlevelbert.tasks import main
 
 if __name__ == "__main__":
-    task, kind = peek(sys.argv[1:], "task", "model_type")
-    if kind == "cdlm" or task in ("coreference", "document_matching", "multihop_qa"):
-        cdlm.main()
-    elif task in ("ranking", "summarization"):
-        older()
-    else:
-        main()
+    main()

@@ -80,12 +80,25 @@ class FinetuningArguments(BaseTrainingArguments):
 
 
 @dataclass
-class BaselineArguments(FinetuningArguments):
-    """Of models that are only compared with: they are not uploaded."""
+class NotUploaded:
+    """Hides the options of an upload."""
 
     push_to_hub: bool = field(init=False, default=False)
     hub_model_id: str | None = field(init=False, default=None)
     hub_private_repo: bool | None = field(init=False, default=None)
+
+
+@dataclass
+class BaselineArguments(NotUploaded, FinetuningArguments):
+    """Of models that are only compared with: they are not uploaded."""
+
+
+@dataclass
+class OwnLossArguments(FinetuningArguments):
+    """Of tasks that have a loss of their own, and choose the best evaluation themselves."""
+
+    label_smoothing_factor: float = field(init=False, default=0.0)
+    metric_for_best_model: str | None = field(init=False, default="loss")
 
 
 @dataclass(kw_only=True)

@@ -267,6 +267,13 @@ class Task(ABC, Generic[OptionsT, DataT]):
             settings: of the runs.
         """
 
+    def caveat(self, *chosen: str) -> str:
+        """A sentence for the card where what was `chosen` on the validation set is also scored on it; else nothing."""
+        if self.sets.reported != "validation" or not chosen:
+            return ""
+        was = "was" if len(chosen) == 1 else "were"
+        return f" The {' and the '.join(chosen)} {was} chosen on this set, too, so the scores are likely too high."
+
     def training_facts(self, best: SeedResult, settings: dict[str, object]) -> dict[str, object]:
         """What every card tells of the training; arguments as those of `card`."""
         kept = ("learning_rate", "num_train_epochs", "max_steps", "batch_size", "weight_decay", "warmup_steps", "bf16")

@@ -16,6 +16,11 @@ TASKS = {
     "classification": ("nextlevelbert.tasks.classification.task:Classification", "classes or a value of documents"),
     "multiple_choice": ("nextlevelbert.tasks.classification.task:MultipleChoice", "answers about documents"),
     "retrieval": ("nextlevelbert.tasks.retrieval.task:Retrieval", "search without training, with scores"),
+    "ranking": ("nextlevelbert.tasks.ranking.task:Ranking", "documents ranked for queries"),
+    "summarization": ("nextlevelbert.tasks.summarization.task:Summarization", "sentences that make up a summary"),
+    "document_matching": ("nextlevelbert.tasks.document_matching.task:DocumentMatching", "pairs of related documents"),
+    "coreference": ("nextlevelbert.tasks.coreference.task:Coreference", "mentions of one event across documents"),
+    "multihop_qa": ("nextlevelbert.tasks.multihop_qa.task:MultihopQuestionAnswering", "answers from ten paragraphs"),
 }
 """Where each task is, and what it is about."""
 

@@ -1,240 +1,244 @@
-"""`run_finetune.py --model_type cdlm`: from the sets of a task to the model of the best seed, its table, its card."""
+"""What document matching, coreference and multi-hop question answering with CDLM share."""
 
 from __future__ import annotations
 
-import logging
-import shutil
-from collections.abc import Sequence
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
-from transformers import AutoConfig, AutoTokenizer, EarlyStoppingCallback, HfArgumentParser, set_seed
+from torch.utils.data import Dataset
+from transformers import AutoConfig, AutoTokenizer
 
 from ..data.rows import fingerprint
-from ..finetuning.legacy import FinetuningArguments
-from ..finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
-from ..finetuning.trainer import copy_adapter, run_facts, start_seed, with_lora
+from ..finetuning.adapters import copy_adapter, with_lora
+from ..finetuning.arguments import LoraOptions, OwnLossArguments, TaskOptions
+from ..finetuning.task import Row, Scores, SeedResult, Sets, Task
 from ..models.cdlm_layout import MARKERS
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
-from ..pretraining.cdlm_card import write_card
-from ..training.plots import CURVE, plot_curves
+from ..pretraining.cdlm_arguments import CdlmModelArguments
+from ..training.cards import CardFacts
+from ..training.plots import CURVE
 from ..training.trainer import CardTrainer
-from .cdlm_arguments import CdlmTaskArguments
-from .cdlm_tasks import TASKS, CdlmTask, Rows, write_records
 
-logger = logging.getLogger(__name__)
-
-_RATE, _ADAPTER_RATE = 3e-5, 1e-3  # of a whole model, as in pretraining; of heads and adapters
-
-
-class CdlmTaskTrainer(CardTrainer):
-    """Trains on rows; evaluates them in their order."""
-
-    def logits(self, rows: Rows) -> tuple[tuple[np.ndarray, ...], float]:
-        """What the model predicts for all rows, each kind of scores filled up to the longest row, and its loss."""
-        found: Any = self.predict(rows, metric_key_prefix="test")
-        scores = found.predictions if isinstance(found.predictions, tuple) else (found.predictions,)
-        return scores, found.metrics["test_loss"]
+_SUMMARY = """\
+A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in one sequence, with
+global attention on what it has to predict."""
+_LIMITS = (
+    "Sets that are longer than a sequence are cut, the longest documents first; the processor says how much is lost.",
+    "The language and domain are those of the encoder and of the training documents.",
+)
 
 
-def check_adaptable(arguments: CdlmTaskArguments) -> None:
+class CdlmData(Protocol):
+    """A set: where it is from (without folders), and everything in it that a run depends on."""
+
+    @property
+    def source(self) -> str: ...
+
+    def content(self) -> Iterator[Any]: ...
+
+
+DataT = TypeVar("DataT", bound=CdlmData)
+OptionsT = TypeVar("OptionsT", bound="CdlmOptions")
+RowsT = TypeVar("RowsT", bound=Dataset[Any])
+Logits = tuple[np.ndarray, ...]
+"""Of all sequences of a set, each kind padded to the longest sequence."""
+
+
+@dataclass(kw_only=True)
+class CdlmOptions(CdlmModelArguments, LoraOptions, TaskOptions):
+    """What the tasks of CDLM share."""
+
+    _argument_group_name = "model"
+    arguments = OwnLossArguments
+    whole_model_rate = 3e-5  # as in pretraining
+
+    model_type: Literal["cdlm"] = field(default="cdlm", metadata={"help": "cdlm."})
+    lora_target_modules: list[str] = field(
+        default_factory=lambda: ["query", "value", "query_global", "value_global"],
+        metadata={"help": "Names of the linear layers that get an adapter, or all-linear; default query value "
+                          "query_global value_global."},
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a model predicts for a set.
+
+    Attributes:
+        scores: by their names.
+        records: a JSON object for each row, in the order of the set.
+    """
+
+    scores: Scores
+    records: list[dict[str, Any]]
+
+
+class CdlmTask(Task[OptionsT, DataT], Generic[OptionsT, DataT, RowsT]):
+    """A task of CDLM; the seed with the lowest validation loss is kept.
+
+    Attributes:
+        model_class: the model with the task's head.
+        labels: what of a row is only there to be predicted.
+        score: of the scores, the one that the card's metadata tells.
+        pipeline_tag, tag: the Hub's name of the task, and ours.
+        snippet: code that opens and uses the model ``{name}``.
+        told: options that the card tells.
+        processor: lays out sequences; set by `prepare`.
+        datasets: sequences by name of the set; set by `prepare`.
+        chosen: see `choose`; set by `train`.
+    """
+
+    model_class: ClassVar[Any]
+    labels: ClassVar[tuple[str, ...]] = ("labels",)
+    score: ClassVar[str]
+    pipeline_tag: ClassVar[str]
+    tag: ClassVar[str]
+    snippet: ClassVar[str]
+    told: ClassVar[tuple[str, ...]] = ()
+    processor: CdlmProcessor
+    datasets: dict[str, RowsT]
+    chosen: Scores
+
+    @abstractmethod
+    def unlabelled(self, data: DataT) -> int:
+        """How many rows have no label."""
+
+    @abstractmethod
+    def sequences(self, data: DataT, training: bool) -> RowsT:
+        """What the model reads of a set, shortest first."""
+
+    @abstractmethod
+    def predictions(self, name: str, logits: Logits) -> Predicted:
+        """Of the set `name`, whose sequences are ``self.datasets[name]``."""
+
+    @abstractmethod
+    def trivial_scores(self, data: DataT) -> dict[str, Scores]:
+        """Scores of what needs no training, by a name for the table."""
+
+    def choose(self, logits: Logits) -> Scores:
+        """Fields of the model's configuration, chosen on the predictions for the validation set."""
+        return {}
+
+    def contents(self, data: DataT) -> Iterable[object]:
+        return data.content()
+
+    def split(self, sets: Sets[DataT]) -> Sets[DataT]:
+        """Checks the sets, each alone and against the training set."""
+        learned = fingerprint(sets.train.content())
+        for name, data in sets.by_name.items():
+            if count := self.unlabelled(data):
+                raise ValueError(
+                    f"{count} rows of the {name} set {data.source} have no label; give only rows that have one."
+                )
+            if name != "train" and fingerprint(data.content()) == learned:
+                raise ValueError(f"The {name} set is the training set ({data.source}); give another one.")
+        return sets
+
+    def prepare(self) -> dict[str, object]:
+        self._trivial = self.trivial_scores(self.sets.scored)  # first, as it may lack a package
+        if self.options.lora:
+            check_adaptable(self.options)
+        reader, self.processor = self.options.load(self.model_class)
+        self.datasets = {name: self.sequences(data, name == "train") for name, data in self.sets.by_name.items()}
+        return {"weights": weights_fingerprint(reader.base_model)}
+
+    def _new_model(self) -> Any:
+        model, _ = self.options.load(self.model_class)
+        return with_lora(model, self.options) if self.options.lora else model
+
+    def train(self, seed: int, folder: Path) -> SeedResult:
+        model, args, resumed = self.start(seed, folder, self._new_model)
+        args.label_names = list(self.labels)
+        trainer = CardTrainer(
+            model=model,
+            args=args,
+            train_dataset=self.datasets["train"],
+            eval_dataset=self.datasets["validation"],
+            data_collator=lambda batch: dict(self.processor.pad(batch)),
+            callbacks=self.stopping(),
+        )
+        trained = trainer.train(resume_from_checkpoint=resumed)
+        trainer.save_model(str(folder))
+        reported = self.sets.reported
+        found: Any = {
+            name: trainer.predict(self.datasets[name], metric_key_prefix="test")
+            for name in dict.fromkeys(("validation", reported))
+        }
+        logits = {
+            name: each.predictions if isinstance(each.predictions, tuple) else (each.predictions,)
+            for name, each in found.items()
+        }
+        if not all(np.isfinite(part).all() for parts in logits.values() for part in parts):
+            raise ValueError(f"Seed {seed} ended with scores that are not finite; lower --learning_rate.")
+        self.chosen = self.choose(logits["validation"])
+        predicted = {name: self.predictions(name, parts) for name, parts in logits.items()}
+        scores = {name: each.scores for name, each in predicted.items()}
+        scores["validation"]["loss"] = found["validation"].metrics["test_loss"]
+        if args.should_save:
+            lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in predicted[reported].records]
+            (folder / f"{reported}_predictions.jsonl").write_text("".join(lines), encoding="utf-8")
+        return SeedResult.of(trainer, trained, scores, config=self.chosen)
+
+    def baselines(self, results: Sequence[SeedResult]) -> dict[str, Row]:
+        return {name: {**scores} for name, scores in self._trivial.items()}
+
+    def publish(self, best: SeedResult, folder: Path, output: Path) -> None:
+        if self.options.lora:
+            copy_adapter(folder, output, self.processor.tokenizer, self.options.local)
+        else:
+            model = self.model_class.from_pretrained(folder)
+            for name, value in best.config.items():
+                setattr(model.config, name, value)
+            model.save_pretrained(output)
+        self.processor.save_pretrained(output)
+
+    def card(self, name: str, best: SeedResult, table: str, settings: dict[str, object]) -> CardFacts:
+        options, source = self.options, self.sets.scored.source
+        snippet = self.snippet.replace("{name}", options.base_model or "the base checkpoint" if options.lora else name)
+        if options.lora:
+            opened = f'model = PeftModel.from_pretrained(model, "{name}").eval()\n'
+            snippet = "from peft import PeftModel\n" + snippet.replace("processor = ", f"{opened}processor = ", 1)
+            snippet = snippet.replace(".from_model(model)", ".from_model(model.base_model.model)")
+        chosen = [*(["epoch"] if self.args.load_best_model_at_end else []), *best.config]
+        return CardFacts(
+            name=name,
+            summary=_SUMMARY,
+            snippet=snippet,
+            training={
+                **self.training_facts(best, settings),
+                **{key: settings[key] for key in self.told},
+                **best.config,
+            },
+            pictures={CURVE: "Learning curve"},
+            measured=f"{source}. Rows without a seed need no training.{self.caveat(*chosen)}\n\n{table}",
+            limits=_LIMITS,
+            pipeline_tag=self.pipeline_tag,
+            tags=["cdlm", "longformer", "multi-document", self.tag],
+            adapter=options.lora,
+            base_model=options.base_model,
+            scores={self.score: best.scores[self.sets.reported][self.score]},
+            dataset=source,
+        )
+
+
+def check_adaptable(options: CdlmOptions) -> None:
     """An adapter fits only what is the same wherever it is opened: markers have to be in the model already.
 
     Raises:
         ValueError: for an encoder that would be turned into a CDLM here, or one without the markers.
     """
     known: set[str] = set()
-    if AutoConfig.from_pretrained(arguments.model).model_type == "cdlm":
-        known = set(AutoTokenizer.from_pretrained(arguments.model).get_vocab())
+    if AutoConfig.from_pretrained(options.model).model_type == "cdlm":
+        known = set(AutoTokenizer.from_pretrained(options.model).get_vocab())
     if missing := [marker for marker in MARKERS if marker not in known]:
         raise ValueError(
-            f"--lora adapts a saved CDLM whose tokenizer knows the markers; {arguments.public_name} lacks "
+            f"--lora adapts a saved CDLM whose tokenizer knows the markers; {options.public_name} lacks "
             f"{', '.join(missing[:4])}. Make one first: model = CdlmModel.from_encoder(name), then "
             "CdlmProcessor.from_model(model) adds them, then model.save_pretrained(folder)."
         )
-
-
-def read_sets(arguments: CdlmTaskArguments, task: CdlmTask, seed: int) -> dict[str, Any]:
-    """Training and validation set, and the test set where there is one."""
-
-    def read(file: str | None, split: str | None) -> Any:
-        source = arguments.dataset_name if arguments.dataset_name and split else file
-        if source is None and split:
-            source = arguments.train_file  # a folder with several splits
-        return None if source is None else task.read(arguments, source, split)
-
-    train_split = "train" if arguments.dataset_name and not arguments.train_split else arguments.train_split
-    train = read(arguments.train_file, train_split)
-    validation = read(arguments.validation_file, arguments.validation_split)
-    test = read(arguments.test_file, arguments.test_split)
-    if validation is None:
-        train, validation = task.hold_out(train, arguments.validation_share, seed)
-    sets = {"train": train, "validation": validation} | ({} if test is None else {"test": test})
-    learnt = task.documents(train)
-    for name, data in sets.items():
-        if count := task.unlabelled(data):
-            raise ValueError(f"{count} of the {name} set {data.source} have no label; give only rows that have one.")
-        if name != "train" and fingerprint(data.content()) == fingerprint(train.content()):
-            raise ValueError(f"The {name} set is the training set ({data.source}); give another one.")
-        if shared := len(learnt & task.documents(data)) if name != "train" else 0:
-            logger.warning("%d texts of the %s set are in the training set, too.", shared, name)
-    return sets
-
-
-def train_one_seed(
-    seed: int,
-    folder: Path,
-    arguments: CdlmTaskArguments,
-    args: FinetuningArguments,
-    sets: dict[str, Any],
-    rows: dict[str, Rows],
-    reported: str,
-    processor: CdlmProcessor,
-) -> dict[str, Any]:
-    """One run; one that was killed goes on at its last checkpoint.
-
-    Returns:
-        Scores by name of the set, learning curve and counts, and under ``"config"`` what predicting needs.
-    """
-    task = TASKS[arguments.task]
-
-    def make() -> Any:
-        model, _ = arguments.load(task.model)
-        if arguments.lora:
-            targets = arguments.lora_target_modules
-            model = with_lora(model, arguments.lora_r, arguments.lora_alpha, targets)
-        return model
-
-    model, args, parameters, resumed = start_seed(seed, folder, make, args)
-    args.label_names = list(task.labels)
-    logger.info("seed %d: %s of %s parameters are trainable", seed, f"{parameters[0]:,}", f"{parameters[1]:,}")
-    trainer = CdlmTaskTrainer(
-        model=model,
-        args=args,
-        train_dataset=rows["train"],  # type: ignore[arg-type]
-        eval_dataset=rows["validation"],  # type: ignore[arg-type]
-        data_collator=lambda batch: dict(processor.pad(batch)),
-        callbacks=[EarlyStoppingCallback(arguments.early_stopping_patience)] if args.load_best_model_at_end else [],
-    )
-    trained = trainer.train(resume_from_checkpoint=resumed)
-    trainer.save_model(str(folder))
-    found = run_facts(trainer, trained, parameters) | {"logits": {}}
-    predicted = {name: trainer.logits(rows[name]) for name in dict.fromkeys(("validation", reported))}
-    if not all(np.isfinite(part).all() for scores, _ in predicted.values() for part in scores):
-        raise ValueError(f"Seed {seed} ended with scores that are not finite; lower --learning_rate.")
-    logits = {name: each for name, (each, _) in predicted.items()}
-    scores, records, config = task.scores(sets, rows, logits, reported, arguments)
-    scores["validation"]["loss"] = predicted["validation"][1]
-    if args.should_save:
-        write_records(folder / f"{reported}_predictions.jsonl", records)
-        for checkpoint in folder.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
-    return found | scores | {"config": config}
-
-
-def finetune_cdlm(arguments: CdlmTaskArguments, args: FinetuningArguments) -> None:
-    """Reads, trains a model a seed, and publishes the best by validation loss.
-
-    Raises:
-        ValueError: for options or sets that do not fit, or a folder begun with other settings.
-    """
-    arguments.check(args)
-    set_seed(args.seed)
-    output, task = Path(args.output_dir), TASKS[arguments.task]
-    args.learning_rate = args.learning_rate or (_ADAPTER_RATE if arguments.lora else _RATE)
-
-    # 1. Sets as sequences.
-    sets = read_sets(arguments, task, args.seed)
-    reported = "test" if "test" in sets else "validation"
-    baselines = task.baselines(sets[reported])
-    if arguments.lora:
-        check_adaptable(arguments)
-    reader, processor = arguments.load(task.model)
-    rows = {name: task.rows(data, processor, name == "train", arguments) for name, data in sets.items()}
-    for name, sequences in rows.items():
-        logger.info("%s: %d sequences (%s)", name, len(sequences), sets[name].source)
-    settings = {
-        **arguments.deciding(),
-        "weights": weights_fingerprint(reader.base_model),
-        **{f"{name}_sha256": fingerprint(data.content()) for name, data in sets.items()},
-        **args.deciding(),
-    }
-
-    # 2. One run a seed.
-    def train(seed: int, folder: Path) -> dict[str, Any]:
-        return train_one_seed(seed, folder, arguments, args, sets, rows, reported, processor)
-
-    results = run_seeds(arguments.seeds, args, settings, reported, train)
-    if not args.should_save:
-        return
-
-    # 3. The table, the picture, and the model of the best seed with everything that opening it needs.
-    best = min(results, key=lambda result: result["validation"]["loss"])
-    shown = row_of_seeds(f"{arguments.public_name} (cdlm)", results, reported)
-    rows_of_table = {
-        name: {score: value for score, value in scores.items() if score != "loss"}
-        for name, scores in {**shown, **baselines}.items()
-    }
-    by_seed = {result["seed"]: {**result[reported], **result["config"]} for result in results}
-    table = write_rows(output, settings, reported, best, rows_of_table, seeds=by_seed)
-    plot_curves([result["curve"] for result in results], None, output / CURVE)
-    folder = output / f"seed-{best['seed']}"
-    shutil.copy(folder / f"{reported}_predictions.jsonl", output)
-    if arguments.lora:
-        copy_adapter(folder, output, processor.tokenizer, arguments.local)
-    else:
-        model = task.model.from_pretrained(folder)
-        for name, value in best["config"].items():
-            setattr(model.config, name, value)
-        model.save_pretrained(output)
-    processor.save_pretrained(output)
-    publish(arguments, args, task, sets, settings, best, reported, table)
-
-
-def publish(
-    arguments: CdlmTaskArguments,
-    args: FinetuningArguments,
-    task: CdlmTask,
-    sets: dict[str, Any],
-    settings: dict[str, Any],
-    best: dict[str, Any],
-    reported: str,
-    table: str,
-) -> None:
-    """The card, and the Hub where that is asked for."""
-    kept = ("learning_rate", "num_train_epochs", "max_steps", "batch_size", "weight_decay", "warmup_steps", "bf16")
-    facts = {
-        "started from": f"`{arguments.public_name}`",
-        "parameters": f"{best['parameters']:,}",
-        "trainable parameters": f"{best['trainable_parameters']:,}",
-        **{key: f"`{settings[key]}`" for key in (*kept, *_told(arguments))},
-        **best["config"],
-        "steps": best["steps"],
-        "seed": best["seed"],
-    }
-    flattery = ""
-    if reported == "validation":
-        chosen = [*(["epoch"] if args.load_best_model_at_end else []), *best["config"]]
-        if chosen:
-            flattery = f"\n\nChosen on this set, too, so that the scores flatter the model: {', '.join(chosen)}."
-    name = repo_name(args)
-    main = {task.metric: best[reported][task.metric]}
-    measured = f"{sets[reported].source}. Without a seed: what needs no training.\n\n{table}{flattery}"
-    base = None if arguments.local else arguments.model
-    source = sets[reported].source
-    write_card(args.output_dir, name, arguments.task, source, main, measured, facts, base, arguments.lora)
-    upload(args, name)
-
-
-def _told(arguments: CdlmTaskArguments) -> Sequence[str]:
-    """Options of the task that a card tells."""
-    return ("mention_kind", "context", "mentions_at_once", "group_by") if arguments.task == "coreference" else ()
-
-
-def main() -> None:
-    parser = HfArgumentParser((CdlmTaskArguments, FinetuningArguments))
-    arguments, args = parser.parse_args_into_dataclasses()
-    logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
-    finetune_cdlm(arguments, args)

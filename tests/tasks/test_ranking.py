@@ -6,8 +6,6 @@ import gzip
 import json
 import random
 import re
-import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,9 @@ from transformers import AutoModel
 from nextlevelbert import HateModel, load_chunk_encoder
 from nextlevelbert.data.rows import fingerprint
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
-from nextlevelbert.finetuning.legacy import FinetuningArguments, TaskArguments
+from nextlevelbert.finetuning.arguments import FinetuningArguments
+from nextlevelbert.finetuning.run import read_sets
+from nextlevelbert.finetuning.task import Sets
 from nextlevelbert.tasks.ranking.data import (
     RankingData,
     hold_out_queries,
@@ -29,7 +29,7 @@ from nextlevelbert.tasks.ranking.data import (
     read_msmarco,
     read_ranking,
 )
-from nextlevelbert.tasks.ranking.task import read_sets
+from nextlevelbert.tasks.ranking.task import Ranking, RankingOptions
 from nextlevelbert.tasks.ranking.train import (
     DistinctBatchSampler,
     QueryDocumentPairs,
@@ -37,10 +37,9 @@ from nextlevelbert.tasks.ranking.train import (
     RankingVectors,
     encode_ranking,
     rank,
-    train_ranking,
 )
 
-SCRIPT = Path(__file__).parents[2] / "run_finetune.py"
+from ..finetuning_toys import refusal, run_here
 
 
 def write(path: Path, lines: list[str]) -> None:
@@ -263,18 +262,20 @@ def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_pat
 
 
 def test_a_killed_run_goes_on_where_it_stopped(toy_encoder_path, tmp_path, monkeypatch):
-    task = toy_task(**{f"q{n}": {f"d{n % 4}": 1} for n in range(12)})
-    sets = {"train": vectors_of(task), "validation": vectors_of(task)}
-
-    def new_model():
-        return HateModel.from_chunk_encoder(toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16)
+    data = vectors_of(toy_task(**{f"q{n}": {f"d{n % 4}": 1} for n in range(12)}))
+    torch.manual_seed(3)
+    model = HateModel.from_chunk_encoder(toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16)
+    model.save_pretrained(tmp_path / "base")
 
     def train(folder):
         args = FinetuningArguments(
             output_dir="unused", per_device_train_batch_size=3, report_to=[], learning_rate=1e-3, num_train_epochs=3,
-            metric_for_best_model="mrr@10", greater_is_better=True, disable_tqdm=True,
+            disable_tqdm=True,
         )  # fmt: skip
-        return train_ranking(0, tmp_path / folder, new_model, args, sets, patience=5, k=10)
+        task = Ranking(RankingOptions(model=str(tmp_path / "base"), train_file="unused"), args)
+        task.sets = Sets(data.data, data.data)
+        task.vectors = {"train": data, "validation": data}
+        return task.train(0, tmp_path / folder)
 
     straight = train("straight")
     evaluate, calls = RankingTrainer.evaluate, []
@@ -290,13 +291,13 @@ def test_a_killed_run_goes_on_where_it_stopped(toy_encoder_path, tmp_path, monke
         train("killed")
     monkeypatch.setattr(RankingTrainer, "evaluate", evaluate)
     again = train("killed")
-    assert [entry["loss"] for entry in again["curve"] if "loss" in entry] == [
-        entry["loss"] for entry in straight["curve"] if "loss" in entry
-    ]
+    losses = [[entry["loss"] for entry in result.curve if "loss" in entry] for result in (again, straight)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 3
     ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("killed", "straight"))
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
-    assert again["validation"] == straight["validation"]
-    assert straight["before"]["validation"] != straight["validation"]
+    assert again.scores == straight.scores
+    assert straight.before["validation"] != straight.scores["validation"]
 
 
 def test_it_learns_pairs_that_have_nothing_in_common(model, tmp_path):
@@ -350,12 +351,11 @@ def pairs(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def run(capsys):
     """Runs the script in this process, which is faster than a new one; gives what it prints."""
 
     def script(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--task", "ranking", "--disable_tqdm", "true", *arguments])
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+        run_here("--task", "ranking", "--disable_tqdm", "true", *arguments)
         return capsys.readouterr().out
 
     return script
@@ -387,7 +387,7 @@ def test_the_script_trains_publishes_and_does_not_run_a_seed_twice(run, pairs, t
     assert again.splitlines()[-5:] == printed.splitlines()[-5:]
 
 
-def test_the_script_on_ms_marco_s_files(run, msmarco, toy_encoder_path, tmp_path, caplog):
+def test_the_script_on_ms_marco_s_files(run, msmarco, toy_encoder_path, tmp_path, capsys):
     """Splits of one folder, its top 100 as candidates: d2 is no candidate of q2, so its reciprocal rank is 0."""
     model = HateModel.from_chunk_encoder(toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16)
     model.save_pretrained(tmp_path / "base")
@@ -402,14 +402,15 @@ def test_the_script_on_ms_marco_s_files(run, msmarco, toy_encoder_path, tmp_path
         "2 queries of msmarco-docdev, each ranking its candidates" in (tmp_path / "ranker" / "README.md").read_text()
     )
     elsewhere = ["--test_candidates", str(msmarco / "msmarco-docdev-top100")]
-    with pytest.raises(ValueError, match=r"There is no set that the candidates .* are for"):
-        run("--model", str(tmp_path / "base"), "--train_file", str(msmarco), *splits[:4], *output, *elsewhere)
+    options = ["--model", str(tmp_path / "base"), "--train_file", str(msmarco), *splits[:4], *output, *elsewhere]
+    assert "--test_candidates belong to a test set, which is missing" in refusal(capsys, lambda: run(*options))
 
 
 def test_shared_documents_are_counted(pairs, caplog):
-    task = TaskArguments(task="ranking", train_file=str(pairs / "train.jsonl"), test_file=str(pairs / "train.jsonl"))
-    read_sets(task, 0)
-    assert "relevant documents of the test set are in the training set, too" in caplog.text
+    file = str(pairs / "train.jsonl")
+    options = RankingOptions(model="untrained", train_file=file, test_file=file)
+    read_sets(Ranking(options, FinetuningArguments(output_dir="unused")))
+    assert "texts of the test set are in the training set, too" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -418,16 +419,16 @@ def test_shared_documents_are_counted(pairs, caplog):
         (["--model", "untrained", "--k", "0"], "--k must be 1 or more, got 0"),
         (
             ["--model", "untrained", "--metric_for_best_model", "map"],
-            "keeps the epoch with the highest validation MRR",
+            "There is no option --metric_for_best_model here",
         ),
-        (["--model", "untrained", "--class_weights"], "--task ranking trains a whole model: leave out"),
-        (["--model", "tfidf"], "--model tfidf learns nothing from pairs; measure it with --task retrieval"),
-        (["--model", "untrained", "--lora"], "--lora adapts a checkpoint, and --model untrained is none"),
+        (["--model", "untrained", "--class_weights"], "There is no option --class_weights here"),
+        (["--model", "tfidf"], "This task has no --model tfidf. It takes a checkpoint or one of: untrained"),
+        (["--model", "untrained", "--lora"], "There is no option --lora here"),
     ],
 )
-def test_what_the_script_refuses(run, pairs, tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        run("--train_file", str(pairs / "train.jsonl"), "--output_dir", str(tmp_path), *arguments)
+def test_what_the_script_refuses(capsys, pairs, tmp_path, arguments, message):
+    options = ["--task", "ranking", "--train_file", str(pairs / "train.jsonl"), "--output_dir", str(tmp_path)]
+    assert message in refusal(capsys, lambda: run_here(*options, *arguments))
 
 
 def test_a_shared_encoder_serves_both_sides(toy_encoder_path, pairs):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,9 @@ from transformers import BertModel, PreTrainedTokenizerFast, RobertaConfig, Robe
 from nextlevelbert import BertAlForExtractiveSummarization
 from nextlevelbert.data.rows import hold_out
 from nextlevelbert.evaluation.rouge import greedy_oracle
+from nextlevelbert.finetuning import task as finetuning_task
 from nextlevelbert.models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from nextlevelbert.tasks.summarization import data as summarization_data
-from nextlevelbert.tasks.summarization import train as summarization
 from nextlevelbert.tasks.summarization.baselines import with_extended_positions
 from nextlevelbert.tasks.summarization.data import (
     SummarizationDataset,
@@ -29,7 +30,9 @@ from nextlevelbert.tasks.summarization.data import (
 )
 from nextlevelbert.tasks.summarization.train import score_summaries, trivial_summaries
 
-from ..finetuning_toys import SCRIPT, write
+from ..finetuning_toys import SCRIPT, refusal, run_here, write
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def test_selection_worked_by_hand():
@@ -226,13 +229,6 @@ OPTIONS = ["--task", "summarization", "--label_column", "labels", "--summary_sen
 OPTIONS += ["--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0"]
 
 
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    from nextlevelbert.tasks.summarization import task as finetuning_summarization
-
-    monkeypatch.setattr(finetuning_summarization, "plot_curves", lambda *arguments: None)
-
-
 def start(run_script, folder: Path, model: str, *arguments: str) -> str:
     options = () if "--lora" in arguments else ("--segment_length", "16")
     return run_script(SCRIPT, "--model", model, *OPTIONS, *options, "--output_dir", str(folder), *arguments)
@@ -305,7 +301,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tm
     class Stopped(Exception):
         pass
 
-    class EarlyStoppingCallback(summarization.EarlyStoppingCallback):  # stored by its name
+    class EarlyStoppingCallback(finetuning_task.EarlyStoppingCallback):  # stored by its name
         def on_save(self, args, state, control, **kwargs):
             if state.epoch >= 2:
                 raise Stopped
@@ -324,7 +320,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tm
     )
     start(run_script, tmp_path / "straight", *arguments)
     with monkeypatch.context() as context:
-        context.setattr(summarization, "EarlyStoppingCallback", EarlyStoppingCallback)
+        context.setattr(finetuning_task, "EarlyStoppingCallback", EarlyStoppingCallback)
         with pytest.raises(Stopped):
             start(run_script, tmp_path / "killed", *arguments)
     assert list(tmp_path.glob("killed/seed-0/checkpoint-*"))
@@ -388,23 +384,31 @@ def test_two_processes_learn_what_one_does(run_script, encoder, files, tmp_path)
     ("arguments", "message"),
     [
         (("--model_type", "chunkbert"), "takes --model_type bert-al, truncated, extended, not chunkbert"),
-        (("--model_type", "bert-al", "--lora"), "--lora adapts a checkpoint"),
-        (("--model_type", "truncated", "--recurrence", "none"), "is a baseline .* leave out --lora"),
-        (("--model_type", "bert-al", "--question_column", "q"), "makes no use of --question_column"),
-        (("--model_type", "bert-al", "--summary_sentences", "0"), "--summary_sentences must be 1 or more, got 0"),
-        (("--model_type", "bert-al", "--metric_for_best_model", "rouge"), "keeps the evaluations with the lowest"),
-        (("--model_type", "bert-al", "--label_smoothing_factor", "0.1"), "leave out --label_smoothing_factor"),
-        (("--model_type", "bert-al", "--segment_length", "0"), "segment_length must be 1 to 64, .* got 0"),
-        (("--model_type", "bert-al", "--max_training_tokens", "-5"), "--max_training_tokens must be 1 or more"),
-        (("--model_type", "bert-al", "--k", "5"), "makes no use of --k"),
-        (("--model_type", "bert-al", "--lora", "--segment_length", "8"), "leave out --segment_length"),
-        (("--model_type", "bert-al", "--segment_length", "65"), "segment_length must be 1 to 64, .* got 65"),
+        (("--lora",), "--lora adapts a checkpoint"),
+        (("--model_type", "truncated", "--recurrence", "none"), "no --recurrence here; .* --model_type bert-al"),
+        (("--model_type", "truncated", "--lora"), "no --lora here; .* --model_type bert-al"),
+        (("--model_type", "truncated", "--push_to_hub"), "no option --push_to_hub"),
+        (("--question_column", "q"), "no option --question_column"),
+        (("--summary_sentences", "0"), "--summary_sentences must be 1 or more, got 0"),
+        (("--metric_for_best_model", "rouge"), "no option --metric_for_best_model"),
+        (("--label_smoothing_factor", "0.1"), "no option --label_smoothing_factor"),
+        (("--max_training_tokens", "-5"), "--max_training_tokens must be 1 or more"),
+        (("--k", "5"), "no option --k"),
+        (("--lora", "--segment_length", "8"), "leave out --segment_length"),
+        (("--model_type", "extended", "--task", "classification"), "--model_type .*, not extended"),
+        (("--task", "classification", "--model_type", "chunkbert", "--recurrence", "none"), "no --recurrence here"),
+        (("--task", "classification", "--model_type", "chunkbert", "--trigram_blocking"), "--trigram_blocking"),
     ],
 )  # fmt: skip
-def test_what_it_refuses(run_script, encoder, files, tmp_path, arguments, message):
+def test_what_it_refuses(capsys, encoder, files, tmp_path, arguments, message):
     plain = ["--task", "summarization", "--model", encoder, *files, "--output_dir", str(tmp_path / "no")]
-    with pytest.raises(ValueError, match=message):
-        run_script(SCRIPT, *plain, *arguments)
+    assert re.search(message, refusal(capsys, lambda: run_here(*plain, *arguments)))
+
+
+@pytest.mark.parametrize("length", ["0", "65"])
+def test_segments_that_the_encoder_cannot_read(run_script, encoder, files, tmp_path, length):
+    with pytest.raises(ValueError, match=rf"segment_length must be 1 to 64, .* got {length}"):
+        start(run_script, tmp_path / "no", encoder, *files, "--segment_length", length)
 
 
 def test_a_batch_by_hand(minilm, tmp_path):

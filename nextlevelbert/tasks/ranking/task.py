@@ -1,130 +1,209 @@
-"""`run_finetune.py --task ranking`: from the sets to the model of the best seed, its table and its card."""
+"""The task ``ranking``: a model learns to rank documents for queries, from pairs or MS MARCO's document files."""
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoModel
 
-from ...data.rows import fingerprint
 from ...evaluation.retrieval import retrieval_scores
-from ...finetuning.legacy import FinetuningArguments, ModelArguments, TaskArguments
-from ...finetuning.results import mean_and_deviation
-from ...finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
-from ...finetuning.vector_models import load
+from ...finetuning.arguments import FinetuningArguments, OwnLossArguments, TaskOptions
+from ...finetuning.task import Row, Scores, SeedResult, Source, Task, mean_and_deviation
+from ...finetuning.vector_models import CARD_NAMES, VectorModelOptions, load
 from ...models.chunk_encoder import weights_fingerprint
-from ...training.plots import CURVE, plot_curves
-from .card import write_ranking_card
+from ...training.cards import CardFacts
+from ...training.plots import CURVE
 from .data import RankingData, hold_out_queries, read_ranking
-from .train import encode_ranking, rank, train_ranking
+from .train import QueryDocumentPairs, RankingTrainer, encode_ranking, rank
 
-logger = logging.getLogger(__name__)
+_SNIPPET = """\
+import nextlevelbert  # registers the architecture
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+query = model.encode_query("what the document should be about")
+documents = model.encode_document(["the text of a whole document", "and of another one"])
+scores = model.similarity(query, documents)"""
+
+_LIMITS = (
+    "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector.",
+    "Documents that share names or rare words with a query are found by BM25 without training; compare on your own "
+    "texts.",
+)
 
 
-def read_sets(task: TaskArguments, seed: int) -> dict[str, RankingData]:
-    """Training and validation set, and the test set where there is one."""
+@dataclass(kw_only=True)
+class RankingDataOptions(TaskOptions):
+    """Queries with relevant documents, and perhaps candidates."""
 
-    def read(file: str | None, split: str | None, candidates: str | None = None) -> RankingData | None:
-        source = task.dataset_name if task.dataset_name and split else file
-        if source is None and split:
-            source = task.train_file  # a folder with several splits
-        if source is None:
-            if candidates:
+    _argument_group_name = "data"
+
+    train_file: str | None = field(
+        default=None,
+        metadata={"help": "Training set: a .jsonl or .parquet (also .gz) of pairs, or a folder with BEIR's or MS "
+                          "MARCO's files."},
+    )  # fmt: skip
+    validation_candidates: str | None = field(
+        default=None,
+        metadata={"help": "Documents to rank for each validation query: a run in TREC's format. By default the whole "
+                          "collection, or MS MARCO's top100 where it lies beside it."},
+    )  # fmt: skip
+    test_candidates: str | None = field(default=None, metadata={"help": "The same for the test set."})
+    query_column: str | None = field(default=None, metadata={"help": "Column of the queries; default query."})
+    document_column: str | None = field(
+        default=None, metadata={"help": "Column of the relevant documents; default document."}
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("validation", "test"):
+            if getattr(self, f"{name}_candidates") and self.place(name) is None:
                 raise ValueError(
-                    f"There is no set that the candidates {candidates} are for; give it with its file or split."
+                    f"--{name}_candidates belong to a {name} set, which is missing; give it with --{name}_file or "
+                    f"--{name}_split."
                 )
-            return None
-        columns = (task.query_column, task.document_column)
-        return read_ranking(source, split or "test", candidates, *columns, task.dataset_config_name)
-
-    train = read(task.train_file, task.train_split)
-    assert train is not None  # one of file and dataset is given
-    validation = read(task.validation_file, task.validation_split, task.validation_candidates)
-    test = read(task.test_file, task.test_split, task.test_candidates)
-    if validation is None:
-        train, validation = hold_out_queries(train, task.validation_share, seed)
-    sets = {"train": train, "validation": validation} | ({} if test is None else {"test": test})
-    learned = relevant_texts(train)
-    for name in list(sets)[1:]:
-        if shared := len(learned & relevant_texts(sets[name])):
-            logger.warning("%d relevant documents of the %s set are in the training set, too.", shared, name)
-    return sets
 
 
-def relevant_texts(data: RankingData) -> set[str]:
-    """The texts that a query has as an answer; ids say nothing across files."""
-    return {data.task.documents[document] for grades in data.task.relevant.values() for document in grades}
+@dataclass(kw_only=True)
+class RankingOptions(VectorModelOptions, RankingDataOptions):
+    """Every option of ``--task ranking`` beside those of training."""
+
+    _argument_group_name = "ranking"
+    arguments = OwnLossArguments
+
+    k: int = field(default=10, metadata={"help": "Where MRR and recall cut the ranking; default 10."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k < 1:
+            raise ValueError(f"--k must be 1 or more, got {self.k}.")
 
 
-def finetune_ranking(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
-    """Reads, encodes, trains a model a seed, and publishes the best by validation MRR.
+@dataclass(kw_only=True)
+class RankingResult(SeedResult):
+    """What a run gives; `before` holds the scores before training, by name of the set."""
 
-    Raises:
-        ValueError: for sets that cannot be read, or a folder begun with other settings.
-    """
-    output, k = Path(args.output_dir), task.k
-    args.learning_rate = args.learning_rate or 5e-5
-    args.metric_for_best_model, args.greater_is_better = f"mrr@{k}", True
-    sets = read_sets(task, args.seed)
-    for name, data in sets.items():
-        logger.info("%s: %d queries, %d documents", name, len(data.task.queries), len(data.task.documents))
-    reported = "test" if "test" in sets else "validation"
-
-    # 1. Chunk vectors, once for all seeds; the processes after the first read what that has stored.
-    reader = load(arguments).to(args.device)
-    encode = {"dtype": arguments.encoder_dtype, "cache_dir": task.cache_dir or f"{output}-vectors"}
-    with args.main_process_first(local=False, desc="encoding"):
-        vectors = encode_ranking(reader, sets, **encode)
-    settings = {
-        "task": task.task,
-        **arguments.deciding(),
-        "weights": weights_fingerprint(reader),
-        **{f"{name}_sha256": fingerprint(data.content()) for name, data in sets.items()},
-        **args.deciding(),
-        "early_stopping_patience": task.early_stopping_patience,
-        "k": k,
-    }
-    if arguments.model == "untrained":  # random where it does not come from the chunk encoder
-        settings["weights"] = reader.get_chunk_encoder().fingerprint()
-    source = reader.cpu().detach_chunk_encoder()
-
-    # 2. One run a seed.
-    def train(seed: int, folder: Path) -> dict[str, Any]:
-        return train_ranking(seed, folder, lambda: _new(arguments), args, vectors, task.early_stopping_patience, k)
-
-    results = run_seeds(task.seeds, args, settings, reported, train)
-    if not args.should_save:
-        return
-
-    # 3. The table, the picture, and the model of the best seed with everything that opening it needs.
-    best = max(results, key=lambda result: result["validation"][f"mrr@{k}"])
-    rows: dict[str, Any] = {
-        **row_of_seeds(arguments.public_name, results, reported),
-        "before training": mean_and_deviation([result["before"] for result in results], reported),
-        "mean of the chunk vectors": retrieval_scores(rank(vectors[reported]), k),
-    }
-    table = write_rows(output, settings, reported, best, rows)
-    plot_curves([result["curve"] for result in results], f"mrr@{k}", output / CURVE)
-    model = AutoModel.from_pretrained(output / f"seed-{best['seed']}")
-    model.attach_chunk_encoder(source)
-    model.save_pretrained(output)
-    kept = ("learning_rate", "num_train_epochs", "batch_size", "weight_decay", "warmup_steps", "bf16")
-    facts: dict[str, Any] = {
-        "started from": arguments.public_name,
-        "pairs": sum(len(grades) for grades in sets["train"].task.relevant.values()),
-        **{key: settings[key] for key in kept},
-        "seed": best["seed"],
-    }
-    base = None if arguments.local or arguments.model == "untrained" else arguments.model
-    name = repo_name(args)
-    write_ranking_card(output, name, model.config, sets, reported, facts, table, best[reported], base)
-    upload(args, name)
+    before: dict[str, Scores] = field(default_factory=dict)
 
 
-def _new(arguments: ModelArguments) -> Any:
-    """The model at the start of a run, without its chunk encoder."""
-    model = load(arguments)
-    model.detach_chunk_encoder()
-    return model
+class Ranking(Task[RankingOptions, RankingData]):
+    """Document ranking; the epoch and the seed with the highest validation MRR are kept."""
+
+    name = "ranking"
+    option_classes = (RankingOptions,)
+    result = RankingResult
+    greater_is_better = True
+
+    def __init__(self, options: RankingOptions, args: FinetuningArguments) -> None:
+        super().__init__(options, args)
+        self.metric = self.curve_metric = args.metric_for_best_model = f"mrr@{options.k}"
+        args.greater_is_better = True
+
+    def read(self, source: Source, train: RankingData | None) -> RankingData:
+        options = self.options
+        candidates = {"validation": options.validation_candidates, "test": options.test_candidates}
+        return read_ranking(
+            source.path,
+            source.split or ("train" if source.name == "train" else "test"),
+            candidates.get(source.name),
+            options.query_column,
+            options.document_column,
+            options.dataset_config_name,
+        )
+
+    def hold_out(self, data: RankingData, share: float, seed: int) -> tuple[RankingData, RankingData]:
+        return hold_out_queries(data, share, seed)
+
+    def texts(self, data: RankingData) -> set[str]:
+        """The texts that a query has as an answer; ids say nothing across files."""
+        return {data.task.documents[document] for grades in data.task.relevant.values() for document in grades}
+
+    def contents(self, data: RankingData) -> Iterable[object]:
+        return data.content()
+
+    def describe(self, data: RankingData) -> str:
+        return f"{len(data.task.queries)} queries, {len(data.task.documents)} documents ({data.task.name})"
+
+    def prepare(self) -> dict[str, object]:
+        options, args = self.options, self.args
+        reader = load(options).to(args.device)
+        # Once for all seeds; the processes after the first read what that has stored.
+        with args.main_process_first(local=False, desc="encoding"):
+            self.vectors = encode_ranking(
+                reader,
+                self.sets.by_name,
+                dtype=options.encoder_dtype,
+                cache_dir=options.cache(args.output_dir),
+            )
+        self._model_type = reader.config.model_type
+        # An untrained model is random where it does not come from the chunk encoder.
+        weights = reader.get_chunk_encoder().fingerprint() if options.new else weights_fingerprint(reader)
+        self._chunk_encoder = reader.cpu().detach_chunk_encoder()
+        return {"weights": weights}
+
+    def _new_model(self) -> Any:
+        """The model at the start of a run, without its chunk encoder."""
+        model = load(self.options)
+        model.detach_chunk_encoder()
+        return model
+
+    def train(self, seed: int, folder: Path) -> RankingResult:
+        model, args, resumed = self.start(seed, folder, self._new_model)
+        model.to(args.device)
+        before = self._scores(model)
+        trainer = RankingTrainer(
+            model=model,
+            args=args,
+            train_dataset=QueryDocumentPairs(self.vectors["train"]),
+            eval_dataset=self.vectors["validation"],
+            k=self.options.k,
+            callbacks=self.stopping(),
+        )
+        trained = trainer.train(resume_from_checkpoint=resumed)
+        trainer.save_model(str(folder))
+        return RankingResult.of(trainer, trained, self._scores(model), before=before)
+
+    def _scores(self, model: Any) -> dict[str, Scores]:
+        evaluated = {name: vectors for name, vectors in self.vectors.items() if name != "train"}
+        return {name: retrieval_scores(rank(vectors, model), self.options.k) for name, vectors in evaluated.items()}
+
+    def rows(self, name: str, results: Sequence[RankingResult]) -> dict[str, Row]:
+        return {"before training": mean_and_deviation([result.before[self.sets.reported] for result in results])}
+
+    def baselines(self, results: Sequence[RankingResult]) -> dict[str, Row]:
+        scores = retrieval_scores(rank(self.vectors[self.sets.reported]), self.options.k)
+        return {"mean of the chunk vectors": {**scores}}
+
+    def publish(self, best: RankingResult, folder: Path, output: Path) -> None:
+        model = AutoModel.from_pretrained(folder)
+        model.attach_chunk_encoder(self._chunk_encoder)
+        model.save_pretrained(output)
+
+    def card(self, name: str, best: RankingResult, table: str, settings: dict[str, object]) -> CardFacts:
+        pool, candidates = self.sets.scored.task, self.sets.scored.candidates
+        searched = f"{len(pool.documents):,} documents" if candidates is None else "its candidates"
+        measured = f"{len(pool.queries):,} queries of {pool.name}, each ranking {searched}.{self.caveat('epoch')}"
+        return CardFacts(
+            name=name,
+            summary=f"A {CARD_NAMES[self._model_type]} that gives a query and the long documents that answer it "
+            "nearby vectors.",
+            snippet=_SNIPPET.replace("{name}", name),
+            training={
+                **self.training_facts(best, settings),
+                "pairs": sum(len(grades) for grades in self.sets.train.task.relevant.values()),
+            },
+            training_note="Every query looks for its own document among those of its batch (cosine times 20, "
+            "cross-entropy).",
+            pictures={CURVE: "Loss and validation score over epochs"},
+            measured=f"{measured}\n\n{table}",
+            limits=_LIMITS,
+            pipeline_tag="sentence-similarity",
+            tags=[self._model_type, "long-documents", "sentence-transformers", "document-ranking"],
+            base_model=self.options.base_model,
+            scores={self.metric: best.scores[self.sets.reported][self.metric]},
+            dataset=pool.name,
+            scored_task="text-retrieval",
+        )

@@ -6,11 +6,9 @@ The loss is sentence-transformers' own; chunk vectors are encoded once.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,8 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Sampler
-from transformers import EarlyStoppingCallback
 
 from ...evaluation.retrieval import Ranks, rank_documents, retrieval_scores
-from ...finetuning.legacy import FinetuningArguments
-from ...finetuning.trainer import start_seed
 from ...finetuning.vector_models import encode_in_parts
 from ...training.trainer import CardTrainer
 from .data import RankingData
@@ -244,51 +239,3 @@ class RankingTrainer(CardTrainer):
         self.log(scores)
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
         return scores
-
-
-def train_ranking(
-    seed: int,
-    folder: Path,
-    new_model: Callable[[], Any],
-    args: FinetuningArguments,
-    sets: dict[str, RankingVectors],
-    patience: int,
-    k: int,
-) -> dict[str, Any]:
-    """One run; one that was killed goes on at its last checkpoint.
-
-    Args:
-        seed: of the order of the pairs and of dropout.
-        folder: where the model goes (its best epoch by validation MRR).
-        new_model: makes the document model, without its chunk encoder.
-        args: of the whole fine-tuning.
-        sets: ``"train"``, ``"validation"`` and perhaps ``"test"``.
-        patience: evaluations without progress after which to stop.
-        k: where scores cut the ranking.
-
-    Returns:
-        Scores of validation and test set, before and after, and the learning curve.
-    """
-    model, args, _, resumed = start_seed(seed, folder, new_model, args)
-    model.to(args.device)
-    found: dict[str, Any] = {"seed": seed, "before": {}, "logits": {}}
-    evaluations = [name for name in sets if name != "train"]
-    for name in evaluations:
-        found["before"][name] = retrieval_scores(rank(sets[name], model), k)
-    trainer = RankingTrainer(
-        model=model,
-        args=args,
-        train_dataset=QueryDocumentPairs(sets["train"]),
-        eval_dataset=sets["validation"],  # type: ignore[arg-type]
-        k=k,
-        callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],
-    )
-    trainer.train(resume_from_checkpoint=resumed)
-    trainer.save_model(str(folder))
-    found["curve"] = [entry for entry in trainer.state.log_history if "loss" in entry or f"eval_mrr@{k}" in entry]
-    for name in evaluations:
-        found[name] = retrieval_scores(rank(sets[name], model), k)
-    if args.should_save:
-        for checkpoint in folder.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
-    return found

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from ...data.rows import Place, fingerprint, open_rows, short
 from ...evaluation.rouge import greedy_oracle
-from ...finetuning.results import write_whole
+from ...finetuning.task import write_whole
 from ...models.bert_al_sentences import encode_sentences, pad_batch, split_document
 
 logger = logging.getLogger(__name__)

@@ -1,190 +1,283 @@
-"""`run_finetune.py --task summarization`: from the sets to the model of the best seed, its table and its card."""
+"""The task ``summarization``: BERT-AL learns which sentences of a document make up its summary."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from functools import partial
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from transformers import AutoConfig
 
-from ...data.rows import fingerprint, hold_out
-from ...finetuning.legacy import FinetuningArguments, ModelArguments, TaskArguments
-from ...finetuning.seeds import repo_name, row_of_seeds, run_seeds, upload, write_rows
-from ...finetuning.text_models import is_saved_model
-from ...finetuning.trainer import copy_adapter, with_lora
+from ...data.rows import hold_out
+from ...finetuning.adapters import copy_adapter, with_lora
+from ...finetuning.arguments import FinetuningArguments, NotUploaded, OwnLossArguments, TaskOptions
+from ...finetuning.task import Row, Scores, SeedResult, Source, Task
+from ...finetuning.text_models import BertAlOptions, TextModelOptions, is_saved_model
 from ...models.backbones import load_tokenizer
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
-from ...training.plots import CURVE, plot_curves
+from ...training.cards import CardFacts
+from ...training.plots import CURVE
 from .baselines import with_extended_positions
-from .card import write_summarization_card
-from .data import (
-    SummarizationData,
-    SummarizationDataset,
-    SummaryColumns,
-    read_summarization,
-)
-from .train import train_summarizer, trivial_summaries, write_summaries
+from .card import LIMITS, MEASURES, ROUGE, snippet
+from .data import SummarizationData, SummarizationDataset, SummaryColumns, read_summarization
+from .train import SummarizationTrainer, SummaryRule, trivial_summaries, write_summaries
 
 logger = logging.getLogger(__name__)
 
 _SEGMENT_LENGTH = 128  # where --segment_length is left out
 
 
-def read_sets(task: TaskArguments, tokenizer: Any, seed: int, output: Path) -> dict[str, SummarizationData]:
-    """Training, validation and perhaps a test set; what the oracle finds is kept beside `output`."""
-    given = task.label_column != TaskArguments.label_column
-    columns = SummaryColumns(
-        task.text_column, task.summary_column, task.label_column if given else None, task.id_column
+@dataclass(kw_only=True)
+class SummarizationDataOptions(TaskOptions):
+    """Documents with reference summaries."""
+
+    _argument_group_name = "data"
+
+    text_column: str = field(default="text", metadata={"help": "Column of the documents; default text."})
+    summary_column: str = field(
+        default="summary", metadata={"help": "Column of the reference summaries, texts or lists; default summary."}
+    )
+    label_column: str | None = field(
+        default=None,
+        metadata={"help": "Column of lists of 0 and 1, one for each sentence. By default the label column if it holds "
+                          "lists, or else labels from a greedy search by ROUGE."},
+    )  # fmt: skip
+    id_column: str = field(default="id", metadata={"help": "Column that names the rows; default id."})
+    cache_dir: str | None = field(
+        default=None,
+        metadata={"help": "Folder of the labels found by search, which several runs can share; default "
+                          "OUTPUT_DIR-oracle."},
+    )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class SummaryOptions(TextModelOptions, SummarizationDataOptions):
+    """What every model has that learns to summarise."""
+
+    _argument_group_name = "summaries"
+    arguments = OwnLossArguments
+    whole_model_rate = 2e-5
+
+    summary_sentences: int = field(default=3, metadata={"help": "Sentences of a summary; default 3."})
+    trigram_blocking: bool = field(
+        default=False, metadata={"help": "Leave out sentences that repeat three words in a row of a better one."}
     )
 
-    def read(file: str | None, split: str | None) -> SummarizationData | None:
-        source = task.dataset_name if task.dataset_name and split else file
-        if source is None:
-            return None
-        cache = task.cache_dir or f"{output}-oracle"
-        return read_summarization(source, tokenizer, columns, split or "train", task.dataset_config_name, cache)
-
-    train = read(task.train_file, task.train_split)
-    assert train is not None  # one of file and dataset is given
-    validation, test = read(task.validation_file, task.validation_split), read(task.test_file, task.test_split)
-    if validation is None:
-        train, validation = hold_out(train, "documents", task.validation_share, seed)
-    sets = {"train": train, "validation": validation} | ({} if test is None else {"test": test})
-    learned = {document.text for document in train.documents}
-    for name in list(sets)[1:]:
-        if shared := len(learned & {document.text for document in sets[name].documents}):
-            logger.warning("%d documents of the %s set are in the training set, too.", shared, name)
-    return sets
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.summary_sentences < 1:
+            raise ValueError(f"--summary_sentences must be 1 or more, got {self.summary_sentences}.")
 
 
-def _new(arguments: ModelArguments, saved: bool, positions: int) -> Any:
-    """The model at the start of a run; it cuts nothing, because the data is cut before."""
-    length = _SEGMENT_LENGTH if arguments.segment_length is None else arguments.segment_length
-    model: Any
-    if arguments.model_type == "extended":
-        model = with_extended_positions(arguments.model, length, positions)
-    elif saved:
-        fields = {} if arguments.segment_length is None else {"segment_length": length}
-        model = BertAlForExtractiveSummarization.from_pretrained(arguments.model, dtype=torch.float32, **fields)
-        model.config.check()
-    else:
-        recurrence = "none" if arguments.model_type == "truncated" else arguments.recurrence or "residual"
-        model = BertAlForExtractiveSummarization.from_encoder(
-            arguments.model, segment_length=length, recurrence=recurrence
-        )
-    model.config.max_training_tokens = None
-    if arguments.attn_implementation:
-        model.set_attn_implementation(arguments.attn_implementation)
-    if arguments.lora:
-        return with_lora(model, arguments.lora_r, arguments.lora_alpha, arguments.lora_target_modules)
-    return model
+@dataclass(kw_only=True)
+class SummarizerOptions(BertAlOptions, SummaryOptions):
+    """Every option of a BERT-AL beside those of training."""
+
+    model_type: Literal["bert-al"] = field(default="bert-al", metadata={"help": "bert-al, truncated or extended."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lora and self.segment_length is not None:
+            raise ValueError("--lora adapts a BERT-AL with the segments that it has; leave out --segment_length.")
 
 
-def finetune_summarization(arguments: ModelArguments, task: TaskArguments, args: FinetuningArguments) -> None:
-    """Reads, trains a model a seed, and publishes the best by validation loss.
+@dataclass
+class SummaryBaselineArguments(NotUploaded, OwnLossArguments):
+    """Training arguments of the baselines."""
 
-    Raises:
-        ValueError: for sets that cannot be read, or a folder begun with other settings.
-    """
-    output = Path(args.output_dir)
-    args.learning_rate = args.learning_rate or (1e-3 if arguments.lora else 2e-5)
-    saved, tokenizer = is_saved_model(arguments), load_tokenizer(arguments.model)
-    with args.main_process_first(local=False, desc="reading"):
-        sets = read_sets(task, tokenizer, args.seed, output)
-    reported = "test" if "test" in sets else "validation"
-    for name, data in sets.items():
-        labels = "given" if data.labelled else "by the greedy oracle"
+
+@dataclass(kw_only=True)
+class SummaryBaselineOptions(SummaryOptions):
+    """Every option of the baselines, which read a document at once, beside those of training."""
+
+    _argument_group_name = "model"
+    arguments = SummaryBaselineArguments
+
+    model_type: Literal["truncated", "extended"] = field(
+        metadata={"help": "truncated reads the first segment only; extended has a longer table of positions, which is "
+                          "random after the first segment."}
+    )  # fmt: skip
+    segment_length: int | None = field(default=None, metadata={"help": "Tokens in that segment; default 128."})
+
+
+@dataclass(kw_only=True)
+class SummarizationResult(SeedResult):
+    """What a run gives; `checkpoints` holds step, loss and scores of each of its best evaluations, the best first."""
+
+    checkpoints: list[Scores] = field(default_factory=list)
+
+
+class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, SummarizationData]):
+    """Extractive summaries; reported is the mean of the three evaluations with the lowest loss, as in the paper."""
+
+    name = "summarization"
+    option_classes = (SummarizerOptions, SummaryBaselineOptions)
+    result = SummarizationResult
+
+    def __init__(self, options: SummarizerOptions | SummaryBaselineOptions, args: FinetuningArguments) -> None:
+        super().__init__(options, args)
+        self._saved, self._tokenizer = is_saved_model(options), load_tokenizer(options.model)
+        self._rule = SummaryRule(options.summary_sentences, options.trigram_blocking)
+
+    def read(self, source: Source, train: SummarizationData | None) -> SummarizationData:
+        options = self.options
+        columns = SummaryColumns(options.text_column, options.summary_column, options.label_column, options.id_column)
+        cache = options.cache_dir or f"{self.args.output_dir}-oracle"
+        split = source.split or "train"
+        return read_summarization(source.path, self._tokenizer, columns, split, options.dataset_config_name, cache)
+
+    def hold_out(
+        self, data: SummarizationData, share: float, seed: int
+    ) -> tuple[SummarizationData, SummarizationData]:
+        return hold_out(data, "documents", share, seed)
+
+    def texts(self, data: SummarizationData) -> set[str]:
+        return {document.text for document in data.documents}
+
+    def contents(self, data: SummarizationData) -> Iterable[object]:
+        return data.content()
+
+    def describe(self, data: SummarizationData) -> str:
         sentences = sum(len(document.spans) for document in data.documents)
-        logger.info("%s: %d documents, %d sentences, labels %s", name, len(data.documents), sentences, labels)
+        labels = "given" if data.labelled else "by the greedy oracle"
+        return f"{len(data.documents)} documents, {sentences} sentences, labels {labels} ({data.source})"
 
-    # 1. Token ids; where a model cannot read on, documents are cut, which is told.
-    learnt = _SEGMENT_LENGTH if arguments.segment_length is None else arguments.segment_length
-    cut = arguments.max_training_tokens
-    if saved and cut is None:
-        cut = AutoConfig.from_pretrained(arguments.model).max_training_tokens
-    limits = {name: cut if name == "train" else None for name in sets}
-    if arguments.model_type == "truncated":
-        limits = dict.fromkeys(sets, learnt)
-    datasets = {name: SummarizationDataset(data, tokenizer, limits[name]) for name, data in sets.items()}
-    for name, dataset in datasets.items():
-        if lost := sum(dataset.lost):
-            logger.warning(
-                "%s: %d of %d documents lose %s tokens past the cut.",
-                name, sum(map(bool, dataset.lost)), len(dataset), f"{lost:,}",
-            )  # fmt: skip
-    positions = max(len(row["input_ids"]) for dataset in datasets.values() for row in dataset.rows)
-    reader = _new(replace(arguments, lora=False), saved, positions)  # adapters are drawn at random
-    config = reader.config
-    settings = {
-        "task": task.task,
-        **arguments.deciding(),
-        "segment_length": config.segment_length,
-        "recurrence": config.recurrence,
-        "weights": weights_fingerprint(reader if saved else reader.base_model.encoder),
-        **{f"{name}_sha256": fingerprint(data.content()) for name, data in sets.items()},
-        **args.deciding(),
-        "early_stopping_patience": task.early_stopping_patience,
-        "summary_sentences": task.summary_sentences,
-        "trigram_blocking": task.trigram_blocking,
-    }
-    if arguments.model_type == "extended":  # its new positions are drawn at random
-        begun = BertAlForExtractiveSummarization.from_encoder(
-            arguments.model, recurrence="none", segment_length=learnt
+    def prepare(self) -> dict[str, object]:
+        options, sets = self.options, self.sets.by_name
+        learnt = _SEGMENT_LENGTH if options.segment_length is None else options.segment_length
+        limits: dict[str, int | None] = dict.fromkeys(sets)
+        if isinstance(options, SummarizerOptions):
+            limits["train"] = options.max_training_tokens
+            if self._saved and limits["train"] is None:
+                limits["train"] = AutoConfig.from_pretrained(options.model).max_training_tokens
+        elif options.model_type == "truncated":
+            limits = dict.fromkeys(sets, learnt)
+        self._datasets = {
+            name: SummarizationDataset(data, self._tokenizer, limits[name]) for name, data in sets.items()
+        }
+        for name, dataset in self._datasets.items():
+            if lost := sum(dataset.lost):
+                logger.warning(
+                    "%s: %d of %d documents lose %s tokens past the cut.",
+                    name, sum(map(bool, dataset.lost)), len(dataset), f"{lost:,}",
+                )  # fmt: skip
+        self._longest = max(len(row["input_ids"]) for dataset in self._datasets.values() for row in dataset.rows)
+        reader = self._new_model()
+        self._config = reader.config
+        settings = {"segment_length": self._config.segment_length, "recurrence": self._config.recurrence}
+        if options.model_type == "extended":  # its new positions are drawn at random
+            reader = BertAlForExtractiveSummarization.from_encoder(
+                options.model, recurrence="none", segment_length=learnt
+            )
+            settings["learnt_positions"] = learnt
+        return {**settings, "weights": weights_fingerprint(reader if self._saved else reader.base_model.encoder)}
+
+    def _new_model(self) -> Any:
+        """The model at the start of a run; it cuts nothing, because the data is cut before."""
+        options = self.options
+        length = _SEGMENT_LENGTH if options.segment_length is None else options.segment_length
+        model: Any
+        if options.model_type == "extended":
+            model = with_extended_positions(options.model, length, self._longest)
+        elif self._saved:
+            fields = {} if options.segment_length is None else {"segment_length": length}
+            model = BertAlForExtractiveSummarization.from_pretrained(options.model, dtype=torch.float32, **fields)
+            model.config.check()
+        else:
+            recurrence = options.recurrence or "residual" if isinstance(options, SummarizerOptions) else "none"
+            model = BertAlForExtractiveSummarization.from_encoder(
+                options.model, segment_length=length, recurrence=recurrence
+            )
+        model.config.max_training_tokens = None
+        if options.attn_implementation:
+            model.set_attn_implementation(options.attn_implementation)
+        return model
+
+    def _new_trainee(self) -> Any:
+        options, model = self.options, self._new_model()
+        return with_lora(model, options) if isinstance(options, SummarizerOptions) and options.lora else model
+
+    def train(self, seed: int, folder: Path) -> SummarizationResult:
+        model, args, resumed = self.start(seed, folder, self._new_trainee)
+        with args.main_process_first(local=False):
+            if resumed is None and args.should_save:
+                shutil.rmtree(folder / "best", ignore_errors=True)  # of a run killed before its first checkpoint
+        trainer = SummarizationTrainer(
+            model=model,
+            args=args,
+            train_dataset=self._datasets["train"],
+            eval_dataset=self._datasets["validation"],
+            callbacks=self.stopping(),
         )
-        settings |= {"weights": weights_fingerprint(begun.model.encoder), "learnt_positions": learnt}
-    chosen: Any = {"sentences": task.summary_sentences, "trigram_blocking": task.trigram_blocking}
-    predictions = f"{reported}_predictions.jsonl"
+        trained = trainer.train(resume_from_checkpoint=resumed)
+        reported = self.sets.reported
+        checkpoints: list[Scores] = []
+        for evaluation in trainer.load_kept():
+            if not checkpoints:  # the best; before it is evaluated, which may cast the weights
+                trainer.save_model(str(folder))
+            logits = trainer.logits(self._datasets[reported])
+            if not checkpoints and args.should_save:
+                predictions = folder / f"{reported}_predictions.jsonl"
+                write_summaries(predictions, self.sets.scored, logits, self._rule)
+            scores = self._rule.score(self.sets.scored, logits)
+            checkpoints.append({**evaluation, **scores})
+        means = {name: float(np.mean([one[name] for one in checkpoints])) for name in scores}
+        found: dict[str, Scores] = {"validation": {"loss": checkpoints[0]["loss"]}}
+        found[reported] = found.get(reported, {}) | means
+        return SummarizationResult.of(trainer, trained, found, checkpoints=checkpoints)
 
-    # 2. One run a seed.
-    def train(seed: int, folder: Path) -> dict[str, Any]:
-        new_model, patience = partial(_new, arguments, saved, positions), task.early_stopping_patience
-        result = train_summarizer(seed, folder, new_model, args, datasets, reported, patience, **chosen)
-        if args.should_save:
-            write_summaries(folder / predictions, sets[reported], result["logits"], **chosen)
-        return {**result, "logits": {}}
+    def baselines(self, results: Sequence[SummarizationResult]) -> dict[str, Row]:
+        found = trivial_summaries(self.sets.scored, self.options.summary_sentences)
+        return {name: {**scores} for name, scores in found.items()}
 
-    results = run_seeds(task.seeds, args, settings, reported, train)
-    if not args.should_save:
-        return
+    def details(self, results: Sequence[SummarizationResult]) -> dict[str, object]:
+        return {"checkpoints": {result.seed: result.checkpoints for result in results}}
 
-    # 3. The table, the picture, and the model of the best seed with everything that opening it needs.
-    best = min(results, key=lambda result: result["validation"]["loss"])
-    shown = row_of_seeds(f"{arguments.public_name} ({arguments.model_type})", results, reported)
-    rows = {
-        name: {score: value for score, value in scores.items() if score != "loss"}
-        for name, scores in {**shown, **trivial_summaries(sets[reported], task.summary_sentences)}.items()
-    }
-    checkpoints = {result["seed"]: result["checkpoints"] for result in results}
-    table = write_rows(output, settings, reported, best, rows, checkpoints=checkpoints)
-    folder = output / f"seed-{best['seed']}"
-    (output / predictions).write_text((folder / predictions).read_text())
-    if arguments.model_type != "bert-al":
-        return  # a baseline is not published
-    plot_curves([result["curve"] for result in results], None, output / CURVE)
-    if arguments.lora:
-        copy_adapter(folder, output, tokenizer, arguments.local)
-    else:
-        BertAlForExtractiveSummarization.from_pretrained(folder).save_pretrained(output)
-    kept = ("learning_rate", "num_train_epochs", "max_steps", "batch_size", "weight_decay", "warmup_steps", "bf16")
-    facts: dict[str, Any] = {
-        "started from": arguments.public_name,
-        "recurrence": config.recurrence,
-        "segment length": config.segment_length,
-        "parameters": f"{best['parameters']:,}",
-        **{key: settings[key] for key in kept},
-        "steps": best["steps"],
-        "seed": best["seed"],
-        "trigram blocking": task.trigram_blocking,
-    }
-    base = None if arguments.local else arguments.model
-    summarize = f"sentences={task.summary_sentences}" + (", trigram_blocking=True" if task.trigram_blocking else "")
-    own, name = best["checkpoints"][0], repo_name(args)  # the lowest loss comes first
-    write_summarization_card(
-        output, name, sets, reported, facts, table, own, len(best["checkpoints"]), summarize, base, arguments.lora
-    )
-    upload(args, name)
+    def publish(self, best: SummarizationResult, folder: Path, output: Path) -> None:
+        options = self.options
+        if not isinstance(options, SummarizerOptions):
+            return  # a baseline is not published
+        if options.lora:
+            copy_adapter(folder, output, self._tokenizer, options.local)
+        else:
+            BertAlForExtractiveSummarization.from_pretrained(folder).save_pretrained(output)
+
+    def card(self, name: str, best: SummarizationResult, table: str, settings: dict[str, object]) -> CardFacts | None:
+        options, scores = self.options, best.checkpoints[0]
+        if not isinstance(options, SummarizerOptions):
+            return None
+        averaged = len(best.checkpoints)
+        evaluations = f"the {averaged} evaluations" if averaged > 1 else "the evaluation"
+        own = ", ".join(f"{metric} {scores[metric]:.3f}" for metric in ROUGE)
+        labels = "came with the data" if self.sets.train.labelled else "are the greedy ROUGE oracle's"
+        counts = ", ".join(f"{len(data.documents):,} documents ({part})" for part, data in self.sets.by_name.items())
+        return CardFacts(
+            name=name,
+            summary="A BERT-AL that picks the sentences of a document which make up its summary. Documents may have "
+            "any length.",
+            snippet=snippet(name, options.base_model, options.lora, self._rule),
+            training={
+                **self.training_facts(best, settings),
+                "recurrence": self._config.recurrence,
+                "segment length": self._config.segment_length,
+                "trigram blocking": options.trigram_blocking,
+            },
+            training_note=f"Sentence labels {labels}: {counts}.",
+            pictures={CURVE: "Loss over epochs"},
+            measured=f"Summaries of {self.sets.scored.source} by `summarize(..., {self._rule.arguments})`: {MEASURES} "
+            f"The first row is the mean of {evaluations} with the lowest validation loss; this checkpoint is the "
+            f"lowest of them ({own}).{self.caveat('evaluation')}\n\n{table}",
+            limits=LIMITS,
+            pipeline_tag="summarization",
+            tags=["bert-al", "long-documents", "extractive-summarization"],
+            adapter=options.lora,
+            base_model=options.base_model,
+            scores={metric: scores[metric] for metric in ROUGE},
+            dataset=self.sets.scored.source,
+        )

@@ -1,29 +1,24 @@
-"""The pieces between `run_finetune.py --task summarization` and the Hugging Face `Trainer`."""
+"""Training on sentence labels, and what summaries are chosen, scored and stored."""
 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import EarlyStoppingCallback
 
 from ...evaluation.rouge import greedy_oracle, rouge_scores
-from ...finetuning.legacy import FinetuningArguments
-from ...finetuning.results import write_whole
-from ...finetuning.trainer import run_facts, start_seed
+from ...finetuning.task import write_whole
 from ...models.bert_al_sentences import select_sentences
 from ...training.trainer import CardTrainer
-from .data import SummarizationData, SummarizationDataset
-
-logger = logging.getLogger(__name__)
+from .data import SummarizationData, SummarizationDataset, SummarizedDocument
 
 _AVERAGED = 3  # checkpoints, the paper's number
 
@@ -67,6 +62,26 @@ class SummarizationTrainer(CardTrainer):
     def weights_of(self, step: int) -> Path:
         return self._best / f"step-{step}.safetensors"
 
+    def load_kept(self) -> Iterator[dict[str, float]]:
+        """Loads the kept weights into the model, those with the lowest loss first; yields step and loss of each.
+
+        Raises:
+            ValueError: where no evaluation had a finite loss.
+        """
+        if not self.kept:
+            raise ValueError(
+                f"Seed {self.args.seed} has no evaluation with a finite validation loss; lower the learning rate "
+                f"({self.args.learning_rate}), and leave --eval_strategy as it is."
+            )
+        self.accelerator.wait_for_everyone()  # until the weights are written
+        plain = self.accelerator.unwrap_model(self.model)
+        for step in sorted(self.kept, key=lambda step: self.kept[step]):
+            plain.load_state_dict(load_file(self.weights_of(step)))
+            yield {"step": step, "loss": self.kept[step]}
+        self.accelerator.wait_for_everyone()
+        if self.is_world_process_zero():
+            shutil.rmtree(self._best)
+
     def logits(self, dataset: SummarizationDataset) -> list[np.ndarray]:
         """Scores ``[S]`` of the sentences of each document, without those past the cut."""
         found = self.predict(dataset, metric_key_prefix="test").predictions  # type: ignore[arg-type]
@@ -74,82 +89,27 @@ class SummarizationTrainer(CardTrainer):
         return [row[: len(kept["labels"])] for row, kept in zip(padded, dataset.rows, strict=True)]
 
 
-def train_summarizer(
-    seed: int,
-    folder: Path,
-    new_model: Callable[[], Any],
-    args: FinetuningArguments,
-    datasets: dict[str, SummarizationDataset],
-    reported: str,
-    patience: int,
-    sentences: int,
-    trigram_blocking: bool,
-) -> dict[str, Any]:
-    """One run; one that was killed goes on at its last checkpoint.
+@dataclass(frozen=True)
+class SummaryRule:
+    """How the sentences of a summary are chosen by their scores; see `select_sentences`."""
 
-    Args:
-        seed: of the new weights, the order of the documents and dropout.
-        folder: where the model goes (its evaluation with the lowest validation loss).
-        new_model: makes it.
-        args: of the whole fine-tuning.
-        datasets: ``"train"``, ``"validation"`` and perhaps ``"test"``.
-        reported: which of them the scores are of.
-        patience: evaluations without progress after which to stop.
-        sentences, trigram_blocking: see `bertsum.select_sentences`.
+    sentences: int
+    trigram_blocking: bool
 
-    Returns:
-        Under the name of the reported set the mean ROUGE of the three evaluations with the lowest validation loss (as
-        in the paper), each of them under ``"checkpoints"``, and sentence scores of the best under ``"logits"``.
-    """
-    model, args, (trainable, total), resumed = start_seed(seed, folder, new_model, args)
-    logger.info("seed %d: %s of %s parameters are trainable", seed, f"{trainable:,}", f"{total:,}")
-    with args.main_process_first(local=False):
-        if resumed is None and args.should_save:
-            shutil.rmtree(folder / "best", ignore_errors=True)  # of a run that was killed before its first checkpoint
-    trainer = SummarizationTrainer(
-        model=model,
-        args=args,
-        train_dataset=datasets["train"],
-        eval_dataset=datasets["validation"],  # type: ignore[arg-type]
-        callbacks=[EarlyStoppingCallback(patience)] if args.load_best_model_at_end else [],
-    )
-    trained = trainer.train(resume_from_checkpoint=resumed)
-    if not trainer.kept:
-        raise ValueError(
-            f"Seed {seed} has no evaluation with a finite validation loss; lower the learning rate "
-            f"({args.learning_rate}), and leave --eval_strategy as it is."
+    @property
+    def arguments(self) -> str:
+        """As arguments of `BertAlForExtractiveSummarization.summarize`."""
+        return f"sentences={self.sentences}" + ", trigram_blocking=True" * self.trigram_blocking
+
+    def select(self, document: SummarizedDocument, logits: np.ndarray | Sequence[float]) -> list[int]:
+        """The numbers of the chosen sentences, in order."""
+        return select_sentences(
+            np.asarray(logits), self.sentences, document.sentences if self.trigram_blocking else None
         )
-    trainer.accelerator.wait_for_everyone()  # until the weights are written
-    ranked = sorted(trainer.kept, key=lambda step: trainer.kept[step])
-    plain = trainer.accelerator.unwrap_model(trainer.model)
-    plain.load_state_dict(load_file(trainer.weights_of(ranked[0])))
-    trainer.save_model(str(folder))
-    found = run_facts(trainer, trained, (trainable, total)) | {"checkpoints": []}
-    dataset = datasets[reported]
-    for step in ranked:
-        plain.load_state_dict(load_file(trainer.weights_of(step)))
-        logits = trainer.logits(dataset)
-        found.setdefault("logits", [row.tolist() for row in logits])  # of the best
-        scores = score_summaries(dataset.data, [select(dataset.data, number, row, sentences, trigram_blocking)
-                                                for number, row in enumerate(logits)])  # fmt: skip
-        found["checkpoints"].append({"step": step, "loss": trainer.kept[step], **scores})
-    names = [name for name in found["checkpoints"][0] if name not in ("step", "loss")]
-    found["validation"] = {"loss": trainer.kept[ranked[0]]}
-    means = {name: float(np.mean([one[name] for one in found["checkpoints"]])) for name in names}
-    found[reported] = {**found.get(reported, {}), **means}
-    trainer.accelerator.wait_for_everyone()
-    if args.should_save:
-        for rest in [*folder.glob("checkpoint-*"), folder / "best"]:
-            shutil.rmtree(rest)
-    return found
 
-
-def select(
-    data: SummarizationData, number: int, logits: np.ndarray | Sequence[float], sentences: int, trigram_blocking: bool
-) -> list[int]:
-    """The sentences of a document's summary by their scores."""
-    words = data.documents[number].sentences if trigram_blocking else None
-    return select_sentences(np.asarray(logits), sentences, words)
+    def score(self, data: SummarizationData, logits: Sequence[np.ndarray]) -> dict[str, float]:
+        """Scores of the summaries that the sentence scores of each document lead to."""
+        return score_summaries(data, list(map(self.select, data.documents, logits)))
 
 
 def score_summaries(data: SummarizationData, chosen: Sequence[Sequence[int]]) -> dict[str, float]:
@@ -171,27 +131,27 @@ def score_summaries(data: SummarizationData, chosen: Sequence[Sequence[int]]) ->
 
 
 def trivial_summaries(data: SummarizationData, sentences: int) -> dict[str, dict[str, float]]:
-    """What needs no model: the first sentences, and the best that a greedy search finds with the reference at hand."""
+    """What needs no model: the first sentences, and what a greedy search finds that knows the reference."""
     first = [list(range(min(sentences, len(document.spans)))) for document in data.documents]
     oracle = [greedy_oracle(document.sentences, document.reference, sentences) for document in data.documents]
-    return {f"first {sentences} sentences": score_summaries(data, first),
-            f"oracle, at most {sentences} sentences": score_summaries(data, oracle)}  # fmt: skip
+    return {
+        f"first {sentences} sentences": score_summaries(data, first),
+        f"oracle, at most {sentences} sentences": score_summaries(data, oracle),
+    }
 
 
-def write_summaries(
-    path: Path, data: SummarizationData, logits: Sequence[Sequence[float]], sentences: int, trigram_blocking: bool
-) -> None:
-    """One JSON object a line: id, numbers, characters and texts of the chosen sentences, and a score for each of all.
+def write_summaries(path: Path, data: SummarizationData, logits: Sequence[np.ndarray], rule: SummaryRule) -> None:
+    """One JSON object per line: id, numbers, spans and texts of the chosen sentences, and a score for every sentence.
 
     Args:
         path: of the file.
         data: the documents.
         logits: of their sentences; where a document was cut, of those before the cut.
-        sentences, trigram_blocking: see `bertsum.select_sentences`.
+        rule: chooses the sentences.
     """
     with path.open("w", encoding="utf-8") as file:
-        for number, (document, row) in enumerate(zip(data.documents, logits, strict=True)):
-            chosen = select(data, number, row, sentences, trigram_blocking)
+        for document, row in zip(data.documents, logits, strict=True):
+            chosen = rule.select(document, row)
             record = {
                 "id": document.id,
                 "indices": chosen,

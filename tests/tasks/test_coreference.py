@@ -1,8 +1,7 @@
-"""CDLM's tasks: pairs of mentions and their clusters, answers from scores, and `run_finetune.py --model_type cdlm`."""
+"""Cross-document coreference with CDLM: pairs of mentions, their clusters, and the task from sets to card."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import subprocess
@@ -12,17 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file
 
-from nextlevelbert import (
-    CdlmForCrossDocumentCoreference,
-    CdlmForDocumentMatching,
-    CdlmForMultiHopQuestionAnswering,
-    CdlmModel,
-    CdlmProcessor,
-)
-from nextlevelbert.tasks import cdlm as finetuning_cdlm
+from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor
 from nextlevelbert.tasks.coreference.data import CoreferenceData, CoreferenceDocument, CoreferenceMention
 from nextlevelbert.tasks.coreference.pairs import (
     MentionPairDataset,
@@ -31,20 +22,11 @@ from nextlevelbert.tasks.coreference.pairs import (
     cluster_mentions,
     similarities,
 )
-from nextlevelbert.tasks.multihop_qa.data import HotpotData, HotpotQuestion, Paragraph, read_hotpotqa
-from nextlevelbert.tasks.multihop_qa.questions import QuestionDataset, answer, read_answer
 
 from ..finetuning_toys import SCRIPT, write
+from .test_document_matching import TRAINING
 
-
-@pytest.fixture(scope="module")
-def processor(encoder) -> CdlmProcessor:
-    return CdlmProcessor.from_model(CdlmModel.from_encoder(encoder, max_length=128, attention_window=32))
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(monkeypatch):
-    monkeypatch.setattr(finetuning_cdlm, "plot_curves", lambda *arguments: None)
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 def document(name: str, subtopic: str, lines: list[str], mentions: list[tuple[str, str]]) -> CoreferenceDocument:
@@ -162,7 +144,7 @@ def test_mentions_are_clustered_by_the_mean_probability(processor):
     logits = []
     for pairs in rows.pairs:
         odds = np.array([wanted[pair] for pair in pairs])
-        logits.append(np.append(np.log(odds / (1 - odds)), -100))  # filled up behind
+        logits.append(np.append(np.log(odds / (1 - odds)), -100))  # padding
     found = similarities(data, rows.pairs, logits, "subtopic")
     assert [numbers for numbers, _ in found] == [[0, 1, 2], [3, 4]]
     np.testing.assert_allclose(found[0][1], [[1, 0.2, 0.9], [0.2, 1, 0.6], [0.9, 0.6, 1]])
@@ -194,74 +176,6 @@ def test_nothing_to_compare_is_an_error(processor):
         MentionPairDataset(data, processor, PairOptions(), training=False)
 
 
-QUESTION = HotpotQuestion(
-    "q",
-    "Where was the author born?",
-    "New York",
-    [
-        Paragraph("The book", ["It is by Ann.", "Ann liked New York."]),
-        Paragraph("Ann", ["She was born in New York.", "New York is large."]),
-        Paragraph("Another", ["New York is far away."]),
-    ],
-    frozenset({("The book", 0), ("Ann", 0)}),
-)
-
-
-def test_answers_are_found_in_supporting_paragraphs_only(processor):
-    [row] = QuestionDataset(HotpotData([QUESTION], "here"), processor)
-    places = list(zip(row["start_positions"], row["end_positions"], strict=True))
-    texts = [processor.tokenizer.decode(row["input_ids"][start : end + 1]) for start, end in places]
-    assert texts == ["new york"] * 3  # once in "The book", twice in "Ann", not in "Another"
-    assert row["sentence_labels"] == [1, 0, 1, 0, 0]
-    assert row["paragraph_labels"] == [1, 1, 0]
-    assert row["type_labels"] == 0
-    yes = HotpotQuestion("y", "Is it?", "yes", QUESTION.paragraphs, QUESTION.supporting)
-    [row] = QuestionDataset(HotpotData([yes], "here"), processor)
-    assert (row["type_labels"], row["start_positions"], row["end_positions"]) == (1, [-1], [-1])
-
-
-def test_answers_are_words_of_their_own(processor):
-    paragraphs = [Paragraph("Party", ["It starts with art.", "A party."])]
-    question = HotpotQuestion("q", "What is it?", "art", paragraphs, frozenset({("Party", 0)}))
-    row = QuestionDataset(HotpotData([question], "here"), processor)[0]
-    assert len(row["start_positions"]) == 1
-    assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == "art"
-    within = HotpotQuestion("q", "What is it?", "tar", paragraphs, frozenset({("Party", 0)}))
-    row = QuestionDataset(HotpotData([within], "here"), processor)[0]
-    assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == "starts"  # better than nothing
-
-
-def test_what_is_behind_a_cut_has_no_label_and_is_told(encoder, caplog):
-    model = CdlmModel.from_encoder(encoder, max_length=64, attention_window=32)
-    small = CdlmProcessor.from_model(model, 48)
-    [row] = QuestionDataset(HotpotData([QUESTION], "here"), small)
-    assert len(row["input_ids"]) <= 48
-    assert -1 in row["sentence_index"]
-    for index, label in zip(row["sentence_index"], row["sentence_labels"], strict=True):
-        assert (label == -100) == (index == -1)
-    assert sum(row["lost_tokens"]) > 0
-    assert "paragraphs lose" in caplog.text
-
-
-def test_the_best_span_stays_within_a_sentence(processor):
-    [row] = QuestionDataset(HotpotData([QUESTION], "here"), processor)
-    length = len(row["input_ids"])
-    spans = row["token_spans"]
-    # "Ann liked New York." has the best start, "She was …" behind it the best end: no span goes across.
-    first = next(n for n, (text, start, _) in enumerate(spans) if text == 2 and start == len("Ann liked "))
-    across = next(n for n, (text, start, _) in enumerate(spans) if text == 4 and start == 0)
-    start, end = np.zeros(length), np.zeros(length)
-    start[first], end[across], end[first + 1] = 5.0, 9.0, 4.0
-    logits = {"start": start, "end": end, "type": np.array([1.0, 0, 0]), "sentence": np.array([-1.0, 2, -1, 3, -1])}
-    found = read_answer(row, QUESTION.paragraphs, logits)
-    # 9 alone: the one token at `across` (start 0) beats 5 + 4 by nothing; the first found of equals is kept.
-    assert found.text == "New York"
-    assert found.supporting == [("The book", 1), ("Ann", 1)]
-    outside = logits | {"start": np.where(np.arange(length) == 2, 99.0, start)}  # a token of the question
-    assert read_answer(row, QUESTION.paragraphs, outside).text == "New York"
-    assert read_answer(row, QUESTION.paragraphs, logits | {"type": np.array([0, 0, 1.0])}).text == "no"
-
-
 def test_the_loss_of_pairs_does_not_depend_on_batches(encoder, processor):
     torch.manual_seed(0)
     model = CdlmForCrossDocumentCoreference.from_encoder(encoder, max_length=128, attention_window=32)
@@ -272,29 +186,6 @@ def test_the_loss_of_pairs_does_not_depend_on_batches(encoder, processor):
         together = model(**processor.pad(rows)).loss
         apart = torch.stack([model(**processor.pad([row])).loss for row in rows]).mean()
     torch.testing.assert_close(together, apart)
-
-
-def test_a_batch_with_labels_for_some_rows_is_refused(processor):
-    rows = [processor.cluster(["It rained."]), {**processor.cluster(["Tea."]), "labels": 1}]
-    with pytest.raises(ValueError, match="Row 0 of the batch has no labels, but others have"):
-        processor.pad(rows)
-
-
-def test_a_model_learns_questions_by_heart(encoder):
-    """Trained on one question it gives its answer and its sentences."""
-    torch.manual_seed(1)
-    model = CdlmForMultiHopQuestionAnswering.from_encoder(encoder, max_length=128, attention_window=32)
-    processor = CdlmProcessor.from_model(model)
-    batch = processor.pad([*QuestionDataset(HotpotData([QUESTION], "here"), processor)])
-    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
-    for _ in range(60):
-        loss = model(**batch).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    found = answer(model, processor, QUESTION.question, QUESTION.paragraphs)
-    assert found.text == "New York"
-    assert set(found.supporting) == QUESTION.supporting
 
 
 def ecb(folder: Path, name: str, subtopics: tuple[str, ...], documents: int, seed: int) -> str:
@@ -318,24 +209,12 @@ def ecb(folder: Path, name: str, subtopics: tuple[str, ...], documents: int, see
     return write(folder / name, made)
 
 
-COMMON = [
-    "--max_length",
-    "64",
-    "--attention_window",
-    "16",
-    "--learning_rate",
-    "3e-3",
-    "--lr_scheduler_type",
-    "constant",
-]
-COMMON += ["--warmup_steps", "0", "--per_device_train_batch_size", "4", "--disable_tqdm", "true"]
-
-
 def linker(run_script, encoder: str, data: Path, output: Path, *more: str) -> str:
     return run_script(
         SCRIPT, "--model_type", "cdlm", "--task", "coreference", "--model", encoder, "--mentions_at_once", "all",
         "--train_file", ecb(data, "train.jsonl", ("1_ecb", "3_ecb", "4_ecb"), 4, 0), "--validation_share", "0.3",
-        "--test_file", ecb(data, "test.jsonl", ("2_ecb", "5_ecb"), 3, 1), *COMMON, "--output_dir", str(output), *more,
+        "--test_file", ecb(data, "test.jsonl", ("2_ecb", "5_ecb"), 3, 1), *TRAINING, "--output_dir", str(output),
+        *more,
     )  # fmt: skip
 
 
@@ -361,7 +240,7 @@ def test_coreference_is_learnt_resumed_and_published(run_script, encoder, tmp_pa
     assert str(tmp_path) not in card
     [seed] = results["seeds"].values()
     assert model.config.coreference_threshold == seed["coreference_threshold"]
-    assert f"| coreference_threshold | {seed['coreference_threshold']} |" in card
+    assert f"| coreference_threshold | `{seed['coreference_threshold']}` |" in card
     row = processor.mentions(["the quake here.", "a quake."], [(0, 4, 9), (1, 2, 7)])
     assert model(**processor.pad([row])).logits.shape == (1, 1)
 
@@ -375,7 +254,7 @@ def test_coreference_is_learnt_resumed_and_published(run_script, encoder, tmp_pa
     killer += "transformers.Trainer._save_checkpoint = save\n"
     killer += "sys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
     files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
-    command = ["--task", "coreference", "--model", encoder, "--mentions_at_once", "all", *files, *COMMON]
+    command = ["--task", "coreference", "--model", encoder, "--mentions_at_once", "all", *files, *TRAINING]
     command += ["--validation_share", "0.3", "--output_dir", str(again), "--num_train_epochs", "8"]
     killed = subprocess.run([sys.executable, "-c", killer, str(SCRIPT), *command], capture_output=True, text=True)
     assert killed.returncode == 9, killed.stderr
@@ -387,131 +266,12 @@ def test_coreference_is_learnt_resumed_and_published(run_script, encoder, tmp_pa
         linker(run_script, encoder, tmp_path, again, "--num_train_epochs", "8", "--context", "sentence")
 
 
-def pairs(folder: Path, name: str, count: int, seed: int) -> str:
-    """Documents that belong together where both are about the sea."""
-    draw, made = np.random.default_rng(seed), []
-    for _ in range(count):
-        words = draw.choice(["sea", "oven"], 2)
-        texts = [" ".join([f"the {word} and the {word}"] * 2) for word in words]
-        made.append({"text1": texts[0], "text2": texts[1], "label": int((words == "sea").all())})
-    return write(folder / name, made)
-
-
-def test_adapters_learn_to_match_documents(run_script, encoder, tmp_path):
-    base = tmp_path / "base"
-    model = CdlmModel.from_encoder(encoder, max_length=64, attention_window=16)
-    files = ["--train_file", pairs(tmp_path, "train.jsonl", 48, 0), "--validation_file",
-             pairs(tmp_path, "validation.jsonl", 16, 1)]  # fmt: skip
-    options = ["--task", "document_matching", *files, *COMMON, "--lora", "--num_train_epochs", "6"]
-    with pytest.raises(ValueError, match=r"--lora adapts a saved CDLM .* tiny lacks <doc-s>"):
-        run_script(SCRIPT, "--model", encoder, *options, "--output_dir", str(tmp_path / "no"))
-    CdlmProcessor.from_model(model)
-    model.save_pretrained(base)
-    options[options.index("--attention_window") : options.index("--attention_window") + 2] = []
-    run_script(SCRIPT, "--model", str(base), *options, "--output_dir", str(tmp_path / "matcher"))
-    results = json.loads((tmp_path / "matcher" / "results.json").read_text())["rows"]
-    [ours] = [scores for name, scores in results.items() if name.startswith("base (cdlm)")]
-    assert ours["accuracy"] > 0.8
-    # The adapter on its base gives the probabilities that were written.
-    plain = CdlmForDocumentMatching.from_pretrained(base)
-    adapted = PeftModel.from_pretrained(plain, tmp_path / "matcher").eval()
-    processor = CdlmProcessor.from_pretrained(tmp_path / "matcher")
-    card = (tmp_path / "matcher" / "README.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    code = code.replace('"the base checkpoint"', repr(str(base))).replace('"matcher"', repr(str(tmp_path / "matcher")))
-    names: dict = {}
-    exec(code, names)
-    assert names["probability"].shape == (1,)
-    assert str(tmp_path) not in card
-    told = {row["id"]: row for row in map(json.loads, (tmp_path / "matcher" / "validation_predictions.jsonl").open())}
-    rows = [json.loads(line) for line in Path(files[3]).read_text().splitlines()]
-    with torch.no_grad():
-        found = adapted(**processor([[row["text1"], row["text2"]] for row in rows])).logits.softmax(dim=-1)[:, 1]
-    for number, probability in enumerate(found.tolist()):
-        assert told[f"row-{number:06d}"]["probability"] == pytest.approx(probability, abs=2e-5)
-
-
-def test_questions_end_to_end_on_the_real_sample(run_script, encoder, shared, tmp_path):
-    sample = shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz"
-    questions = read_hotpotqa(sample).questions
-    lines = gzip.open(sample, "rt", encoding="utf-8").readlines()
-    (tmp_path / "some.jsonl").write_text("".join(lines[:8]), encoding="utf-8")
-    (tmp_path / "others.jsonl").write_text("".join(lines[8:12]), encoding="utf-8")
-    printed = run_script(
-        SCRIPT, "--task", "multihop_qa", "--model", encoder, "--train_file", str(tmp_path / "others.jsonl"),
-        "--max_length", "1024", "--attention_window", "64", "--num_train_epochs", "1", "--disable_tqdm", "true",
-        "--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2", "--output_dir",
-        str(tmp_path / "answerer"), "--validation_file", str(tmp_path / "some.jsonl"),
-    )  # fmt: skip
-    assert "joint_f1" in printed
-    records = {
-        row["id"]: row for row in map(json.loads, (tmp_path / "answerer" / "validation_predictions.jsonl").open())
-    }
-    assert sorted(records) == sorted(question.id for question in questions[:8])
-    for question in questions[:8]:
-        texts = [text for title, sentences in question.paragraphs for text in (title, *sentences)]
-        found = records[question.id]["answer"]
-        assert found in ("yes", "no") or any(found in text for text in texts)
-    model = CdlmForMultiHopQuestionAnswering.from_pretrained(tmp_path / "answerer").eval()
-    again = answer(model, CdlmProcessor.from_pretrained(tmp_path / "answerer"), questions[0].question,
-                   questions[0].paragraphs)  # fmt: skip
-    assert again.text == records[questions[0].id]["answer"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--task", "multihop_qa", "--context", "sentence", "--train_file", "x"), "makes no use of --context"),
-        (("--task", "coreference", "--first_column", "a", "--train_file", "x"), "makes no use of --first_column"),
-        (("--task", "coreference"), "Give the training set with --train_file"),
-        (("--task", "coreference", "--dataset_name", "x"), "ECB\\+ is read from a folder"),
-        (("--task", "coreference", "--train_file", "x", "--seeds", "1", "1"), "names a seed twice"),
-        (("--task", "document_matching", "--train_file", "x", "--prediction_loss_only"), "every row is scored"),
-        (
-            ("--task", "document_matching", "--train_file", "x", "--test_split", "test"),
-            "are of a --dataset_name or of",
-        ),
-        (("--task", "coreference", "--train_file", ".", "--test_split", "test"), "Say with --train_split train"),
-        (("--task", "coreference", "--train_file", "x", "--lora_r", "64"), "makes no use of --lora_r"),
-        (
-            (
-                "--task",
-                "coreference",
-                "--train_file",
-                "x",
-                "--mentions_at_once",
-                "all",
-                "--negatives_per_positive",
-                "3",
-            ),
-            "every pair is learnt from",
-        ),
-        (("--task", "multihop_qa", "--train_file", "x", "--dataset_config_name", "y"), "there is no --dataset_name"),
-        (("--task", "multihop_qa", "--train_file", "x", "--label_names", "y"), "leave out --label_names"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(run_script, encoder, tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        run_script(SCRIPT, "--model_type", "cdlm", "--model", encoder, "--output_dir", str(tmp_path), *arguments)
-
-
-def test_sets_are_looked_at_before_training(run_script, encoder, tmp_path):
-    train = pairs(tmp_path, "train.jsonl", 8, 0)
-    options = ["--task", "document_matching", "--model", encoder, *COMMON, "--output_dir", str(tmp_path / "out")]
-    with pytest.raises(ValueError, match="The test set is the training set"):
-        run_script(SCRIPT, *options, "--train_file", train, "--validation_file", pairs(tmp_path, "v.jsonl", 4, 1),
-                   "--test_file", train)  # fmt: skip
-    blind = write(tmp_path / "blind.jsonl", [{"text1": "a", "text2": "b"}])
-    with pytest.raises(ValueError, match=r"1 of the test set blind\.jsonl have no label"):
-        run_script(SCRIPT, *options, "--train_file", train, "--test_file", blind)
-
-
 def test_two_processes_score_what_one_does(run_script, encoder, tmp_path):
     """Rows of different numbers of pairs, gathered from two processes."""
     linker(run_script, encoder, tmp_path, tmp_path / "one", "--max_steps", "2", "--per_device_eval_batch_size", "1")
     files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
-    command += ["--task", "coreference", "--model", encoder, "--mentions_at_once", "all", *files, *COMMON]
+    command += ["--task", "coreference", "--model", encoder, "--mentions_at_once", "all", *files, *TRAINING]
     command += ["--validation_share", "0.3", "--output_dir", str(tmp_path / "two"), "--max_steps", "2"]
     command[command.index("--per_device_train_batch_size") + 1] = "2"
     command += ["--per_device_eval_batch_size", "1"]

@@ -1,0 +1,18 @@
+"""Fixtures of the tests of tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from nextlevelbert import CdlmModel, CdlmProcessor
+
+
+@pytest.fixture(scope="package")
+def processor(encoder) -> CdlmProcessor:
+    return CdlmProcessor.from_model(CdlmModel.from_encoder(encoder, max_length=128, attention_window=32))
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Drawing learning curves takes longer than toy runs."""
+    monkeypatch.setattr("nextlevelbert.finetuning.task.plot_curves", lambda *arguments: None)

@@ -13,7 +13,9 @@ import torch
 import transformers
 from transformers import BertConfig
 
-from nextlevelbert import NextLevelBertConfig, load_chunk_encoder
+from nextlevelbert import NextLevelBertConfig, NextLevelBertModel, load_chunk_encoder
+
+from .finetuning_toys import sea_rows, write
 
 
 def pytest_configure(config):
@@ -78,6 +80,28 @@ def encoder(minilm, tmp_path_factory) -> str:
     )
     minilm.tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def toy_checkpoint(toy_encoder_path, tmp_path_factory) -> str:
+    """A saved toy NextLevelBERT without dropout, so that runs can be compared number by number."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("checkpoint") / "toy"
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+    model.config.encoder_config.hidden_dropout_prob = 0.0
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def sea_files(tmp_path_factory) -> dict[str, str]:
+    """Documents about the sea or about bread, as options of `run_finetune.py`."""
+    folder = tmp_path_factory.mktemp("sea")
+    counts = {"train": 32, "validation": 8, "test": 11}
+    return {
+        f"--{name}_file": write(folder / f"{name}.jsonl", sea_rows(count, seed))
+        for seed, (name, count) in enumerate(counts.items(), start=1)
+    }
 
 
 def toy_config(**overrides) -> NextLevelBertConfig:

@@ -9,12 +9,25 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 SEA = ("whale", "ship", "harbour", "sail", "captain")
 BREAD = ("oven", "flour", "yeast", "crust", "baker")
+
+
+def sea_rows(count: int, seed: int) -> list[dict]:
+    """Short documents about the sea or about bread, with their subject as label."""
+    draw = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        label = ("bread", "sea")[number % 2]
+        words = draw.choice({"bread": BREAD, "sea": SEA}[label], 24)
+        text = " ".join(f"The {first} of the {second}." for first, second in zip(words[::2], words[1::2], strict=True))
+        made.append({"id": f"{seed}-{number}", "text": f"{text} {number}", "label": label})
+    return made
 
 
 def write(path: Path, made: list[dict]) -> str:

@@ -106,10 +106,11 @@ class OptionParser(HfArgumentParser):
         Args:
             words: of the command line, see `words_of`.
         """
-        _, unknown = self.parse_known_args(words)
-        if unknown:
-            self.error(" ".join(self._about(word) for word in unknown if word.startswith("-")) or
-                       f"{unknown[0]!r} belongs to no option.")  # fmt: skip
+        known = self._option_string_actions
+        if unknown := [word for word in words if word.startswith("--") and word.split("=")[0] not in known]:
+            self.error(" ".join(map(self._about, unknown)))
+        if left := self.parse_known_args(words)[1]:
+            self.error(f"{left[0]!r} belongs to no option.")
         try:
             return self.parse_args_into_dataclasses(words, look_for_args_file=False)
         except ValueError as error:

@@ -29,7 +29,9 @@ class SearchArguments:
 
     _argument_group_name = "runs"
 
-    output_dir: str = field(metadata={"help": "Folder of the results."})
+    output_dir: str = field(
+        default="trainer_output", metadata={"help": "Folder of the results; default trainer_output."}
+    )
     use_cpu: bool = field(default=False, metadata={"help": "Use the CPU even where there is an accelerator."})
     seed: int = field(default=42, metadata={"help": "Of an untrained model; default 42."})
 

@@ -1,9 +1,8 @@
-"""Models that `run_finetune.py` trains from text: ChunkBERT, and the baselines over windows."""
+"""Classifiers that the script trains from text: ChunkBERT, BERT-AL, and baselines over windows."""
 
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,10 +30,14 @@ from nextlevelbert.tasks.classification.window_classifier import WindowClassifie
 from nextlevelbert.tasks.classification.windows import first_window, random_window, textrank_window
 
 from ..conftest import toy_config
-from ..finetuning_toys import BREAD, SCRIPT, SEA, predictions, published, refusal, run_the_card, start, write
+from ..finetuning_toys import BREAD, SCRIPT, SEA, predictions, published, run_the_card, start, write
 
 WINDOW = 64
+
+
 FAST = ("--num_train_epochs", "4", "--learning_rate", "3e-3")
+
+
 CHUNKBERT = ("--model_type", "chunkbert", "--chunk_size", "32")
 
 
@@ -226,39 +229,6 @@ def test_bert_al_classifies_too(files, encoder, tmp_path):
         start(tmp_path / "no", str(folder), *arguments, **files)
 
 
-def test_the_window_baselines(encoder, tmp_path, caplog):
-    """Documents that begin alike for more than a window, so that the first window tells nothing."""
-    caplog.set_level("INFO")
-    alike = "In the year that all of this happened to us nothing else was of interest to anyone. " * 4
-    made = [{**row, "text": alike + row["text"]} for row in rows(8, 5)]
-    options = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", made) for name in ("train", "validation")}
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
-    ids = [tokenizer(row["text"])["input_ids"] for row in made]
-    draw = np.random.default_rng(7)  # the training set is drawn first
-    drawn = [[random_window(document, tokenizer, WINDOW, draw) for document in ids] for _ in range(2)][1]
-    ranked = [textrank_window(row["text"], tokenizer, WINDOW) for row in made]
-    for kind, second in (("truncated", None), ("random", drawn), ("textrank", ranked)):
-        folder = tmp_path / kind
-        start(folder, encoder, "--model_type", kind, "--seed", "7", "--max_steps", "2", **options)
-        unseen, total = sum(len(document) - WINDOW for document in ids), sum(map(len, ids))
-        told = (
-            f"16 of 16 documents are longer than the window of 64 tokens; the first window leaves out {2 * unseen:,}"
-        )
-        assert f"{told} of {2 * total:,} tokens." in caplog.text
-        scores = torch.tensor([row["scores"] for row in predictions(folder / "validation_predictions.jsonl")])
-        assert torch.allclose(scores, scores[:1], atol=1e-6) == (kind == "truncated")
-        model = WindowClassifier.from_encoder(encoder, "single_label_classification", 2, 1 if second is None else 2)
-        model.load_state_dict(load_file(folder / "model.safetensors"))
-        batch = tokenizer.pad({"input_ids": [first_window(document, tokenizer, WINDOW) for document in ids]},
-                              return_tensors="pt")  # fmt: skip
-        if second is not None:
-            padded = tokenizer.pad({"input_ids": second}, return_tensors="pt")
-            batch.update({f"second_{name}": values for name, values in padded.items()})
-        torch.testing.assert_close(model.eval()(**batch).logits.softmax(-1), scores, atol=1e-5, rtol=0)
-        assert not (folder / "README.md").exists()
-        assert "long" not in json.loads((folder / "results.json").read_text())  # all of them are
-
-
 def test_a_killed_chunkbert_goes_on_to_the_same_weights(files, checkpoint, tmp_path):
     from nextlevelbert.finetuning import task as finetuning
 
@@ -369,26 +339,6 @@ def test_scores_belong_to_their_rows_when_batches_are_sorted_by_length(encoder, 
         torch.testing.assert_close(scores, torch.tensor(row["scores"]), atol=1e-5, rtol=0)
 
 
-def test_a_window_baseline_with_checkpointed_activations(encoder, files, tmp_path):
-    options = ("--model_type", "truncated", "--activation_checkpointing", "true", "--max_steps", "2")
-    start(tmp_path / "model", encoder, *options, **files)
-    results = json.loads((tmp_path / "model" / "results.json").read_text())
-    assert results["settings"]["learning_rate"] == 3e-5  # of the paper, section 4.3
-
-
-def test_long_examples_share_documents_and_values_have_one_score(encoder, tmp_path, monkeypatch):
-    texts = ["The sea. " * 40, "Bread."]
-    rows = [{"text": texts[number % 3 // 2], "label": float(number)} for number in range(6)]
-    files = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", rows) for name in ("train", "test")}
-    made = prepared(encoder, "truncated", files, tmp_path)
-    assert made.long["validation"].tolist() == [True, True, False, True, True, False]
-    assert made.window == WINDOW
-    assert made.new_model().classifier.out_features == 1
-    monkeypatch.setattr(WindowClassifier, "positions", None)
-    with pytest.raises(ValueError, match="has no longest input, so --model_type truncated has no window to cut"):
-        prepared(encoder, "truncated", files, tmp_path)
-
-
 def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint, tmp_path):
     half = ChunkBertForSequenceClassification.from_pretrained(checkpoint, dtype=torch.bfloat16)
     half.save_pretrained(tmp_path / "half")
@@ -396,41 +346,6 @@ def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint,
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
     with pytest.raises(ValueError, match="chunk_size must be 1 to 64, the positions of the encoder, got 65"):
         prepared(checkpoint, "chunkbert", files, tmp_path, chunk_size=65)
-
-
-@pytest.mark.parametrize(
-    ("kind", "arguments", "message"),
-    [
-        (
-            "chunkbert",
-            {"--task": "multiple_choice"},
-            "--task multiple_choice takes --model_type nextlevelbert, not",
-        ),
-        ("random", {"--task": "retrieval"}, "--task retrieval takes --model_type nextlevelbert, hate, not random"),
-        ("extended", {}, "--task classification takes --model_type .*, not extended"),
-        ("chunkbert", {"--question_column": "id"}, "no --question_column here; it is an option of .*nextlevelbert"),
-        ("chunkbert", {"--freeze_encoder": "true"}, "There is no --freeze_encoder here; it is an option of"),
-        ("truncated", {"--cache_dir": "x", "--encoder_dtype": "bfloat16"}, "no --cache_dir here.* no --encoder_dtype"),
-        ("chunkbert", {"--chunk_encoder_name": "x"}, "There is no --chunk_encoder_name here"),
-        ("textrank", {"--chunk_size": "32"}, "no --chunk_size here; it is an option of .*--model_type chunkbert"),
-        ("truncated", {"--dataloader_drop_last": "true"}, "There is no option --dataloader_drop_last"),
-        ("random", {"--chunk_batch_size": "2"}, "--chunk_batch_size here; it is an option of --model_type chunkbert"),
-        ("nextlevelbert", {"--chunk_batch_size": "2"}, "it is an option of --model_type chunkbert"),
-        ("nextlevelbert", {"--attn_implementation": "eager"}, "it is an option of --model_type chunkbert, "),
-        ("random", {"--push_to_hub": "true"}, "There is no option --push_to_hub here"),
-        ("random", {"--lora": "true"}, "There is no --lora here; it is an option of"),
-        ("random", {"--max_training_tokens": "9"}, "an option of --model_type chunkbert, --model_type bert-al"),
-        ("chunkbert", {"--max_training_tokens": "0"}, "--max_training_tokens must be 1 or more, got 0"),
-        ("chunkbert", {"--recurrence": "none"}, "no --recurrence here; it is an option of --model_type bert-al"),
-        ("bert-al", {"--chunk_size": "32"}, "There is no --chunk_size here; it is an option of"),
-    ],
-)
-def test_options_of_other_models_are_refused(capsys, tmp_path, kind, arguments, message):
-    options = {"--train_file": "x", **arguments}
-    task = options.pop("--task", "classification")
-    model = lambda: start(tmp_path / "model", "a-model", "--model_type", kind, task=task, **options)  # noqa: E731
-    said = refusal(capsys, model)
-    assert re.search(message, said), said
 
 
 @pytest.mark.parametrize(
@@ -506,3 +421,56 @@ def test_documents_are_tokenised_whole_and_cut_where_it_is_said(minilm):
     assert (whole.lengths.tolist(), shorter, lost) == ([2702, 3], 0, 0)
     with pytest.raises(ValueError, match=r"here: documents of \['x1'\] contain no token"):
         tokenise_task(minilm.tokenizer, task_data(["The ship.", "\u200b"], [0, 1]))
+
+
+def test_the_window_baselines(encoder, tmp_path, caplog):
+    """Documents that begin alike for more than a window, so that the first window tells nothing."""
+    caplog.set_level("INFO")
+    alike = "In the year that all of this happened to us nothing else was of interest to anyone. " * 4
+    made = [{**row, "text": alike + row["text"]} for row in rows(8, 5)]
+    options = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", made) for name in ("train", "validation")}
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    ids = [tokenizer(row["text"])["input_ids"] for row in made]
+    draw = np.random.default_rng(7)  # the training set is drawn first
+    drawn = [[random_window(document, tokenizer, WINDOW, draw) for document in ids] for _ in range(2)][1]
+    ranked = [textrank_window(row["text"], tokenizer, WINDOW) for row in made]
+    for kind, second in (("truncated", None), ("random", drawn), ("textrank", ranked)):
+        folder = tmp_path / kind
+        start(folder, encoder, "--model_type", kind, "--seed", "7", "--max_steps", "2", **options)
+        unseen, total = sum(len(document) - WINDOW for document in ids), sum(map(len, ids))
+        told = (
+            f"16 of 16 documents are longer than the window of 64 tokens; the first window leaves out {2 * unseen:,}"
+        )
+        assert f"{told} of {2 * total:,} tokens." in caplog.text
+        scores = torch.tensor([row["scores"] for row in predictions(folder / "validation_predictions.jsonl")])
+        assert torch.allclose(scores, scores[:1], atol=1e-6) == (kind == "truncated")
+        model = WindowClassifier.from_encoder(encoder, "single_label_classification", 2, 1 if second is None else 2)
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+        batch = tokenizer.pad({"input_ids": [first_window(document, tokenizer, WINDOW) for document in ids]},
+                              return_tensors="pt")  # fmt: skip
+        if second is not None:
+            padded = tokenizer.pad({"input_ids": second}, return_tensors="pt")
+            batch.update({f"second_{name}": values for name, values in padded.items()})
+        torch.testing.assert_close(model.eval()(**batch).logits.softmax(-1), scores, atol=1e-5, rtol=0)
+        assert not (folder / "README.md").exists()
+        assert "long" not in json.loads((folder / "results.json").read_text())  # all of them are
+
+
+def test_a_window_baseline_with_checkpointed_activations(encoder, files, tmp_path):
+    options = ("--model_type", "truncated", "--activation_checkpointing", "true", "--max_steps", "2")
+    start(tmp_path / "model", encoder, *options, **files)
+    results = json.loads((tmp_path / "model" / "results.json").read_text())
+    assert results["settings"]["learning_rate"] == 3e-5  # of the paper, section 4.3
+
+
+def test_long_examples_share_documents_and_values_have_one_score(encoder, tmp_path, monkeypatch):
+    texts = ["The sea. " * 40, "Bread."]
+    rows = [{"text": texts[number % 3 // 2], "label": float(number)} for number in range(6)]
+    files = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", rows) for name in ("train", "test")}
+    made = prepared(encoder, "truncated", files, tmp_path)
+    assert made.long["validation"].tolist() == [True, True, False, True, True, False]
+    assert made.window == WINDOW
+    assert made.new_model().classifier.out_features == 1
+    monkeypatch.setattr(WindowClassifier, "positions", None)
+    with pytest.raises(ValueError, match="has no longest input, so --model_type truncated has no window to cut"):
+        prepared(encoder, "truncated", files, tmp_path)

@@ -1,4 +1,4 @@
-"""Retrieval tasks from files, word counts, and scores by length."""
+"""Retrieval tasks from tables, the Hub and BEIR's files."""
 
 from __future__ import annotations
 
@@ -11,64 +11,7 @@ import pytest
 from datasets import Dataset
 
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, retrieval_scores
-from nextlevelbert.tasks.retrieval import (
-    bm25_scores,
-    plot_by_length,
-    read_beir_task,
-    read_retrieval_task,
-    retrieval_task_from_rows,
-    scores_by_length,
-    tfidf_scores,
-)
-
-
-def task_of(queries: int, documents: int, relevant: dict[int, dict[int, int]]) -> RetrievalTask:
-    return RetrievalTask(
-        "toy",
-        {f"q{number}": f"query {number}" for number in range(queries)},
-        {f"d{number}": "word " * (number + 1) for number in range(documents)},
-        {
-            f"q{query}": {f"d{document}": grade for document, grade in found.items()}
-            for query, found in relevant.items()
-        },
-    )
-
-
-def test_scores_by_length_and_their_plot(tmp_path):
-    """Document n has n + 1 words, and only the queries for short ones find theirs first."""
-    task = task_of(30, 30, {number: {number: 1} for number in range(30)})
-    scores = np.eye(30)
-    scores[8:] = 0.0
-    ranks = rank_by_scores(task, scores)
-    rows = scores_by_length(task, ranks, edges=[3, 9, 17], k=10)
-    assert [(row["from_words"], row["below_words"], row["queries"]) for row in rows] == [
-        (0, 3, 2), (3, 9, 6), (9, 17, 8), (17, 31, 14)
-    ]  # fmt: skip
-    assert [row["mrr"] for row in rows] == pytest.approx([1, 1, 1 / 30, 1 / 30])
-    [default] = scores_by_length(task, ranks)
-    assert {key: default[key] for key in retrieval_scores(ranks)} == retrieval_scores(ranks)
-    plot_by_length({"model": rows, "other": rows}, tmp_path / "plot.png")
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="same buckets"):
-        plot_by_length({"model": rows, "other": rows[1:]}, tmp_path / "plot.png")
-
-
-def test_length_is_the_mean_of_several_relevant_documents():
-    task = task_of(1, 300, {0: {199: 1, 299: 1}})  # 200 and 300 words
-    [row] = scores_by_length(task, rank_by_scores(task, np.zeros((1, 300))))
-    assert (row["from_words"], row["below_words"]) == (128, 256)
-    own = RetrievalTask(
-        "own",
-        {"d0": "", "d1": ""},
-        {"d0": "word", "d1": "word " * 9},
-        {"d0": {"d0": 1, "d1": 1}, "d1": {"d0": 1, "d1": 1}},
-    )
-    rows = scores_by_length(own, rank_by_scores(own, np.zeros((2, 2))), edges=[2, 9])
-    # Itself does not count, so one query looks for one word and the other for nine, which is the longest there is.
-    assert [(row["from_words"], row["below_words"]) for row in rows] == [(0, 2), (9, 10)]
-
-
-# -- where tasks come from
+from nextlevelbert.tasks.retrieval import read_beir_task, read_retrieval_task, retrieval_task_from_rows
 
 PAIRS = [("who?", "A whale."), ("where?", "At sea."), ("again who?", "A whale."), ("where?", "In Bath.")]
 
@@ -219,58 +162,3 @@ def test_beir_files_that_do_not_fit(tmp_path):
     write_table(folder / "queries.jsonl", [{"_id": "1", "body": "A."}])
     with pytest.raises(ValueError, match=r"Row 0 of 'queries\.jsonl' has no column 'text'; it has _id, body"):
         read_retrieval_task(folder)
-
-
-# -- word counts
-
-POOL = ["the whale and the sea the sea", "the ball in Bath", "the ship at sea"]
-
-
-def test_tfidf_by_hand():
-    """Only words of a single document are left (half of three is 1.5), so all have one weight but for their counts."""
-    scores = tfidf_scores(["whale whale ball", "nothing known"], POOL)
-    assert scores.dtype == np.float32
-    # Documents keep {whale, and}, {ball, in, bath}, {ship, at}; the query {whale: 1 + ln 2, ball: 1}.
-    whale, ball = 1 + np.log(2), 1.0
-    length = np.hypot(whale, ball)
-    np.testing.assert_allclose(
-        scores, [[whale / length / np.sqrt(2), ball / length / np.sqrt(3), 0], [0, 0, 0]], rtol=1e-6
-    )
-
-
-def test_tfidf_leaves_out_words_of_more_than_half_of_the_pool():
-    pool = ["whale sea ship", "ball sea ship", "moor sea", "attic", "train"]
-    assert tfidf_scores(["sea", "ship"], pool).astype(bool).tolist() == [
-        [False] * 5,
-        [True, True, False, False, False],
-    ]
-    assert tfidf_scores(["sea"], ["whale sea", "ball sea", "moor", "attic"]).any()  # just half
-
-
-def test_bm25_by_hand():
-    """Lucene's formula: ln(1 + (N - n + 0.5) / (n + 0.5)) · f / (f + k1 (1 - b + b · length / mean length))."""
-    scores = bm25_scores(["The sea!", "sea whale"], POOL)
-    assert scores.dtype == np.float32
-    lengths = np.asarray([3, 2, 2])  # whale sea sea; ball bath; ship sea: without stop words
-    counts = {"sea": np.asarray([2, 0, 1]), "whale": np.asarray([1, 0, 0])}
-
-    def weight(word):
-        found = (counts[word] > 0).sum()
-        idf = np.log(1 + (3 - found + 0.5) / (found + 0.5))
-        return idf * counts[word] / (counts[word] + 1.5 * (0.25 + 0.75 * lengths / lengths.mean()))
-
-    np.testing.assert_allclose(scores, [weight("sea"), weight("sea") + weight("whale")], rtol=1e-5)
-    for nothing in ("unheard of", "of the", "?"):  # an unknown word, stop words only, no word
-        np.testing.assert_array_equal(bm25_scores([nothing], POOL), np.zeros((1, 3)))
-
-
-@pytest.mark.parametrize("scorer", [tfidf_scores, bm25_scores])
-def test_word_counts_of_unusable_input(scorer):
-    for queries, documents in (("one text", POOL), (["one"], "one text"), ([], POOL), (["one"], POOL[:1])):
-        with pytest.raises(ValueError, match="Give a list of at least one query"):
-            scorer(queries, documents)
-
-
-def test_a_pool_of_one_text_twice_has_no_tfidf():
-    with pytest.raises(ValueError, match="No word of the 2 documents"):
-        tfidf_scores(["whale"], ["a whale", "a whale"])

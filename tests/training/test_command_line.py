@@ -1,0 +1,146 @@
+"""The command line of both scripts: help, errors and files of options."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+import yaml
+from transformers import TrainingArguments
+
+from nextlevelbert.training.command_line import OptionParser, group_of, peek, words_of
+
+
+@dataclass(kw_only=True)
+class Place:
+    _argument_group_name = "place"
+
+    city: str = field(metadata={"help": "Where it is."})
+    rooms: int = field(default=3, metadata={"help": "How many."})
+
+
+@dataclass(kw_only=True)
+class House(Place):
+    _argument_group_name = "house"
+
+    rooms: int = field(default=5, metadata={"help": "How many; default 5."})
+    colours: list[str] = field(default_factory=lambda: ["white"], metadata={"help": "Of its walls."})
+    garden: bool = field(default=False, metadata={"help": "Whether it has one."})
+
+    def __post_init__(self) -> None:
+        if self.rooms < 1:
+            raise ValueError(f"--rooms must be 1 or more, got {self.rooms}.")
+
+
+@dataclass(kw_only=True)
+class Boat(Place):
+    sails: int = field(default=2, metadata={"help": "How many."})
+
+
+@dataclass
+class Training(TrainingArguments):
+    _argument_group_name = "training"
+
+    learning_rate: float = field(default=0.5, metadata={"help": "Default 0.5."})
+
+
+@pytest.fixture
+def parser() -> OptionParser:
+    return OptionParser((House, Training), "build.py --kind house", "Builds.", {"--kind boat": Boat})
+
+
+def refused(parser: OptionParser, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    with pytest.raises(SystemExit) as stopped:
+        parser.read(words_of(words))
+    assert stopped.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    return said.err.splitlines()
+
+
+def test_values_become_objects(parser):
+    house, training = parser.read(["--city", "Rome", "--colours", "red", "blue", "--garden", "--learning-rate", "2"])
+    assert house == House(city="Rome", colours=["red", "blue"], garden=True)
+    assert training.learning_rate == 2.0
+
+
+def test_options_stand_under_the_title_of_the_class_that_declares_them_first(parser, capsys):
+    assert [group_of(House, name) for name in ("city", "rooms", "garden")] == ["place", "place", "house"]
+    assert group_of(Training, "learning_rate") == "training"
+    assert group_of(Training, "adam_beta1") is None
+    with pytest.raises(SystemExit):
+        parser.read(["--help"])
+    said = capsys.readouterr().out
+    place, house, training = (said.index(f"\n{title}:\n") for title in ("place", "house", "training"))
+    assert place < said.index("  --city CITY ") < said.index("  --rooms ROOMS ") < house
+    assert house < said.index("  --colours COLOURS [COLOURS ...]") < said.index("  --garden   ") < training
+    assert said.index("  --learning_rate LEARNING_RATE\n") > training
+    # Of options without a title there is one list of names.
+    brief = said[said.index("Also accepted") :]
+    assert "--adam_beta1 " in brief
+    assert said.count("--adam_beta1") == 1
+    assert "--learning_rate" not in brief
+    assert said.startswith("usage: build.py --kind house --city CITY [further options]\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--city", "Rome", "--sails", "3"), "There is no --sails here; it is an option of --kind boat."),
+        (("--city", "Rome", "--colors", "red"), "There is no option --colors here; did you mean --colours?"),
+        (("--city", "Rome", "--xyz=3"), "There is no option --xyz here."),
+        (("--city", "Rome", "--gard"), "There is no option --gard here; did you mean --garden?"),
+        (("--city", "Rome", "--rooms", "0"), "--rooms must be 1 or more, got 0."),
+        (("--city", "Rome", "--rooms", "many"), "argument --rooms: invalid int value: 'many'"),
+        ((), "the following arguments are required: --city"),
+        (("Rome",), "'Rome' belongs to no option. A file of options ends in .yaml, .yml, .json."),
+        (("house.yaml",), "house.yaml cannot be read: "),
+    ],
+)
+def test_an_error_stands_first_and_the_usage_is_short(parser, capsys, words, message):
+    error, *usage = refused(parser, capsys, *words)
+    assert error.startswith(f"error: {message}")
+    assert usage[0].startswith("usage: ")
+    assert len(usage) <= 3
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "yml", "json"])
+def test_a_file_says_what_options_say(parser, tmp_path, suffix):
+    values = {"city": "Rome", "colours": ["red", "dark blue"], "garden": True, "learning_rate": 1e-4, "rooms": 2,
+              "lr_scheduler_kwargs": {"num_cycles": 2}, "run_name": None}  # fmt: skip
+    text = json.dumps(values) if suffix == "json" else yaml.safe_dump(values)
+    (tmp_path / f"house.{suffix}").write_text(text)
+    house, training = parser.read(words_of([str(tmp_path / f"house.{suffix}")]))
+    assert house == House(city="Rome", colours=["red", "dark blue"], garden=True, rooms=2)
+    assert training.learning_rate == 1e-4
+    assert training.lr_scheduler_kwargs == {"num_cycles": 2}
+
+
+def test_numbers_that_yaml_takes_for_texts_and_options_after_the_file(parser, tmp_path):
+    (tmp_path / "house.yaml").write_text("city: Rome\nlearning_rate: 1e-4\nrooms: 2\n")
+    house, training = parser.read(words_of([str(tmp_path / "house.yaml"), "--rooms", "7"]))
+    assert (house.rooms, training.learning_rate) == (7, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("city: Rome\nwindows: 3\n", "There is no option --windows here"),
+        ("- city\n- Rome\n", "house.yaml must hold options by name, such as 'seeds: [0, 1]'; got list."),
+        ("city: [Rome\n", "house.yaml cannot be read: "),
+    ],
+)
+def test_files_that_are_refused(parser, capsys, tmp_path, monkeypatch, text, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "house.yaml").write_text(text)
+    error, *_ = refused(parser, capsys, "house.yaml")
+    assert error.startswith(f"error: {message}")
+
+
+def test_some_options_are_looked_at_first():
+    assert peek(["--task", "ranking", "--model-type=hate", "--help", "--task", "retrieval"], "task", "model_type") == [
+        "retrieval",
+        "hate",
+    ]
+    assert peek(["--tasks", "ranking"], "task") == [None]

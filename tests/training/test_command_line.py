@@ -47,7 +47,7 @@ class Training(TrainingArguments):
 
 @pytest.fixture
 def parser() -> OptionParser:
-    return OptionParser((House, Training), "build.py --kind house", "Builds.", {"--kind boat": Boat})
+    return OptionParser((House, Training), "build.py --kind house", "Builds.", {"--kind boat": [Boat]})
 
 
 def refused(parser: OptionParser, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:

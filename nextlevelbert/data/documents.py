@@ -61,7 +61,7 @@ def read_documents(source: Source, text_column: str = "text", id_column: str = "
     Raises:
         FileNotFoundError: if there is nothing at `source`.
         ValueError: at once for a kind of file that is not supported, or what is no regular file (`source_files`).
-            While reading, with file and line: for what is not UTF-8 or not valid in its format, and a row without text.
+            While reading, with file and line: for what is not UTF-8 or breaks its format, and for a row without text.
     """
     if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
         return python_manual()

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-_REPO = r"(?P<kind>models|datasets)/(?P<repo>[^/]+/[^/]+)"  # in the addresses of the API
+_REPO = r"(?P<kind>models|datasets|spaces)/(?P<repo>[^/]+/[^/]+)"  # in the addresses of the API
 _REVISION = r"(?P<revision>refs/pr/\d+|[^/]+)"
-_PAGE = r"/((?P<kind>datasets)/)?(?P<repo>[^/]+/[^/]+?)"  # in those of files, where models have no prefix
+_PAGE = r"/((?P<kind>datasets|spaces)/)?(?P<repo>[^/]+/[^/]+?)"  # in those of files, where models have no prefix
 _ROUTES = [
     ("POST", r"/api/repos/create", "create"),
     ("POST", r"/api/validate-yaml", "validate_card"),
@@ -119,7 +119,7 @@ class HubServer:
         self._repositories.setdefault(("model", repo_id), Repository()).add_commit(files, branch)
 
     def files(self, repo_type: str, repo_id: str) -> dict[str, bytes]:
-        """Content of every file on the main branch. `repo_type` is ``"model"`` or ``"dataset"``."""
+        """Content of every file on the main branch. `repo_type` is ``"model"``, ``"dataset"`` or ``"space"``."""
         return dict(self._repositories[repo_type, repo_id].find("main")[1])
 
     def commits(self, repo_type: str, repo_id: str) -> list[str]:
@@ -140,7 +140,7 @@ class HubServer:
         return 501, {}, b"This test server does not know the address."
 
     def _repository(self, kind: str | None, repo: str) -> Repository:
-        key = ("dataset" if kind == "datasets" else "model", repo)
+        key = ((kind or "models").removesuffix("s"), repo)
         if key not in self._repositories:
             raise Refused(404, "RepoNotFound")
         return self._repositories[key]
@@ -148,7 +148,7 @@ class HubServer:
     def _create(self, body: bytes) -> Any:
         wanted = json.loads(body)
         key = (wanted.get("type", "model"), f"{wanted['organization']}/{wanted['name']}")
-        url = {"url": f"{self.endpoint}/{'datasets/' if key[0] == 'dataset' else ''}{key[1]}"}
+        url = {"url": f"{self.endpoint}/{'' if key[0] == 'model' else key[0] + 's/'}{key[1]}"}
         if key in self._repositories:
             return 409, {}, json.dumps(url).encode()
         self._repositories[key] = Repository()

@@ -6,6 +6,7 @@
 from .coreference import cluster_scores, coreference_scores
 from .hotpotqa import hotpotqa_scores
 from .masked_vectors import context_mean_baseline, masked_vector_scores
+from .metrics import load_metric
 from .retrieval import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from .rouge import greedy_oracle, rouge_scores
 
@@ -16,6 +17,7 @@ __all__ = [
     "coreference_scores",
     "greedy_oracle",
     "hotpotqa_scores",
+    "load_metric",
     "masked_vector_scores",
     "rank_by_scores",
     "rank_documents",

@@ -1,0 +1,33 @@
+"""Metrics as modules of `evaluate`, one folder each; a folder can be uploaded to the Hub as a Space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evaluate import Metric
+
+METRICS = ("conll_coreference", "hotpotqa_joint", "masked_vector_accuracy", "same_work_retrieval")
+
+
+def load_metric(name: str, **options: Any) -> Metric:
+    """Loads one of this package's metrics; the Hub is not needed.
+
+    Args:
+        name: one of `METRICS`.
+        options: of `evaluate.load`, such as ``keep_in_memory=True`` or ``experiment_id``.
+
+    Raises:
+        ValueError: for another name.
+
+    Example:
+        >>> metric = load_metric("conll_coreference")
+        >>> metric.compute(predictions=[7, 7, 8], references=[1, 1, 2])["conll_f1"]
+        1.0
+    """
+    import evaluate
+
+    if name not in METRICS:
+        raise ValueError(f"There is no metric {name!r} here; choose from {', '.join(METRICS)}.")
+    return evaluate.load(str(Path(__file__).parent / name), **options)

@@ -1,25 +1,22 @@
-r"""Which chapters of a novel are alike, and which way does the book go? A heat map, and the arc under it.
+r"""Which chapters of a novel are alike, and how does the book develop? A heat map, with the book's arc below it.
 
 python examples/chapter_map.py --model demo/model --documents novels.jsonl --id moby-dick --output chapters.png
 python examples/chapter_map.py --model demo/model --documents moby-dick.txt --heading_pattern "^CHAPTER \d+.*" ...
 
-Chapters are those of the field `chapters` of a .jsonl ([{"heading", "start", "end"}]), or begin where a line matches
---heading_pattern. A chapter's vector is the mean of the contextual chunk vectors in it, each weighted by how many of
-its characters stand there. What all chapters share (their mean) is taken off before cosines are computed. The encoder
-reads a chunk in the light of its neighbours, so chapters side by side come out more alike than their words alone are.
+Chapters come from the field `chapters` of a .jsonl ([{"heading", "start", "end"}]), or begin at each line that matches
+--heading_pattern. A chapter's vector is the mean of its contextual chunk vectors, each weighted by how many of its
+characters are in the chapter. The mean of all chapters is subtracted before cosines are computed. The encoder reads a
+chunk in the context of its neighbours, so adjacent chapters come out more alike than they are by their words alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import re
-from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
-from datasets import load_dataset
 from matplotlib.figure import Figure
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
@@ -29,7 +26,7 @@ import nextlevelbert
 
 
 def split_at_headings(text: str, pattern: str) -> list[dict[str, Any]]:
-    """Chapters of a text, each from a line that matches to the next one; what stands before the first is one, too."""
+    """Chapters of a text, each from one matching line to the next; text before the first one is a chapter, too."""
     found = [(" ".join(match.group().split()), match.start()) for match in re.finditer(pattern, text, re.MULTILINE)]
     if found and text[: found[0][1]].strip():
         found.insert(0, ("(before the first heading)", 0))
@@ -39,12 +36,11 @@ def split_at_headings(text: str, pattern: str) -> list[dict[str, Any]]:
 
 def read_book(source: str, wanted: str | None, pattern: str | None) -> tuple[nextlevelbert.Document, list]:
     """The document with the id `wanted` (or the first) and its chapters."""
-    if not pattern and ".json" not in Path(source).suffixes and ".jsonl" not in Path(source).suffixes:
-        raise SystemExit(f"{source} cannot say where chapters begin: give a --heading_pattern, or a .jsonl.")
-    rows = itertools.repeat({}) if pattern else load_dataset("json", data_files=source, split="train", streaming=True)
-    for document, row in zip(nextlevelbert.read_documents(source), rows, strict=False):
+    for document in nextlevelbert.read_documents(source):
         if wanted in (None, document.id):
-            chapters = split_at_headings(document.text, pattern) if pattern else row.get("chapters") or []
+            if not pattern and "chapters" not in document.metadata:
+                raise SystemExit(f"{source} does not say where chapters begin: give a --heading_pattern, or a .jsonl.")
+            chapters = split_at_headings(document.text, pattern) if pattern else document.metadata["chapters"] or []
             if len(chapters) < 3:
                 way = "another --heading_pattern" if pattern else 'a --heading_pattern, such as "^CHAPTER .*"'
                 raise SystemExit(f"{document.id!r} has {len(chapters)} chapter(s); a map needs three. Give {way}.")
@@ -58,7 +54,9 @@ def chapter_vectors(book: nextlevelbert.DocumentEmbedding, chapters: list) -> np
     shared = [np.minimum(ends, it["end"]) - np.maximum(starts, it["start"]) for it in chapters]
     weights = np.maximum(np.stack(shared), 0).astype(np.float32)  # [chapters, n]
     if missing := [it["heading"] for it, row in zip(chapters, weights, strict=True) if not row.any()]:
-        raise SystemExit(f"The model read nothing of {', '.join(missing)}: they are blank, or were cut off.")
+        raise SystemExit(
+            f"The model read nothing of {', '.join(missing)}: these chapters are blank, or were truncated."
+        )
     return weights / weights.sum(axis=1, keepdims=True) @ book.chunks.numpy()
 
 
@@ -94,11 +92,11 @@ def draw(vectors: np.ndarray, headings: list[str], title: str) -> Figure:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a checkpoint")
-    parser.add_argument("--documents", required=True, help="a .jsonl with chapters; with a pattern, any documents")
-    parser.add_argument("--id", help="which of the documents (default: the first)")
-    parser.add_argument("--heading_pattern", help="regular expression of a chapter's first line")
+    parser.add_argument("--documents", required=True, help="a .jsonl with chapters, or with a pattern any documents")
+    parser.add_argument("--id", help="id of the document; default: the first one")
+    parser.add_argument("--heading_pattern", help="regular expression that matches the first line of a chapter")
     parser.add_argument("--output", required=True, help="the picture to write (.png)")
-    parser.add_argument("--cache_dir", help="keep chunk vectors here, so that a second run is quick")
+    parser.add_argument("--cache_dir", help="folder to keep chunk vectors in, so that a second run is fast")
     args = parser.parse_args()
     try:
         re.compile(args.heading_pattern or "")

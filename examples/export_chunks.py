@@ -1,10 +1,11 @@
-"""Chunk vectors as records for a vector database, one a chunk: document, id, start, end, text, vector.
+"""Chunk vectors as records for a vector database, one for each chunk.
 
 python examples/export_chunks.py --model demo/model --documents my_books/ --output chunks.jsonl
 
-A suffix .parquet gives Parquet (vectors as fixed-size lists of float32). Documents are read, encoded and written one
-after the other, so memory does not grow with the shelf. Questions to a database of plain vectors are encoded as
-`model.encode(question).plain`.
+A record has document, id, start, end, text, vector, and metadata: the other columns of the document's row. The suffix
+.parquet gives Parquet, in which vectors are fixed-size lists of float32 and metadata is JSON. Documents are read,
+encoded and written one after the other, so memory does not grow with their number. Encode questions to a database of
+plain vectors by `model.encode(question).plain`.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ import nextlevelbert
 def records(
     model: Any, document: nextlevelbert.Document, kind: str, cache_dir: str | None
 ) -> Iterator[dict[str, Any]]:
-    """One record a chunk; `id` is the document's id and the number of the chunk."""
+    """One record for each chunk; `id` is the document's id and the number of the chunk."""
     embedding = model.encode(document.text, cache_dir=cache_dir)
     vectors = embedding.plain if kind == "plain" else embedding.chunks
-    # Contextual vectors are fewer than spans where the model truncates; it has warned of that.
+    # There are fewer contextual vectors than spans where the model truncates, of which it has warned.
     for number, ((start, end), vector) in enumerate(zip(embedding.spans.tolist(), vectors.tolist(), strict=False)):
         yield {
             "document": document.id,
@@ -38,16 +39,22 @@ def records(
             "end": end,
             "text": document.text[start:end],
             "vector": vector,
+            "metadata": dict(document.metadata),
         }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a checkpoint")
-    parser.add_argument("--documents", required=True, help='folder of .txt, .jsonl, .parquet, or "python-manual"')
-    parser.add_argument("--vectors", choices=("contextual", "plain"), default="contextual", help="default: contextual")
+    parser.add_argument("--documents", required=True, help='file, folder or pattern, or "python-manual"')
+    parser.add_argument(
+        "--vectors",
+        choices=("contextual", "plain"),
+        default="contextual",
+        help="which vectors to write; default: contextual",
+    )
     parser.add_argument("--output", required=True, type=Path, help="the file to write (.jsonl or .parquet)")
-    parser.add_argument("--cache_dir", help="keep chunk vectors here, so that a second run is quick")
+    parser.add_argument("--cache_dir", help="folder to keep chunk vectors in, so that a second run is fast")
     args = parser.parse_args()
     if args.output.suffix not in (".jsonl", ".parquet"):
         parser.error(f"--output {args.output} ends neither in .jsonl nor in .parquet")
@@ -56,6 +63,7 @@ def main() -> None:
     text, number = pa.string(), pa.int64()
     vector = pa.list_(pa.float32(), model.config.hidden_size)
     fields = {"document": text, "id": text, "start": number, "end": number, "text": text, "vector": vector}
+    fields |= {"metadata": text}
     schema = pa.schema(list(fields.items()))
     partial = args.output.with_name(args.output.name + ".partial")  # renamed when whole
     parquet = args.output.suffix == ".parquet"
@@ -64,11 +72,14 @@ def main() -> None:
     with out:
         for document in tqdm(nextlevelbert.read_documents(args.documents), unit="document"):
             if document.id in seen:
-                parser.error(f"two documents have the id {document.id!r}: one's records would replace the other's")
+                parser.error(
+                    f"two documents have the id {document.id!r}; the records of one would replace those of the other"
+                )
             seen.add(document.id)
             rows = list(records(model, document, args.vectors, args.cache_dir))
             if isinstance(out, ParquetWriter):
-                out.write_table(pa.Table.from_pylist(rows, schema))
+                stored = [{**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in rows]
+                out.write_table(pa.Table.from_pylist(stored, schema))
             else:
                 out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             written += len(rows)

@@ -3,9 +3,9 @@
 python examples/finetune_classifier.py --model demo/model --documents train.jsonl --test_documents test.jsonl \\
     --output_dir my-classifier
 
-Both files hold a `text` and a `label` in every row. Whole articles go in, of any length. Of a ChunkBERT everything is
-trained; of a NextLevelBERT the encoder over chunks and the head. Its chunk encoder is frozen, yet here it computes the
-same chunk vectors again in every epoch: that is short to write and slow to run. run_finetune.py computes them once.
+Every row of both files has a `text`, an article of any length, and a `label`. A ChunkBERT is trained as a whole; of a
+NextLevelBERT, the encoder over chunks and the head are trained. Its chunk encoder is frozen, but here it computes the
+same chunk vectors again in every epoch, which is short to write and slow to run. run_finetune.py computes them once.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Where in a book is this spoken of? The likeness of every chunk to a question, as a strip over the book.
+"""Where does a book speak of something? The similarity of every chunk to a question, as a strip along the book.
 
 python examples/heat_strip.py --model demo/model --documents my_books/ --id moby-dick \\
     --question "Who saw the white whale first?" --output strip.png
 
-There are two strips, because there are two spaces. Plain chunk vectors are the chunk encoder's, so the question is its
-chunk vector, too. Contextual chunk vectors come out of the encoder over chunks, so the question goes through that as a
-document of its own. (A question of several chunks is their mean.) The chunk encoder was trained to bring questions and
-passages together; masked vector modelling was not, so expect the plain strip to point at passages and the contextual
+There are two strips, because there are two spaces. In the first, chunks and question are plain vectors of the chunk
+encoder. In the second, they are contextual vectors of the encoder over chunks, which reads the question as a document
+of its own. (A question of several chunks is represented by their mean.) The chunk encoder was trained to match
+questions and passages, masked vector modelling was not: expect the plain strip to point at passages and the contextual
 one at regions.
 """
 
@@ -24,7 +24,7 @@ from transformers import AutoModel
 import nextlevelbert
 
 
-def likeness(question: torch.Tensor, chunks: torch.Tensor) -> np.ndarray:
+def similarity(question: torch.Tensor, chunks: torch.Tensor) -> np.ndarray:
     """``[n]`` cosines of the question's mean vector, of ``[q, D]``, and each chunk of ``[n, D]``."""
     return torch.cosine_similarity(question.mean(dim=0, keepdim=True), chunks).numpy()
 
@@ -32,11 +32,11 @@ def likeness(question: torch.Tensor, chunks: torch.Tensor) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a checkpoint")
-    parser.add_argument("--documents", required=True, help='folder of .txt, .jsonl, .parquet, or "python-manual"')
-    parser.add_argument("--id", help="which of the documents (default: the first)")
+    parser.add_argument("--documents", required=True, help='file, folder or pattern, or "python-manual"')
+    parser.add_argument("--id", help="id of the document; default: the first one")
     parser.add_argument("--question", required=True, help="what to look for")
     parser.add_argument("--output", required=True, help="the picture to write (.png)")
-    parser.add_argument("--cache_dir", help="keep chunk vectors here, so that the next question is quick")
+    parser.add_argument("--cache_dir", help="folder to keep chunk vectors in, so that the next question is fast")
     args = parser.parse_args()
 
     matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a question is one
@@ -50,8 +50,8 @@ def main() -> None:
     if not len(found.plain) or not len(question.plain):
         parser.error("the document or the question is blank")
     scores = {
-        "plain": likeness(question.plain, found.plain),
-        "contextual": likeness(question.chunks, found.chunks),
+        "plain": similarity(question.plain, found.plain),
+        "contextual": similarity(question.chunks, found.chunks),
     }
 
     figure = Figure(figsize=(11, 3.8), dpi=130, layout="constrained")
@@ -79,7 +79,9 @@ def main() -> None:
     strips[-1].set_xlabel("position in the document (thousand characters)")
     figure.suptitle(f"{book.id}: “{textwrap.shorten(args.question, 90, placeholder='…')}”", fontsize=11)
     figure.savefig(args.output)
-    print(f"\nWrote {args.output}: {len(found.plain)} chunks of {book.id!r}, the three best of each strip numbered.")
+    print(
+        f"\nWrote {args.output}: {len(found.plain)} chunks of {book.id!r}, the three best of each strip are numbered."
+    )
 
 
 if __name__ == "__main__":

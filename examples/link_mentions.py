@@ -1,6 +1,6 @@
-"""Which mentions in some texts mean the same? Marked texts in, groups of mentions out.
+"""Which mentions in several texts mean the same? Marked texts in, groups of mentions out.
 
-Mark what should be linked with <m> and </m>; a file is one document, and all of them are about related things:
+Enclose each mention in <m> and </m>. Each file is a document, and all documents should be about related things:
 
 python examples/link_mentions.py --model linker first.txt second.txt third.txt
 """
@@ -22,7 +22,7 @@ from nextlevelbert.tasks.coreference.pairs import cluster_mentions
 def probabilities(
     model: CdlmForCrossDocumentCoreference, processor: CdlmProcessor, marked: list[tuple[str, list[tuple[int, int]]]]
 ) -> np.ndarray:
-    """How probably any two of the n mentions mean the same, ``[n, n]``; any two documents are read together."""
+    """The probability that any two of the n mentions mean the same, ``[n, n]``; documents are read in pairs."""
     own = [number for number, (_, spans) in enumerate(marked) for _ in spans]
     spans = [span for _, spans in marked for span in spans]
     found = np.eye(len(spans))
@@ -47,7 +47,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, help="texts with marked mentions")
     parser.add_argument("--model", required=True, help="a CDLM fine-tuned for coreference")
-    parser.add_argument("--threshold", type=float, help="mean probability to join groups at; default the model's")
+    parser.add_argument(
+        "--threshold", type=float, help="mean probability from which groups are joined; default: the model's"
+    )
     args = parser.parse_args()
 
     model = CdlmForCrossDocumentCoreference.from_pretrained(args.model).eval()

@@ -1,4 +1,4 @@
-"""Which documents of a corpus are most alike? Document vectors from stored chunk vectors, no text needed.
+"""Which documents of a corpus are most alike? Document vectors are computed from stored chunk vectors, without text.
 
 python examples/nearest_documents.py --model demo/model --corpus_dir demo/corpus manual/lambda module/json
 """
@@ -26,7 +26,9 @@ def document_vectors(model: nextlevelbert.NextLevelBertModel, corpus: nextlevelb
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("documents", nargs="*", default=DEFAULT_QUERIES, help="ids of documents to look around")
+    parser.add_argument(
+        "documents", nargs="*", default=DEFAULT_QUERIES, help="ids of documents whose neighbours to print"
+    )
     parser.add_argument("--model", required=True, help="a pretrained checkpoint")
     parser.add_argument("--corpus_dir", required=True, help="a corpus encoded with its chunk encoder")
     parser.add_argument("--top", type=int, default=4, help="how many neighbours to print")

@@ -1,10 +1,10 @@
-"""Which sentences of a document act upon each other? Attention and likeness of all pairs, as maps.
+"""Which sentences of a document interact? Attention and similarity of all pairs, as maps.
 
 python examples/sentence_interaction.py --model hate --documents my_texts/ --id a-letter --output maps.png
 
-For every layer, the attention that each sentence pays to every other, the mean of all heads; and the cosines of all
-pairs of sentences, before the document model has read them and after. A model that has learned nothing from context
-shows stripes by position, and the same likeness before and after.
+One map for each layer shows the attention that each sentence pays to every other (mean of all heads). Two more show
+the cosines of all pairs of sentences, before and after the document model has read them. A model that has learned
+nothing from context shows stripes by position, and the same similarities before and after.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def attention_of_sentences(model, plain: torch.Tensor) -> list[np.ndarray]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a checkpoint of a HATE or NextLevelBERT")
-    parser.add_argument("--documents", required=True, help='folder of .txt, .jsonl, .parquet, or "python-manual"')
-    parser.add_argument("--id", help="which of the documents (default: the first)")
-    parser.add_argument("--sentences", type=int, default=40, help="read this many chunks of it; default 40")
+    parser.add_argument("--documents", required=True, help='file, folder or pattern, or "python-manual"')
+    parser.add_argument("--id", help="id of the document; default: the first one")
+    parser.add_argument("--sentences", type=int, default=40, help="number of chunks to show; default: 40")
     parser.add_argument("--output", required=True, help="the picture to write (.png)")
     args = parser.parse_args()
 

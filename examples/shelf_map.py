@@ -1,9 +1,9 @@
-"""A map of a shelf: every document as a point, like beside like.
+"""A map of a shelf: every document is a point, and similar documents are close together.
 
 python examples/shelf_map.py --model demo/model --documents my_books/ --output shelf.png
 
 Document vectors, scaled to length 1, are projected on their first two principal components. The title says how much of
-the variance these two hold: where it is little, documents that lie together need not be alike.
+the variance these two explain. If it is little, documents that are close together need not be alike.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from transformers import AutoModel
 
 import nextlevelbert
 
-# Places round a point that are tried for its name: distances in points, directions in eighths of a turn.
+# Places around a point that are tried for its name: distances in points, directions in eighths of a turn.
 DISTANCES = (7, 14, 24, 36, 50)
 DIRECTIONS = (0, 4, 1, 7, 3, 5, 2, 6)
 
 
 def place_names(figure: Figure, axes: Axes, points: np.ndarray, names: list[str]) -> int:
-    """Writes each name at the nearest free place round its point ``[n, 2]``; returns for how many there was one."""
+    """Writes each name at the nearest free place around its point ``[n, 2]``; returns how many names found a place."""
     figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
     pixels, unit = axes.transData.transform(points), figure.dpi / 72
-    lows, highs = pixels - 6 * unit, pixels + 6 * unit  # corners of what stands somewhere already: [taken, 2]
+    lows, highs = pixels - 6 * unit, pixels + 6 * unit  # corners of what is placed already: [taken, 2]
     line = {"arrowstyle": "-", "color": "0.6", "lw": 0.6, "shrinkA": 0, "shrinkB": 7}
     placed = 0
     for point, pixel, name in zip(points, pixels, names, strict=True):
@@ -60,9 +60,9 @@ def place_names(figure: Figure, axes: Axes, points: np.ndarray, names: list[str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a checkpoint")
-    parser.add_argument("--documents", required=True, help='folder of .txt, .jsonl, .parquet, or "python-manual"')
+    parser.add_argument("--documents", required=True, help='file, folder or pattern, or "python-manual"')
     parser.add_argument("--output", required=True, help="the picture to write (.png)")
-    parser.add_argument("--cache_dir", help="keep chunk vectors here, so that a second run is quick")
+    parser.add_argument("--cache_dir", help="folder to keep chunk vectors in, so that a second run is fast")
     args = parser.parse_args()
 
     matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a name is one

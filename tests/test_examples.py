@@ -79,7 +79,8 @@ def check_picture(path: Path, width: int, height: int) -> None:
 
 def test_export_chunks(run_example, toy_model, tmp_path):
     texts = {"naïve “sea”": SEA * 5, "kitchen": KITCHEN, "blank": " "}
-    documents = write_rows(tmp_path / "in.jsonl", [{"id": name, "text": text} for name, text in texts.items()])
+    rows = [{"id": name, "text": text, "year": 1851, "tags": ["é"]} for name, text in texts.items()]
+    documents = write_rows(tmp_path / "in.jsonl", rows)
     model = NextLevelBertModel.from_pretrained(toy_model)
     given = {"model": toy_model, "documents": documents}
     with pytest.warns(UserWarning, match="no token"):
@@ -99,6 +100,8 @@ def test_export_chunks(run_example, toy_model, tmp_path):
             assert [row["text"] for row in mine] == [text[row["start"] : row["end"]] for row in mine]
             assert [[row["start"], row["end"]] for row in mine] == expected.spans.tolist()
             np.testing.assert_array_equal([row["vector"] for row in mine], vectors)
+    assert all(row["metadata"] == {"year": 1851, "tags": ["é"]} for row in rows)
+    assert all(json.loads(row["metadata"]) == {"year": 1851, "tags": ["é"]} for row in plain)
     assert {row["document"] for row in rows} == {row["document"] for row in plain} == set(texts) - {"blank"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl", "out.parquet"]
 
@@ -249,7 +252,7 @@ def test_chapter_map_at_headings(run_example, toy_model, tmp_path, capsys):
     assert names["split_at_headings"](text, r"^CHAPTER \d+") == [before, *chapters]
     with pytest.raises(SystemExit, match=r"has 0 chapter\(s\); a map needs three\. Give another --heading_pattern"):
         run_example("chapter_map", **given, heading_pattern="^PART")
-    with pytest.raises(SystemExit, match=r"novel\.txt cannot say where chapters begin: give a --heading_pattern"):
+    with pytest.raises(SystemExit, match=r"novel\.txt does not say where chapters begin: give a --heading_pattern"):
         run_example("chapter_map", **given)
     with pytest.raises(SystemExit):
         run_example("chapter_map", **given, heading_pattern="^CHAPTER (")
@@ -260,7 +263,7 @@ def test_chapter_map_says_what_was_not_read(run_example, toy_model, tmp_path):
     text, chapters = novel()
     chapters.append({"heading": "An empty end", "start": len(text), "end": len(text)})
     documents = write_rows(tmp_path / "in.jsonl", [{"id": "novel", "text": text, "chapters": chapters}])
-    with pytest.raises(SystemExit, match="read nothing of An empty end: they are blank, or were cut off"):
+    with pytest.raises(SystemExit, match="read nothing of An empty end: these chapters are blank"):
         run_example("chapter_map", model=toy_model, documents=documents, output=tmp_path / "map.png")
 
 

@@ -16,11 +16,11 @@ from ..data.rows import fingerprint
 from ..training.cards import write_card
 from ..training.plots import results_table
 from .arguments import FinetuningArguments
-from .task import Row, SeedResult, Sets, Source, Task, mean_and_deviation, write_whole
+from .task import Row, SeedResult, Sets, Source, Task, TaskSet, mean_and_deviation, write_whole
 
 logger = logging.getLogger(__name__)
 
-DataT = TypeVar("DataT")
+DataT = TypeVar("DataT", bound=TaskSet)
 _SETTINGS = "settings.json"
 
 
@@ -44,7 +44,7 @@ def run(task: Task[Any, Any]) -> None:
         "task": task.name,
         **options.training_signature(),
         **task.prepare(),
-        **{f"{name}_sha256": fingerprint(task.contents(data)) for name, data in task.sets.by_name.items()},
+        **{f"{name}_sha256": fingerprint(data.content()) for name, data in task.sets.by_name.items()},
         **args.training_signature(),
     }
 

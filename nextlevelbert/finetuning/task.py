@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from torch import nn
@@ -29,7 +29,17 @@ Row = dict[str, tuple[float, float] | float]
 
 _RESULT = "result.json"
 OptionsT = TypeVar("OptionsT", bound=TaskOptions)
-DataT = TypeVar("DataT")
+
+
+class TaskSet(Protocol):
+    """A set of examples, as the data class of every task has it."""
+
+    def content(self) -> Iterable[object]:
+        """Everything that a run depends on, as values that JSON knows."""
+        ...
+
+
+DataT = TypeVar("DataT", bound=TaskSet)
 
 
 @dataclass(frozen=True)
@@ -181,10 +191,6 @@ class Task(ABC, Generic[OptionsT, DataT]):
     @abstractmethod
     def texts(self, data: DataT) -> set[str]:
         """What must not be in two sets."""
-
-    @abstractmethod
-    def contents(self, data: DataT) -> Iterable[object]:
-        """Everything in a set that a run depends on, as values that JSON knows."""
 
     @abstractmethod
     def describe(self, data: DataT) -> str:

@@ -53,7 +53,7 @@ def run(model_args: CdlmModelArguments, data_args: CdlmDataArguments, args: Cdlm
             parameter.requires_grad_("_global." not in name)
 
     # 2. Sets of documents.
-    train, validation = read_sets(data_args, args.seed)
+    train, validation = read_clusters(data_args, args.seed)
     train_dataset = ClusterDataset(train, processor, related=not data_args.random_clusters, seed=args.seed)
     # Whatever a model has learned from, it is evaluated on related documents (paper, section 3.1).
     eval_dataset = ClusterDataset(
@@ -97,7 +97,7 @@ def run(model_args: CdlmModelArguments, data_args: CdlmDataArguments, args: Cdlm
     trainer.publish()
 
 
-def read_sets(options: CdlmDataArguments, seed: int) -> tuple[DocumentClusters, DocumentClusters]:
+def read_clusters(options: CdlmDataArguments, seed: int) -> tuple[DocumentClusters, DocumentClusters]:
     """Sets of documents to train on and to evaluate on.
 
     Raises:

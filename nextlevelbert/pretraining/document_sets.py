@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
-from ..data.rows import open_rows, short
+from ..data.rows import draw, open_rows, short
 from ..models.cdlm_layout import DOCUMENT
 from ..models.processing_cdlm import CdlmProcessor
 from .masking import draw_vector_mask
@@ -90,19 +90,13 @@ def read_document_clusters(
 
 
 def hold_out_clusters(data: DocumentClusters, share: float, seed: int) -> tuple[DocumentClusters, DocumentClusters]:
-    """Puts a share of the sets that have enough documents aside, at least one: the rest, and those.
+    """Splits off a share of the sets that have enough documents: the other sets, and those.
 
     Raises:
-        ValueError: where nothing would be left to train on.
+        ValueError: as `draw`.
     """
     large = [number for number, texts in enumerate(data.clusters) if len(texts) >= LEAST_DOCUMENTS]
-    count = max(1, round(share * len(large)))
-    if count >= len(large):
-        raise ValueError(
-            f"Holding out {share:.0%} of the {len(large)} sets of {data.source} with {LEAST_DOCUMENTS} documents or "
-            "more leaves none to train on; give --validation_file, or another --validation_share."
-        )
-    held = {large[place] for place in np.random.default_rng(seed).permutation(len(large))[:count]}
+    held = draw(large, share, seed, f"sets of {data.source} with {LEAST_DOCUMENTS} documents or more")
 
     def part(inside: bool) -> DocumentClusters:
         chosen = [number for number in range(len(data.clusters)) if (number in held) == inside]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoTokenizer
 from ..data.rows import fingerprint
 from ..finetuning.adapters import copy_adapter, with_lora
 from ..finetuning.arguments import LoraOptions, OwnLossArguments, TaskOptions
-from ..finetuning.task import Row, Scores, SeedResult, Sets, Task
+from ..finetuning.task import Row, Scores, SeedResult, Sets, Task, TaskSet
 from ..models.cdlm_layout import MARKERS
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
@@ -34,13 +34,11 @@ _LIMITS = (
 )
 
 
-class CdlmData(Protocol):
-    """A set: where it is from (without folders), and everything in it that a run depends on."""
+class CdlmData(TaskSet, Protocol):
+    """A set, and where it is from (without folders)."""
 
     @property
     def source(self) -> str: ...
-
-    def content(self) -> Iterator[Any]: ...
 
 
 DataT = TypeVar("DataT", bound=CdlmData)
@@ -124,9 +122,6 @@ class CdlmTask(Task[OptionsT, DataT], Generic[OptionsT, DataT, RowsT]):
     def choose(self, logits: Logits) -> Scores:
         """Fields of the model's configuration, chosen on the predictions for the validation set."""
         return {}
-
-    def contents(self, data: DataT) -> Iterable[object]:
-        return data.content()
 
     def split(self, sets: Sets[DataT]) -> Sets[DataT]:
         """Checks the sets, each alone and against the training set."""

@@ -20,7 +20,7 @@ from nextlevelbert import (
     DataCollatorForCrossDocumentMasking,
 )
 from nextlevelbert.pretraining import cdlm
-from nextlevelbert.pretraining.cdlm import read_sets
+from nextlevelbert.pretraining.cdlm import read_clusters
 from nextlevelbert.pretraining.cdlm_arguments import CdlmDataArguments
 from nextlevelbert.pretraining.document_sets import hold_out_clusters, read_document_clusters
 
@@ -137,7 +137,7 @@ def test_unrelated_sets_train_and_a_cdlm_is_trained_further(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--validation_share", "1"], "leaves none to train on"),
+        (["--validation_share", "1"], "The share to hold out must be above 0 and below 1"),
         (["--cluster_column", "topic"], "has no column 'text'"),
         (["--max_length", "13"], "A sequence of 13 tokens has no room for 3 documents"),
         (["--mlm_probability", "0"], "mlm_probability must be above 0"),
@@ -151,7 +151,7 @@ def test_what_a_run_refuses(run, tmp_path, arguments, message):
 
 def test_a_validation_file_or_split_takes_the_place_of_held_out_sets(news, tmp_path, monkeypatch):
     other = write(tmp_path / "other.jsonl", [{"document": texts} for texts in sets(6, 3).clusters])
-    train, validation = read_sets(CdlmDataArguments(train_file=str(news), validation_file=str(other)), seed=0)
+    train, validation = read_clusters(CdlmDataArguments(train_file=str(news), validation_file=str(other)), seed=0)
     assert (train.source, len(train.clusters)) == ("news.jsonl", 8)
     assert (validation.source, len(validation.clusters)) == ("other.jsonl", 8)
     asked = []
@@ -159,5 +159,5 @@ def test_a_validation_file_or_split_takes_the_place_of_held_out_sets(news, tmp_p
     options = CdlmDataArguments(
         dataset_name="some/news", dataset_config_name="en", train_split="learn", validation_split="check"
     )
-    read_sets(options, seed=0)
+    read_clusters(options, seed=0)
     assert asked == [("some/news", None, None, "learn", "en"), ("some/news", None, None, "check", "en")]

@@ -18,7 +18,7 @@ from nextlevelbert.tasks.classification.data import (
     Example,
     TaskData,
     halve_by_document,
-    hold_out,
+    hold_out_documents,
     read_classification,
     read_multiple_choice,
     subset,
@@ -382,7 +382,7 @@ OWNERS = st.lists(st.integers(0, 12), min_size=2, max_size=40).filter(lambda own
 @given(OWNERS, st.floats(0.01, 0.99), st.integers(0, 2**32))
 def test_nothing_is_on_both_sides_or_lost(owners, share, seed):
     data = data_of(owners)
-    for rest, part in (hold_out(data, share, seed), halve_by_document(data)):
+    for rest, part in (hold_out_documents(data, share, seed), halve_by_document(data)):
         assert facts(rest) | facts(part) == facts(data)
         assert len(rest.examples) + len(part.examples) == len(data.examples)
         assert sorted(rest.documents + part.documents) == sorted(data.documents)
@@ -397,8 +397,8 @@ def test_nothing_is_on_both_sides_or_lost(owners, share, seed):
 @given(OWNERS, st.floats(0.01, 0.99), st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_sizes_and_what_decides_them(owners, share, seed, shuffled):
     data = data_of(owners)
-    rest, part = hold_out(data, share, seed)
-    assert hold_out(data, share, seed) == (rest, part)
+    rest, part = hold_out_documents(data, share, seed)
+    assert hold_out_documents(data, share, seed) == (rest, part)
     assert abs(len(part.documents) - share * len(data.documents)) <= 1
     first, second = halve_by_document(data)
     assert len(first.documents) - len(second.documents) in (0, 1)
@@ -412,7 +412,7 @@ def test_sizes_and_what_decides_them(owners, share, seed, shuffled):
 
 def test_another_seed_holds_out_other_documents():
     data = data_of(range(30))
-    assert len({tuple(hold_out(data, 0.2, seed)[1].documents) for seed in range(5)}) == 5
+    assert len({tuple(hold_out_documents(data, 0.2, seed)[1].documents) for seed in range(5)}) == 5
 
 
 def test_subset():
@@ -430,8 +430,8 @@ def test_splits_that_are_refused():
     data = data_of([1, 2])
     for share in (0, 1, -0.5, math.nan):
         with pytest.raises(ValueError, match="above 0 and below 1"):
-            hold_out(data, share, 0)
+            hold_out_documents(data, share, 0)
     with pytest.raises(ValueError, match=r"need at least one each of the documents of here, and there is only 1"):
-        hold_out(data_of([1, 1]), 0.5, 0)
+        hold_out_documents(data_of([1, 1]), 0.5, 0)
     with pytest.raises(ValueError, match=r"here has 1 document; a split by document takes two"):
         halve_by_document(data_of([1, 1]))

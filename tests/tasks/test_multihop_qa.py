@@ -13,7 +13,7 @@ import torch
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmModel, CdlmProcessor
 from nextlevelbert.tasks.multihop_qa import answer
 from nextlevelbert.tasks.multihop_qa.data import HotpotData, HotpotQuestion, Paragraph, read_hotpotqa
-from nextlevelbert.tasks.multihop_qa.questions import QuestionDataset, read_answer
+from nextlevelbert.tasks.multihop_qa.questions import AnswerLogits, QuestionDataset, read_answer
 
 from ..finetuning_toys import SCRIPT
 
@@ -78,14 +78,14 @@ def test_the_best_span_stays_within_a_sentence(processor):
     across = next(n for n, (text, start, _) in enumerate(spans) if text == 4 and start == 0)
     start, end = np.zeros(length), np.zeros(length)
     start[first], end[across], end[first + 1] = 5.0, 9.0, 4.0
-    logits = {"start": start, "end": end, "type": np.array([1.0, 0, 0]), "sentence": np.array([-1.0, 2, -1, 3, -1])}
+    logits = AnswerLogits(start, end, np.array([1.0, 0, 0]), np.array([-1.0, 2, -1, 3, -1]))
     found = read_answer(row, QUESTION.paragraphs, logits)
     # 9 alone: the one token at `across` (start 0) beats 5 + 4 by nothing; the first found of equals is kept.
     assert found.text == "New York"
     assert found.supporting == [("The book", 1), ("Ann", 1)]
-    outside = logits | {"start": np.where(np.arange(length) == 2, 99.0, start)}  # a token of the question
+    outside = logits._replace(start=np.where(np.arange(length) == 2, 99.0, start))  # a token of the question
     assert read_answer(row, QUESTION.paragraphs, outside).text == "New York"
-    assert read_answer(row, QUESTION.paragraphs, logits | {"type": np.array([0, 0, 1.0])}).text == "no"
+    assert read_answer(row, QUESTION.paragraphs, logits._replace(type=np.array([0, 0, 1.0]))).text == "no"
 
 
 def test_a_model_learns_questions_by_heart(encoder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,13 @@ class TaskData:
     examples: list[Example]
     label_names: tuple[str, ...] | None
     source: str
+
+    def content(self) -> Iterator[object]:
+        """Everything that a run depends on, for `fingerprint`."""
+        yield self.label_names
+        yield from self.documents
+        for each in self.examples:
+            yield [each.id, each.document, each.question, each.candidates, each.label]
 
     @property
     def labelled(self) -> bool:
@@ -239,7 +246,7 @@ def subset(data: TaskData, indices: Iterable[int]) -> TaskData:
     return replace(data, documents=[data.documents[number] for number in numbers], examples=examples)
 
 
-def hold_out(data: TaskData, share: float, seed: int) -> tuple[TaskData, TaskData]:
+def hold_out_documents(data: TaskData, share: float, seed: int) -> tuple[TaskData, TaskData]:
     """Splits by document, drawn from `seed`: the rest, then about `share` of the documents with their examples.
 
     No document is on both sides, and each side has at least one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,7 +19,7 @@ from ...training.plots import CONFUSION, plot_confusion
 from . import tokens, vectors, window_classifier
 from .baselines import tfidf_logistic_regression
 from .card import classification_card
-from .data import Columns, TaskData, halve_by_document, hold_out, read_classification, read_multiple_choice
+from .data import Columns, TaskData, halve_by_document, hold_out_documents, read_classification, read_multiple_choice
 from .train import ClassificationResult, Prepared, balanced_class_weights, train_classifier, write_predictions
 
 _CURVES = {
@@ -146,7 +146,7 @@ class Classification(Task[LabelledDataOptions, TaskData]):
         )
 
     def hold_out(self, data: TaskData, share: float, seed: int) -> tuple[TaskData, TaskData]:
-        return hold_out(data, share, seed)
+        return hold_out_documents(data, share, seed)
 
     def split(self, sets: Sets[TaskData]) -> Sets[TaskData]:
         if self.options.halve_validation:
@@ -158,12 +158,6 @@ class Classification(Task[LabelledDataOptions, TaskData]):
 
     def texts(self, data: TaskData) -> set[str]:
         return set(data.documents)
-
-    def contents(self, data: TaskData) -> Iterable[object]:
-        yield data.label_names
-        yield from data.documents
-        for each in data.examples:
-            yield [each.id, each.document, each.question, each.candidates, each.label]
 
     def describe(self, data: TaskData) -> str:
         return f"{len(data.examples)} examples, {len(data.documents)} documents ({data.source})"

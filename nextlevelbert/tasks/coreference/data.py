@@ -84,7 +84,7 @@ class CoreferenceData:
     source: str
     kind: str
 
-    def content(self) -> Iterator[Any]:
+    def content(self) -> Iterator[object]:
         """Everything that a run depends on, for `fingerprint`."""
         yield self.kind
         for each in self.documents:
@@ -133,7 +133,7 @@ def read_ecbplus(source: str | Path, kind: str = "event", split: str | None = No
         rows = _xml_rows(path, SPLITS[split] if split else None)
     else:
         raise FileNotFoundError(f"There is no file or folder {str(source)!r}; ECB+ is read from a copy on disk.")
-    documents = [_document(place, values, kind) for place, values in rows]
+    documents = [_read_document(place, values, kind) for place, values in rows]
     if not any(document.mentions for document in documents):
         raise ValueError(f"{name} has {len(documents)} documents, but no {kind} mention in a validated sentence.")
     ids = Counter(document.id for document in documents)
@@ -142,7 +142,7 @@ def read_ecbplus(source: str | Path, kind: str = "event", split: str | None = No
     return CoreferenceData(documents, name, kind)
 
 
-def _document(place: Place, values: dict[str, Any], kind: str) -> CoreferenceDocument:
+def _read_document(place: Place, values: dict[str, Any], kind: str) -> CoreferenceDocument:
     try:
         name, text = values["doc_id"], values["text"]
         sentences = [(start, end) for start, end in values["sentences"]]

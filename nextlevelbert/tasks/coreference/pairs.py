@@ -17,13 +17,15 @@ from tqdm.auto import tqdm
 from ...evaluation.coreference import coreference_scores
 from ...models.cdlm_layout import Piece
 from ...models.processing_cdlm import CdlmProcessor
-from .data import CoreferenceData, CoreferenceDocument
+from .data import CoreferenceData, CoreferenceDocument, CoreferenceMention
 
 logger = logging.getLogger(__name__)
 
 CONTEXTS = ("document", "sentence")
 MENTIONS_AT_ONCE = ("pair", "all")
 GROUPS = ("subtopic", "topic")
+_Compared = tuple[list[CoreferenceDocument], list[int], list[tuple[int, int]]]
+"""Of a sequence: documents, their mentions, and the pairs of these that are compared, by number in the whole set."""
 _THRESHOLDS = np.arange(0.05, 1.0, 0.05)
 
 
@@ -90,7 +92,7 @@ class MentionPairDataset(Dataset):
     ) -> None:
         self._processor, self._labels = processor, np.array(data.clusters)
         self._pieces: dict[str, Piece] = {}
-        wanted: list[tuple[list[CoreferenceDocument], list[int], list[tuple[int, int]]]] = []
+        wanted: list[_Compared] = []
         for documents in numbered_groups(data, options.group_by).values():
             for (one, first), (other, second) in itertools.combinations_with_replacement(documents, 2):
                 if one is other:
@@ -157,7 +159,7 @@ class MentionPairDataset(Dataset):
             )  # fmt: skip
 
 
-def _sampled(rows: list[Any], labels: np.ndarray, negatives: float, seed: int) -> list[Any]:
+def _sampled(rows: list[_Compared], labels: np.ndarray, negatives: float, seed: int) -> list[_Compared]:
     """All rows whose one pair is coreferent, and others drawn at random."""
     same = np.array([labels[one] == labels[other] for _, _, [(one, other)] in rows], dtype=bool)
     others = np.flatnonzero(~same)
@@ -167,7 +169,9 @@ def _sampled(rows: list[Any], labels: np.ndarray, negatives: float, seed: int) -
 
 
 def _sentences_only(
-    documents: Sequence[CoreferenceDocument], mentions: Sequence[Any], spans: Sequence[tuple[int, int, int]]
+    documents: Sequence[CoreferenceDocument],
+    mentions: Sequence[CoreferenceMention],
+    spans: Sequence[tuple[int, int, int]],
 ) -> tuple[list[str], list[tuple[int, int, int]]]:
     """The texts of the sentences that hold mentions, and where the mentions stand in them."""
     texts, moved = [], [(side, start, end) for side, start, end in spans]

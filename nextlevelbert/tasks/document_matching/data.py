@@ -50,7 +50,7 @@ class DocumentPairData:
     pairs: list[DocumentPair]
     source: str
 
-    def content(self) -> Iterator[Any]:
+    def content(self) -> Iterator[object]:
         """Everything that a run depends on, for `fingerprint`."""
         return ([pair.id, pair.first, pair.second, pair.label] for pair in self.pairs)
 

@@ -60,7 +60,7 @@ class HotpotData:
     questions: list[HotpotQuestion]
     source: str
 
-    def content(self) -> Iterator[Any]:
+    def content(self) -> Iterator[object]:
         """Everything that a run depends on, for `fingerprint`."""
         for each in self.questions:
             yield [each.id, each.question, each.answer, each.paragraphs, sorted(each.supporting), each.type]
@@ -142,7 +142,7 @@ def _missing_sentences(question: HotpotQuestion) -> int:
     return sum(sentence >= lengths[title] for title, sentence in question.supporting)
 
 
-def _paragraphs(place: Place, context: Any) -> tuple[list[Paragraph], int]:
+def _paragraphs(place: Place, context: object) -> tuple[list[Paragraph], int]:
     """The paragraphs of a question, and how many were left out because their title had been there."""
     found: dict[str, Paragraph] = {}
     pairs = _pairs(place, "context", context, "sentences")
@@ -156,22 +156,23 @@ def _paragraphs(place: Place, context: Any) -> tuple[list[Paragraph], int]:
     return list(found.values()), len(pairs) - len(found)
 
 
-def _supporting(place: Place, facts: Any, titles: set[str]) -> frozenset[tuple[str, int]]:
+def _supporting(place: Place, facts: object, titles: set[str]) -> frozenset[tuple[str, int]]:
     column = "supporting_facts"
-    pairs = [] if facts is None else _pairs(place, column, facts, "sent_id")
-    for title, sentence in pairs:
+    found: set[tuple[str, int]] = set()
+    for title, sentence in [] if facts is None else _pairs(place, column, facts, "sent_id"):
         if not isinstance(title, str) or title not in titles:
             raise place.error(
                 column,
                 f"names {short(title)}, which is no paragraph of the question. In the distractor setting all are "
                 "there; the fullwiki setting, where some are not, cannot be read.",
             )
-        if type(sentence) is not int or sentence < 0:
+        if not isinstance(sentence, int) or isinstance(sentence, bool) or sentence < 0:
             raise place.error(column, f"the number of a sentence is a whole number from 0, got {short(sentence)}.")
-    return frozenset(pairs)
+        found.add((title, sentence))
+    return frozenset(found)
 
 
-def _pairs(place: Place, column: str, value: Any, second: str) -> list[tuple[Any, Any]]:
+def _pairs(place: Place, column: str, value: object, second: str) -> list[tuple[object, object]]:
     """Titles with what belongs to them: from a list of pairs, or from a dict of two lists as the Hub has it."""
     if isinstance(value, dict):
         titles, others = value.get("title"), value.get(second)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,15 @@ class Answer:
 
     text: str
     supporting: list[tuple[str, int]]
+
+
+class AnswerLogits(NamedTuple):
+    """Scores of one question: `start` and `end` ``[L]``, `type` ``[3]``, `sentence` ``[S]``; padding may follow."""
+
+    start: np.ndarray
+    end: np.ndarray
+    type: np.ndarray
+    sentence: np.ndarray
 
 
 class QuestionDataset(Dataset):
@@ -85,7 +94,7 @@ class QuestionDataset(Dataset):
         return row if question.answer is None else row | _labels(question, row)
 
 
-def _texts(paragraphs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+def _all_texts(paragraphs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
     """Titles and sentences in the order in which `token_spans` counts them."""
     return [text for title, sentences in paragraphs for text in (title, *sentences)]
 
@@ -103,10 +112,10 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
     supporting = [title in titles for title, lines in question.paragraphs for _ in range(1 + len(lines))]
     places = [
         (number, at)
-        for number, (text, wanted) in enumerate(zip(_texts(question.paragraphs), supporting, strict=True))
+        for number, (text, wanted) in enumerate(zip(_all_texts(question.paragraphs), supporting, strict=True))
         for at in (_occurrences(text, answer) if wanted and kind == 0 else ())
     ]
-    texts = _texts(question.paragraphs)
+    texts = _all_texts(question.paragraphs)
     words = [(number, at) for number, at in places if _is_apart(texts[number], at, at + len(answer))]
     starts, ends = [], []
     for number, at in words or places:
@@ -139,9 +148,7 @@ def _is_apart(text: str, start: int, end: int) -> bool:
     return not inside_left and not (end < len(text) and text[end - 1].isalnum() and text[end].isalnum())
 
 
-def read_answer(
-    row: dict[str, Any], paragraphs: Sequence[tuple[str, Sequence[str]]], logits: dict[str, np.ndarray]
-) -> Answer:
+def read_answer(row: dict[str, Any], paragraphs: Sequence[tuple[str, Sequence[str]]], logits: AnswerLogits) -> Answer:
     """The best answer by the scores of a row.
 
     The span with the highest sum of start and end scores, of at most 30 tokens within one sentence or title, unless
@@ -150,28 +157,28 @@ def read_answer(
     Args:
         row: of `CdlmProcessor.question`.
         paragraphs: title and sentences of each.
-        logits: ``"start"`` and ``"end"`` ``[L]``, ``"type"`` ``[3]``, ``"sentence"`` ``[S]``; padding may follow.
+        logits: of that row.
     """
     names = [(title, place) for title, sentences in paragraphs for place in range(len(sentences))]
     supporting = [
         name
-        for name, index, score in zip(names, row["sentence_index"], logits["sentence"], strict=False)
+        for name, index, score in zip(names, row["sentence_index"], logits.sentence, strict=False)
         if index >= 0 and score > 0
     ]
-    kind = int(np.argmax(logits["type"]))
+    kind = int(np.argmax(logits.type))
     if kind:
         return Answer(TYPES[kind], supporting)
     spans = np.array(row["token_spans"])  # [L, 3]
     possible = np.array(row["context_mask"], dtype=bool)
-    start = np.where(possible, logits["start"][: len(spans)], -np.inf)
-    end = np.where(possible, logits["end"][: len(spans)], -np.inf)
+    start = np.where(possible, logits.start[: len(spans)], -np.inf)
+    end = np.where(possible, logits.end[: len(spans)], -np.inf)
     best, found = -np.inf, (0, 0)
     for first in np.argsort(-start)[:_STARTS]:
         last = np.arange(first, min(first + _LONGEST_ANSWER, len(spans)))
         sums = np.where(spans[last, 0] == spans[first, 0], start[first] + end[last], -np.inf)
         if sums.max() > best:
             best, found = sums.max(), (first, last[sums.argmax()])
-    text = _texts(paragraphs)[spans[found[0], 0]]
+    text = _all_texts(paragraphs)[spans[found[0], 0]]
     return Answer(text[spans[found[0], 1] : spans[found[1], 2]], supporting)
 
 
@@ -190,5 +197,5 @@ def answer(
     row = processor.question(question, paragraphs)
     warn_of_cuts([row])
     output = model(**processor.pad([row]).to(model.device))
-    logits = {name: output[f"{name}_logits"][0].float().cpu().numpy() for name in ("start", "end", "type", "sentence")}
-    return read_answer(row, paragraphs, logits)
+    scores = (output[f"{name}_logits"][0].float().cpu().numpy() for name in AnswerLogits._fields)
+    return read_answer(row, paragraphs, AnswerLogits(*scores))

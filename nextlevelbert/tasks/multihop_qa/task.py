@@ -11,7 +11,7 @@ from ...finetuning.task import Scores, Source
 from ...models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..cdlm import CdlmOptions, CdlmTask, Logits, Predicted
 from .data import HotpotData, read_hotpotqa
-from .questions import QuestionDataset, read_answer
+from .questions import AnswerLogits, QuestionDataset, read_answer
 
 
 @dataclass(kw_only=True)
@@ -63,11 +63,10 @@ print(answer(model, processor, "Who wrote it?", [("A title", ["A sentence.", "An
         return QuestionDataset(data, self.processor)
 
     def predictions(self, name: str, logits: Logits) -> Predicted:
-        start, end, kind, sentence = logits[:4]
         data, rows = self.sets.by_name[name], self.datasets[name]
         answers = {}
         for place, question in enumerate(rows.questions):
-            own = {"start": start[place], "end": end[place], "type": kind[place], "sentence": sentence[place]}
+            own = AnswerLogits(*(scores[place] for scores in logits[:4]))
             found = read_answer(rows[place], question.paragraphs, own)
             answers[question.id] = (found.text, found.supporting)
         records = [

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class RankingData:
     task: RetrievalTask
     candidates: Mapping[str, Sequence[str]] | None = None
 
-    def content(self) -> Iterator[Any]:
+    def content(self) -> Iterator[object]:
         """Everything that a run depends on, for `fingerprint`."""
         relevant = {query: dict(grades) for query, grades in self.task.relevant.items()}
         yield from (dict(self.task.queries), dict(self.task.documents), relevant, self.candidates)
@@ -102,13 +101,13 @@ def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = 
             "name one of them (--train_split, --validation_split, --test_split)."
         )
     relevant: dict[str, dict[str, int]] = {}
-    for where, (query, _, document, grade) in _lines(folder / f"msmarco-{split}-qrels.tsv", None, 4):
+    for where, (query, _, document, grade) in _columns(folder / f"msmarco-{split}-qrels.tsv", None, 4):
         if not grade.lstrip("-").isdigit():
             raise ValueError(f"{where}: the grade must be a whole number, got {grade!r}.")
         if int(grade) > 0:
             relevant.setdefault(query, {})[document] = int(grade)
     queries: dict[str, str] = {}
-    for where, (query, text) in _lines(folder / f"msmarco-{split}-queries.tsv", "\t", 2):
+    for where, (query, text) in _columns(folder / f"msmarco-{split}-queries.tsv", "\t", 2):
         _add(queries, query, text, where)
     kept = {query: queries[query] for query in relevant if query in queries}
     if lost := len(relevant) - len(kept):
@@ -136,7 +135,7 @@ def _msmarco_documents(folder: Path, answers: set[str], ranked: set[str] | None)
     """
     documents: dict[str, str] = {}
     blank = set()
-    for where, (document, _, title, body) in _lines(folder / "msmarco-docs.tsv", "\t", 4):
+    for where, (document, _, title, body) in _columns(folder / "msmarco-docs.tsv", "\t", 4):
         if ranked is not None and document not in ranked and document not in answers:
             continue
         if f"{title} {body}".strip() or document in answers:
@@ -166,7 +165,7 @@ def read_candidates(path: str | Path, queries: Collection[str]) -> dict[str, lis
         ValueError: for a line that is no run, or a query without candidates (named).
     """
     found: dict[str, list[str]] = {query: [] for query in queries}
-    for _, (query, _, document, *_) in _lines(Path(path), None, 3, more=True):
+    for _, (query, _, document, *_) in _columns(Path(path), None, 3, more=True):
         if query in found:
             found[query].append(document)
     if bare := [query for query, documents in found.items() if not documents]:
@@ -204,7 +203,7 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
     return parts[0], parts[1]
 
 
-def _lines(path: Path, delimiter: str | None, columns: int, more: bool = False) -> Iterator[tuple[str, list[str]]]:
+def _columns(path: Path, delimiter: str | None, columns: int, more: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Where a line stands (for messages) and its columns; between those is a delimiter, or any white space for None.
 
     Only a line feed ends a line, because bodies of documents may hold carriage returns. Blank lines are left out.

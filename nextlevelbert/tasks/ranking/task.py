@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,9 +120,6 @@ class Ranking(Task[RankingOptions, RankingData]):
     def texts(self, data: RankingData) -> set[str]:
         """The texts that a query has as an answer; ids say nothing across files."""
         return {data.task.documents[document] for grades in data.task.relevant.values() for document in grades}
-
-    def contents(self, data: RankingData) -> Iterable[object]:
-        return data.content()
 
     def describe(self, data: RankingData) -> str:
         return f"{len(data.task.queries)} queries, {len(data.task.documents)} documents ({data.task.name})"

@@ -72,7 +72,7 @@ def encode_ranking(model: Any, sets: Mapping[str, RankingData], **encode: Any) -
 
 
 @torch.no_grad()
-def document_vectors(model: Any, documents: Sequence[torch.Tensor]) -> torch.Tensor:
+def pooled_vectors(model: Any, documents: Sequence[torch.Tensor]) -> torch.Tensor:
     """Document vectors ``[N, H]`` of stored chunk vectors, in evaluation mode."""
     training = model.training
     model.eval()
@@ -90,7 +90,7 @@ def mean_vectors(documents: Sequence[torch.Tensor]) -> torch.Tensor:
 def rank(vectors: RankingVectors, model: Any = None) -> Ranks:
     """Ranks of the relevant documents by a model, or by the mean of the chunk vectors where it is None."""
     parts = (vectors.queries, vectors.documents)
-    queries, documents = (mean_vectors(rows) if model is None else document_vectors(model, rows) for rows in parts)
+    queries, documents = (mean_vectors(rows) if model is None else pooled_vectors(model, rows) for rows in parts)
     return rank_documents(vectors.data.task, queries, documents, candidates=vectors.data.candidates)
 
 
@@ -98,7 +98,7 @@ class QueryDocumentPairs(Dataset):
     """A query and a relevant document each; every pair of a task with a grade of 1 or more.
 
     Attributes:
-        epoch: set it at the start of an epoch (`SetEpochCallback` does) for batches of other pairs.
+        epoch: decides which pairs meet in a batch; the trainer sets it when an epoch begins.
     """
 
     def __init__(self, vectors: RankingVectors) -> None:
@@ -209,27 +209,28 @@ class RankingTrainer(CardTrainer):
     """Trains by in-batch negatives; evaluates by ranking.
 
     Args:
-        train_dataset: a `QueryDocumentPairs`.
+        train_dataset: the pairs.
         eval_dataset: `RankingVectors`.
         k: where MRR and recall cut the ranking.
     """
 
-    def __init__(self, *args: Any, k: int = 10, **kwargs: Any) -> None:
-        super().__init__(*args, data_collator=QueryDocumentPairs.collate, **kwargs)
-        self._k = k
+    def __init__(self, *args: Any, train_dataset: QueryDocumentPairs, k: int = 10, **kwargs: Any) -> None:
+        collate = QueryDocumentPairs.collate
+        super().__init__(*args, train_dataset=train_dataset, data_collator=collate, **kwargs)
+        self._pairs, self._k = train_dataset, k
 
     def get_train_dataloader(self) -> DataLoader:
         """Every process's own batches, see `DistinctBatchSampler`."""
         args, size = self.args, self._train_batch_size or self.args.train_batch_size
-        sampler = DistinctBatchSampler(self.train_dataset, size, args.seed, args.process_index, args.world_size)  # type: ignore[arg-type]
-        return DataLoader(self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator)  # type: ignore[arg-type]
+        sampler = DistinctBatchSampler(self._pairs, size, args.seed, args.process_index, args.world_size)
+        return DataLoader(self._pairs, batch_sampler=sampler, collate_fn=self._pairs.collate)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Cross-entropy of finding the own document among those of the process's batch, by 20 times the cosine."""
-        loss = MultipleNegativesRankingLoss(_Embedder(model))  # type: ignore[arg-type]
-        value = loss([inputs["query"], inputs["document"]], None)
+        embedder: Any = _Embedder(model)
+        value = MultipleNegativesRankingLoss(embedder)([inputs["query"], inputs["document"]], None)
         return (value, {}) if return_outputs else value
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict:

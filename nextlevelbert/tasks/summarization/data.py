@@ -63,7 +63,7 @@ class SummarizationData:
     source: str
     labelled: bool
 
-    def content(self) -> Iterator[Any]:
+    def content(self) -> Iterator[object]:
         """Everything that a run depends on, for `fingerprint`."""
         return ([each.id, each.text, each.spans, each.reference, each.labels] for each in self.documents)
 
@@ -111,7 +111,7 @@ def read_summarization(
         for column, option in ((columns.text, "--text_column"), (columns.summary, "--summary_column")):
             value = place.value(values, column, option)
             try:
-                sides.append(split_document(_lines(value) if column == columns.summary else value, tokenizer))
+                sides.append(split_document(_by_line(value) if column == columns.summary else value, tokenizer))
             except (TypeError, ValueError) as error:
                 raise place.error(column, str(error)) from error
         (text, spans), (summary, parts) = sides
@@ -159,7 +159,7 @@ def _with_oracle_labels(
     ]
 
 
-def _lines(summary: Any) -> Any:
+def _by_line(summary: Any) -> Any:
     """Highlights come a line each; a summary in one line is cut like any text."""
     if isinstance(summary, str) and len(lines := [line for line in summary.splitlines() if line.strip()]) > 1:
         return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -139,9 +139,6 @@ class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, Summarizati
 
     def texts(self, data: SummarizationData) -> set[str]:
         return {document.text for document in data.documents}
-
-    def contents(self, data: SummarizationData) -> Iterable[object]:
-        return data.content()
 
     def describe(self, data: SummarizationData) -> str:
         sentences = sum(len(document.spans) for document in data.documents)

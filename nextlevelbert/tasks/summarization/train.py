@@ -84,7 +84,7 @@ class SummarizationTrainer(CardTrainer):
 
     def logits(self, dataset: SummarizationDataset) -> list[np.ndarray]:
         """Scores ``[S]`` of the sentences of each document, without those past the cut."""
-        found = self.predict(dataset, metric_key_prefix="test").predictions  # type: ignore[arg-type]
+        found = self.predict(dataset, metric_key_prefix="test").predictions
         padded = found[0] if isinstance(found, tuple) else found  # [documents, S]
         return [row[: len(kept["labels"])] for row, kept in zip(padded, dataset.rows, strict=True)]
 

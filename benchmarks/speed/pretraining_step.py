@@ -32,6 +32,7 @@ from nextlevelbert import (
     PackedVectorDataset,
 )
 from nextlevelbert.models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
+from nextlevelbert.pretraining.sequences import VectorSequence
 
 LENGTH = 512
 AUTHORS, BARE, OURS = "authors' recipe in plain transformers", "bare backbone", "ours"
@@ -50,7 +51,7 @@ def new_model(encoder: str) -> Any:
 
 def random_batch(hidden_size: int, size: int) -> dict[str, torch.Tensor]:
     """What the collator makes of full sequences of random vectors, a [SEP] after every 200."""
-    sequences = []
+    sequences: list[VectorSequence] = []
     for index in range(size):
         special_ids = torch.full((LENGTH,), NOT_SPECIAL)
         special_ids[0], special_ids[200::200] = CLS, SEP

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch.nn import functional as F
 
 from ..models.configuration_vector_document import NOT_SPECIAL
+
+_Row = TypeVar("_Row")
 
 # Columns of the table that `masked_vector_scores` gives.
 SELECTED, COSINE, FOUND, CHANCE = range(4)
@@ -57,8 +59,8 @@ def summarize(scores: torch.Tensor) -> dict[str, float]:
 
 
 def context_mean_baseline(
-    sequences: Iterable[dict[str, Any]],
-    collate: Callable[[list], dict[str, torch.Tensor]],
+    sequences: Iterable[_Row],
+    collate: Callable[[list[_Row]], dict[str, torch.Tensor]],
     batch_size: int,
     prepare: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> dict[str, float]:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import Trainer
+from transformers import TrainingArguments
 
 from ..corpus.layout import Manifest
 from ..training.cards import CardFacts, write_card
 from ..training.plots import CURVE, LOSS_CURVE, plot_pretraining, results_table
+from ..training.trainer import CardTrainer
 
 _FAMILIES = {
     "nextlevelbert": """\
@@ -56,7 +57,7 @@ the cosine of document vectors; `chance_accuracy`: what guessing gives."""
 
 
 def write_vector_card(
-    trainer: Trainer,
+    trainer: CardTrainer,
     corpus: Manifest,
     objective: Mapping[str, object],
     baseline: Mapping[str, float] | None = None,
@@ -69,7 +70,7 @@ def write_vector_card(
         objective: what was learned, by name.
         baseline: scores of the mean of the context, from `context_mean_baseline`.
     """
-    args, log, config = trainer.args, trainer.state.log_history, trainer.model.config  # type: ignore[union-attr]
+    args, log, config = trainer.args, trainer.state.log_history, trainer.config
     name, encoder = _name(args), config.chunk_encoder_name
     plot_pretraining(log, Path(args.output_dir) / LOSS_CURVE)
     losses = [entry["loss"] for entry in log if "loss" in entry]
@@ -118,7 +119,7 @@ def write_vector_card(
     )
 
 
-def write_cdlm_card(trainer: Trainer, started_from: str, on_hub: bool, sets: Mapping[str, object]) -> None:
+def write_cdlm_card(trainer: CardTrainer, started_from: str, on_hub: bool, sets: Mapping[str, object]) -> None:
     """Writes the card and the learning curve of a CDLM.
 
     Args:
@@ -127,7 +128,7 @@ def write_cdlm_card(trainer: Trainer, started_from: str, on_hub: bool, sets: Map
         on_hub: whether that is a name on the Hub.
         sets: what was read and how it was masked, by name.
     """
-    args, log, config = trainer.args, trainer.state.log_history, trainer.model.config  # type: ignore[union-attr]
+    args, log, config = trainer.args, trainer.state.log_history, trainer.config
     plot_pretraining(log, Path(args.output_dir) / CURVE)
     evaluations = [entry for entry in log if "eval_perplexity" in entry]
     rows = {
@@ -165,7 +166,7 @@ def write_cdlm_card(trainer: Trainer, started_from: str, on_hub: bool, sets: Map
     )
 
 
-def _name(args: Any) -> str:
+def _name(args: TrainingArguments) -> str:
     """The model's name: its repository on the Hub, or its folder."""
     return args.hub_model_id or Path(args.output_dir).name
 
@@ -206,7 +207,7 @@ def _vector_model(config: Any, corpus: Manifest) -> dict[str, object]:
     return facts
 
 
-def _recipe(trainer: Trainer) -> dict[str, object]:
+def _recipe(trainer: CardTrainer) -> dict[str, object]:
     """The training arguments worth telling, by name."""
     args = trainer.args
     return {

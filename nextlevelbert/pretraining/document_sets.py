@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -107,11 +107,19 @@ def hold_out_clusters(data: DocumentClusters, share: float, seed: int) -> tuple[
     return part(False), part(True)
 
 
+class TokenSequence(TypedDict):
+    """One sequence: ``input_ids [L]``, ``maskable [L]`` bool (false at separators), and the key of its masks."""
+
+    input_ids: np.ndarray
+    maskable: np.ndarray
+    mask_key: tuple[int, ...]
+
+
 class ClusterDataset(Dataset):
     """Sequences of documents of one set each, drawn anew in every epoch until a sequence is full.
 
-    A document longer than a third of a sequence gives a stretch of that length, drawn anew, too; the last one of a
-    sequence is cut where the sequence is full.
+    A document longer than a third of a sequence gives a stretch of that length, also drawn anew; the last document of
+    a sequence is cut where the sequence is full.
 
     Args:
         data: sets of documents; those of fewer than three are left out (paper, section 2.3).
@@ -146,7 +154,7 @@ class ClusterDataset(Dataset):
         if not kept or (not related and len(kept) < LEAST_DOCUMENTS):
             raise ValueError(
                 f"{data.source} has {len(kept)} sets of at least {LEAST_DOCUMENTS} documents (and {self.left_out} "
-                f"smaller ones); {'one is' if related else 'three are'} needed at least."
+                f"smaller ones); at least {'one is' if related else 'three are'} needed."
             )
         if self.max_length < 2 + 4 * LEAST_DOCUMENTS:
             raise ValueError(f"A sequence of {self.max_length} tokens has no room for {LEAST_DOCUMENTS} documents.")
@@ -159,8 +167,8 @@ class ClusterDataset(Dataset):
         long = sum(len(ids) > self._longest for documents in self._clusters for ids in documents)
         total = sum(map(len, self._clusters))
         logger.info(
-            "%s: %d sets of %d documents, %s tokens; %d documents are longer than the %d tokens that one gives to a "
-            "sequence; %d sets have fewer than %d documents and are left out.",
+            "%s: %d sets with %d documents and %s tokens. %d documents are longer than the %d tokens that one gives "
+            "to a sequence. %d sets have fewer than %d documents and are left out.",
             data.source, len(kept), total, f"{sum(len(ids) for documents in self._clusters for ids in documents):,}",
             long, self._longest, self.left_out, LEAST_DOCUMENTS,
         )  # fmt: skip
@@ -168,8 +176,7 @@ class ClusterDataset(Dataset):
     def __len__(self) -> int:
         return len(self._clusters) * self.samples_per_cluster
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """``input_ids [L]``, ``maskable [L]`` bool (false at separators), and the key of its masks."""
+    def __getitem__(self, index: int) -> TokenSequence:
         if not 0 <= index < len(self):
             raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")
         key = (self.seed, self.epoch, index)
@@ -189,7 +196,7 @@ class ClusterDataset(Dataset):
         maskable.append(np.array([False]))
         return {"input_ids": np.concatenate(ids), "maskable": np.concatenate(maskable), "mask_key": key}
 
-    def _documents(self, cluster: int, rng: np.random.Generator) -> Any:
+    def _documents(self, cluster: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
         """Documents in the order in which they fill a sequence."""
         if self.related:
             for number in rng.permutation(len(self._clusters[cluster])):
@@ -240,7 +247,7 @@ class DataCollatorForCrossDocumentMasking:
         if replaced > 1:
             raise ValueError(f"mask_replace_prob and random_replace_prob must not exceed 1 together, got {replaced}.")
 
-    def __call__(self, sequences: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, sequences: Sequence[TokenSequence]) -> dict[str, torch.Tensor]:
         rows = []
         for sequence in sequences:
             ids, key = np.array(sequence["input_ids"]), sequence["mask_key"]

@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
@@ -15,11 +15,21 @@ from transformers import EvalPrediction
 
 from ..corpus.corpus import VectorCorpus
 from ..models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
-from .sequences import DataCollatorForVectorMasking, chosen_documents, pad_sequences
+from .sequences import DataCollatorForVectorMasking, VectorSequence, chosen_documents, pad_sequences
 
 logger = logging.getLogger(__name__)
 
 Positives = Literal["document", "neighbours"]
+
+
+class SegmentPairItem(TypedDict):
+    """Pairs of one document: vectors ``[W, D]`` of the first and second segments, where each starts, and a key."""
+
+    first: list[torch.Tensor]
+    second: list[torch.Tensor]
+    starts: np.ndarray  # [P, 2]
+    document: int
+    mask_key: tuple[int, ...]
 
 
 class SegmentPairDataset(Dataset):
@@ -27,12 +37,12 @@ class SegmentPairDataset(Dataset):
 
     An epoch has an item for every ``2 * max_segment * pairs_per_document`` chunks of a document, at least one, so
     that about every chunk is seen once. Where a pair lies depends on (seed, epoch, index) alone: a resumed run
-    sees what a straight one saw.
+    sees what an uninterrupted one saw.
 
     Args:
         corpus: where the vectors are.
         min_segment, max_segment: fewest and most chunks in a segment; the collator draws one length for a batch.
-            Documents shorter than two of the shortest segments are left out, which is said.
+            Documents shorter than two of the shortest segments are left out, with a warning.
         positives: ``"document"``: two segments that do not overlap, anywhere in the document; ``"neighbours"``: one
             directly after the other.
         pairs_per_document: pairs of an item. With neighbours, several give negatives of the same document.
@@ -84,8 +94,7 @@ class SegmentPairDataset(Dataset):
     def __len__(self) -> int:
         return int(self._first_items[-1])
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """``first``, ``second`` (lists of vectors ``[W, D]``), their ``starts [P, 2]``, ``document`` and the key."""
+    def __getitem__(self, index: int) -> SegmentPairItem:
         if not 0 <= index < len(self):
             raise IndexError(f"Item {index} is not among the {len(self)} of this dataset.")
         place = int(np.searchsorted(self._first_items, index, side="right")) - 1
@@ -132,11 +141,11 @@ class DataCollatorForSegmentPairs:
     positives: Positives = "document"
     masking: DataCollatorForVectorMasking | None = None
 
-    def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, items: Sequence[SegmentPairItem]) -> dict[str, torch.Tensor]:
         low, high = math.log(self.min_segment), math.log(self.max_segment + 1)
         drawn = math.exp(np.random.default_rng((*items[0]["mask_key"], 1)).uniform(low, high))
         length = min(int(drawn), self.max_segment)
-        sequences: list[dict[str, Any]] = []
+        sequences: list[VectorSequence] = []
         spans: list[list[tuple[int, int]]] = []
         documents = []
         for item in items:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -28,6 +28,14 @@ def chosen_documents(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray
     if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(corpus)):
         raise ValueError(f"documents must be numbers from 0 to {len(corpus) - 1}, got {chosen!r}.")
     return chosen
+
+
+class VectorSequence(TypedDict):
+    """One sequence: ``inputs_embeds [L, D]`` float16, ``special_ids [L]`` (-1 at chunk vectors), key of its masks."""
+
+    inputs_embeds: torch.Tensor
+    special_ids: torch.Tensor
+    mask_key: tuple[int, ...]
 
 
 class VectorSequenceDataset(Dataset):
@@ -67,11 +75,14 @@ class VectorSequenceDataset(Dataset):
     def __len__(self) -> int:
         raise NotImplementedError
 
+    def __getitem__(self, index: int) -> VectorSequence:
+        raise NotImplementedError
+
     def _check(self, index: int) -> None:
         if not 0 <= index < len(self):
             raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")
 
-    def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> dict[str, Any]:
+    def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> VectorSequence:
         return {"inputs_embeds": vectors, "special_ids": special_ids, "mask_key": (self.seed, self.epoch, index)}
 
 
@@ -93,8 +104,7 @@ class PackedVectorDataset(VectorSequenceDataset):
     def __len__(self) -> int:
         return -(-int(self._stream[-1]) // (self.sequence_length - 1))
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """``inputs_embeds [L, D]`` float16, ``special_ids [L]`` (-1 at chunk vectors), and the key of its masks."""
+    def __getitem__(self, index: int) -> VectorSequence:
         self._check(index)
         start = index * (self.sequence_length - 1)
         stop = min(start + self.sequence_length - 1, int(self._stream[-1]))
@@ -130,8 +140,7 @@ class DocumentVectorDataset(VectorSequenceDataset):
     def __len__(self) -> int:
         return int(self._first_pieces[-1])
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """``inputs_embeds [L, D]`` float16, ``special_ids [L]`` (-1 at chunk vectors), and the key of its masks."""
+    def __getitem__(self, index: int) -> VectorSequence:
         self._check(index)
         document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
         begin, end = int(self._first_pieces[document]), int(self._first_pieces[document + 1])
@@ -146,8 +155,8 @@ class DocumentVectorDataset(VectorSequenceDataset):
         return self._sequence(vectors, special_ids, index)
 
 
-def pad_sequences(sequences: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-    """``inputs_embeds [B, L, D]`` and ``special_ids [B, L]`` of sequences, zeros and [PAD] behind the shorter ones."""
+def pad_sequences(sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
+    """``inputs_embeds [B, L, D]`` and ``special_ids [B, L]``: zeros and [PAD] after the shorter sequences."""
     width = max(len(sequence["special_ids"]) for sequence in sequences)
     first = sequences[0]["inputs_embeds"]
     vectors = torch.zeros(len(sequences), width, first.shape[-1], dtype=first.dtype)  # [B, L, D]
@@ -191,7 +200,7 @@ class DataCollatorForVectorMasking:
         """The objective in words."""
         return f"{loss} over {self.probability:.0%} of the vectors"
 
-    def __call__(self, sequences: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
         padded = pad_sequences(sequences)
         labels, special_ids = padded["inputs_embeds"], padded["special_ids"]
         maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]

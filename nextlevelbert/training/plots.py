@@ -45,7 +45,8 @@ def plot_pretraining(log: Log, path: str | Path) -> None:
         path: where the picture goes.
     """
     scores = [line for line in _PRETRAINING_SCORES if any(line.key in entry for entry in log)]
-    _plot([log], "step", "optimiser step", {"Loss": _LOSSES, "On held-out documents": scores}, path)
+    panels = {"Loss": _LOSSES, "On held-out documents": scores}
+    _plot([log], "step", "optimiser step", panels, path, from_zero="On held-out documents")
 
 
 def plot_curves(logs: Sequence[Log], metric: str | None, path: str | Path) -> None:
@@ -61,8 +62,15 @@ def plot_curves(logs: Sequence[Log], metric: str | None, path: str | Path) -> No
     _plot(logs, "epoch", "epoch", {title: _LOSSES, "Validation score": scores}, path)
 
 
-def _plot(logs: Sequence[Log], x: str, x_label: str, panels: Mapping[str, Sequence[_Line]], path: str | Path) -> None:
-    """A panel for each title that has lines, drawn over the values of the key `x`."""
+def _plot(
+    logs: Sequence[Log],
+    x: str,
+    x_label: str,
+    panels: Mapping[str, Sequence[_Line]],
+    path: str | Path,
+    from_zero: str | None = None,
+) -> None:
+    """A panel for each title that has lines, drawn over the values of the key `x`; one may show zero."""
     from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
 
     panels = {title: lines for title, lines in panels.items() if lines}
@@ -75,6 +83,8 @@ def _plot(logs: Sequence[Log], x: str, x_label: str, panels: Mapping[str, Sequen
                 label = line.label if number == 0 else None
                 axes.plot(xs, ys, line.style, color=line.color, label=label, alpha=0.7, markersize=3)
         axes.set(xlabel=x_label, title=title)
+        if title == from_zero:
+            axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(path, dpi=120)

@@ -86,6 +86,12 @@ class CardTrainer(Trainer):
             self.add_callback(SetEpochCallback(self.train_dataset))
         self.save_dtype: torch.dtype | None = None  # of weights on disk; set it after training, before the last save
 
+    @property
+    def config(self) -> Any:
+        """Configuration of the model."""
+        model: Any = self.model
+        return model.config
+
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
         if self.save_dtype is not None:

@@ -25,7 +25,7 @@ def trained(folder, config, log, **options):
     args = PretrainingArguments(output_dir=str(folder / "my-model"), learning_rate=2e-4, **options)
     (folder / "my-model").mkdir()
     state = SimpleNamespace(log_history=log, global_step=9)
-    return SimpleNamespace(args=args, state=state, model=SimpleNamespace(config=config))
+    return SimpleNamespace(args=args, state=state, config=config)
 
 
 def card_of(folder):

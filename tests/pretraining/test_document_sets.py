@@ -117,6 +117,7 @@ def test_another_seed_holds_out_others():
 def test_too_few_sets_to_share_out(count):
     with pytest.raises(ValueError, match=rf"one each of the sets of news with 3 documents or more, .* only {count}\."):
         hold_out_clusters(numbered(count), 0.9, seed=0)
+    assert [len(part.clusters) for part in hold_out_clusters(numbered(2), 0.9, seed=0)] == [1, 1]
 
 
 def test_sets_that_are_too_small_are_not_held_out():
@@ -227,10 +228,12 @@ def test_sets_that_are_too_small_are_counted(processor):
     for index in (-1, 2):
         with pytest.raises(IndexError, match=f"Sequence {index} is not among the 2"):
             dataset[index]
-    with pytest.raises(ValueError, match=r"news has 2 sets .* \(and 2 smaller ones\); three are needed"):
+    with pytest.raises(ValueError, match=r"news has 2 sets .* \(and 2 smaller ones\); at least three are needed"):
         ClusterDataset(data, processor, 32, related=False)
     small = DocumentClusters([["two"] * 2], ["b"], "news")
-    with pytest.raises(ValueError, match=r"news has 0 sets of at least 3 documents \(and 1 smaller ones\); one is"):
+    with pytest.raises(
+        ValueError, match=r"news has 0 sets of at least 3 documents \(and 1 smaller ones\); at least one is"
+    ):
         ClusterDataset(small, processor, 32)
     with pytest.raises(ValueError, match="A sequence of 13 tokens has no room for 3 documents"):
         ClusterDataset(data, processor, 13)

@@ -28,6 +28,7 @@ def sections(card):
 def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
     write_card(tmp_path, FACTS)
     card = ModelCard.load(tmp_path / "README.md")
+    assert re.search(r"[^\n]\n\Z", (tmp_path / "README.md").read_text())
     assert card.text.strip().startswith(
         f"# someone/model\n\nA model that reads books.\n\n```python\n{FACTS.snippet}\n```\n\n## How it was trained\n\n"
     )

@@ -58,6 +58,7 @@ def test_adapters_learn_to_match_documents(run_script, encoder, tmp_path):
     exec(code, names)
     assert names["probability"].shape == (1,)
     assert str(tmp_path) not in card
+    assert "The epoch was chosen on this set, too" in card
     told = {row["id"]: row for row in map(json.loads, (tmp_path / "matcher" / "validation_predictions.jsonl").open())}
     rows = [json.loads(line) for line in Path(files[3]).read_text().splitlines()]
     with torch.no_grad():

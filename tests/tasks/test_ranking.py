@@ -172,6 +172,10 @@ def test_queries_are_held_out_by_their_documents():
         assert of[0]
         assert of[1]
         assert validation.task.documents == task.documents  # searched whole
+    # A seed draws what release 0.1.0 drew, so that a killed run finds its validation set again.
+    task = toy_task(12, **{f"q{n}": {f"d{n % 12}": 1} for n in range(18)})
+    held = [list(hold_out_queries(RankingData(task), 0.25, seed)[1].task.queries) for seed in (0, 42)]
+    assert held == [["q4", "q5", "q6", "q16", "q17"], ["q0", "q5", "q6", "q12", "q17"]]
     with pytest.raises(ValueError, match="leaves 0 queries for training"):
         hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 0)
     with pytest.raises(ValueError, match="relevant documents of toy, and there is only 1"):

@@ -81,14 +81,14 @@ def class_indices(
         numbers = {int(name): number for number, name in enumerate(names)}  # "1", "2", "3" are not places 0, 1, 2
     elif kind is int:
         logger.warning(
-            "%s: integers in column %r are taken as places in %s.", labels[0][0].source, column, ", ".join(names)
+            "%s: integers in column %r are taken as indices into %s.", labels[0][0].source, column, ", ".join(names)
         )
     known = ", ".join(str(each) for each in itertools.islice(numbers, 20)) + (", ..." if len(names) > 20 else "")
     indices = []
     for place, row in rows:
         for each in row:
             if each not in numbers:
-                raise place.error(column, f"{short(each)} is none of the {len(names)} classes: {known}.")
+                raise place.error(column, f"{short(each)} is not one of the {len(names)} classes: {known}.")
         found = tuple(sorted({numbers[each] for each in row}))
         if len(found) < len(row):
             raise place.error(column, f"{short(row)} names a class twice; give classes, not a vector of 0 and 1.")
@@ -107,7 +107,7 @@ def _names_of_classes(source: str, column: str, classes: set[Any], kind: type) -
     if classes != set(range(len(classes))):
         found = ", ".join(str(number) for number in sorted(classes)[:10]) + (", ..." if len(classes) > 10 else "")
         raise ValueError(
-            f"{source}, column {column!r}: integer classes are 0, 1, 2, ... without a gap, but these are {found}. "
+            f"{source}, column {column!r}: integer classes must be 0, 1, 2, ... without gaps, but these are {found}. "
             "Give label_names if this source lacks some class, or problem_type='regression' if these are values."
         )
     return tuple(str(number) for number in range(len(classes)))

@@ -213,8 +213,8 @@ def held_out_count(total: int, share: float, what: str) -> int:
         raise ValueError(f"The share to hold out must be above 0 and below 1, got {share}.")
     if total < 2:
         raise ValueError(
-            f"Training and validation need at least one each of the {what}, and there is only {total}. "
-            "Give a validation set of its own."
+            f"Training and validation need at least one each of the {what}, and there is only {total}. Give a "
+            "separate validation set."
         )
     return min(max(round(share * total), 1), total - 1)
 

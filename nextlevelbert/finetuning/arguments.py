@@ -29,25 +29,25 @@ class FinetuningArguments(BaseTrainingArguments):
 
     learning_rate: float | None = field(  # type: ignore[assignment]
         default=None,
-        metadata={"help": "By default 5e-5 for a whole model (3e-5 for one trained from text, 2e-5 for summaries), "
-                          "1e-3 where only a head or adapters learn."},
+        metadata={"help": "Default: 5e-5 for a whole model (3e-5 for one trained from text, 2e-5 for summaries), "
+                          "1e-3 if only a head or adapters are trained."},
     )  # fmt: skip
-    num_train_epochs: float = field(default=20.0, metadata={"help": "At most; default 20."})
-    per_device_eval_batch_size: int = field(default=32, metadata={"help": "Examples on each device; default 32."})
-    warmup_steps: float = field(default=0.1, metadata={"help": "Steps, or below 1 a share of all; default 0.1."})
-    label_smoothing_factor: float = field(default=0.0, metadata={"help": "For single labels only; default 0."})
-    seed: int = field(
-        default=42, metadata={"help": "Draws the documents that are held out; the runs themselves have --seeds."}
+    num_train_epochs: float = field(default=20.0, metadata={"help": "Maximum number of epochs; default 20."})
+    per_device_eval_batch_size: int = field(default=32, metadata={"help": "Batch size per device; default 32."})
+    warmup_steps: float = field(
+        default=0.1, metadata={"help": "Number of steps, or a share of them if below 1; default 0.1."}
     )
+    label_smoothing_factor: float = field(default=0.0, metadata={"help": "For single labels only; default 0."})
+    seed: int = field(default=42, metadata={"help": "Seed for choosing the held-out documents; the runs use --seeds."})
     logging_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (the default)."})
     eval_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (the default)."})
     save_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (the default)."})
     save_total_limit: int | None = field(
-        default=1, metadata={"help": "Checkpoints that are kept beside the best one; default 1."}
+        default=1, metadata={"help": "Checkpoints to keep besides the best one; default 1."}
     )
     load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the weights of the best evaluation."})
     metric_for_best_model: str | None = field(
-        default="loss", metadata={"help": "Validation score that chooses the evaluation; default loss."}
+        default="loss", metadata={"help": "Validation score that selects the best evaluation; default loss."}
     )
     # Without this a run that is killed would forget how long it has made no progress.
     restore_callback_states_from_checkpoint: bool = field(default=True, metadata={"help": argparse.SUPPRESS})
@@ -131,10 +131,11 @@ class RunOptions(Options):
     _argument_group_name = "runs"
 
     seeds: list[int] = field(
-        default_factory=lambda: [0], metadata={"help": "One run for each; the mean is reported and the best kept."}
+        default_factory=lambda: [0],
+        metadata={"help": "One run per seed; the mean is reported and the best run is kept."},
     )
     early_stopping_patience: int = field(
-        default=3, metadata={"help": "Evaluations without progress before training stops; default 3."}
+        default=3, metadata={"help": "Number of evaluations without progress after which training stops; default 3."}
     )
 
     def __post_init__(self) -> None:
@@ -191,7 +192,7 @@ class LoraOptions(ModelOptions):
 
     _argument_group_name = "adapters"
 
-    lora: bool = field(default=False, metadata={"help": "Train low-rank adapters and the head only."})
+    lora: bool = field(default=False, metadata={"help": "Train only low-rank adapters and the head."})
     lora_r: int = field(default=8, metadata={"help": "Rank of the adapters; default 8."})
     lora_alpha: int = field(
         default=16, metadata={"help": "Scale of the adapters, before division by the rank; default 16."}
@@ -210,7 +211,7 @@ class LoraOptions(ModelOptions):
             if getattr(self, name) != (each.default_factory() if callable(each.default_factory) else each.default)
         ]
         if changed and not self.lora:
-            raise ValueError(f"--{', --'.join(changed)}: these describe adapters; add --lora to train some.")
+            raise ValueError(f"--{', --'.join(changed)}: these options are for adapters; add --lora to train them.")
 
     @property
     def usual_learning_rate(self) -> float:
@@ -225,10 +226,15 @@ class DataOptions(Options):
 
     train_file: str | None = field(default=None, metadata={"help": "Training set: a .jsonl or .parquet (also .gz)."})
     validation_file: str | None = field(
-        default=None, metadata={"help": "Set that chooses the epoch; by default part of the training set is held out."}
+        default=None,
+        metadata={
+            "help": "Validation set, which selects the epoch; by default, part of the training set is held out."
+        },
     )
-    test_file: str | None = field(default=None, metadata={"help": "Set to report on; by default the validation set."})
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of files."})
+    test_file: str | None = field(
+        default=None, metadata={"help": "Test set, which is only reported; default: the validation set."}
+    )
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of files."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     train_split: str | None = field(
         default=None, metadata={"help": "Split of the dataset, or of a folder, to train on; default train."}
@@ -236,7 +242,7 @@ class DataOptions(Options):
     validation_split: str | None = field(default=None, metadata={"help": "Split to validate on."})
     test_split: str | None = field(default=None, metadata={"help": "Split to report on."})
     validation_share: float = field(
-        default=0.15, metadata={"help": "Share that is held out where no validation set is given; default 0.15."}
+        default=0.15, metadata={"help": "Share to hold out if no validation set is given; default 0.15."}
     )
 
     def __post_init__(self) -> None:
@@ -244,11 +250,11 @@ class DataOptions(Options):
         files = {name: getattr(self, f"{name}_file") for name in ("train", "validation", "test")}
         splits = {name: getattr(self, f"{name}_split") for name in files}
         if self.dataset_name and any(files.values()):
-            raise ValueError("Give either --dataset_name with its splits or files, not both.")
+            raise ValueError("Give either --dataset_name and its splits, or files, but not both.")
         if not (self.train_file or self.dataset_name):
             raise ValueError("Give the training set with --train_file or --dataset_name.")
         if self.dataset_config_name and not self.dataset_name:
-            raise ValueError("--dataset_config_name belongs to --dataset_name, which is missing.")
+            raise ValueError("--dataset_config_name needs --dataset_name.")
         for name, split in splits.items():
             if split and not self.dataset_name and not Path(files[name] or self.train_file or "").is_dir():
                 raise ValueError(

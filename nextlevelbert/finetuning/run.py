@@ -84,7 +84,7 @@ def read_sets(task: Task[Any, DataT]) -> Sets[DataT]:
     for name, data in sets.by_name.items():
         logger.info("%s: %s", name, task.describe(data))
         if name != "test" and not task.labelled(data):
-            raise ValueError(f"The {name} set has no labels ({task.describe(data)}); give one that has.")
+            raise ValueError(f"The {name} set has no labels ({task.describe(data)}); give one with labels.")
         if name != "train" and (shared := len(learned & task.texts(data))):
             logger.warning("%d texts of the %s set are in the training set, too.", shared, name)
     if sets.test is not None and task.labelled(sets.test):

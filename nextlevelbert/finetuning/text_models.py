@@ -19,13 +19,13 @@ class TextModelOptions(ModelOptions):
     whole_model_rate = 3e-5  # as the models' papers
 
     model: str = field(
-        metadata={"help": "The encoder to train (BERT or the like), or a saved model of --model_type: folder or name "
+        metadata={"help": "The encoder to train (BERT or similar), or a saved model of --model_type: folder or name "
                           "on the Hub."}
     )  # fmt: skip
     attn_implementation: str | None = field(
         default=None,
-        metadata={"help": "Of the encoder, as in transformers. On a CPU eager trains a fifth faster with chunks of "
-                          "128."},
+        metadata={"help": "Attention of the encoder, as in transformers. On a CPU, eager trains chunks of 128 a "
+                          "fifth faster."},
     )  # fmt: skip
 
 
@@ -37,16 +37,18 @@ class ChunkBertOptions(TextModelOptions, LoraOptions):
         default="chunkbert", metadata={"help": "Its encoder is trained on whole documents."}
     )
     chunk_size: int | None = field(
-        default=None, metadata={"help": "Tokens in a chunk; default 128, or what the model was saved with."}
+        default=None, metadata={"help": "Tokens per chunk; default 128, or as saved with the model."}
     )
     max_training_tokens: int | None = field(
         default=None,
-        metadata={"help": "Where training documents are cut; default 4096, or what the model was saved with."},
+        metadata={
+            "help": "Training documents are truncated to this length; default 4096, or as saved with the model."
+        },
     )
     chunk_batch_size: int = field(
         default=256,
-        metadata={"help": "Chunks that are encoded at once; fewer take less memory in evaluation (in training "
-                          "--activation_checkpointing does). Default 256."},
+        metadata={"help": "Chunks to encode at a time; fewer take less memory in evaluation (in training, use "
+                          "--activation_checkpointing). Default 256."},
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -64,16 +66,17 @@ class BertAlOptions(TextModelOptions, LoraOptions):
     """A BERT-AL: an encoder that reads segment after segment, with recurrence between them."""
 
     segment_length: int | None = field(
-        default=None, metadata={"help": "Tokens in a segment; default 128, or what the model was saved with."}
+        default=None, metadata={"help": "Tokens per segment; default 128, or as saved with the model."}
     )
     recurrence: str | None = field(
         default=None,
-        metadata={"help": "How a segment learns what earlier ones said: replace (the paper's), residual (the default) "
-                          "or none.",
+        metadata={"help": "How information passes from segment to segment: replace (the paper's), residual (the "
+                          "default) or none.",
                   "choices": [None, "replace", "residual", "none"]},
     )  # fmt: skip
     max_training_tokens: int | None = field(
-        default=None, metadata={"help": "Where training documents are cut; default nowhere."}
+        default=None,
+        metadata={"help": "Training documents are truncated to this length; by default, they are not truncated."},
     )
 
     def __post_init__(self) -> None:
@@ -98,18 +101,18 @@ def is_saved_model(options: Any) -> bool:
         kind = AutoConfig.from_pretrained(options.model).model_type
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"{named} is no folder with an encoder, and not on the Hub. (untrained, avg_sbert, sbert and tfidf belong "
-            "to --model_type nextlevelbert.)"
+            f"{named} is neither a folder with an encoder nor on the Hub. (untrained, avg_sbert, sbert and tfidf "
+            "belong to --model_type nextlevelbert.)"
         ) from error
     if kind == "nextlevelbert":
         raise ValueError(f"{named} is a NextLevelBERT; leave out {wanted}.")
     if kind in _MODELS and kind != options.model_type:
-        raise ValueError(f"{named} is a {kind}, and {wanted} takes a plain encoder (BERT or the like).")
+        raise ValueError(f"{named} is a {kind}, and {wanted} takes a plain encoder (BERT or similar).")
     if kind in _MODELS and getattr(options, "recurrence", None) is not None:
         raise ValueError(f"{named} is a {kind}, whose recurrence is part of it; leave out --recurrence.")
     if getattr(options, "lora", False) and kind not in _MODELS:
         raise ValueError(
-            f"--lora adapts a checkpoint, and {named} is an encoder, whose new parts are drawn at random. Save a "
-            f"{options.model_type} first, with its from_encoder(...) and save_pretrained(folder)."
+            f"--lora adapts a checkpoint, and {named} is an encoder, whose new parts are initialised at random. Save "
+            f"a {options.model_type} first, with its from_encoder(...) and save_pretrained(folder)."
         )
     return kind in _MODELS

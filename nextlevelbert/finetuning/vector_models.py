@@ -46,8 +46,7 @@ class CacheOptions(Options):
 
     cache_dir: str | None = field(
         default=None,
-        metadata={"help": "Folder of chunk vectors, which runs that are given the same one share. Default: "
-                          "OUTPUT_DIR-vectors."},
+        metadata={"help": "Cache of chunk vectors, which several runs can share. Default: OUTPUT_DIR-vectors."},
     )  # fmt: skip
 
     def cache(self, output_dir: str) -> Path:
@@ -63,28 +62,28 @@ class VectorModelOptions(ModelOptions, CacheOptions):
 
     model: str = field(
         metadata={"help": "A checkpoint (folder or name on the Hub), or untrained: a new model around "
-                          "--chunk_encoder. To compare with: avg_sbert, the mean of the chunk vectors; sbert, the "
-                          "first chunk; tfidf and bm25, word counts. Not every task has all of them."}
+                          "--chunk_encoder. Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first "
+                          "chunk; tfidf and bm25, word counts. Not every task supports all of them."}
     )  # fmt: skip
     model_type: Literal["nextlevelbert", "hate"] = field(
         default="nextlevelbert",
-        metadata={"help": "Of an untrained model and of avg_sbert and sbert; a checkpoint has its own. Default "
+        metadata={"help": "Used for untrained, avg_sbert and sbert; a checkpoint has its own type. Default "
                           "nextlevelbert."},
     )  # fmt: skip
     chunk_encoder: str = field(
         default="sentence-transformers/all-MiniLM-L6-v2",
-        metadata={"help": "Sentence encoder of untrained, avg_sbert, sbert and of checkpoints without one: name or "
+        metadata={"help": "Sentence encoder for untrained, avg_sbert, sbert, and checkpoints without one: name or "
                           "folder; default sentence-transformers/all-MiniLM-L6-v2."},
     )  # fmt: skip
     chunk_encoder_name: str | None = field(
-        default=None, metadata={"help": "The encoder's name on the Hub, where --chunk_encoder is a folder."}
+        default=None, metadata={"help": "The encoder's name on the Hub, if --chunk_encoder is a folder."}
     )
     chunk_size: int = field(
-        default=256, metadata={"help": "Most tokens in a chunk of untrained, avg_sbert and sbert; default 256."}
+        default=256, metadata={"help": "Maximum tokens per chunk for untrained, avg_sbert and sbert; default 256."}
     )
     encoder_dtype: str = field(
         default="float32",
-        metadata={"help": "Of the chunk encoder while encoding; bfloat16 is faster where the hardware has it.",
+        metadata={"help": "Precision of encoding; bfloat16 is faster on hardware that supports it.",
                   "choices": ["float32", "bfloat16", "float16"]},
     )  # fmt: skip
 
@@ -92,7 +91,9 @@ class VectorModelOptions(ModelOptions, CacheOptions):
         super().__post_init__()
         if self.model in BASELINES and self.model not in self.baselines:
             known = ", ".join(("untrained", *self.baselines))
-            raise ValueError(f"This task has no --model {self.model}. It takes a checkpoint or one of: {known}.")
+            raise ValueError(
+                f"This task does not support --model {self.model}. It takes a checkpoint or one of: {known}."
+            )
 
     @property
     def new(self) -> bool:
@@ -135,7 +136,7 @@ def load(options: Any, task_class: Any = None, **config: Any) -> Any:
         kind = AutoConfig.from_pretrained(options.model).model_type
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--model {options.model!r} is no folder with a checkpoint, and not on the Hub. {words}"
+            f"--model {options.model!r} is neither a folder with a checkpoint nor on the Hub. {words}"
         ) from error
     if kind in ("chunkbert", "bert-al"):
         raise ValueError(f"--model {options.model!r} is a {kind}; add --model_type {kind}.")

@@ -104,8 +104,8 @@ class ChunkEncoderArguments:
     )
     encoder_dtype: Literal["float32", "bfloat16", "float16", "int8"] = field(
         default="float32",
-        metadata={"help": "Precision of encoding. bfloat16 is faster on hardware that has it, int8 on CPUs with VNNI "
-                          "(it is calibrated on the first documents). Default float32."},
+        metadata={"help": "Precision of encoding. bfloat16 is faster on hardware that supports it, int8 on CPUs "
+                          "with VNNI (it is calibrated on the first documents). Default float32."},
     )  # fmt: skip
     compile_encoder: bool = field(
         default=False, metadata={"help": "Compile the chunk encoder: a minute to start, then faster encoding."}
@@ -116,7 +116,9 @@ class ChunkEncoderArguments:
     )
     attn_implementation: str | None = field(
         default=None,
-        metadata={"help": "Of both encoders: sdpa, eager, or flash_attention_2, which skips padding on a GPU."},
+        metadata={
+            "help": "Attention of both encoders: sdpa, eager, or flash_attention_2, which skips padding on a GPU."
+        },
     )
 
 
@@ -129,12 +131,12 @@ class VectorModelArguments(ChunkEncoderArguments):
 
     model_type: ModelType = field(default="nextlevelbert", metadata={"help": "The model to pretrain."})
     chunk_size: int | None = field(
-        default=None, metadata={"help": "Most tokens in a chunk, special tokens included; default 256."}
+        default=None, metadata={"help": "Maximum tokens per chunk, including special tokens; default 256."}
     )
     temperature: float | None = field(
         default=None,
-        metadata={"help": "Of cross_entropy; the learned temperature of contrastive training starts here, too. "
-                          "Default 0.05."},
+        metadata={"help": "Temperature of cross_entropy, and where the learned temperature of contrastive training "
+                          "starts. Default 0.05."},
     )  # fmt: skip
     save_dtype: Literal["float32", "float16", "bfloat16"] = field(
         default="float32", metadata={"help": "Precision of the final weights on disk; they are read as float32."}
@@ -154,7 +156,7 @@ class NextLevelBertArguments(VectorModelArguments):
 
     model: str | None = field(
         default=None,
-        metadata={"help": "A pretrained NextLevelBERT to continue from, in place of the chunk encoder's layers. It "
+        metadata={"help": "A pretrained NextLevelBERT to continue from, instead of the chunk encoder's layers. It "
                           "keeps its chunking and whitening and needs the --chunk_encoder that it was trained with."},
     )  # fmt: skip
     chunking: Literal["fixed", "sentences", "packed_sentences"] | None = field(
@@ -163,7 +165,7 @@ class NextLevelBertArguments(VectorModelArguments):
                           "many sentences as fit (packed_sentences)."},
     )  # fmt: skip
     loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] | None = field(
-        default=None, metadata={"help": "Of masked vectors; default smooth_l1."}
+        default=None, metadata={"help": "Loss on masked vectors; default smooth_l1."}
     )
     pooling: Literal["mean", "max", "cls", "residual"] | None = field(
         default=None, metadata={"help": "How the document vector is made; default mean."}
@@ -180,7 +182,7 @@ class NextLevelBertArguments(VectorModelArguments):
 
     def __post_init__(self) -> None:
         if self.residual_start is not None and self.pooling != "residual":
-            raise ValueError("--residual_start needs --pooling residual; add that, or leave --residual_start out.")
+            raise ValueError("--residual_start needs --pooling residual; add it, or leave out --residual_start.")
         if self.model and self.whiten_chunks:
             raise ValueError(
                 "--whiten_chunks is for new models: a trained one keeps the vectors that it was trained on. Leave out "
@@ -199,16 +201,16 @@ class HateArguments(VectorModelArguments):
     model_type: ModelType = field(default="hate", metadata={"help": "The model to pretrain."})
     hidden_size: int | None = field(
         default=None,
-        metadata={"help": "Of the document model; one below the chunk encoder's adds a bottleneck."},
+        metadata={"help": "Size of the document model; one below the chunk encoder's adds a bottleneck."},
     )
-    num_hidden_layers: int | None = field(default=None, metadata={"help": "Of the document model; default 6."})
+    num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers of the document model; default 6."})
     chunking: Literal["sentences", "fixed", "packed_sentences"] | None = field(
         default=None,
         metadata={"help": "What a chunk is: a sentence (sentences, the default), chunk_size tokens (fixed), or as "
                           "many sentences as fit (packed_sentences)."},
     )  # fmt: skip
     loss: Literal["p_norm", "cross_entropy"] | None = field(
-        default=None, metadata={"help": "Of masked sentences; default p_norm."}
+        default=None, metadata={"help": "Loss on masked sentences; default p_norm."}
     )
     pooling: Literal["mean", "sum", "cls"] | None = field(
         default=None, metadata={"help": "How the document vector is made; default mean."}
@@ -225,12 +227,12 @@ class CorpusArguments:
         default=None,
         metadata={"help": "A .txt, a folder of .txt, a .jsonl or .parquet (also .gz), or python-manual."},
     )
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of a file."})
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of a file."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     dataset_split: str = field(default="train", metadata={"help": "Split of that dataset; default train."})
     text_column: str = field(default="text", metadata={"help": "Column of the documents; default text."})
     id_column: str = field(
-        default="id", metadata={"help": "Column of their names; without it they are numbered. Default id."}
+        default="id", metadata={"help": "Column of document ids; without it, documents are numbered. Default id."}
     )
     corpus_dir: str | None = field(
         default=None,
@@ -239,14 +241,16 @@ class CorpusArguments:
     )  # fmt: skip
     characters_per_shard: int = field(
         default=4_000_000,
-        metadata={"help": "Of the corpus; smaller shards spread few documents over more processes. Default 4000000."},
+        metadata={
+            "help": "Size of a shard; smaller shards spread few documents over more processes. Default 4000000."
+        },
     )
     cache_dir: str | None = field(
         default=None,
         metadata={"help": "Folder of chunk vectors on a local disk: text seen before is not encoded again."},
     )
     validation_corpus_dir: str | None = field(
-        default=None, metadata={"help": "Encoded documents to evaluate on, in place of held-out ones."}
+        default=None, metadata={"help": "Encoded documents to evaluate on, instead of held-out ones."}
     )
     validation_share: float = field(
         default=0.05,
@@ -266,9 +270,11 @@ class PretrainingArguments(BaseTrainingArguments):
     _argument_group_name = "training"
 
     do_train: bool = field(default=False, metadata={"help": "Train; without it the documents are only encoded."})
-    learning_rate: float = field(default=1e-4, metadata={"help": "Its peak; default 1e-4."})
+    learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate; default 1e-4."})
     lr_scheduler_type: str = field(default="cosine", metadata={"help": "Default cosine."})
-    warmup_steps: float = field(default=0.05, metadata={"help": "Steps, or below 1 a share of all; default 0.05."})
+    warmup_steps: float = field(
+        default=0.05, metadata={"help": "Number of steps, or a share of them if below 1; default 0.05."}
+    )
     num_train_epochs: float = field(default=20.0, metadata={"help": "Default 20."})
     logging_steps: float = field(default=10, metadata={"help": "Default 10."})
     eval_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (default)."})

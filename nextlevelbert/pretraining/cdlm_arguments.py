@@ -25,7 +25,7 @@ class CdlmModelArguments:
     )
     model_type: str = field(
         default="cdlm",
-        metadata={"help": "cdlm; other model types have options of their own.", "choices": ["cdlm"]},
+        metadata={"help": "cdlm; other model types have their own options.", "choices": ["cdlm"]},
     )
     max_length: int | None = field(
         default=None, metadata={"help": "Tokens in a sequence; default 4096, or as many as a saved model reads."}
@@ -77,7 +77,7 @@ class CdlmDataArguments:
     validation_file: str | None = field(
         default=None, metadata={"help": "The same, to evaluate on; by default some of the sets are held out."}
     )
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of files."})
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of files."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     train_split: str = field(default="train", metadata={"help": "Split to train on; default train."})
     validation_split: str | None = field(default=None, metadata={"help": "Split to evaluate on."})
@@ -126,12 +126,14 @@ class CdlmPretrainingArguments(BaseTrainingArguments):
     _argument_group_name = "training"
 
     max_steps: int = field(default=25_000, metadata={"help": "Optimiser steps; default 25000."})
-    gradient_accumulation_steps: int = field(default=8, metadata={"help": "Batches in an optimiser step; default 8."})
-    learning_rate: float = field(default=3e-5, metadata={"help": "Its peak; default 3e-5."})
+    gradient_accumulation_steps: int = field(default=8, metadata={"help": "Batches per optimiser step; default 8."})
+    learning_rate: float = field(default=3e-5, metadata={"help": "Peak learning rate; default 3e-5."})
     lr_scheduler_type: str = field(
         default="polynomial", metadata={"help": "Default polynomial, with the third power."}
     )
-    warmup_steps: float = field(default=500, metadata={"help": "Steps, or below 1 a share of all; default 500."})
+    warmup_steps: float = field(
+        default=500, metadata={"help": "Number of steps, or a share of them if below 1; default 500."}
+    )
     adam_beta2: float = field(default=0.98, metadata={"help": "Default 0.98."})
     adam_epsilon: float = field(default=1e-6, metadata={"help": "Default 1e-6."})
     logging_steps: float = field(default=10, metadata={"help": "Default 10."})

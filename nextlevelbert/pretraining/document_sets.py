@@ -84,7 +84,7 @@ def read_document_clusters(
     if one_text is not None and max(map(len, found.values())) == 1:
         raise one_text.error(
             column,
-            f"is one text without {_MULTI_NEWS}, as all are: name the column of their set with --cluster_column.",
+            f"is one text without {_MULTI_NEWS}, like all others: name the column of their set with --cluster_column.",
         )
     return DocumentClusters(list(found.values()), list(found), name)
 
@@ -245,7 +245,7 @@ class DataCollatorForCrossDocumentMasking:
                 f"{self.mask_replace_prob} and {self.random_replace_prob}."
             )
         if replaced > 1:
-            raise ValueError(f"mask_replace_prob and random_replace_prob must not exceed 1 together, got {replaced}.")
+            raise ValueError(f"mask_replace_prob and random_replace_prob must not exceed 1 in total, got {replaced}.")
 
     def __call__(self, sequences: Sequence[TokenSequence]) -> dict[str, torch.Tensor]:
         rows = []

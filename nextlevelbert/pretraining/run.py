@@ -47,7 +47,7 @@ From text, which is encoded once into --corpus_dir:
 Contrastive, with document vectors that start at the mean of whitened chunk vectors:
   {program} --objective contrastive --pooling residual --whiten_chunks --train_file books.jsonl \\
       --per_device_train_batch_size 64 --output_dir model --do_train
-The other models have options of their own: --model_type hate --help, --model_type cdlm --help.""",
+The other models have their own options: --model_type hate --help, --model_type cdlm --help.""",
         (NextLevelBertArguments, ObjectiveArguments, CorpusArguments, PretrainingArguments),
         vectors.run,
     ),

@@ -86,7 +86,7 @@ class SegmentPairDataset(Dataset):
         if len(self._documents) < 2:
             raise ValueError(
                 f"{corpus!r}: {len(self._documents)} of the {len(chosen)} chosen documents have {2 * min_segment} "
-                "chunks or more; contrastive learning needs two. Take a smaller min_segment or more documents."
+                "chunks or more; contrastive learning needs two. Use a smaller min_segment or more documents."
             )
         items = np.maximum(self._lengths // (2 * max_segment * pairs_per_document), 1)
         self._first_items = np.append(0, np.cumsum(items))

@@ -192,8 +192,8 @@ class DataCollatorForVectorMasking:
             raise ValueError(f"The masking probability must be above 0 and at most 1, got {self.probability}.")
         if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
             raise ValueError(
-                "mask_share and random_share must not be negative nor exceed 1 together, "
-                f"got {self.mask_share} and {self.random_share}."
+                "mask_share and random_share must not be negative, and must not exceed 1 in total, got "
+                f"{self.mask_share} and {self.random_share}."
             )
 
     def described(self, loss: str) -> str:

@@ -13,24 +13,39 @@ from ..finetuning.task import Task
 from ..training.command_line import OptionParser, peek, refuse, words_of
 
 TASKS = {
-    "classification": ("nextlevelbert.tasks.classification.task:Classification", "classes or a value of documents"),
-    "multiple_choice": ("nextlevelbert.tasks.classification.task:MultipleChoice", "answers about documents"),
-    "retrieval": ("nextlevelbert.tasks.retrieval.task:Retrieval", "search without training, with scores"),
-    "ranking": ("nextlevelbert.tasks.ranking.task:Ranking", "documents ranked for queries"),
-    "summarization": ("nextlevelbert.tasks.summarization.task:Summarization", "sentences that make up a summary"),
-    "document_matching": ("nextlevelbert.tasks.document_matching.task:DocumentMatching", "pairs of related documents"),
-    "coreference": ("nextlevelbert.tasks.coreference.task:Coreference", "mentions of one event across documents"),
-    "multihop_qa": ("nextlevelbert.tasks.multihop_qa.task:MultihopQuestionAnswering", "answers from ten paragraphs"),
+    "classification": (
+        "nextlevelbert.tasks.classification.task:Classification",
+        "predict classes or a value for each document",
+    ),
+    "multiple_choice": (
+        "nextlevelbert.tasks.classification.task:MultipleChoice",
+        "choose among candidate answers about a document",
+    ),
+    "retrieval": ("nextlevelbert.tasks.retrieval.task:Retrieval", "search without training, and report scores"),
+    "ranking": ("nextlevelbert.tasks.ranking.task:Ranking", "rank documents for queries"),
+    "summarization": ("nextlevelbert.tasks.summarization.task:Summarization", "select the sentences of a summary"),
+    "document_matching": (
+        "nextlevelbert.tasks.document_matching.task:DocumentMatching",
+        "decide whether two documents are related",
+    ),
+    "coreference": (
+        "nextlevelbert.tasks.coreference.task:Coreference",
+        "link mentions of the same event across documents",
+    ),
+    "multihop_qa": (
+        "nextlevelbert.tasks.multihop_qa.task:MultihopQuestionAnswering",
+        "answer questions from ten paragraphs",
+    ),
 }
 """Where each task is, and what it is about."""
 
 _EPILOG = """\
-Every task has options of its own, and so have the kinds of models (--model_type) that it trains:
+Each task has its own options, and so does each kind of model (--model_type):
 
   {script} --task classification --help
   {script} --task classification --model_type chunkbert --help
 
-A file of options can stand in place of them: {script} options.yaml (or .json)."""
+Options can also come from a file: {script} options.yaml (or .json)."""
 
 
 def main() -> None:
@@ -42,23 +57,23 @@ def main() -> None:
         if {"-h", "--help"} & set(words):
             print(f"usage: {script} --task TASK [options]\n\nTasks:\n{listed}\n\n{_EPILOG.format(script=script)}")
             return
-        refuse(f"--task is missing. It is one of: {', '.join(TASKS)}.")
+        refuse(f"--task is missing. Choose one of: {', '.join(TASKS)}.")
     if name not in TASKS:
-        refuse(f"There is no --task {name}. It is one of: {', '.join(TASKS)}.")
+        refuse(f"There is no --task {name}. Choose one of: {', '.join(TASKS)}.")
     task_class: Any = pkgutil.resolve_name(TASKS[name][0])
     kinds = {each: cls for cls in task_class.option_classes for each in get_args(get_type_hints(cls)["model_type"])}
     if kind is not None and kind not in kinds:
         refuse(f"--task {name} takes --model_type {', '.join(kinds)}, not {kind}.")
     kind = kind or next(iter(kinds))
     chosen = f"--task {name}" + (f" --model_type {kind}" if kind != next(iter(kinds)) else "")
-    about = f"{TASKS[name][1].capitalize()}. Models, each with options of its own: --model_type {', '.join(kinds)}."
+    about = f"{TASKS[name][1].capitalize()}. Each --model_type has its own options: {', '.join(kinds)}."
     parser = OptionParser(
         (kinds[kind], kinds[kind].arguments),
         f"{script} {chosen}",
         about,
         {f"--model_type {other}": (cls,) for other, cls in kinds.items()},
     )
-    parser.add_argument("--task", help="What to do.", choices=list(TASKS))
+    parser.add_argument("--task", help="The task.", choices=list(TASKS))
     options, args, *_ = parser.read(words)
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     try:

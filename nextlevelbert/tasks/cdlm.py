@@ -129,7 +129,7 @@ class CdlmTask(Task[OptionsT, DataT], Generic[OptionsT, DataT, RowsT]):
         for name, data in sets.by_name.items():
             if count := self.unlabelled(data):
                 raise ValueError(
-                    f"{count} rows of the {name} set {data.source} have no label; give only rows that have one."
+                    f"{count} rows of the {name} set {data.source} have no label; give only labelled rows."
                 )
             if name != "train" and fingerprint(data.content()) == learned:
                 raise ValueError(f"The {name} set is the training set ({data.source}); give another one.")

@@ -78,7 +78,7 @@ class OptionParser(HfArgumentParser):
         )
         if self._brief:
             names = textwrap.fill(" ".join(self._brief), 110, break_on_hyphens=False)
-            self.epilog = f"Also accepted, as transformers documents its TrainingArguments:\n{names}"
+            self.epilog = f"Also accepted (see TrainingArguments in the transformers documentation):\n{names}"
 
     def _add_dataclass_arguments(self, dtype: Any) -> None:
         hints = get_type_hints(dtype)
@@ -97,7 +97,7 @@ class OptionParser(HfArgumentParser):
             self._parse_dataclass_field(self._groups.get(title, self), each)
 
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message}\n{self.format_usage()}Every option: --help", file=sys.stderr)
+        print(f"error: {message}\n{self.format_usage()}For all options: --help", file=sys.stderr)
         raise SystemExit(2)
 
     def read(self, words: Sequence[str]) -> tuple[Any, ...]:
@@ -110,7 +110,7 @@ class OptionParser(HfArgumentParser):
         if unknown := [word for word in words if word.startswith("--") and word.split("=")[0] not in known]:
             self.error(" ".join(map(self._about, unknown)))
         if left := self.parse_known_args(words)[1]:
-            self.error(f"{left[0]!r} belongs to no option.")
+            self.error(f"{left[0]!r} does not belong to any option.")
         try:
             return self.parse_args_into_dataclasses(words, look_for_args_file=False)
         except ValueError as error:
@@ -145,7 +145,7 @@ def words_of(argv: Sequence[str]) -> list[str]:
         return list(argv)
     path = Path(argv[0])
     if path.suffix not in _FILES:
-        refuse(f"{argv[0]!r} belongs to no option. A file of options ends in {', '.join(_FILES)}.")
+        refuse(f"{argv[0]!r} does not belong to any option. A file of options must end in {', '.join(_FILES)}.")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
     except (OSError, ValueError, yaml.YAMLError) as error:

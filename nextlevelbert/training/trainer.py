@@ -28,13 +28,13 @@ class BaseTrainingArguments(TrainingArguments):
     output_dir: str = field(
         default="trainer_output", metadata={"help": "Folder of the model; default trainer_output."}
     )
-    max_steps: int = field(default=-1, metadata={"help": "Optimiser steps, in place of epochs."})
-    per_device_train_batch_size: int = field(default=8, metadata={"help": "Examples on each device; default 8."})
-    gradient_accumulation_steps: int = field(default=1, metadata={"help": "Batches in an optimiser step; default 1."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Default 0.01; none on biases and LayerNorm."})
+    max_steps: int = field(default=-1, metadata={"help": "Number of optimiser steps, instead of epochs."})
+    per_device_train_batch_size: int = field(default=8, metadata={"help": "Batch size per device; default 8."})
+    gradient_accumulation_steps: int = field(default=1, metadata={"help": "Batches per optimiser step; default 1."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Not applied to biases and LayerNorm; default 0.01."})
     bf16: bool = field(default=False, metadata={"help": "Train in bfloat16, with the weights in float32."})
-    seed: int = field(default=42, metadata={"help": "Of everything drawn at random; default 42."})
-    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU even where there is an accelerator."})
+    seed: int = field(default=42, metadata={"help": "Seed of everything random; default 42."})
+    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU even if there is an accelerator."})
     push_to_hub: bool = field(default=False, metadata={"help": "Upload the model and its card to the Hub."})
     hub_model_id: str | None = field(
         default=None, metadata={"help": "Repository to upload to; default: the name of the output folder."}
@@ -55,8 +55,8 @@ class BaseTrainingArguments(TrainingArguments):
         super().__post_init__()
         if self.dataloader_persistent_workers:
             raise ValueError(
-                "--dataloader_persistent_workers keeps copies of the dataset that never learn of a new epoch, so "
-                "every epoch would repeat the draws of the first; leave it out."
+                "--dataloader_persistent_workers keeps copies of the dataset that never see a new epoch, so every "
+                "epoch would repeat the draws of the first; leave it out."
             )
 
 
@@ -134,5 +134,5 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
             json.loads((path / "trainer_state.json").read_text())
             return str(path)
         except (FileNotFoundError, json.JSONDecodeError):
-            logger.warning("%s was not written to its end and is ignored.", path)
+            logger.warning("%s is incomplete and is ignored.", path)
     return None

@@ -78,8 +78,8 @@ def test_indices_of_several_classes():
 @pytest.mark.parametrize(
     ("values", "names", "message"),
     [
-        (("a", "c"), ("a", "b"), r"row 1 .*: 'c' \(str\) is none of the 2 classes: a, b"),
-        ((0, 2), None, r"integer classes are 0, 1, 2, \.\.\. without a gap, but these are 0, 2"),
+        (("a", "c"), ("a", "b"), r"row 1 .*: 'c' \(str\) is not one of the 2 classes: a, b"),
+        ((0, 2), None, r"integer classes must be 0, 1, 2, \.\.\. without gaps, but these are 0, 2"),
         (("a", " "), None, r"row 1 .*: holds ' ' \(str\)"),
         ((1.5,), None, r"row 0 .*: holds 1\.5 \(float\)"),
     ],

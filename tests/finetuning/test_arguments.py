@@ -17,12 +17,12 @@ from ..finetuning_toys import refusal, run_here, start
     ("task", "arguments", "message"),
     [
         ("classification", {}, "Give the training set with --train_file or --dataset_name"),
-        ("classification", {"--train_file": "x", "--halve_validation": "true"}, "half the validation set"),
+        ("classification", {"--train_file": "x", "--halve_validation": "true"}, "half of the validation set"),
         ("classification", {"--train_file": "x", "--dataset_name": "me/books"}, "Give either --dataset_name"),
-        ("classification", {"--train_file": "x", "--dataset_config_name": "y"}, "belongs to --dataset_name, which is"),
+        ("classification", {"--train_file": "x", "--dataset_config_name": "y"}, "needs --dataset_name"),
         ("classification", {"--train_file": "x", "--test_split": "test"}, "--test_split is a split of --dataset_name"),
         ("classification", {"--train_file": "x", "--seeds": "3 3"}, r"names a seed twice: \[3, 3\]"),
-        ("classification", {"--train_file": "x", "--lora_r": "64"}, "--lora_r: these describe adapters; add --lora"),
+        ("classification", {"--train_file": "x", "--lora_r": "64"}, "for adapters; add --lora"),
         ("classification", {"--train_file": "x", "--dataloader_drop_last": "true"}, "no option --dataloader_drop"),
         ("classification", {"--train_file": "x", "--resume_from_checkpoint": "y"}, "no option --resume_from_chec"),
         ("retrieval", {}, "Give the task with --test_file"),
@@ -30,13 +30,13 @@ from ..finetuning_toys import refusal, run_here, start
         ("retrieval", {"--test_file": "x", "--validation_file": "x"}, "There is no option --validation_file here"),
         ("retrieval", {"--test_file": "x", "--freeze_encoder": "true"}, "There is no option --freeze_encoder here"),
         ("retrieval", {"--test_file": "x", "--k": "0"}, "--k must be 1 or more, got 0"),
-        ("classification", {"--train_file": "x", "--model": "untrained", "--lora": "true"}, "Save that first"),
+        ("classification", {"--train_file": "x", "--model": "untrained", "--lora": "true"}, "Save the model first"),
         ("classification", {"--train_file": "x", "--model": "sbert", "--push_to_hub": "true"}, "not published"),
-        ("classification", {"--train_file": "x", "--model": "bm25"}, "no --model bm25. It takes a checkpoint or one"),
+        ("classification", {"--train_file": "x", "--model": "bm25"}, "not support --model bm25. It takes a"),
         ("classification", {"--train_file": "x", "--model": "sbert", "--freeze_encoder": "true"}, "frozen"),
         ("classification", {"--train_file": "x", "--model": "tfidf", "--class_weights": "true"}, "no effect on"),
         ("classification", {"--train_file": "x", "--lora": "true", "--freeze_encoder": "true"}, "train more"),
-        ("multiple_choice", {"--train_file": "x", "--model": "tfidf"}, "This task has no --model tfidf"),
+        ("multiple_choice", {"--train_file": "x", "--model": "tfidf"}, "does not support --model tfidf"),
         ("multiple_choice", {"--train_file": "x", "--class_weights": "true"}, "no option --class_weights here"),
         ("multiple_choice", {"--train_file": "x", "--model_type": "hate"}, "takes --model_type nextlevelbert, not"),
     ],
@@ -103,7 +103,7 @@ def test_without_a_task_the_help_lists_the_tasks(capsys):
     assert len(said.splitlines()) < 30
     error = refusal(capsys, lambda: run_here("--model", "x"))
     assert all(task in error for task in ("--task is missing", *TASKS))
-    assert "There is no --task clasification. It is one of: classification, " in refusal(
+    assert "There is no --task clasification. Choose one of: classification, " in refusal(
         capsys, lambda: run_here("--task", "clasification")
     )
 

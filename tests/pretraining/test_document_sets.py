@@ -135,7 +135,7 @@ def test_a_set_of_one_is_small_but_texts_alone_are_no_sets(tmp_path):
     assert read_document_clusters(some).clusters == [["One.", "Two."], ["Alone."], []]
     alone = write(tmp_path / "alone.jsonl", [{"document": "One."}, {"document": "Two."}])
     with pytest.raises(
-        ValueError, match=r"alone\.jsonl, row 0 .* is one text without \|{5}, as all are: .*--cluster_col"
+        ValueError, match=r"alone\.jsonl, row 0 .* is one text without \|{5}, like all others: .*--cluster_col"
     ):
         read_document_clusters(alone)
 
@@ -336,7 +336,7 @@ def test_masks_follow_their_key_alone(processor):
         ({"mlm_probability": 0.0}, "mlm_probability must be above 0"),
         ({"mlm_probability": 1.1}, "at most 1"),
         ({"mask_replace_prob": -0.1}, "shares from 0 to 1"),
-        ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "must not exceed 1 together"),
+        ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "must not exceed 1 in total"),
     ],
 )
 def test_masking_that_is_refused(processor, values, message):

@@ -26,7 +26,7 @@ def test_a_batch_with_labels_for_some_rows_is_refused(processor):
         ("coreference", ["--test_split", "test", "--train_file", "."], "add --train_split train"),
         ("coreference", ["--lora_r", "64"], "--lora_r"),
         ("coreference", ["--mentions_at_once", "all", "--negatives_per_positive", "3"], "learns from every pair"),
-        ("multihop_qa", ["--dataset_config_name", "y"], "belongs to --dataset_name, which is missing"),
+        ("multihop_qa", ["--dataset_config_name", "y"], "--dataset_config_name needs --dataset_name"),
         ("multihop_qa", ["--label_names", "y"], "There is no option --label_names here"),
         ("multihop_qa", ["--model_type", "bert-al"], "takes --model_type cdlm, not bert-al"),
     ],

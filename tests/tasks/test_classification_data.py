@@ -111,7 +111,9 @@ def test_choices_of_named_columns_count_from_zero(written):
         read_multiple_choice(written(rows), CHOICE)
     # A table with QuALITY's article and options, but labels of another name, must not come out unlabelled.
     rows = [{"article": "A story.", "question": "Who?", "options": ["Ann", "Bob"], "answer": 1}]
-    with pytest.raises(ValueError, match="--question_column and --candidates_column; there are article, question, o"):
+    with pytest.raises(
+        ValueError, match="--question_column and --candidates_column; the columns are article, question, o"
+    ):
         read_multiple_choice(written(rows))
 
 
@@ -248,7 +250,7 @@ def test_a_table_without_a_label_column(written, caplog):
         ([{"text": " \n", "label": 1}], r"row 0 .*column 'text': is blank"),
         ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], r"row 1 .*column 'id': the id '1' is taken by row 0"),
         (table("a", None), r"row 1 .*column 'label': has no label, but row 0 has one"),
-        (table(0, 2), r"rows\.jsonl, column 'label': .*without a gap, but these are 0, 2\. Give label_names"),
+        (table(0, 2), r"rows\.jsonl, column 'label': .*without gaps, but these are 0, 2\. Give label_names"),
         (table(1, 2), r"but these are 1, 2"),
         (table(-1, 0), r"but these are -1, 0"),
         (table(0.5, math.nan), r"row 1 .*column 'label': is nan"),
@@ -273,10 +275,10 @@ def test_rows_that_are_refused(written, rows, message):
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
-        (("a", "c"), {"label_names": ["a", "b"]}, r"row 1 .*'c' \(str\) is none of the 2 classes: a, b\."),
-        ((0, 2), {"label_names": ["a", "b"]}, r"row 1 .*column 'label': 2 \(int\) is none of the 2 classes: 0, 1"),
-        ((-1,), {"label_names": ["a", "b"]}, r"row 0 .*-1 \(int\) is none"),
-        (([0, 5],), {"label_names": ["a", "b"]}, r"row 0 .*5 \(int\) is none"),
+        (("a", "c"), {"label_names": ["a", "b"]}, r"row 1 .*'c' \(str\) is not one of the 2 classes: a, b\."),
+        ((0, 2), {"label_names": ["a", "b"]}, r"row 1 .*column 'label': 2 \(int\) is not one of the 2 classes: 0, 1"),
+        ((-1,), {"label_names": ["a", "b"]}, r"row 0 .*-1 \(int\) is not one"),
+        (([0, 5],), {"label_names": ["a", "b"]}, r"row 0 .*5 \(int\) is not one"),
         ((0.5,), {"label_names": ["a", "b"]}, r"label_names were given, but the labels are values"),
         (("a", math.nan), {"label_names": ["a"]}, r"row 1 .*column 'label': is nan"),
         ((0,), {"label_names": ["a", "a"]}, r"label_names must be distinct"),
@@ -433,5 +435,5 @@ def test_splits_that_are_refused():
             hold_out_documents(data, share, 0)
     with pytest.raises(ValueError, match=r"need at least one each of the documents of here, and there is only 1"):
         hold_out_documents(data_of([1, 1]), 0.5, 0)
-    with pytest.raises(ValueError, match=r"here has 1 document; a split by document takes two"):
+    with pytest.raises(ValueError, match=r"here has 1 document; a split by document needs at least two"):
         halve_by_document(data_of([1, 1]))

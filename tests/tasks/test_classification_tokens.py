@@ -355,17 +355,17 @@ def test_a_checkpoint_in_half_precision_is_trained_in_float32(files, checkpoint,
         (
             "truncated",
             {"--model": "tfidf"},
-            "'tfidf' is no folder with an encoder.*belong to --model_type next",
+            "'tfidf' is neither a folder with an encoder.*belong to --model_type next",
         ),
         ("bert-al", {"--model": "{checkpoint}"}, "is a chunkbert, and --model_type bert-al takes a plain encoder"),
         ("chunkbert", {"--lora": "true"}, r"Save a chunkbert first, with its from_encoder"),
-        ("chunkbert", {"--model": "nowhere"}, "'nowhere' is no folder with an encoder, and not on the Hub"),
+        ("chunkbert", {"--model": "nowhere"}, "'nowhere' is neither a folder with an encoder nor on the Hub"),
         ("truncated", {"--model": "{checkpoint}"}, "is a chunkbert, and --model_type truncated takes a plain encoder"),
         ("textrank", {"--model": "{vectors}"}, "is a NextLevelBERT; leave out --model_type textrank"),
         ("nextlevelbert", {"--model": "{checkpoint}"}, "is a chunkbert; add --model_type chunkbert"),
         ("chunkbert", {"--chunk_size": "65"}, "chunk_size must be 1 to 64"),
         ("chunkbert", {"--model": "{checkpoint}", "--chunk_size": "65"}, "chunk_size must be 1 to 64"),
-        ("chunkbert", {"--train_file": "{asked}"}, "asked.jsonl has a question beside each document"),
+        ("chunkbert", {"--train_file": "{asked}"}, "asked.jsonl has a question for each document"),
     ],
 )
 def test_models_and_sets_that_are_refused(files, encoder, checkpoint, tmp_path, kind, arguments, message):
@@ -472,5 +472,7 @@ def test_long_examples_share_documents_and_values_have_one_score(encoder, tmp_pa
     assert made.window == WINDOW
     assert made.new_model().classifier.out_features == 1
     monkeypatch.setattr(WindowClassifier, "positions", None)
-    with pytest.raises(ValueError, match="has no longest input, so --model_type truncated has no window to cut"):
+    with pytest.raises(
+        ValueError, match="has no maximum input length, so --model_type truncated has no window to cut"
+    ):
         prepared(encoder, "truncated", files, tmp_path)

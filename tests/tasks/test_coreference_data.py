@@ -122,10 +122,10 @@ def test_what_is_refused(folder, tmp_path):
     (folder / "3").mkdir()
     wrong = folder / "3" / "3_1ecb.xml"
     wrong.write_text("<Document><token></Document>")
-    with pytest.raises(ValueError, match=r"3_1ecb.xml is no document of ECB\+: mismatched tag"):
+    with pytest.raises(ValueError, match=r"3_1ecb.xml is not a document of ECB\+: mismatched tag"):
         read_ecbplus(folder)
     wrong.write_text(xml(["One"], [("1", "TIME_DATE", [9])]))
-    with pytest.raises(ValueError, match=r"3_1ecb.xml is no document of ECB\+: there is no '9'"):
+    with pytest.raises(ValueError, match=r"3_1ecb.xml is not a document of ECB\+: there is no '9'"):
         read_ecbplus(folder)
     wrong.rename(folder / "3" / "1_2ecb.xml").write_text((folder / "1" / "1_2ecb.xml").read_text())
     with pytest.raises(ValueError, match=r"1 documents more than once, such as 1_2ecb"):

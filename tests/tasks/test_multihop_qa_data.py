@@ -147,7 +147,7 @@ def test_oddities_are_counted_and_kept(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({**ROW, "context": []}, r"row 1 .*'context': holds no paragraph"),
+        ({**ROW, "context": []}, r"row 1 .*'context': contains no paragraph"),
         ({**ROW, "context": None}, "'context': must be pairs of title and sentences.* got None"),
         ({**ROW, "context": [["Emma", "One text."]]}, "'context': sentences must be a list of texts, got 'One text.'"),
         ({**ROW, "context": [["Emma", ["One."], 3]]}, "'context': must be pairs of title and sentences"),
@@ -158,10 +158,10 @@ def test_oddities_are_counted_and_kept(tmp_path, caplog):
             "'supporting_facts': names 'Persuasion' .*fullwiki setting",
         ),
         ({**ROW, "supporting_facts": [["Moby-Dick", "0"]]}, r"a whole number from 0, got '0' \(str\)"),
-        ({**ROW, "supporting_facts": [[["Emma"], 0]]}, "names \\['Emma'\\] \\(list\\), which is no paragraph"),
+        ({**ROW, "supporting_facts": [[["Emma"], 0]]}, "names \\['Emma'\\] \\(list\\), which is not a paragraph"),
         ({**ROW, "supporting_facts": [["Moby-Dick", -1]]}, "a whole number from 0, got -1"),
-        ({**ROW, "supporting_facts": []}, "has 0 facts, but the answer is '1775'"),
-        ({**ROW, "answer": None}, "has 2 facts, but the answer is None"),
+        ({**ROW, "supporting_facts": []}, "has 0 facts, although the answer is '1775'"),
+        ({**ROW, "answer": None}, "has 2 facts, although the answer is None"),
         ({**ROW, "answer": " "}, "'answer': is blank"),
         ({**ROW, "question": "\n"}, "'question': is blank"),
         ({**ROW, "_id": 7}, "'_id': must be text, got 7"),

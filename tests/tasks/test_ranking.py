@@ -88,7 +88,7 @@ def test_ms_marco_s_files(msmarco):
         (
             "msmarco-docdev-queries.tsv",
             ["q1\ta", "q1\tb"],
-            "Line 2 of msmarco-docdev-queries.tsv: the id 'q1' is there a second",
+            "Line 2 of msmarco-docdev-queries.tsv: the id 'q1' occurs twice",
         ),
         ("msmarco-docdev-queries.tsv", ["q1\ta", "q2\t "], "Line 2 of msmarco-docdev-queries.tsv: 'q2' has no text"),
         (
@@ -136,7 +136,7 @@ def test_candidates_beside_pairs(tmp_path):
     assert data.candidates == {"query-000000": ["document-000001"], "query-000001": ["document-000001"]}
     assert read_candidates(tmp_path / "run", ["query-000001"]) == {"query-000001": ["document-000001"]}
     write(tmp_path / "run", [lines[0], "query-000001 Q0 elsewhere 1 0.5 run"])
-    with pytest.raises(ValueError, match="1 documents that are not there, such as 'elsewhere'"):
+    with pytest.raises(ValueError, match="1 documents that do not exist, such as 'elsewhere'"):
         read_ranking(tmp_path / "pairs.jsonl", "test", tmp_path / "run")
 
 
@@ -230,7 +230,7 @@ def test_batches_hold_every_pair_once_and_no_document_twice(stories, answers, si
         epochs.append(batches)
     assert epochs[0] != epochs[1]
     assert epochs[1] == [batch for sampler in samplers for batch in sampler]  # the same epoch again
-    assert ("never twice in a batch" in caplog.text) == (-(-len(pairs) // sum(map(len, samplers))) < size)
+    assert ("none may be twice in a batch" in caplog.text) == (-(-len(pairs) // sum(map(len, samplers))) < size)
 
 
 def test_queries_with_several_documents_do_not_meet_themselves():
@@ -247,7 +247,7 @@ def test_queries_with_several_documents_do_not_meet_themselves():
 
 def test_more_processes_than_pairs_are_refused():
     pairs = QueryDocumentPairs(vectors_of(toy_task(a={"d0": 1}, b={"d1": 1}), size=2, length=1))
-    with pytest.raises(ValueError, match="2 pairs do not fill 3 batches, one or more for each of 3 processes"):
+    with pytest.raises(ValueError, match="2 pairs are too few for 3 batches, one or more for each of 3 processes"):
         DistinctBatchSampler(pairs, 4, 0, 0, 3)
 
 
@@ -426,7 +426,7 @@ def test_shared_documents_are_counted(pairs, caplog):
             "There is no option --metric_for_best_model here",
         ),
         (["--model", "untrained", "--class_weights"], "There is no option --class_weights here"),
-        (["--model", "tfidf"], "This task has no --model tfidf. It takes a checkpoint or one of: untrained"),
+        (["--model", "tfidf"], "This task does not support --model tfidf. It takes a checkpoint or one of: untrained"),
         (["--model", "untrained", "--lora"], "There is no option --lora here"),
     ],
 )

@@ -94,7 +94,7 @@ def test_options_stand_under_the_title_of_the_class_that_declares_them_first(par
         (("--city", "Rome", "--rooms", "0"), "--rooms must be 1 or more, got 0."),
         (("--city", "Rome", "--rooms", "many"), "argument --rooms: invalid int value: 'many'"),
         ((), "the following arguments are required: --city"),
-        (("Rome",), "'Rome' belongs to no option. A file of options ends in .yaml, .yml, .json."),
+        (("Rome",), "'Rome' does not belong to any option. A file of options must end in .yaml, .yml, .json."),
         (("house.yaml",), "house.yaml cannot be read: "),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_checkpoint_that_was_cut_off_is_ignored(tmp_path, caplog):
         (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
     (tmp_path / "checkpoint-10" / "trainer_state.json").write_text('{"epoch"')
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
-    assert "checkpoint-10 was not written to its end" in caplog.text
+    assert "checkpoint-10 is incomplete and is ignored" in caplog.text
     (tmp_path / "checkpoint-9" / "trainer_state.json").unlink()
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
     assert last_whole_checkpoint(tmp_path / "nowhere") is None

@@ -206,8 +206,8 @@ def read_multiple_choice(
         columns, lowest = Columns("article", "question", "gold_label", "options", "question_unique_id"), 1
     if columns.question is None or columns.candidates is None:
         raise ValueError(
-            f"{name}: name the columns of question and candidates with --question_column and "
-            f"--candidates_column; there are {', '.join(first)}."
+            f"{name}: name the columns of question and candidates with --question_column and --candidates_column; the "
+            f"columns are {', '.join(first)}."
         )
     found, count = _Examples(columns), 0
     for place, values in rows:
@@ -238,7 +238,7 @@ def subset(data: TaskData, indices: Iterable[int]) -> TaskData:
     if bad := [index for index in chosen if not 0 <= index < len(data.examples)]:
         raise ValueError(f"There is no example {bad[0]}: {data.source} has numbers 0 to {len(data.examples) - 1}.")
     if len(set(chosen)) < len(chosen):
-        raise ValueError("An example is in a subset once, but a number is given twice.")
+        raise ValueError("A subset can contain an example only once, but a number is given twice.")
     numbers: dict[int, int] = {}
     examples = []
     for example in (data.examples[index] for index in chosen):
@@ -276,7 +276,7 @@ def halve_by_document(data: TaskData) -> tuple[TaskData, TaskData]:
 
 def _by_document(data: TaskData, first: set[int]) -> tuple[TaskData, TaskData]:
     if len(data.documents) < 2:
-        raise ValueError(f"{data.source} has {len(data.documents)} document; a split by document takes two.")
+        raise ValueError(f"{data.source} has {len(data.documents)} document; a split by document needs at least two.")
     inside = [number for number, example in enumerate(data.examples) if example.document in first]
     outside = [number for number, example in enumerate(data.examples) if example.document not in first]
     return subset(data, inside), subset(data, outside)

@@ -38,7 +38,7 @@ class LabelledDataOptions(TaskOptions):
 
     text_column: str = field(default="text", metadata={"help": "Column of the documents; default text."})
     label_column: str = field(default="label", metadata={"help": "Column of the labels; default label."})
-    id_column: str = field(default="id", metadata={"help": "Column of names of rows; default id."})
+    id_column: str = field(default="id", metadata={"help": "Column of row ids; default id."})
     halve_validation: bool = field(
         default=False,
         metadata={"help": "Validate on half of the validation documents and report on the others, as the paper does "
@@ -49,7 +49,8 @@ class LabelledDataOptions(TaskOptions):
         super().__post_init__()
         if self.halve_validation and (self.place("validation") is None or self.place("test") is not None):
             raise ValueError(
-                "--halve_validation makes a test set of half the validation set: give that, and no test set."
+                "--halve_validation makes half of the validation set the test set: give a validation set and no test "
+                "set."
             )
 
 
@@ -61,10 +62,10 @@ class ClassificationOptions(LabelledDataOptions):
 
     problem_type: Any = field(
         default=None,
-        metadata={"help": "Guessed from the labels by default.",
+        metadata={"help": "By default, inferred from the labels.",
                   "choices": [None, "single_label_classification", "multi_label_classification", "regression"]},
     )  # fmt: skip
-    class_weights: bool = field(default=False, metadata={"help": "Weigh classes by the inverse of their frequency."})
+    class_weights: bool = field(default=False, metadata={"help": "Weight classes by inverse frequency."})
 
 
 @dataclass(kw_only=True)
@@ -108,7 +109,7 @@ class ChoiceOptions(vectors.TrainedVectorOptions, LabelledDataOptions):
     _argument_group_name = "data"
     baselines = ("avg_sbert", "sbert")
 
-    model_type: Literal["nextlevelbert"] = field(default="nextlevelbert", metadata={"help": "The one that chooses."})
+    model_type: Literal["nextlevelbert"] = field(default="nextlevelbert", metadata={"help": "Only nextlevelbert."})
     question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
     candidates_column: str | None = field(default=None, metadata={"help": "Column of lists of candidate answers."})
 
@@ -128,7 +129,9 @@ class Classification(Task[LabelledDataOptions, TaskData]):
         self.weights: torch.Tensor | None = None
         if isinstance(options, vectors.TrainedVectorOptions) and options.model in options.baselines:
             if args.push_to_hub:
-                raise ValueError(f"--model {options.model} is a baseline and not published; leave out --push_to_hub.")
+                raise ValueError(
+                    f"--model {options.model} is a baseline, which is not published; leave out --push_to_hub."
+                )
 
     # --- Sets
 

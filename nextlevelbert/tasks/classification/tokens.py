@@ -173,8 +173,8 @@ def check_no_questions(options: TextModelOptions, train: TaskData) -> None:
     """Refuses documents with questions, which models from text do not read."""
     if train.examples[0].question is not None:
         raise ValueError(
-            f"{train.source} has a question beside each document, and --model_type {options.model_type} reads "
-            "documents only; use --model_type nextlevelbert."
+            f"{train.source} has a question for each document, but --model_type {options.model_type} reads only "
+            "documents; use --model_type nextlevelbert."
         )
 
 

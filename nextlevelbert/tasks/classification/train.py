@@ -183,8 +183,8 @@ def train_classifier(
             scores[name] = {**task_scores(dataset.data.problem_type, logits[name], labels), "loss": loss}
     if not math.isfinite(scores["validation"]["loss"]):
         raise ValueError(
-            f"Seed {seed} ended with a validation loss of {scores['validation']['loss']}; lower the learning rate "
-            f"({args.learning_rate})."
+            f"Seed {seed} ended with a validation loss of {scores['validation']['loss']}; use a lower learning rate "
+            f"than {args.learning_rate}."
         )
     return ClassificationResult.of(trainer, trained, scores, logits=logits)
 

@@ -38,15 +38,16 @@ class TrainedVectorOptions(VectorModelOptions, LoraOptions):
     """A model over chunk vectors with a head for a task."""
 
     freeze_encoder: bool = field(
-        default=False, metadata={"help": "Train the head only, on the document vectors of the model as they are."}
+        default=False, metadata={"help": "Train only the head, on the model's frozen document vectors."}
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lora and self.new:
             raise ValueError(
-                f"--lora adapts a checkpoint, and --model {self.model} is none. (An adapter for an untrained model "
-                "would fit no other. Save that first: NextLevelBertModel.from_chunk_encoder(...).save_pretrained(...))"
+                f"--lora adapts a checkpoint, and --model {self.model} is not one. (An adapter for an untrained model "
+                "would fit no other model. Save the model first: "
+                "NextLevelBertModel.from_chunk_encoder(...).save_pretrained(...))"
             )
         if self.freeze_encoder and (self.lora or self.model in self.baselines):
             raise ValueError(
@@ -110,7 +111,7 @@ def encode_task(model: Any, data: TaskData, **encode: Any) -> TaskVectors:
             raise ValueError(f"{data.source}: the question of {example.id} contains no token; leave this row out.")
     if long := sum(len(vectors) > 1 for vectors in encoded.values()):
         logger.warning(
-            "%s: %d of %d questions are longer than a chunk; the mean of their chunk vectors stands for them.",
+            "%s: %d of %d questions are longer than a chunk; each is represented by the mean of its chunk vectors.",
             data.source, long, len(encoded),
         )  # fmt: skip
     pairs = [torch.stack([encoded[text].mean(dim=0) for text in row]) for row in texts]  # [C, D] each

@@ -46,8 +46,8 @@ class WindowOptions(TextModelOptions):
     arguments = BaselineArguments
 
     model_type: Literal["truncated", "random", "textrank"] = field(
-        metadata={"help": "truncated reads the first window only, random one drawn at random beside it, textrank one "
-                          "of key sentences."}
+        metadata={"help": "truncated reads only the first window; random adds a random one, textrank one of key "
+                          "sentences."}
     )  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def prepare(options: WindowOptions, args: FinetuningArguments, sets: Sets[TaskDa
     positions = reader.positions
     if positions is None:
         raise ValueError(
-            f"--model {options.model!r} has no longest input, so --model_type {kind} has no window to cut; use "
+            f"--model {options.model!r} has no maximum input length, so --model_type {kind} has no window to cut; use "
             "--model_type chunkbert, or another encoder."
         )
     whole = {name: tokenise_task(tokenizer, data) for name, data in sets.by_name.items()}

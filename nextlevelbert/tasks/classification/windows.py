@@ -141,7 +141,7 @@ def _special_tokens(tokenizer: Any, positions: int) -> tuple[tuple[int, ...], tu
     room = positions - len(prefix) - len(suffix)
     if room < 1:
         raise ValueError(
-            f"A window of {positions} positions leaves no room for text beside {len(prefix) + len(suffix)} special "
+            f"A window of {positions} positions leaves no room for text next to {len(prefix) + len(suffix)} special "
             f"tokens; give at least {len(prefix) + len(suffix) + 1}."
         )
     return prefix, suffix, room

@@ -186,9 +186,9 @@ def _xml_rows(folder: Path, topics: frozenset[int] | None) -> Iterator[tuple[Pla
         try:
             row = _xml_row(ElementTree.parse(path).getroot(), name)
         except KeyError as error:
-            raise ValueError(f"{path.name} is no document of ECB+: there is no {error}.") from error
+            raise ValueError(f"{path.name} is not a document of ECB+: there is no {error}.") from error
         except (ElementTree.ParseError, ValueError) as error:
-            raise ValueError(f"{path.name} is no document of ECB+: {error}") from error
+            raise ValueError(f"{path.name} is not a document of ECB+: {error}") from error
         fields = {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{subtopic}"}
         yield (
             Place(folder.resolve().name, path.name),

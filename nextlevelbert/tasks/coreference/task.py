@@ -52,7 +52,7 @@ class CoreferenceDataOptions(CdlmOptions):
             and not self.train_split
         ):
             raise ValueError(
-                "Without --train_split all topics of the folder are trained on, those to report on too; add "
+                "Without --train_split, training uses all topics of the folder, including those to report on; add "
                 "--train_split train."
             )
 
@@ -68,8 +68,8 @@ class CoreferenceOptions(CoreferenceDataOptions):
     )
     context: str = field(
         default="document",
-        metadata={"help": "What is read around mentions: whole documents (the default), or their sentences only "
-                          "(Table 3).",
+        metadata={"help": "Text around the mentions: whole documents (the default), or only their sentences (Table "
+                          "3).",
                   "choices": list(CONTEXTS)},
     )  # fmt: skip
     mentions_at_once: str = field(
@@ -80,10 +80,14 @@ class CoreferenceOptions(CoreferenceDataOptions):
     )  # fmt: skip
     group_by: str = field(
         default="subtopic",
-        metadata={"help": "Mentions within one of these are compared; default subtopic.", "choices": list(GROUPS)},
+        metadata={
+            "help": "Only mentions within the same one are compared; default subtopic.",
+            "choices": list(GROUPS),
+        },
     )
     negatives_per_positive: float = field(
-        default=1.0, metadata={"help": "Pairs apart drawn for each coreferent pair, in training by pairs; default 1."}
+        default=1.0,
+        metadata={"help": "Non-coreferent pairs drawn for each coreferent one, when training on pairs; default 1."},
     )
 
     def __post_init__(self) -> None:

@@ -164,7 +164,9 @@ def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | 
     from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
     if len(labels) != len(scores) or not len(labels):
-        raise ValueError(f"Got {len(scores)} scores for {len(labels)} labels; give one each, and at least one.")
+        raise ValueError(
+            f"Got {len(scores)} scores for {len(labels)} labels; give one score per label, and at least one."
+        )
     if wrong := [label for label in labels if label not in (0, 1)]:
         raise ValueError(f"Labels must be 0 or 1, got {short(wrong[0])}.")
     if outside := [score for score in scores if not 0 <= score <= 1]:

@@ -120,7 +120,7 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
         if (answer is None) != (not supporting):
             raise place.error(
                 "supporting_facts",
-                f"has {len(supporting)} facts, but the answer is {short(answer)}; give both, or neither.",
+                f"has {len(supporting)} facts, although the answer is {short(answer)}; give both, or neither.",
             )
         questions.append(HotpotQuestion(number, text, answer, paragraphs, supporting, kind))
     if repeated:
@@ -147,7 +147,7 @@ def _paragraphs(place: Place, context: object) -> tuple[list[Paragraph], int]:
     found: dict[str, Paragraph] = {}
     pairs = _pairs(place, "context", context, "sentences")
     if not pairs:
-        raise place.error("context", "holds no paragraph; leave the question out.")
+        raise place.error("context", "contains no paragraph; leave the question out.")
     for title, sentences in pairs:
         if not isinstance(sentences, list) or not all(isinstance(sentence, str) for sentence in sentences):
             raise place.error("context", f"sentences must be a list of texts, got {short(sentences)}.")
@@ -163,11 +163,13 @@ def _supporting(place: Place, facts: object, titles: set[str]) -> frozenset[tupl
         if not isinstance(title, str) or title not in titles:
             raise place.error(
                 column,
-                f"names {short(title)}, which is no paragraph of the question. In the distractor setting all are "
+                f"names {short(title)}, which is not a paragraph of the question. In the distractor setting all are "
                 "there; the fullwiki setting, where some are not, cannot be read.",
             )
         if not isinstance(sentence, int) or isinstance(sentence, bool) or sentence < 0:
-            raise place.error(column, f"the number of a sentence is a whole number from 0, got {short(sentence)}.")
+            raise place.error(
+                column, f"the number of a sentence must be a whole number from 0, got {short(sentence)}."
+            )
         found.add((title, sentence))
     return frozenset(found)
 

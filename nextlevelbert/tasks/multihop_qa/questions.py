@@ -75,7 +75,7 @@ class QuestionDataset(Dataset):
             )  # fmt: skip
         if absent:
             logger.warning(
-                "%s: %d of %d answers are in no supporting paragraph, or past the cut.",
+                "%s: %d of %d answers are not in a supporting paragraph, or were truncated.",
                 data.source,
                 absent,
                 len(lengths),

@@ -74,7 +74,7 @@ def read_ranking(
     candidates = read_candidates(candidates_file, task.queries)
     if unknown := {document for found in candidates.values() for document in found} - task.documents.keys():
         raise ValueError(
-            f"{candidates_file} names {len(unknown)} documents that are not there, such as {min(unknown)!r}."
+            f"{candidates_file} names {len(unknown)} documents that do not exist, such as {min(unknown)!r}."
         )
     return RankingData(task, candidates)
 
@@ -151,7 +151,7 @@ def _msmarco_documents(folder: Path, answers: set[str], ranked: set[str] | None)
 
 def _add(texts: dict[str, str], name: str, text: str, where: str) -> None:
     if name in texts:
-        raise ValueError(f"{where}: the id {name!r} is there a second time.")
+        raise ValueError(f"{where}: the id {name!r} occurs twice.")
     if not text.strip():
         raise ValueError(f"{where}: {name!r} has no text; remove it and its judgements.")
     texts[name] = text
@@ -194,7 +194,9 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
             f"training and {len(sides[1])} for validation. Give --validation_file."
         )
     if lost := len(task.queries) - len(sides[0]) - len(sides[1]):
-        logger.warning("%s: %d queries have relevant documents on both sides and are left out.", task.name, lost)
+        logger.warning(
+            "%s: %d queries have relevant documents on both sides of the split and are left out.", task.name, lost
+        )
     parts = []
     for side, name in zip(sides, ("train", "validation"), strict=True):
         relevant = {query: task.relevant[query] for query in side}

@@ -48,8 +48,8 @@ class RankingDataOptions(TaskOptions):
     )  # fmt: skip
     validation_candidates: str | None = field(
         default=None,
-        metadata={"help": "Documents to rank for each validation query: a run in TREC's format. By default the whole "
-                          "collection, or MS MARCO's top100 where it lies beside it."},
+        metadata={"help": "Documents to rank for each validation query: a run in TREC's format. By default, the "
+                          "whole collection, or MS MARCO's top100 if it is in the same folder."},
     )  # fmt: skip
     test_candidates: str | None = field(default=None, metadata={"help": "The same for the test set."})
     query_column: str | None = field(default=None, metadata={"help": "Column of the queries; default query."})
@@ -74,7 +74,7 @@ class RankingOptions(VectorModelOptions, RankingDataOptions):
     _argument_group_name = "ranking"
     arguments = OwnLossArguments
 
-    k: int = field(default=10, metadata={"help": "Where MRR and recall cut the ranking; default 10."})
+    k: int = field(default=10, metadata={"help": "Cut-off rank for MRR and recall; default 10."})
 
     def __post_init__(self) -> None:
         super().__post_init__()

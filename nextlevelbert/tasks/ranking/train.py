@@ -157,13 +157,13 @@ class DistinctBatchSampler(Sampler):
         self.batches = -(-batches // num_processes) * num_processes
         if len(dataset) < self.batches:
             raise ValueError(
-                f"{len(dataset)} pairs do not fill {self.batches} batches, one or more for each of {num_processes} "
-                "processes; train on fewer processes."
+                f"{len(dataset)} pairs are too few for {self.batches} batches, one or more for each of "
+                f"{num_processes} processes; train on fewer processes."
             )
         if (wide := -(-len(dataset) // self.batches)) < batch_size:
             logger.warning(
-                "%d pairs make %d batches of at most %d, not %d: a document or query stands in %d of them, and never "
-                "twice in a batch.", len(dataset), self.batches, wide, batch_size, most,
+                "%d pairs make %d batches of at most %d, not %d: one document or query is in %d of them, and none "
+                "may be twice in a batch.", len(dataset), self.batches, wide, batch_size, most,
             )  # fmt: skip
 
     def __len__(self) -> int:
@@ -189,7 +189,9 @@ class DistinctBatchSampler(Sampler):
             batches[number].append(index)
             inside[number] |= names
         if left:
-            logger.warning("%d pairs fit in no batch of this epoch without a query or document twice.", left)
+            logger.warning(
+                "%d pairs are left out of this epoch: any batch would have a query or document twice.", left
+            )
         order = rng.permutation(self.batches).tolist()
         yield from (batches[number] for number in order[self.process_index :: self.num_processes])
 

@@ -94,7 +94,7 @@ def retrieval_task_from_rows(
         relevant.setdefault(query_id, {})[document_id] = 1
         count += 1
     if count > len(queries):
-        logger.info("%s: %d rows, but %d different queries; equal ones are one.", name, count, len(queries))
+        logger.info("%s: %d rows, but %d different queries; equal ones are merged.", name, count, len(queries))
     return RetrievalTask(name, _by_id(queries), _by_id(documents), relevant)
 
 
@@ -158,7 +158,7 @@ def _read_texts(path: Path) -> dict[str, str]:
             raise ValueError(f"Row {number} of {path.name!r} has no column {missing[0]!r}; it has {', '.join(row)}.")
         key = str(row[id_column])
         if key in texts:
-            raise ValueError(f"Row {number} of {path.name!r} has the id {key!r}, which an earlier row has already.")
+            raise ValueError(f"Row {number} of {path.name!r} has the id {key!r}, which an earlier row already has.")
         whole = f"{row.get('title') or ''} {row['text'] or ''}".strip()
         texts[key] = _text(whole, f"Row {number} of {path.name!r}", "text")
     return texts
@@ -176,7 +176,7 @@ def _read_qrels(path: Path) -> dict[str, dict[str, int]]:
             grade = int(score)
         except ValueError as error:
             raise ValueError(
-                f"Line {number} of {path.name} must be query id, document id and a whole number, with tabs between; "
+                f"Line {number} of {path.name} must be query id, document id and a whole number, separated by tabs; "
                 f"got {row!r}."
             ) from error
         grades.setdefault(query, {})[document] = grade

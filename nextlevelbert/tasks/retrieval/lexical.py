@@ -35,8 +35,8 @@ def tfidf_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray
         pool = vectorizer.fit_transform(documents)  # [N, words], rows of length 1
     except ValueError as error:
         raise ValueError(
-            f"No word of the {len(documents)} documents stands in at most half of them, so TF-IDF cannot tell them "
-            "apart; give more, or more different, documents."
+            f"No word of the {len(documents)} documents is in at most half of them, so TF-IDF cannot tell them apart; "
+            "give more, or more different, documents."
         ) from error
     return (vectorizer.transform(queries) @ pool.T).toarray()  # [Q, N]
 

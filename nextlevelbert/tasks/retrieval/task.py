@@ -32,8 +32,8 @@ class SearchArguments:
     output_dir: str = field(
         default="trainer_output", metadata={"help": "Folder of the results; default trainer_output."}
     )
-    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU even where there is an accelerator."})
-    seed: int = field(default=42, metadata={"help": "Of an untrained model; default 42."})
+    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU even if there is an accelerator."})
+    seed: int = field(default=42, metadata={"help": "Seed of an untrained model; default 42."})
 
     @property
     def device(self) -> torch.device:
@@ -54,24 +54,24 @@ class RetrievalOptions(VectorModelOptions):
 
     test_file: str | None = field(
         default=None,
-        metadata={"help": "A .jsonl or .parquet (also .gz) of queries with a document each, or a folder laid out as "
-                          "BEIR's."},
+        metadata={"help": "A .jsonl or .parquet (also .gz) of pairs of a query and a document, or a folder in "
+                          "BEIR's layout."},
     )  # fmt: skip
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, in place of a file."})
+    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of a file."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     test_split: str | None = field(
         default=None, metadata={"help": "Split of the dataset, or of the folder's judgements; default test."}
     )
     query_column: str | None = field(default=None, metadata={"help": "Column of the queries; default query."})
     document_column: str | None = field(default=None, metadata={"help": "Column of documents; default document."})
-    k: int = field(default=10, metadata={"help": "Rank at which hit rate and recall cut the ranking; default 10."})
+    k: int = field(default=10, metadata={"help": "Cut-off rank for hit rate and recall; default 10."})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.dataset_name and self.test_file:
             raise ValueError("Give either --dataset_name or --test_file, not both.")
         if not (self.test_file or self.dataset_name):
-            raise ValueError("Give the task with --test_file (pairs, or a folder as BEIR's) or --dataset_name.")
+            raise ValueError("Give the task with --test_file (pairs, or a folder in BEIR's layout) or --dataset_name.")
         if self.k < 1:
             raise ValueError(f"--k must be 1 or more, got {self.k}.")
 

@@ -32,8 +32,8 @@ def with_extended_positions(
     usable = usable_positions(encoder.config)
     if len(table) != 1 or usable is None:
         raise ValueError(
-            f"{str(name_or_path)!r} is a {encoder.config.model_type} without a table of positions to make longer; "
-            "take BERT, RoBERTa, MPNet or the like."
+            f"{str(name_or_path)!r} is a {encoder.config.model_type} without a position table to extend; use BERT, "
+            "RoBERTa, MPNet or similar."
         )
     total = max(total, pretrained)
     unused = encoder.config.max_position_embeddings - usable  # RoBERTa's table starts after the padding id

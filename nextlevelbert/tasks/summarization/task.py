@@ -45,10 +45,10 @@ class SummarizationDataOptions(TaskOptions):
     )
     label_column: str | None = field(
         default=None,
-        metadata={"help": "Column of lists of 0 and 1, one for each sentence. By default the label column if it holds "
-                          "lists, or else labels from a greedy search by ROUGE."},
+        metadata={"help": "Column of lists of 0 and 1, one for each sentence. By default, the column label if it "
+                          "holds lists; otherwise, labels from a greedy search by ROUGE."},
     )  # fmt: skip
-    id_column: str = field(default="id", metadata={"help": "Column that names the rows; default id."})
+    id_column: str = field(default="id", metadata={"help": "Column of row ids; default id."})
     cache_dir: str | None = field(
         default=None,
         metadata={"help": "Folder of the labels found by search, which several runs can share; default "
@@ -64,9 +64,9 @@ class SummaryOptions(TextModelOptions, SummarizationDataOptions):
     arguments = OwnLossArguments
     whole_model_rate = 2e-5
 
-    summary_sentences: int = field(default=3, metadata={"help": "Sentences of a summary; default 3."})
+    summary_sentences: int = field(default=3, metadata={"help": "Sentences per summary; default 3."})
     trigram_blocking: bool = field(
-        default=False, metadata={"help": "Leave out sentences that repeat three words in a row of a better one."}
+        default=False, metadata={"help": "Skip sentences that share a trigram with a better one."}
     )
 
     def __post_init__(self) -> None:
@@ -84,7 +84,9 @@ class SummarizerOptions(BertAlOptions, SummaryOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lora and self.segment_length is not None:
-            raise ValueError("--lora adapts a BERT-AL with the segments that it has; leave out --segment_length.")
+            raise ValueError(
+                "--lora keeps the segment length of the BERT-AL that it adapts; leave out --segment_length."
+            )
 
 
 @dataclass
@@ -100,10 +102,10 @@ class SummaryBaselineOptions(SummaryOptions):
     arguments = SummaryBaselineArguments
 
     model_type: Literal["truncated", "extended"] = field(
-        metadata={"help": "truncated reads the first segment only; extended has a longer table of positions, which is "
+        metadata={"help": "truncated reads only the first segment; extended has a longer position table, which is "
                           "random after the first segment."}
     )  # fmt: skip
-    segment_length: int | None = field(default=None, metadata={"help": "Tokens in that segment; default 128."})
+    segment_length: int | None = field(default=None, metadata={"help": "Tokens in the first segment; default 128."})
 
 
 @dataclass(kw_only=True)
@@ -161,7 +163,7 @@ class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, Summarizati
         for name, dataset in self._datasets.items():
             if lost := sum(dataset.lost):
                 logger.warning(
-                    "%s: %d of %d documents lose %s tokens past the cut.",
+                    "%s: %d of %d documents lose %s tokens to truncation.",
                     name, sum(map(bool, dataset.lost)), len(dataset), f"{lost:,}",
                 )  # fmt: skip
         self._longest = max(len(row["input_ids"]) for dataset in self._datasets.values() for row in dataset.rows)

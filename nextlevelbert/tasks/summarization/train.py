@@ -71,7 +71,7 @@ class SummarizationTrainer(CardTrainer):
         if not self.kept:
             raise ValueError(
                 f"Seed {self.args.seed} has no evaluation with a finite validation loss; lower the learning rate "
-                f"({self.args.learning_rate}), and leave --eval_strategy as it is."
+                f"({self.args.learning_rate}), and keep the default --eval_strategy."
             )
         self.accelerator.wait_for_everyone()  # until the weights are written
         plain = self.accelerator.unwrap_model(self.model)

@@ -95,6 +95,9 @@ class OptionParser(HfArgumentParser):
                 self._brief.append(f"--{each.name}")
                 each.metadata = MappingProxyType({**each.metadata, "help": argparse.SUPPRESS})
             self._parse_dataclass_field(self._groups.get(title, self), each)
+            opposite = self._option_string_actions.get(f"--no_{each.name}")
+            if opposite is not None and opposite.help != argparse.SUPPRESS:
+                opposite.help = f"The opposite of --{each.name}."
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {message}\n{self.format_usage()}For all options: --help", file=sys.stderr)

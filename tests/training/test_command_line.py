@@ -27,6 +27,7 @@ class House(Place):
     rooms: int = field(default=5, metadata={"help": "How many; default 5."})
     colours: list[str] = field(default_factory=lambda: ["white"], metadata={"help": "Of its walls."})
     garden: bool = field(default=False, metadata={"help": "Whether it has one."})
+    cellar: bool = field(default=True, metadata={"help": "Dig one."})
 
     def __post_init__(self) -> None:
         if self.rooms < 1:
@@ -63,6 +64,16 @@ def test_values_become_objects(parser):
     house, training = parser.read(["--city", "Rome", "--colours", "red", "blue", "--garden", "--learning-rate", "2"])
     assert house == House(city="Rome", colours=["red", "blue"], garden=True)
     assert training.learning_rate == 2.0
+
+
+def test_a_switch_that_is_on_can_be_turned_off_and_the_help_says_so(parser, capsys):
+    house, _ = parser.read(["--city", "Rome", "--no_cellar"])
+    assert not house.cellar
+    with pytest.raises(SystemExit):
+        parser.read(["--help"])
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "--cellar Dig one." in lines
+    assert "--no_cellar The opposite of --cellar." in lines
 
 
 def test_options_stand_under_the_title_of_the_class_that_declares_them_first(parser, capsys):

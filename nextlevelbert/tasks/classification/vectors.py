@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from ...finetuning.adapters import copy_adapter, with_lora
@@ -23,6 +22,7 @@ from ...finetuning.vector_models import (
     VectorModelOptions,
     encode_in_parts,
     load,
+    pad_vectors,
 )
 from ...models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
 from ...training.cards import CardText
@@ -167,10 +167,7 @@ class TaskVectorDataset(ExampleDataset):
         for name, key in (("labels", "labels"), ("pair_embeds", "pair")):
             if key in rows[0]:
                 batch[name] = torch.stack([row[key] for row in rows])
-        batch["inputs_embeds"] = pad_sequence(vectors, batch_first=True)  # [B, L, D]
-        lengths = torch.tensor([len(document) for document in vectors])
-        batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()  # [B, L]
-        return batch
+        return batch | pad_vectors(vectors)
 
 
 def frozen(model: Any) -> Any:

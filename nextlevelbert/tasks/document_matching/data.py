@@ -6,12 +6,10 @@ document plagiarised from the other (PAN).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ...data.labels import Labels, all_labelled
 from ...data.rows import Place, Rows, open_rows, short
@@ -140,38 +138,3 @@ def _csv_values(place: Place, fields: list[str]) -> dict[str, Any]:
     label, *texts = fields[: len(_CSV_COLUMNS)]
     values = [_CSV_LABELS.get(label.strip(), label), *(text.replace(_CITATION, "") for text in texts)]
     return dict(zip(_CSV_COLUMNS, values, strict=True))
-
-
-def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """Accuracy, and precision, recall and F1 of label 1, which is predicted where the score is above 0.5.
-
-    Where nothing is predicted or nothing is there to find, what would be divided by 0 is 0.
-
-    Args:
-        labels: ``[N]`` of 0 and 1.
-        scores: ``[N]`` probabilities of label 1, from 0 to 1.
-
-    Returns:
-        ``accuracy``, ``precision``, ``recall`` and ``f1``, by scikit-learn.
-
-    Raises:
-        ValueError: for different numbers of labels and scores, or none, or values other than those named.
-
-    Example:
-        >>> binary_scores([1, 1, 0, 0], [0.9, 0.5, 0.6, 0.1])
-        {'accuracy': 0.5, 'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
-    """
-    from sklearn.metrics import accuracy_score, precision_recall_fscore_support
-
-    if len(labels) != len(scores) or not len(labels):
-        raise ValueError(
-            f"Got {len(scores)} scores for {len(labels)} labels; give one score per label, and at least one."
-        )
-    if wrong := [label for label in labels if label not in (0, 1)]:
-        raise ValueError(f"Labels must be 0 or 1, got {short(wrong[0])}.")
-    if outside := [score for score in scores if not 0 <= score <= 1]:
-        raise ValueError(f"Scores must be probabilities from 0 to 1, got {short(outside[0])}.")
-    found = np.asarray(scores) > 0.5
-    precision, recall, f1, _ = precision_recall_fscore_support(labels, found, average="binary", zero_division=0.0)
-    names = ("accuracy", "precision", "recall", "f1")
-    return dict(zip(names, map(float, (accuracy_score(labels, found), precision, recall, f1)), strict=True))

@@ -11,11 +11,12 @@ from scipy.special import expit
 from torch.utils.data import Dataset
 
 from ...data.rows import hold_out
+from ...evaluation.scores import binary_scores
 from ...finetuning.task import Scores, Source
 from ...models.modeling_cdlm import CdlmForDocumentMatching
 from ...models.processing_cdlm import CdlmProcessor
 from ..cdlm import CdlmOptions, CdlmTask, Logits, Predicted
-from .data import DocumentPairData, binary_scores, read_document_pairs
+from .data import DocumentPairData, read_document_pairs
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,10 @@ import numpy as np
 import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ...evaluation.retrieval import Ranks, rank_documents, retrieval_scores
-from ...finetuning.vector_models import encode_in_parts
+from ...finetuning.vector_models import encode_in_parts, pad_vectors
 from ...training.trainer import CardTrainer
 from .data import RankingData
 
@@ -119,14 +118,7 @@ class QueryDocumentPairs(Dataset):
     @staticmethod
     def collate(rows: Sequence[dict[str, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
         """``query`` and ``document``, each ``inputs_embeds [B, L, D]`` and ``attention_mask [B, L]``."""
-        batch = {}
-        for name in ("query", "document"):
-            lengths = torch.tensor([len(row[name]) for row in rows])
-            batch[name] = {
-                "inputs_embeds": pad_sequence([row[name] for row in rows], batch_first=True),  # [B, L, D]
-                "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),  # [B, L]
-            }
-        return batch
+        return {name: pad_vectors([row[name] for row in rows]) for name in ("query", "document")}
 
 
 class DistinctBatchSampler(Sampler):

@@ -1,4 +1,4 @@
-"""The pretrained encoders that all systems here are built around, as `transformers` has them."""
+"""The pretrained encoders that all models here are built around, as `transformers` has them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,21 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedConfig
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
 from transformers.utils import logging
 
-# Backbones whose position table starts behind the padding id, so that two rows are never used.
+# Backbones whose position table starts after the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = (
     "camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta",
     "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
@@ -23,10 +30,10 @@ _OFFSET_POSITIONS = (
 _ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
 
-def backbone_from_config(config: PreTrainedConfig) -> nn.Module:
-    """An encoder of this architecture, without the pooler that no system here uses.
+def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
+    """A new encoder of this architecture, without the pooler, which no model here uses.
 
-    In torch's default dtype, whatever the configuration says of the weights that it came with.
+    In torch's default dtype, whatever the configuration says about the weights that it came with.
     """
     dtype = torch.get_default_dtype()
     try:
@@ -55,11 +62,11 @@ def hidden_dropout(config: PreTrainedConfig) -> float:
     return next((getattr(config, name) for name in names if hasattr(config, name)), 0.1)
 
 
-def encoder_layers(encoder: Any) -> list[nn.Module]:
+def encoder_layers(encoder: PreTrainedModel) -> list[nn.Module]:
     """The transformer layers of a backbone, in order.
 
     Raises:
-        ValueError: if it has no stack of as many modules as it has layers (ALBERT has one for all).
+        ValueError: if it has no stack with a module for each layer (ALBERT has one module for all layers).
     """
     count = encoder.config.num_hidden_layers
     for parent in encoder.modules():
@@ -74,15 +81,15 @@ def encoder_layers(encoder: Any) -> list[nn.Module]:
     )
 
 
-def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> Any:
-    """A pretrained encoder to train further: in float32, without pooler, with attention dropout 0.
+def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedModel:
+    """Loads a pretrained encoder to train further: in float32, without pooler, with attention dropout 0.
 
     Args:
-        name_or_path: folder or Hub name of a BERT, RoBERTa, MPNet, ModernBERT, MiniLM or the like.
-        loading: `revision`, `token` and the like of `from_pretrained`.
+        name_or_path: folder or Hub name of a BERT, RoBERTa, MPNet, ModernBERT, MiniLM or similar encoder.
+        loading: arguments of `from_pretrained` such as `revision` and `token`.
 
     Raises:
-        ValueError: if there is no such model, it is no encoder, or weights of it are missing (named).
+        ValueError: if there is no such model, it is not an encoder, or some of its weights are missing (named).
     """
     name = str(name_or_path)
     absent = (
@@ -110,14 +117,14 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> Any:
     return encoder
 
 
-def load_tokenizer(name_or_path: str | PathLike[str], **loading: Any) -> Any:
-    """The stock tokenizer of an encoder, without a length limit, because no document is too long here.
+def load_tokenizer(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedTokenizerBase:
+    """Loads the stock tokenizer of an encoder, without its length limit, because no document is too long here.
 
     Args:
         name_or_path, loading: as in `load_backbone`.
 
     Raises:
-        ValueError: where there is none; transformers makes one without words of a folder that has a model only.
+        ValueError: if there is none; for a folder without one transformers makes a tokenizer that knows no words.
     """
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, model_max_length=int(1e30), **loading)
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
@@ -129,18 +136,18 @@ def load_tokenizer(name_or_path: str | PathLike[str], **loading: Any) -> Any:
 
 
 def _is_encoder(config: PreTrainedConfig) -> bool:
-    """False for decoders, models of images or sound, and our own models of whole documents."""
+    """False for decoders, models of images or sound, and our own document models."""
     kind = config.model_type
     left_to_right = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     decodes = left_to_right or config.is_encoder_decoder or getattr(config, "is_decoder", False)
     return not decodes and hasattr(config, "vocab_size") and not hasattr(config, "encoder_config")
 
 
-def _load(name: str, config: PreTrainedConfig, loading: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-    """An encoder without pooler, and what loading it tells."""
+def _load(name: str, config: PreTrainedConfig, loading: dict[str, Any]) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """An encoder without pooler, and the loading info of transformers."""
     arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # a table of the weights of a pooler or head that nobody wants, on every load
+    logging.set_verbosity_error()  # otherwise every load prints a table of pooler or head weights that are not used
     try:
         return AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
     except TypeError:  # architectures without a pooler do not know the argument

@@ -1,6 +1,6 @@
 """BERTSUM's way from a document to scored sentences and back to a summary (paper of BERT-AL, section "BERTSUM").
 
-Every sentence goes in as [CLS] words [SEP], with token types 0 and 1 by turns.
+Every sentence is [CLS] words [SEP], with token types 0 and 1 in turn.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
 
 from .chunking import check_texts, chunk_spans, tokenize_document
 from .sentences import sentence_boundaries, sentence_token_ids
 
 _WORD = re.compile(r"\w+")
 _BLOCKED_WORDS = 3  # in a row
-_SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more of each token than its id
+_SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than its id
 
 
 @dataclass(frozen=True)
 class ExtractiveSummary:
-    """What a model takes out of a document; `str()` gives the summary as text.
+    """An extractive summary of a document; `str()` gives it as text.
 
     Attributes:
-        sentences: the chosen ones, in the order in which they stand.
+        sentences: the chosen ones, in the order of the document.
         indices: their numbers in the document, from 0.
-        spans: first character of each and one past the last, in the text, or where sentences were given, in
-            those joined by line ends.
-        scores: of every sentence of the document, from 0 to 1.
+        spans: first character of each and one past the last, in the text. If sentences were given, the text is these
+            joined by line breaks.
+        scores: from 0 to 1, of every sentence of the document.
     """
 
     sentences: list[str]
@@ -44,16 +44,18 @@ class ExtractiveSummary:
         return "\n".join(self.sentences)
 
 
-def split_document(document: str | Sequence[str], tokenizer: Any) -> tuple[str, list[tuple[int, int]]]:
-    """A document's text, and the characters of each sentence.
+def split_document(
+    document: str | Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> tuple[str, list[tuple[int, int]]]:
+    """A document's text, and the first character of each sentence and one past its last.
 
     Args:
-        document: a text, cut where `sentences.sentence_boundaries` and blank lines say; or its sentences, which are
-            kept as they are and joined by line ends.
-        tokenizer: a fast one; it tells where sentences end.
+        document: a text, cut by `sentences.sentence_boundaries` and at blank lines; or its sentences, which are kept
+            as they are and joined by line breaks.
+        tokenizer: a fast one; the rule for sentence ends works on its ids.
 
     Raises:
-        ValueError: for a document without words, or a sentence without any (numbered).
+        ValueError: for a document without words, or a blank sentence (numbered).
         TypeError: for anything that is not text.
     """
     if not isinstance(document, str):
@@ -75,7 +77,7 @@ def split_document(document: str | Sequence[str], tokenizer: Any) -> tuple[str, 
             first, end = first + len(sentence) - len(sentence.lstrip()), end - len(sentence) + len(sentence.rstrip())
             if first >= end:  # some tokenizers make tokens of white space
                 continue
-            # A name such as "example.com" is no end of a sentence.
+            # The dot of a name such as "example.com" does not end a sentence.
             if spans and spans[-1][1] == first and text[first - 1] == "." and text[first].isalnum():
                 first = spans.pop()[0]
             spans.append((first, end))
@@ -85,13 +87,13 @@ def split_document(document: str | Sequence[str], tokenizer: Any) -> tuple[str, 
 
 
 @functools.lru_cache(maxsize=2)
-def _sentence_token_ids(tokenizer: Any) -> dict[str, list[int]]:
-    """Looks through the vocabulary once, not for every document."""
+def _sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
+    """Reads the vocabulary once, not for every document."""
     return sentence_token_ids(tokenizer)
 
 
 def _paragraphs(text: str) -> Iterable[tuple[int, str]]:
-    """Start and text of what blank lines part."""
+    """Start and text of each paragraph; blank lines separate them."""
     start = 0
     for border in [*re.finditer(r"\n\s*\n", text), None]:
         end = border.start() if border else len(text)
@@ -100,15 +102,15 @@ def _paragraphs(text: str) -> Iterable[tuple[int, str]]:
         start = border.end() if border else end
 
 
-def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
+def encode_sentences(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and token types ``[T]`` of a whole document in BERTSUM's format, int32.
 
-    Words that spell a special token ("[CLS]") are read as what they are, words; where a tokenizer cannot, one that
-    would start a sentence becomes the unknown word.
+    Words that spell a special token ("[CLS]") are read as words; where a tokenizer cannot do that, one that would
+    start a sentence becomes the unknown word.
 
     Args:
-        sentences: of the document, in order.
-        tokenizer: of the encoder.
+        sentences: those of the document, in order.
+        tokenizer: that of the encoder.
     """
     ids: list[np.ndarray] = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
@@ -143,13 +145,13 @@ def pad_batch(ids: Sequence[np.ndarray], types: Sequence[np.ndarray], pad_token_
 
 
 def select_sentences(scores: np.ndarray, count: int, block_trigrams_in: Sequence[str] | None = None) -> list[int]:
-    """The numbers of the sentences with the highest scores, in the order in which they stand.
+    """The numbers of the sentences with the highest scores, in the order of the document.
 
     Args:
-        scores: ``[S]``, of every sentence; the earlier of equal ones comes first.
-        count: how many; all, where there are no more.
-        block_trigrams_in: the sentences; then one that shares three words in a row with a chosen one is passed over
-            (paper of BERTSUM, section 4.2). There may be fewer than `count` left.
+        scores: ``[S]``, of every sentence; of equal ones the earlier is preferred.
+        count: how many; all if there are no more.
+        block_trigrams_in: the sentences. If given, a sentence that shares three words in a row with a chosen one is
+            skipped (paper of BERTSUM, section 4.2), which may leave fewer than `count`.
     """
     chosen: list[int] = []
     said: set[tuple[str, ...]] = set()
@@ -167,15 +169,14 @@ def select_sentences(scores: np.ndarray, count: int, block_trigrams_in: Sequence
 
 
 def check_sentence_labels(labels: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
-    """Where sentences have a label, ``[B, S]`` bool.
+    """Checks the labels of sentences; returns which sentences have one, ``[B, S]`` bool.
 
     Args:
-        labels: ``[B, S]``, 0 or 1, -100 where unknown.
-        sentences: ``[B, S]`` bool, true where there is one.
+        labels: ``[B, S]``, 0 or 1, -100 if unknown.
+        sentences: ``[B, S]`` bool, true where there is a sentence.
 
     Raises:
-        ValueError: for labels of another shape or with other values, a label where there is no sentence, or none at
-            all.
+        ValueError: for labels of another shape or with other values, a label without a sentence, or no label at all.
     """
     if labels.shape != sentences.shape:
         raise ValueError(
@@ -186,7 +187,7 @@ def check_sentence_labels(labels: torch.Tensor, sentences: torch.Tensor) -> torc
     bad = known & ((labels != 0) & (labels != 1) | ~sentences)
     if bad.any() or not known.any():
         documents = bad.any(dim=1).nonzero().flatten().tolist()
-        wrong = f"documents {documents} have others" if documents else "there is none but -100"
+        wrong = f"documents {documents} have others" if documents else "all of them are -100"
         raise ValueError(
             "labels must be 1 for sentences of the summary, 0 for others, and -100 where unknown or after a "
             f"document's last sentence; {wrong}."

@@ -1,4 +1,4 @@
-"""Encodes only those chunks whose vectors are not in a cache."""
+"""Encodes only the chunks whose vectors are not in a cache."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .chunk_encoder import ChunkEncoder
 from .chunking import ChunkingRule
 from .vector_cache import VectorCache, chunk_keys
 
-# New vectors go to the disk after so many, so that a kill loses little of a long document.
+# New vectors are written after so many chunks, so that little of a long document is lost when a process is killed.
 _CHUNKS_PER_WRITE = 1_024
 
 
 @contextmanager
 def opened(cache: str | Path | VectorCache | None) -> Iterator[VectorCache | None]:
-    """A cache from a folder, closed at the end; one that is open already, left open; or none."""
+    """A cache opened from a folder and closed at the end; a given cache, left open; or None."""
     if cache is None or isinstance(cache, VectorCache):
         yield cache
     else:
@@ -29,13 +29,13 @@ def opened(cache: str | Path | VectorCache | None) -> Iterator[VectorCache | Non
 
 
 class CachedEncoder:
-    """`ChunkEncoder.encode` that looks into a cache first and puts in what was not there.
+    """`ChunkEncoder.encode` that looks in a cache first and adds to it what was not there.
 
-    A chunk that occurs twice is encoded once. Which chunks share a micro-batch depends on what is in the
-    cache, so a vector can differ from that of an uncached run in the last bits (1e-6 in float32).
+    A chunk that occurs twice is encoded once. The chunks that share a micro-batch depend on what the cache holds, so a
+    vector can differ from that of an uncached run in the last bits (1e-6 in float32).
 
     Args:
-        encoder: its weights are hashed here, and must not change while this object is used.
+        encoder: its weights are hashed here and must not change while this object is in use.
         cache: an open cache.
     """
 
@@ -64,10 +64,10 @@ class CachedEncoder:
             part = new[start : start + _CHUNKS_PER_WRITE]
             texts = [input_ids[boundaries[index] : boundaries[index + 1]] for index in part]
             cuts = np.cumsum([0] + [len(text) for text in texts])
-            with torch.autocast(device_type, enabled=False):  # what is stored must not depend on who asked first
+            with torch.autocast(device_type, enabled=False):  # what is stored must not depend on the first caller
                 encoded = self._encoder.encode(np.concatenate(texts), cuts, rule, tokens_per_batch, bar)
             vectors[part] = encoded.cpu().numpy()
-            sound = part[np.isfinite(vectors[part]).all(axis=1)]  # a fault must not outlive its cause
+            sound = part[np.isfinite(vectors[part]).all(axis=1)]  # a fault must not stay after its cause is gone
             self._cache.write([keys[index] for index in sound], vectors[sound])
         for index in np.flatnonzero(~found):
             vectors[index] = vectors[first[keys[index]]]

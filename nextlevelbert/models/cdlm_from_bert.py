@@ -1,9 +1,9 @@
-"""Weights of a BERT or RoBERTa under the names of a Longformer, with a position table of any length."""
+"""The weights of a BERT or RoBERTa under the names of a Longformer, with a position table of any length."""
 
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import torch
 from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -11,13 +11,13 @@ from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
 from .backbones import load_backbone, load_tokenizer
 from .portable_checkpoint import LOADING_ARGUMENTS, PortablePreTrainedModel
 
-_OFFSET = ("roberta", "xlm-roberta", "camembert")  # count positions from the padding id on, as Longformer does
+_OFFSET = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding id, as Longformer does
 KNOWN = ("bert", *_OFFSET)
 _SAME_FIELDS = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
     "hidden_dropout_prob", "type_vocab_size", "layer_norm_eps", "initializer_range",
 )  # fmt: skip
-# Where a head over words keeps its parts: BERT, and what is called like Longformer's.
+# The parts of a word head: BERT's names, and those that are Longformer's own.
 _BERT_HEAD = {
     "cls.predictions.transform.dense.": "lm_head.dense.",
     "cls.predictions.transform.LayerNorm.": "lm_head.layer_norm.",
@@ -38,7 +38,7 @@ class LongformerStartModel(PortablePreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `PreTrainedModel.from_pretrained`; also reads a Longformer, such as `biu-nlp/cdlm`."""
+        """As `PreTrainedModel.from_pretrained`; also opens a Longformer, such as `biu-nlp/cdlm`."""
         if kwargs.get("config") is None and pretrained_model_name_or_path is not None:
             loading = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
             stored, _ = PreTrainedConfig.get_config_dict(pretrained_model_name_or_path, **loading)
@@ -56,22 +56,22 @@ class LongformerStartModel(PortablePreTrainedModel):
         max_length: int = 4096,
         attention_window: int | list[int] = 512,
         **config_kwargs: Any,
-    ) -> Any:
-        """A CDLM around a pretrained BERT or RoBERTa: its position table again and again, its projections twice.
+    ) -> Self:
+        """A CDLM around a pretrained BERT or RoBERTa: its position table repeated, its projections used twice.
 
         The projections of global attention start as copies of the local ones (as in Longformer's own conversion). The
-        head over words is the encoder's, where its checkpoint has one; otherwise it is new, tied to the embeddings.
-        With `attention_window` at least twice the length of a sequence the outputs are the encoder's own.
+        word head is the encoder's if its checkpoint has one; otherwise it is new and tied to the embeddings. With an
+        `attention_window` of at least twice the sequence length the outputs are the encoder's own.
 
         Args:
             name_or_path: folder or Hub name of the encoder, with its tokenizer.
             max_length: most tokens in a sequence.
             attention_window: tokens that each token sees, half of them on either side.
-            config_kwargs: other fields of the configuration; `revision`, `token` and what else says how an encoder is
-                got from the Hub. Attention dropout is 0 unless given.
+            config_kwargs: other fields of the configuration, and loading arguments such as `revision` and `token`.
+                Attention dropout is 0 unless given.
 
         Raises:
-            ValueError: for another architecture, something that is no field, or what `load_backbone` refuses.
+            ValueError: for another architecture, an unknown argument, or an encoder that `load_backbone` cannot load.
         """
         loading, given = cls.split_arguments(config_kwargs)
         with_head = cls.has_word_head
@@ -90,7 +90,7 @@ class LongformerStartModel(PortablePreTrainedModel):
 
     @torch.no_grad()
     def copy_local_to_global(self) -> None:
-        """Sets the projections of global attention to the local ones, as before fine-tuning a Longformer."""
+        """Copies the projections of local attention to those of global attention, as in Longformer's fine-tuning."""
         for layer in self.base_model.encoder.layer:
             attention = layer.attention.self
             for name in ("query", "key", "value"):
@@ -100,19 +100,19 @@ class LongformerStartModel(PortablePreTrainedModel):
 def longformer_weights(
     name_or_path: str | PathLike[str], max_length: int, with_head: bool, loading: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor], PreTrainedTokenizerBase]:
-    """What a Longformer takes over from an encoder.
+    """What a new Longformer takes from an encoder.
 
     Args:
         name_or_path: folder or Hub name of a BERT or RoBERTa.
         max_length: most tokens in a sequence of the new model.
-        with_head: also the head over words, where the checkpoint has one.
-        loading: `revision`, `token` and the like of `from_pretrained`.
+        with_head: also the word head, if the checkpoint has one.
+        loading: arguments of `from_pretrained` such as `revision` and `token`.
 
     Returns:
         Fields of the configuration, weights by name, and the tokenizer.
 
     Raises:
-        ValueError: for another architecture, a length below 1, or what `load_backbone` refuses.
+        ValueError: for another architecture, a length below 1, or an encoder that `load_backbone` cannot load.
     """
     if max_length < 1:
         raise ValueError(f"max_length must be at least 1, got {max_length}.")
@@ -155,7 +155,7 @@ def longformer_weights(
 def _head(
     name_or_path: str | PathLike[str], kind: str, activation: object, loading: dict[str, Any]
 ) -> dict[str, torch.Tensor]:
-    """The head over words under Longformer's names; nothing where the checkpoint has none, or one with other units."""
+    """The word head under Longformer's names; nothing if the checkpoint has none, or one with another activation."""
     names = _BERT_HEAD if kind == "bert" else _ROBERTA_HEAD
     model, info = AutoModelForMaskedLM.from_pretrained(
         name_or_path, output_loading_info=True, dtype=torch.float32, **loading
@@ -174,7 +174,7 @@ def _head(
 
 
 def _without_prefix(weights: dict[str, torch.Tensor], model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Weights of the base model, under the names that they have in `model`."""
+    """The weights of the base model, under their names in `model`."""
     if model.base_model is not model:
         return weights
     return {name.removeprefix("longformer."): weight for name, weight in weights.items()}

@@ -14,12 +14,12 @@ from .losses import labelled_loss
 
 @dataclass
 class MentionPairOutput(ModelOutput):
-    """Scores of pairs of mentions (B sets of documents, P pairs in the one with most).
+    """Scores of pairs of mentions (B sets of documents, P pairs in the set with most).
 
     Attributes:
         loss: scalar, if labels were given: binary cross-entropy, the mean over sets of the mean over their pairs.
         logits: ``[B, P]``, zero where there is no pair; their sigmoid is the probability that both mean the same.
-        pair_mask: ``[B, P]`` bool, true where there is one.
+        pair_mask: ``[B, P]`` bool, true where there is a pair.
         hidden_states, attentions, global_attentions: on request, as transformers' Longformer gives them.
     """
 
@@ -36,7 +36,7 @@ class MultiHopQuestionAnsweringOutput(ModelOutput):
     """Answers to a batch of questions (B questions, L positions, S sentences, T titles in the longest).
 
     Attributes:
-        loss: scalar, if labels were given: the sum of a loss for each head whose labels were.
+        loss: scalar, if labels were given: the sum of the losses of all heads with labels.
         start_logits, end_logits: ``[B, L]``, where the answer begins and at which token it ends.
         type_logits: ``[B, 3]``: the answer is a span, yes, no.
         sentence_logits: ``[B, S]``, whether a sentence supports the answer; zero where there is none.
@@ -99,18 +99,18 @@ def sum_spans(states: torch.Tensor, spans: torch.Tensor) -> torch.Tensor:
 def check_mentions(
     spans: torch.Tensor, pairs: torch.Tensor | None, real: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Looks at mentions and pairs of a batch.
+    """Checks the mentions and pairs of a batch.
 
     Args:
-        spans: ``[B, M, 2]``, first position and one past the last; -1 fills up.
-        pairs: ``[B, P, 2]``, numbers of mentions; -1 fills up. None for the one pair of two mentions.
+        spans: ``[B, M, 2]``, first position and one past the last; -1 is padding.
+        pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. None for the one pair of two mentions.
         real: ``[B, L]`` bool, false at padding.
 
     Returns:
-        Spans and pairs that can be indexed with (0 where they were -1), and where there is a pair, ``[B, P]`` bool.
+        Spans and pairs that can be used as indices (0 for -1), and where there is a pair, ``[B, P]`` bool.
 
     Raises:
-        ValueError: for other shapes, a span outside its sequence, a pair of mentions that are not there (named), or
+        ValueError: for other shapes, a span outside its sequence, a pair of mentions that do not exist (named), or
             no pair at all.
     """
     if spans.ndim != 3 or spans.shape[-1] != 2 or len(spans) != len(real):
@@ -154,13 +154,13 @@ def check_question(
     paragraph_index: torch.Tensor,
     answers: dict[str, torch.Tensor | None],
 ) -> None:
-    """Looks at what a batch of questions says of positions.
+    """Checks the positions in a batch of questions.
 
     Args:
         input_ids: ``[B, L]``.
         context_mask: ``[B, L]``.
-        sentence_index, paragraph_index: ``[B, S]`` and ``[B, T]``, -1 fills up.
-        answers: start and end positions, ``[B, A]`` each, -1 fills up.
+        sentence_index, paragraph_index: ``[B, S]`` and ``[B, T]``, -1 is padding.
+        answers: start and end positions, ``[B, A]`` each, -1 is padding.
 
     Raises:
         ValueError: for other shapes, or positions outside the sequence or, of answers, outside the context (named).
@@ -196,9 +196,9 @@ def check_parts(logits: torch.Tensor, labels: torch.Tensor, there: torch.Tensor,
 
     Args:
         logits: ``[B, P]``.
-        labels: ``[B, P]``, 0 or 1, -100 where it is unknown.
-        there: ``[B, P]`` bool; elsewhere there is nothing to have a label.
-        name: of the labels, for the message.
+        labels: ``[B, P]``, 0 or 1, -100 if unknown.
+        there: ``[B, P]`` bool, where there is a part that can have a label.
+        name: that of the labels, for the message.
 
     Raises:
         ValueError: for labels of another shape or with other values.
@@ -212,11 +212,11 @@ def check_parts(logits: torch.Tensor, labels: torch.Tensor, there: torch.Tensor,
 
 
 def any_of_loss(logits: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Minus the log of the probability that one of several positions is meant (Clark and Gardner, 2018).
+    """Minus the log-probability that any one of several positions is meant (Clark and Gardner, 2018).
 
     Args:
         logits: ``[B, L]``, minus infinity at padding.
-        positions: ``[B, A]``, where the answer stands; -1 fills up. Rows without any are left out of the mean.
+        positions: ``[B, A]``, where the answer is; -1 is padding. Rows without an answer do not count in the mean.
     """
     log_probabilities = logits.float().log_softmax(dim=-1)
     found = log_probabilities.gather(1, positions.clamp(min=0)).masked_fill(positions < 0, -torch.inf)
@@ -235,7 +235,7 @@ def question_loss(
         logits: of ``"start"`` and ``"end"`` ``[B, L]``, ``"type"`` ``[B, 3]``, ``"sentence"`` ``[B, S]`` and
             ``"paragraph"`` ``[B, T]``.
         labels: under the same names, see `CdlmForMultiHopQuestionAnswering`.
-        there: where there is a sentence or a paragraph.
+        there: where there is a sentence or a paragraph, ``[B, S]`` and ``[B, T]``.
     """
     losses = []
     for name, given in labels.items():

@@ -1,4 +1,4 @@
-"""How the texts of one sequence share its room, and where their tokens come to stand."""
+"""How the texts of one sequence share its length, and where their tokens go."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+# One sequence, before padding: lists and numbers under the names by which the models take them. What is not for a
+# model, such as `lost_tokens`, is left out of batches.
+Row = dict[str, Any]
+
 DOCUMENT = ("<doc-s>", "</doc-s>")
 MENTION = ("<m>", "</m>")
 QUESTION, TITLE, SENTENCE = ("[q]", "[/q]"), ("<t>", "</t>"), ("<s>", "</s>")
@@ -19,7 +23,7 @@ MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
 
 @dataclass(frozen=True)
 class Piece:
-    """A tokenized text: ids, and the characters ``[start, end)`` of each."""
+    """A tokenised text: ids, and the characters ``[start, end)`` of each."""
 
     text: str
     ids: list[int]
@@ -27,7 +31,7 @@ class Piece:
 
     @classmethod
     def from_text(cls, text: str, tokenizer: PreTrainedTokenizerBase) -> Piece:
-        """Tokenizes a text; the mask token stays one, other markers are text."""
+        """Tokenises a text; the mask token stays one, other markers are text."""
         mask = tokenizer.mask_token
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
@@ -48,10 +52,10 @@ class Piece:
         return cls(text, ids, offsets)
 
     def tokens_of(self, start: int, end: int, name: str) -> tuple[int, int]:
-        """First token that has one of the characters, and one past the last.
+        """First token that covers one of the characters, and one past the last.
 
         Raises:
-            ValueError: for a span outside the text, or one without a token; `name` says whose.
+            ValueError: for a span outside the text, or without a token; `name` goes into the message.
         """
         tokens = [number for number, (first, last) in enumerate(self.offsets) if first < end and last > start]
         if start < 0 or end <= start or end > len(self.text) or not tokens:
@@ -66,7 +70,7 @@ class Layout:
     """A sequence that grows token by token.
 
     Attributes:
-        ids, is_global: of each position.
+        ids, is_global: one for each position.
         spans: for each position its text, first character and one past the last; -1 at markers.
     """
 
@@ -77,7 +81,7 @@ class Layout:
         self.spans: list[tuple[int, int, int]] = []
 
     def add(self, marker: str, is_global: bool = False) -> None:
-        """A marker, by its name."""
+        """Adds a marker."""
         number = self._tokenizer.convert_tokens_to_ids(marker)
         if number is None or number == self._tokenizer.unk_token_id:
             raise ValueError(
@@ -87,19 +91,19 @@ class Layout:
         self.add_id(number, is_global)
 
     def add_id(self, number: int, is_global: bool, span: tuple[int, int, int] = (-1, -1, -1)) -> None:
-        """A token of a text."""
+        """Adds a token of a text."""
         self.ids.append(number)
         self.is_global.append(int(is_global))
         self.spans.append(span)
 
     def add_ids(self, ids: Sequence[int]) -> None:
-        """Tokens of a text, without global attention."""
+        """Adds tokens of a text, without global attention."""
         self.ids += ids
         self.is_global += [0] * len(ids)
         self.spans += [(-1, -1, -1)] * len(ids)
 
-    def row(self) -> dict[str, list[int]]:
-        """What every model reads."""
+    def row(self) -> Row:
+        """The inputs that every model reads."""
         return {
             "input_ids": self.ids,
             "attention_mask": [1] * len(self.ids),
@@ -108,16 +112,16 @@ class Layout:
 
 
 def share_out(lengths: Sequence[int], budget: int, limit: int, least: int = 1) -> list[int]:
-    """How many tokens each text keeps: all where there is room, otherwise none more than an equal share.
+    """How many tokens each text keeps: all if there is room, otherwise at most an equal share.
 
     Args:
-        lengths: of the texts.
+        lengths: tokens of each text.
         budget: tokens for all of them.
-        limit: of the sequence with its markers, for the message.
-        least: tokens that each text must keep, or all that it has.
+        limit: length of the sequence with its markers, for the message.
+        least: tokens that each text must keep, if it has so many.
 
     Raises:
-        ValueError: where the texts are too many for that.
+        ValueError: for too many texts.
     """
     if budget < sum(min(length, least) for length in lengths):
         raise ValueError(
@@ -126,23 +130,23 @@ def share_out(lengths: Sequence[int], budget: int, limit: int, least: int = 1) -
         )
     kept, room = [0] * len(lengths), budget
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])
-    for done, number in enumerate(order):  # the shortest first: what they do not need is for the others
+    for done, number in enumerate(order):  # the shortest first: the others get what it does not need
         kept[number] = min(lengths[number], room // (len(lengths) - done))
         room -= kept[number]
     return kept
 
 
 def keep_around(marked: Sequence[tuple[int, int, int]], count: int, name: str, piece: Piece, limit: int) -> int:
-    """The first of `count` tokens to keep of a document, so that its mentions are among them.
+    """The first of the `count` tokens to keep of a document, such that they contain its mentions.
 
     Args:
         marked: first token and one past the last of each mention, and its number.
         count: tokens to keep.
-        name, piece: of the document.
-        limit: of the sequence, for the message.
+        name, piece: those of the document.
+        limit: length of the sequence, for the message.
 
     Raises:
-        ValueError: where the mentions are further apart than that; names the one that is lost.
+        ValueError: if the mentions are further apart than that; names the one that is lost.
     """
     first = max(0, max((end for _, end, _ in marked), default=0) - count)
     for begin, end, number in marked:
@@ -156,7 +160,7 @@ def keep_around(marked: Sequence[tuple[int, int, int]], count: int, name: str, p
     return first
 
 
-# What fills each entry of a row up to the longest of a batch; what is not named here is not for the model.
+# What pads each entry of a row to the longest of the batch; entries not named here are not for the model.
 _FILL = {
     "input_ids": 0, "attention_mask": 0, "global_attention_mask": 0, "context_mask": 0, "labels": -100,
     "mention_spans": -1, "mention_pairs": -1, "sentence_index": -1, "paragraph_index": -1, "start_positions": -1,
@@ -164,8 +168,8 @@ _FILL = {
 }  # fmt: skip
 
 
-def pad_rows(rows: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, torch.Tensor]:
-    """Tensors of rows, filled up to the longest; entries that no model reads are left out."""
+def pad_rows(rows: Sequence[Row], pad_token_id: int) -> dict[str, torch.Tensor]:
+    """Rows as tensors, padded to the longest; entries that no model reads are left out."""
     if not rows:
         raise ValueError("Got no rows; a batch needs at least one.")
     batch = {}
@@ -188,13 +192,13 @@ def pad_rows(rows: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str, tor
 
 
 def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """A text without the ``<m>`` and ``</m>`` written in it, and the spans ``[start, end)`` that they enclosed.
+    """A text without the ``<m>`` and ``</m>`` in it, and the spans ``[start, end)`` that they enclose.
 
     Args:
-        text: mentions marked; they may stand within each other.
+        text: a text with marked mentions; they may be nested.
 
     Raises:
-        ValueError: for markers that do not match (with the place).
+        ValueError: for markers that do not match (with their place).
 
     Example:
         >>> read_marked("Stocks <m>fell</m> on Friday.")
@@ -223,8 +227,8 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
     return plain + text[last:], spans
 
 
-def warn_of_cuts(rows: Sequence[dict[str, Any]]) -> None:
-    """Says once how much the documents of these rows lose."""
+def warn_of_cuts(rows: Sequence[Row]) -> None:
+    """Warns once of how many tokens the documents of these rows lose."""
     lost = [tokens for row in rows for tokens in row["lost_tokens"]]
     if total := sum(lost):
         warnings.warn(

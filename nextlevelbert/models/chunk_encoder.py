@@ -1,4 +1,4 @@
-"""The frozen sentence encoder: one vector a chunk, computed in length-sorted micro-batches.
+"""The frozen sentence encoder: one vector per chunk, computed in length-sorted micro-batches.
 
 The network is a plain `transformers` encoder with the pooling and the normalisation of the
 sentence-transformers model it comes from, so that a checkpoint needs nothing but transformers to run.
@@ -22,20 +22,20 @@ import numpy as np
 import torch
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from .backbones import backbone_from_config, usable_positions
 from .chunking import ChunkingRule
 from .pooling import PoolingMode, masked_mean, pool
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
-# cores: 8 chunks of 256); a GPU wants enough work to fill it.
+# cores: 8 chunks of 256); a GPU needs enough work to be busy.
 _TOKENS_PER_BATCH, _TOKENS_PER_BATCH_ACCELERATOR = 2_048, 131_072
 
-# Chunks of at least this share of the longest one's length go well together with it.
+# Chunks of at least this share of the longest one's length cost little padding beside it.
 _SIMILAR = 15 / 16
 
-# Fields of a configuration that change with the way it was loaded, not with what it says.
+# Fields of a configuration that depend on how it was loaded, not on what it describes.
 INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
 
 
@@ -45,10 +45,10 @@ def default_tokens_per_batch(device: torch.device) -> int:
 
 
 def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Groups of indices of similar length whose padded size stays within the budget (one chunk at least).
+    """Groups of chunks of similar length whose padded size stays within the budget (one chunk at least).
 
-    A group that holds an eighth of the budget also ends where chunks become much shorter than its longest,
-    so that a large budget does not buy its size with padding.
+    A group that fills an eighth of the budget also ends where chunks become much shorter than its longest,
+    so that a large budget is not filled with padding.
     """
     order = np.argsort(-lengths, kind="stable")
     descending = lengths[order]
@@ -63,7 +63,7 @@ def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.nda
 
 
 def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """An array on the device; from page-locked memory where that lets the copy run beside the kernels."""
+    """An array on the device; copied from page-locked memory if that lets the copy overlap with computation."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
@@ -88,15 +88,15 @@ class ChunkEncoder(nn.Module):
 
     def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
         super().__init__()
-        self.model: Any = backbone_from_config(config)
+        self.model = backbone_from_config(config)
         self.pooling: PoolingMode = pooling
         self.normalize = normalize
         self._identity: tuple[list, str, list] | None = None
         self.eval()
 
     def train(self, mode: bool = True) -> ChunkEncoder:
-        """Stays frozen and in evaluation mode, whatever is asked and whatever loading did to the parameters."""
-        self.requires_grad_(False)  # `from_pretrained` makes new parameters, which ask for gradients
+        """Stays frozen and in evaluation mode, whatever the argument and whatever loading did to the parameters."""
+        self.requires_grad_(False)  # `from_pretrained` makes new parameters, which require gradients
         return super().train(False)
 
     @property
@@ -109,15 +109,15 @@ class ChunkEncoder(nn.Module):
 
     @property
     def precision(self) -> str:
-        """What it computes in, as a corpus says it."""
+        """The dtype it computes in, by the name that a corpus stores."""
         return str(next(self.model.parameters()).dtype).removeprefix("torch.")
 
     def prepared(self, dtype: torch.dtype | str | None, device: str | torch.device, compile: bool) -> ChunkEncoder:
         """A copy on a device, in a dtype (its own by default), compiled or not."""
-        number: Any = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-        prepared = copy.deepcopy(self).to(device=device, dtype=number)
+        precision: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        prepared = copy.deepcopy(self).to(device=device, dtype=precision)
         if compile:
-            prepared.compile(dynamic=True)  # documents end in odd shapes; one graph serves them all
+            prepared.compile(dynamic=True)  # one graph for the odd shapes at the end of documents, too
         return prepared
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -139,14 +139,14 @@ class ChunkEncoder(nn.Module):
         tokens_per_batch: int | None = None,
         bar: tqdm | None = None,
     ) -> torch.Tensor:
-        """Encodes flat token ids, cut into chunks, whatever documents they belong to.
+        """Encodes token ids in one run, cut into chunks, of any number of documents.
 
         Args:
-            input_ids: ``[T]`` ids of all documents, one behind the other, no special tokens.
+            input_ids: ``[T]`` ids of all documents, one after the other, without special tokens.
             boundaries: ``[N + 1]``; chunk k is ``input_ids[boundaries[k]:boundaries[k + 1]]``.
             rule: gives the special tokens put around each chunk.
             tokens_per_batch: most token positions, padding included, in one forward pass.
-            bar: a progress bar to move by one a chunk.
+            bar: a progress bar, moved by one per chunk.
 
         Returns:
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
@@ -176,9 +176,9 @@ class ChunkEncoder(nn.Module):
         return weights_fingerprint(self.model)
 
     def identity(self) -> str:
-        """A hash of what decides a chunk's vector besides its ids: weights as they are, configuration, pooling.
+        """A hash of all that determines a chunk's vector besides its ids: weights with dtype, configuration, pooling.
 
-        Computed anew when a weight was exchanged or changed in place (not through ``.data``, which leaves no trace).
+        Computed again when a weight was replaced or changed in place (not through ``.data``, which leaves no trace).
         """
         config = {key: value for key, value in self.model.config.to_dict().items() if key not in INCIDENTAL}
         facts = json.dumps(
@@ -191,27 +191,27 @@ class ChunkEncoder(nn.Module):
             for name, tensor in weights:
                 digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
                 digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-            # The weights are kept so that no others can come to lie where they are.
+            # The weights are kept so that no others can take their place in memory.
             self._identity = (state, digest.hexdigest(), weights)
         return self._identity[1]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_identity": None}
 
 
 @dataclass
 class LoadedChunkEncoder:
-    """A sentence encoder read from disk or the Hub, with what a document model has to know of it.
+    """A sentence encoder read from disk or the Hub, with what a document model has to know about it.
 
     Attributes:
         encoder: in float32 on the CPU.
-        tokenizer: its own.
-        name: what others find it by; never a path of this machine.
+        tokenizer: that of the encoder.
+        name: where others find it; never a path of this machine.
         fingerprint: hash of its weights, see `ChunkEncoder.fingerprint`.
     """
 
     encoder: ChunkEncoder
-    tokenizer: Any
+    tokenizer: PreTrainedTokenizerBase
     name: str
     fingerprint: str
 
@@ -221,15 +221,15 @@ class LoadedChunkEncoder:
 
 
 def load_chunk_encoder(name_or_path: str | os.PathLike[str], name: str | None = None) -> LoadedChunkEncoder:
-    """Loads any sentence-transformers model made of a transformer, pooling and (maybe) normalisation.
+    """Loads any sentence-transformers model made of a transformer, pooling and optionally normalisation.
 
     Args:
         name_or_path: a Hub name or a folder.
-        name: the name under which others find this encoder, where `name_or_path` is a folder of this machine.
+        name: where others find this encoder, if `name_or_path` is a folder of this machine.
 
     Raises:
         ImportError: without sentence-transformers.
-        ValueError: if there is no such model, or it has a step that cannot be honoured here (named).
+        ValueError: if there is no such model, or it has a step that is not supported (named).
     """
     name_or_path = os.fspath(name_or_path)
     try:
@@ -257,7 +257,7 @@ def load_chunk_encoder(name_or_path: str | os.PathLike[str], name: str | None = 
 
 
 def _read_modules(source: Any, name: str) -> tuple[PoolingMode, bool]:
-    """Pooling mode and normalisation of a SentenceTransformer, or a ValueError naming what is not supported."""
+    """Pooling mode and normalisation of a SentenceTransformer; a ValueError names what is not supported."""
     kinds = [type(module).__name__ for module in source]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Text to token ids, token ids to chunks, and back: pure functions, nothing learned.
+"""From text to token ids, from token ids to chunks, and back: pure functions, nothing learned.
 
 A document is tokenised once, as a whole, without special tokens. A *chunk* is a run of consecutive
 token ids; the chunks of a document tile it, so every token is in exactly one chunk, in order. Each
@@ -12,23 +12,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from tokenizers import pre_tokenizers
+from transformers import PreTrainedTokenizerBase
 
 from .sentences import pack_sentences, sentence_boundaries, sentence_token_ids, split_sentences
 
 ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
 
-# Long enough to amortise a call, short enough that the Python lists of one batch stay around 10 MB.
+# Long enough to make a call worthwhile, short enough that the Python lists of one batch stay around 10 MB.
 _PIECE_CHARACTERS = 16_384
 _PIECES_PER_CALL = 16
 
 
 @dataclass(frozen=True)
 class TokenizedDocument:
-    """Token ids of one whole document, no special tokens, with the characters each id stands for.
+    """Token ids of one whole document, without special tokens, and the characters each id stands for.
 
     Attributes:
         input_ids: ``[T]`` int32.
@@ -45,11 +46,11 @@ class TokenizedDocument:
 
 
 def check_texts(texts: str | Sequence[str], names: Sequence[str] | None = None) -> list[str]:
-    """Returns the texts as a list, or says which one is not text.
+    """Returns the texts as a list; raises an error that names what is not text.
 
     Args:
         texts: a text or several.
-        names: what to call them in an error; their numbers by default.
+        names: their names in an error; their numbers by default.
 
     Raises:
         ValueError: for an empty list, or a string that is not valid Unicode (a lone surrogate).
@@ -75,12 +76,12 @@ def check_texts(texts: str | Sequence[str], names: Sequence[str] | None = None) 
     return list(texts)
 
 
-def safe_cut(tokenizer: Any) -> re.Pattern[str] | None:
-    """Where a text may be cut, right before the match, without changing an id; None where that is not known.
+def safe_cut(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
+    """Where a text may be cut, just before the match, without changing an id; None if that is not known.
 
-    BERT's way of finding words (BERT, MPNet, MiniLM) throws white space away first, so any space will do.
-    A byte-level one (RoBERTa, ModernBERT) takes a single space as the start of the next word. Others, such
-    as SentencePiece, may look across spaces; and an added token may itself contain or swallow one.
+    The pre-tokenizer of BERT, MPNet and MiniLM removes white space first, so any space will do. A byte-level one
+    (RoBERTa, ModernBERT) makes a single space the start of the next word. Others, such as SentencePiece, may look
+    across spaces; and an added token may itself contain or consume a space.
     """
     added = tokenizer.added_tokens_decoder.values()
     if any(token.rstrip or any(character.isspace() for character in token.content) for token in added):
@@ -97,7 +98,7 @@ def safe_cut(tokenizer: Any) -> re.Pattern[str] | None:
 
 
 def _pieces(text: str, size: int, cut: re.Pattern[str] | None) -> Iterator[tuple[int, str]]:
-    """Start and text of pieces of at least `size` characters, as far as there are places to cut."""
+    """Start and text of pieces of at least `size` characters, if there are places to cut."""
     start = 0
     while start < len(text):
         found = cut.search(text, min(start + size, len(text))) if cut else None
@@ -106,18 +107,18 @@ def _pieces(text: str, size: int, cut: re.Pattern[str] | None) -> Iterator[tuple
         start = end
 
 
-def tokenize_document(tokenizer: Any, text: str) -> TokenizedDocument:
+def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
     """Tokenises a whole document: no special tokens, no truncation, no length warning.
 
-    Where the tokenizer allows it (see `safe_cut`) the text goes through it in pieces, on all cores and
-    with flat memory; the ids are those of a single call.
+    If the tokenizer allows it (see `safe_cut`), it gets the text in pieces, on all cores and in constant memory; the
+    ids are those of a single call.
 
     Args:
         tokenizer: a fast Hugging Face tokenizer (it must report character offsets).
         text: the document; an empty or blank text has zero tokens.
 
     Raises:
-        TypeError: if the tokenizer is a Python one, without offsets.
+        TypeError: for a tokenizer in Python, which has no offsets.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(
@@ -152,17 +153,17 @@ def tokenize_document(tokenizer: Any, text: str) -> TokenizedDocument:
 class ChunkingRule:
     """How a document's token ids are cut into chunks (paper, section 3.1 "Text Chunking").
 
-    Works on ids alone, so text, stored ids and a batch from a stock collator give the same chunks.
+    It works on ids alone, so text, stored ids and a batch from a stock collator give the same chunks.
 
     Args:
         chunk_size: most token ids in a chunk, the encoder's special tokens included (256 in the paper).
         mode: ``"fixed"`` cuts every ``chunk_size - specials`` ids. ``"sentences"`` makes one chunk a
-            sentence; a longer sentence goes on in further chunks. ``"packed_sentences"`` makes chunks of
-            whole sentences, with borders that an edit elsewhere leaves as they are (see `pack_sentences`):
+            sentence; a longer sentence continues in further chunks. ``"packed_sentences"`` makes chunks of
+            whole sentences whose boundaries do not move with edits elsewhere (see `pack_sentences`):
             about 14 % more chunks than ``"fixed"`` on novels, of which an edit changes about 1 %.
         prefix_ids, suffix_ids: the special tokens put around every chunk.
-        sentence_token_ids: the ids the sentence rule looks at, by class (see `sentence_token_ids`).
-        max_chunk_size: the encoder's own limit; None where it has none.
+        sentence_token_ids: the ids that matter to the sentence rule, by class (see `sentence_token_ids`).
+        max_chunk_size: the encoder's own limit; None if it has none.
 
     Raises:
         ValueError: for a chunk size that leaves no room for text, or is above the encoder's limit.
@@ -203,12 +204,12 @@ class ChunkingRule:
     @classmethod
     def from_tokenizer(
         cls,
-        tokenizer: Any,
+        tokenizer: PreTrainedTokenizerBase,
         chunk_size: int = 256,
         mode: ChunkingMode = "fixed",
         max_chunk_size: int | None = None,
     ) -> ChunkingRule:
-        """Reads the special tokens (and, for sentences, the punctuation) off a tokenizer."""
+        """Takes the special tokens (and, for sentences, the punctuation) from a tokenizer."""
         prefix, suffix = special_token_ids(tokenizer)
         return cls(
             chunk_size=chunk_size,
@@ -221,14 +222,14 @@ class ChunkingRule:
 
     @property
     def capacity(self) -> int:
-        """Token ids of text in a full chunk."""
+        """Token ids of text in a full chunk, without special tokens."""
         return self.chunk_size - len(self.prefix_ids) - len(self.suffix_ids)
 
     def boundaries(self, input_ids: np.ndarray) -> np.ndarray:
         """Chunk k of a document is ``input_ids[b[k]:b[k + 1]]``.
 
         Args:
-            input_ids: ``[T]`` ids of the whole document, no special tokens.
+            input_ids: ``[T]`` ids of the whole document, without special tokens.
 
         Returns:
             ``[n + 1]`` int64, from 0 to T, strictly increasing; ``[0]`` for an empty document.
@@ -244,7 +245,7 @@ class ChunkingRule:
         return pack_sentences(input_ids, sentences, self.capacity)
 
     def strip_special_tokens(self, input_ids: np.ndarray) -> np.ndarray:
-        """Takes off the specials that a stock tokenizer call puts around a whole document, if both ends are there."""
+        """Removes the special tokens that a stock tokenizer puts around a whole document, if both ends have them."""
         start, end = len(self.prefix_ids), len(input_ids) - len(self.suffix_ids)
         wrapped = (
             end >= start
@@ -255,15 +256,15 @@ class ChunkingRule:
 
 
 def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarray:
-    """Characters of each chunk: ``[n, 2]`` int64, from its first token's start to its last token's end."""
+    """Characters of each chunk: ``[n, 2]`` int64, from the start of its first token to the end of its last one."""
     starts = document.char_starts[boundaries[:-1]]
     # A character can give several tokens (ligatures, accents), so the last end is not always the largest.
     ends = np.maximum.reduceat(document.char_ends, boundaries[:-1]) if len(boundaries) > 1 else starts
     return np.stack([starts, ends], axis=1).astype(np.int64).reshape(-1, 2)
 
 
-def special_token_ids(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids a tokenizer puts before and after a single text, read off an example."""
+def special_token_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that a tokenizer puts before and after a single text, found by an example."""
     inner = tokenizer("a", add_special_tokens=False)["input_ids"]
     outer = tokenizer("a")["input_ids"]
     for start in range(len(outer) - len(inner) + 1):
@@ -275,7 +276,7 @@ def special_token_ids(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]
 def flatten_chunks(
     ids: Sequence[np.ndarray], boundaries: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Documents' chunks as one run.
+    """Puts the chunks of several documents into one run.
 
     Args:
         ids: token ids of each document.

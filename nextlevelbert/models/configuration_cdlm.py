@@ -9,22 +9,22 @@ from transformers import LongformerConfig
 
 @strict
 class CdlmConfig(LongformerConfig):
-    """What a CDLM is made of: a Longformer that reads a set of documents (paper: Caciularu et al., 2021).
+    """The parts and sizes of a CDLM: a Longformer that reads a set of documents (paper: Caciularu et al., 2021).
 
     Defaults are those of `allenai/longformer-base-4096`, with the two document separators of `biu-nlp/cdlm`.
 
     Args:
-        attention_window: tokens that a token without global attention sees, half of them on either side; one even
-            number, or one a layer.
+        attention_window: tokens that a token without global attention sees, half of them on either side; an even
+            number, or one for each layer.
         max_position_embeddings: rows of the position table; the longest sequence has `pad_token_id` + 1 fewer.
-        mask_token_id: of the tokenizer; positions that hold it get global attention in `CdlmForMaskedLM` where
-            nothing else is said.
-        sparse_prediction: `CdlmForMaskedLM` scores only positions with a label, where it is given labels. The loss is
-            the same; in training most of the time and memory of the vocabulary is saved.
+        mask_token_id: that of the tokenizer; in `CdlmForMaskedLM` its positions get global attention unless a mask
+            says otherwise.
+        sparse_prediction: given labels, `CdlmForMaskedLM` scores only the positions that have one. The loss is the
+            same; training saves most of the time and memory that the vocabulary takes.
         pair_scorer_hidden_size: units of the one hidden layer that scores a pair of mentions (appendix C.1).
-        coreference_threshold: mean probability at which clusters of mentions are joined; fine-tuning sets it to what
-            was best on its validation set.
-        classifier_dropout: on what the heads of tasks read; by default `hidden_dropout_prob`.
+        coreference_threshold: mean probability from which clusters of mentions are merged; fine-tuning sets it to the
+            best value on the validation set.
+        classifier_dropout: on the inputs of the task heads; by default `hidden_dropout_prob`.
 
     Raises:
         ValueError: for values that do not fit each other; the message says which.
@@ -52,7 +52,7 @@ class CdlmConfig(LongformerConfig):
 
     @property
     def max_sequence_length(self) -> int:
-        """Most tokens in a sequence, separators and all."""
+        """Most tokens in a sequence, separators included."""
         return self.max_position_embeddings - (self.pad_token_id or 0) - 1
 
     def windows(self) -> list[int]:
@@ -61,7 +61,7 @@ class CdlmConfig(LongformerConfig):
         return [window] * self.num_hidden_layers if isinstance(window, int) else list(window)
 
     def check(self) -> None:
-        """Looks at the fields together; again with every pass, because all of them can be set later.
+        """Checks the fields together; called again with every pass, because all of them can be set later.
 
         Raises:
             ValueError: for values that do not fit each other.

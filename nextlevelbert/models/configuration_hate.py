@@ -14,22 +14,22 @@ BOTTLENECK_LAYERS = 2
 
 @strict
 class HateConfig(VectorDocumentConfig):
-    """What a HATE is made of: sentence vectors, perhaps a bottleneck, and a document model of its own sizes.
+    """The parts and sizes of a HATE: sentence vectors, an optional bottleneck, and a document model.
 
     Args:
-        encoder_config: the document model, an encoder with a table of absolute positions (BERT, RoBERTa and the
-            like), whose table gives way to sinusoids. Its hidden size H may be smaller than that of the
-            sentence vectors, D: then an autoencoder's encoder stands between them. It may not be larger.
-        chunking: `from_chunk_encoder` sets ``"sentences"``, a sentence a chunk.
+        encoder_config: the document model, an encoder with a table of absolute positions (such as BERT or RoBERTa),
+            which sinusoids replace. Its hidden size H may be smaller than that of the sentence vectors, D: then the
+            encoder of an autoencoder is put between them. It may not be larger.
+        chunking: `from_chunk_encoder` sets ``"sentences"``, one sentence per chunk.
         pooling: the document vector: ``"cls"``, or ``"mean"`` (the paper's MSR) or ``"sum"`` (its SSR) of the
             contextual sentence vectors.
         loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see `nextlevelbert.models.losses`.
-        max_chunks: most sentences in a window; 511 by default, or what `max_position_embeddings` of a given
-            `encoder_config` allows, though it has no table of positions.
-        vector_scale: what sentence vectors are multiplied with before positions are added, so that both count. By
-            default sqrt(D) where the chunk encoder gives vectors of length 1, as the first transformer scaled its
-            embeddings (Vaswani et al. 2017, section 3.4), else 1.
-        Beside these, the fields of `VectorDocumentConfig`.
+        max_chunks: most sentences in a window; 511 by default, or what the `max_position_embeddings` of a given
+            `encoder_config` allows, although the table of positions is gone.
+        vector_scale: factor of the sentence vectors before positions are added, so that both count. By default sqrt(D)
+            if the chunk encoder gives vectors of length 1, as the first transformer scaled its embeddings (Vaswani et
+            al. 2017, section 3.4), else 1.
+        The other fields are those of `VectorDocumentConfig`.
 
     Raises:
         ValueError: for values that do not fit each other; the message says which.
@@ -44,7 +44,7 @@ class HateConfig(VectorDocumentConfig):
     vector_scale: float | None = None
 
     def check_sizes(self) -> None:
-        """Looks at the hidden sizes of the two encoders, and sets what follows from them.
+        """Checks the hidden sizes of the two encoders, and sets the default scale.
 
         Raises:
             ValueError: for a document model wider than the sentence vectors, or a scale that is not positive.

@@ -12,17 +12,17 @@ VectorLoss = Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"]
 
 @strict
 class NextLevelBertConfig(VectorDocumentConfig):
-    """What a NextLevelBERT is made of (paper: Czinczoll et al., ACL 2024, arXiv 2402.17682).
+    """The parts and sizes of a NextLevelBERT (paper: Czinczoll et al., ACL 2024, arXiv 2402.17682).
 
     Args:
         pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, ``"cls"``, or
-            ``"residual"``: trained projections of the mean of the chunk vectors themselves and of that of the
-            contextual ones, added up; see `nextlevelbert.models.pooling.ResidualPooling`.
-        residual_start: with ``pooling="residual"`` the multiple of the identity from which the second starts: 0, and
-            an untrained model gives the mean of the chunk vectors; 1, and it gives the sum of both means.
-        whiten_chunks: whether chunk vectors are whitened before anything reads them, see `whitening`.
-        loss: of masked vector modelling, see `losses`.
-        Beside these, the fields of `VectorDocumentConfig`.
+            ``"residual"``: the sum of trained projections of two means, of the plain and of the contextual chunk
+            vectors; see `nextlevelbert.models.pooling.ResidualPooling`.
+        residual_start: with ``pooling="residual"``, the multiple of the identity from which the second projection
+            starts. With 0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.
+        whiten_chunks: whether chunk vectors are whitened before anything else, see `pooling.ChunkWhitening`.
+        loss: the loss of masked vector modelling, see `losses`.
+        The other fields are those of `VectorDocumentConfig`.
 
     Raises:
         ValueError: for values that do not fit each other; the message says which.
@@ -37,10 +37,10 @@ class NextLevelBertConfig(VectorDocumentConfig):
     loss: VectorLoss = "smooth_l1"
 
     def check_sizes(self) -> None:
-        """Looks at the hidden sizes of the two encoders, which have to be equal.
+        """Checks that the hidden sizes of the two encoders are equal.
 
         Raises:
-            ValueError: where they are not, or vectors cannot enter.
+            ValueError: if they are not, or the encoder over chunks cannot read vectors.
         """
         if self.chunk_hidden_size != self.hidden_size:
             raise ValueError(

@@ -13,7 +13,7 @@ from .backbones import hidden_dropout, usable_positions
 
 @strict
 class TokenDocumentConfig(PreTrainedConfig):
-    """Fields of a model around one encoder that reads the token ids of whole documents piece by piece."""
+    """Fields of models around one encoder that reads the token ids of whole documents piece by piece."""
 
     sub_configs_defaults = {"encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
     _auto_class = "AutoConfig"
@@ -28,7 +28,7 @@ class TokenDocumentConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        self.encoder_config = copy.deepcopy(self.encoder_config)  # it may be that of a model in use
+        self.encoder_config = copy.deepcopy(self.encoder_config)  # it may belong to a model in use
         self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
         if self.classifier_dropout is None:
             self.classifier_dropout = hidden_dropout(self.encoder_config)
@@ -40,7 +40,7 @@ class TokenDocumentConfig(PreTrainedConfig):
         return self.encoder_config.hidden_size
 
     def check(self) -> None:
-        """Looks at the fields together; again with every pass, because all of them can be set later.
+        """Checks the fields together; called again with every pass, because all of them can be set later.
 
         Raises:
             ValueError: for values that do not fit each other.
@@ -48,14 +48,14 @@ class TokenDocumentConfig(PreTrainedConfig):
         self.check_counts("max_training_tokens")
 
     def check_length(self, name: str) -> None:
-        """Refuses a length of pieces that the encoder cannot read."""
+        """Raises a ValueError for a length of pieces that the encoder cannot read."""
         positions, length = usable_positions(self.encoder_config), getattr(self, name)
         if length < 1 or (positions and length > positions):
             limit = f"1 to {positions}, the positions of the encoder" if positions else "1 or more"
             raise ValueError(f"{name} must be {limit}, got {length}.")
 
     def check_counts(self, *names: str) -> None:
-        """Refuses counts below 1; None is allowed where the field allows it."""
+        """Raises a ValueError for counts below 1; None is allowed where the field allows it."""
         for name in names:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")

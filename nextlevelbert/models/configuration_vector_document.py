@@ -1,4 +1,4 @@
-"""What the configurations of models over chunk vectors share."""
+"""What the configurations of models over chunk vectors share, and the numbers of their special vectors."""
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
 from collections.abc import Sequence
@@ -22,27 +22,26 @@ class VectorDocumentConfig(PreTrainedConfig):
     """Fields of every model that reads documents as chunk vectors.
 
     Args:
-        encoder_config: the encoder over chunk vectors, any architecture that `AutoModel` knows and that
-            accepts ``inputs_embeds``.
+        encoder_config: the encoder over chunk vectors, any architecture of `AutoModel` that accepts ``inputs_embeds``.
         chunk_encoder_config: the architecture of the frozen encoder of single chunks.
-        chunk_encoder_name: where others find the chunk encoder; read when text arrives and the
+        chunk_encoder_name: where others find the chunk encoder; it is loaded from there when text arrives and the
             checkpoint does not hold it.
-        chunk_encoder_fingerprint: hash of its weights; a corpus made by other weights is refused.
+        chunk_encoder_fingerprint: hash of its weights; a corpus made with other weights is an error.
         chunk_encoder_pooling, chunk_encoder_normalize: how it turns token vectors into a chunk vector.
         include_chunk_encoder: whether the checkpoint holds the chunk encoder's weights.
-        chunking: ``"fixed"`` (every `chunk_size` tokens), ``"sentences"`` (one chunk a sentence) or
-            ``"packed_sentences"`` (chunks of whole sentences, most of which an edit leaves as they are).
-        chunk_size: most tokens in a chunk, its special tokens counted.
+        chunking: ``"fixed"`` (every `chunk_size` tokens), ``"sentences"`` (one chunk per sentence) or
+            ``"packed_sentences"`` (chunks of whole sentences, most of which an edit does not change).
+        chunk_size: most tokens in a chunk, its special tokens included.
         chunk_prefix_ids, chunk_suffix_ids: those special tokens.
-        sentence_token_ids: the ids that the sentence rule looks at (not for `chunking="fixed"`).
-        max_chunks: most chunks that the encoder sees at once; its special vectors need positions beside them. By
-            default all that its position table can hold (510 of 512 in NextLevelBERT).
-        long_documents: what happens past `max_chunks`: ``"window"`` reads overlapping windows and averages
-            the contextual vectors where they overlap; ``"truncate"`` keeps the first `max_chunks`, with a
-            warning that counts the rest (the original code's way); ``"error"`` refuses.
+        sentence_token_ids: the ids that matter to the sentence rule (not for `chunking="fixed"`).
+        max_chunks: most chunks that the encoder sees at once; the special vectors take further positions. By default
+            all that its position table can hold (510 of 512 in NextLevelBERT).
+        long_documents: what happens to a document of more than `max_chunks`: ``"window"`` reads overlapping windows
+            and averages the contextual vectors where they overlap; ``"truncate"`` keeps the first `max_chunks`, with a
+            warning that counts the rest (as the original code does); ``"error"`` raises an error.
         window_overlap: chunks that neighbouring windows share; a quarter of `max_chunks` by default.
-        temperature: of the ``"cross_entropy"`` loss.
-        text_pair: whether the sequence classifier reads a question beside the document.
+        temperature: that of the ``"cross_entropy"`` loss.
+        text_pair: whether the sequence classifier reads a question with the document.
         classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
         initializer_range: standard deviation of new linear layers.
 
@@ -81,16 +80,13 @@ class VectorDocumentConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
-        # Read back from JSON they are lists; compared with those, they have to be lists from the start.
+        # From JSON they come back as lists; to compare equal, they have to be lists from the start.
         self.chunk_prefix_ids = list(self.chunk_prefix_ids)
         self.chunk_suffix_ids = list(self.chunk_suffix_ids)
         for nested in (self.encoder_config, self.chunk_encoder_config):
             nested._name_or_path = ""  # otherwise a path of this machine is published
         self.check_sizes()
-        if self.max_chunks is None:
-            positions = self.usable_positions()
-            self.max_chunks = (positions or 512) - self.special_positions
-        self.window()
+        self.max_chunks, _ = self.window()
         if not self.temperature > 0:  # NaN, too
             raise ValueError(f"temperature must be positive, got {self.temperature}.")
         if self.classifier_hidden_size < 1:
@@ -108,10 +104,10 @@ class VectorDocumentConfig(PreTrainedConfig):
         return self.chunk_encoder_config.hidden_size
 
     def check_sizes(self) -> None:
-        """Looks at the hidden sizes of the two encoders.
+        """Checks the hidden sizes of the two encoders.
 
         Raises:
-            ValueError: where chunk vectors cannot enter the encoder over chunks.
+            ValueError: if the encoder over chunks cannot read chunk vectors.
         """
         embedding_size = getattr(self.encoder_config, "embedding_size", self.hidden_size)
         if embedding_size != self.hidden_size:
@@ -121,13 +117,13 @@ class VectorDocumentConfig(PreTrainedConfig):
             )
 
     def usable_positions(self) -> int | None:
-        """Longest sequence that the encoder over chunks can read; None where nothing limits it."""
+        """Longest sequence that the encoder over chunks can read; None if nothing limits it."""
         return usable_positions(self.encoder_config)
 
     def window(self) -> tuple[int, int]:
         """Chunks in a window, and chunks that neighbouring windows share; checked, since both can be set later."""
-        size: int = self.max_chunks  # type: ignore[assignment]
         positions, specials = self.usable_positions(), self.special_positions
+        size = (positions or 512) - specials if self.max_chunks is None else self.max_chunks
         if size < 1 or (positions and size + specials > positions):
             allowed = f"1 to {positions - specials}" if positions else "1 or more"
             raise ValueError(

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +31,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
     chunk_encoder: ChunkEncoder | None  # None where the checkpoint does not hold it
     # In a tuple, so that it is no submodule: it is never saved and never trained.
     _borrowed_chunk_encoder: tuple[ChunkEncoder] | None = None
-    _copied_chunk_encoder: tuple[Any, ChunkEncoder] | None = None
+    _copied_chunk_encoder: tuple[tuple[object, ...], ChunkEncoder] | None = None
 
     def build_chunk_encoder(self) -> None:
         """Makes room for the chunk encoder where the checkpoint holds it; for a subclass's `__init__`."""
@@ -43,14 +42,14 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         return ChunkEncoder(config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize)
 
     def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
-        """Refuses a chunk encoder with other weights than the one that the model was trained on (ValueError)."""
+        """Raises a ValueError for a chunk encoder with other weights than the model was trained with."""
         self._check_fingerprint(source.fingerprint, source.name)
 
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Makes a chunk encoder part of the model, so that it is saved with it.
 
         Raises:
-            ValueError: if its weights are not those that the model was trained on.
+            ValueError: if its weights are not those that the model was trained with.
         """
         self.check_chunk_encoder(source)
         if self.chunk_encoder is None:
@@ -60,7 +59,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         self.tokenizer = source.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Takes the frozen encoder out, so that checkpoints of a training run do not hold it again and again.
+        """Takes the frozen encoder out, so that the checkpoints of a training run do not each hold a copy.
 
         `attach_chunk_encoder` puts it back; until then, text is encoded by `config.chunk_encoder_name`.
         """
@@ -73,7 +72,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         return source
 
     def get_chunk_encoder(self) -> ChunkEncoder:
-        """The frozen encoder; read from `config.chunk_encoder_name` if the checkpoint came without it."""
+        """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not hold it."""
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if self._borrowed_chunk_encoder is None:
@@ -85,7 +84,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
                     f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
                     "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
                 ) from error
-            encoder = self._new_chunk_encoder().float()  # hashed as it was, whatever dtype the model is in
+            encoder = self._new_chunk_encoder().float()  # hashed in its own dtype, not in the model's
             encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
             self._check_fingerprint(encoder.fingerprint(), name)
             self._borrowed_chunk_encoder = (encoder,)
@@ -94,7 +93,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
     def _prepared_chunk_encoder(
         self, other: LoadedChunkEncoder | None, dtype: torch.dtype | str | None, compile: bool
     ) -> ChunkEncoder:
-        """The chunk encoder, or a copy of it in another dtype or compiled, which is kept for the next call."""
+        """The chunk encoder, or a copy in another dtype or compiled, which is kept for the next call."""
         if other is not None:
             self._check_fingerprint(other.fingerprint, other.name)
             theirs = (other.encoder.pooling, other.encoder.normalize)
@@ -114,9 +113,8 @@ class DocumentEncodingModel(PortablePreTrainedModel):
             self._copied_chunk_encoder = (state, prepared)
         return self._copied_chunk_encoder[1]
 
-    def __getstate__(self) -> dict[str, Any]:
-        state: Any = super().__getstate__()
-        return {**state, "_copied_chunk_encoder": None}  # not for pickles and copies of the model
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_copied_chunk_encoder": None}  # not for pickles and copies of the model
 
     def _check_fingerprint(self, fingerprint: str, name: str | None) -> None:
         expected = self.config.chunk_encoder_fingerprint
@@ -138,18 +136,18 @@ class DocumentEncodingModel(PortablePreTrainedModel):
     ) -> DocumentEmbedding | list[DocumentEmbedding]:
         """Document vector, contextual and plain chunk vectors and their characters, in one pass.
 
-        Documents may have any length. Memory beyond the results holds one micro-batch.
+        Documents may have any length. Beside the results, memory holds one micro-batch.
 
         Args:
             texts: a document, or a list of them.
             tokens_per_batch: token positions of one forward pass of the chunk encoder.
             show_progress_bar: show a bar that counts chunks.
-            dtype: what the chunk encoder computes in, in place of its own dtype. bfloat16 is about twice as fast
-                on processors that have it. The pass over chunk vectors stays in the model's dtype: it takes
-                about a per cent of the time, and in bfloat16 it would add as much error again.
-            compile: run the chunk encoder through `torch.compile` (up to a minute at the first call).
-            cache_dir: a folder (or an open `VectorCache`) where the vectors of chunks are kept: text seen
-                before, by any model with this chunk encoder, is not encoded again.
+            dtype: the dtype that the chunk encoder computes in, instead of its own. bfloat16 is about twice as fast
+                on processors that support it. The pass over chunk vectors stays in the model's dtype: it takes
+                about one per cent of the time, and in bfloat16 it would double the error.
+            compile: run the chunk encoder through `torch.compile` (up to a minute on the first call).
+            cache_dir: a folder (or an open `VectorCache`) that keeps the vectors of chunks: text that any model with
+                this chunk encoder has seen before is not encoded again.
             chunk_encoder: another form of the model's own chunk encoder, such as one in int8 (see
                 `quantize_chunk_encoder`).
 
@@ -157,11 +155,11 @@ class DocumentEncodingModel(PortablePreTrainedModel):
             One `DocumentEmbedding` for a single text, a list for a list.
 
         Raises:
-            TypeError, ValueError: for an empty list or something that is not text (named), or a `chunk_encoder`
-                of other weights, pooling or normalisation than the model's.
+            TypeError, ValueError: for an empty list or something that is not text (named), or a `chunk_encoder` with
+                other weights, pooling or normalisation than the model's.
         """
         documents = check_texts(texts)
-        if self.config.long_documents == "error":  # before anything is spent
+        if self.config.long_documents == "error":  # before any computation
             self.config.check_lengths([self._plan_document(text).chunks for text in documents])
         training = self.training
         self.eval()
@@ -183,7 +181,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         return found[0] if isinstance(texts, str) else found
 
     def _groups(self, texts: list[str]) -> Iterator[list[tuple[TokenizedDocument, np.ndarray]]]:
-        """Tokenised documents with their chunk boundaries, in groups with about as many chunks each."""
+        """Tokenised documents with their chunk boundaries, in groups of about equally many chunks."""
         rule, group, waiting = self.config.chunking_rule(), [], 0
         for text in texts:
             document = tokenize_document(self.tokenizer, text)
@@ -237,19 +235,19 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         embeds: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
-        """Vectors of short texts that stand beside documents: questions ``[N]`` or candidates ``[N, C]``.
+        """Vectors of the short texts that go with documents: questions ``[N]`` or candidates ``[N, C]``.
 
         Args:
-            input_ids: ``[N, Q]`` or ``[N, C, Q]`` token ids; each text becomes one chunk, and one longer than a
-                chunk several, of whose vectors the mean is taken.
+            input_ids: ``[N, Q]`` or ``[N, C, Q]`` token ids; each text becomes one chunk; a longer one becomes
+                several, and the mean of their vectors is taken.
             attention_mask: of the same shape; zero at padding.
-            embeds: the vectors, where they were encoded before.
+            embeds: the vectors, if they are already encoded.
 
         Returns:
             ``[N, D]`` or ``[N, C, D]``; None if nothing was given.
 
         Raises:
-            ValueError: for both, vectors of another size, or a text without a token (numbered).
+            ValueError: for both, vectors of another size, or a text without tokens (numbered).
         """
         if embeds is not None:
             if input_ids is not None or embeds.ndim not in (2, 3) or embeds.shape[-1] != self.config.chunk_hidden_size:
@@ -270,7 +268,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         return means.reshape(*input_ids.shape[:-1], -1)
 
     def plan(self, texts: str | Sequence[str]) -> DocumentPlan | list[DocumentPlan]:
-        """Counts tokens, chunks and windows, and what a cut would lose, without running any network."""
+        """Counts tokens, chunks and windows, and what truncation would lose, without running any network."""
         found = [self._plan_document(text) for text in check_texts(texts)]
         return found[0] if isinstance(texts, str) else found
 
@@ -290,7 +288,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
 
 
 def warn_of_empty_documents(indices: Sequence[int]) -> None:
-    """Says which documents have no token, so that their vector is zero."""
+    """Warns of documents without tokens, whose vector is zero."""
     warnings.warn(
         f"Document(s) {', '.join(str(index) for index in indices)} contain no token (empty or blank text): "
         "their document vector is zero.",

@@ -1,9 +1,9 @@
-"""The heads that NextLevelBERT and HATE share: masked vector modelling, and classifiers over document vectors."""
+"""The heads of NextLevelBERT and HATE: masked vector modelling, and classifiers over document vectors."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -30,7 +30,7 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
 
     main_input_name = "inputs_embeds"
     accepts_loss_kwargs = False  # the loss is a mean over the batch's selected positions
-    skipped_batches = 0  # training batches that taught nothing, see `_warn_of_too_few`
+    skipped_batches = 0  # training batches without a loss to learn from, see `_warn_of_too_few`
     _told_of_evaluation = False
 
     def get_input_embeddings(self) -> nn.Module:
@@ -49,8 +49,8 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
         """One step over packed sequences, as `DataCollatorForVectorMasking` makes them.
 
         Args:
-            inputs_embeds: ``[B, S, D]`` chunk vectors, some replaced by others; anything at special positions.
-            special_ids: ``[B, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
+            inputs_embeds: ``[B, S, D]`` chunk vectors, some replaced by others; at special positions they do not
+            matter. special_ids: ``[B, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
             mask_positions: ``[B, S]`` bool, where to predict.
             labels: ``[B, S, D]`` the true vectors.
 
@@ -82,9 +82,9 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
     def masked_loss(
         self, hidden: torch.Tensor, mask_positions: torch.Tensor, labels: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, torch.Tensor, torch.Tensor | None]:
-        """Loss, predictions and targets ``[M, D]`` of the selected positions; without labels predictions alone.
+        """Loss, predictions and targets ``[M, D]`` of the selected positions; without labels, predictions alone.
 
-        Targets are the vectors that the encoder reads, whitened where the model whitens.
+        Targets are the vectors that the encoder reads, whitened if the model whitens them.
         """
         selected = mask_positions.bool()
         predictions = self.head(hidden[selected])  # [M, D]
@@ -99,7 +99,7 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
         )
 
     def _warn_of_too_few(self, masked: int) -> None:
-        """Counts batches whose loss says nothing: a vector is always found among itself. Tells of 1, 10, 100 …"""
+        """Counts batches with a single masked vector, which has no others to be told from; warns at 1, 10, 100 …"""
         if masked >= 2 or self.config.loss not in CONTRASTIVE_LOSSES:
             return
         advice = "take larger batches, longer sequences or a higher masking probability."
@@ -120,13 +120,13 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
 
 
 class VectorDocumentWithClassifier(VectorDocumentPreTrainedModel):
-    """A document vector beside encoded questions, and a classifier over both."""
+    """A classifier over document vectors, alone or with encoded questions."""
 
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$"]  # pretraining heads are dropped on purpose
     accepts_loss_kwargs = False  # losses are means over the batch
 
     def build(self, model: VectorDocumentModel, out_features: int, text_pair: bool) -> None:
-        """Puts the model and the classifier in place; at the end of a subclass's `__init__`."""
+        """Adds the model and the classifier; for the end of a subclass's `__init__`."""
         self.model = model
         width = self.config.hidden_size + (self.config.chunk_hidden_size if text_pair else 0)
         self.classifier = TaskClassifier(width, self.config.classifier_hidden_size, out_features)
@@ -136,9 +136,12 @@ class VectorDocumentWithClassifier(VectorDocumentPreTrainedModel):
         return self.model.get_input_embeddings()
 
     def score(
-        self, pairs: torch.Tensor | None, document_index: torch.Tensor | None, documents: dict[str, Any]
+        self,
+        pairs: torch.Tensor | None,
+        document_index: torch.Tensor | None,
+        documents: Mapping[str, torch.Tensor | bool | None],
     ) -> tuple[torch.Tensor, DocumentModelOutput]:
-        """Logits ``[N, …, out_features]`` of documents, each beside its questions, and what the model gave."""
+        """Logits ``[N, …, out_features]`` of documents with their questions, and the model's output."""
         output = self.model(**documents)
         return self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index)), output
 
@@ -161,21 +164,21 @@ class VectorDocumentForSequenceClassification(VectorDocumentWithClassifier):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> SequenceClassifierOutput:
-        """Reads each document once, whatever the number of its questions.
+        """Reads each document once, however many questions it has.
 
         Args:
             input_ids, attention_mask, inputs_embeds: documents, as in the model's own `forward`.
-            token_type_ids: ``[B, T]``; where the tokenizer was given pairs, 1 marks the question.
+            token_type_ids: ``[B, T]``; if the tokenizer was given pairs, 1 marks the question.
             pair_input_ids, pair_attention_mask: ``[N, Q]`` ids of the questions. One longer than a chunk is cut
                 like a document, and the mean of its chunk vectors taken.
-            pair_embeds: ``[N, D]`` questions encoded before, in place of their ids.
+            pair_embeds: ``[N, D]`` encoded questions, instead of their ids.
             document_index: ``[N]``, the document of each question (or label); by default one each, in order.
             labels: ``[N]`` integers, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
             output_hidden_states, output_attentions: as in the model's own `forward`.
 
         Raises:
-            ValueError: for a question where there is no place for one or none where it is needed, labels out of
-                range (rows named), or what the model itself refuses.
+            ValueError: for a question that the model does not read or a missing one that it needs, labels out of range
+                (rows named), or inputs that the model does not accept.
         """
         text_pair = self.config.text_pair
         if token_type_ids is not None and input_ids is not None and bool((token_type_ids == 1).any()):
@@ -192,12 +195,13 @@ class VectorDocumentForSequenceClassification(VectorDocumentWithClassifier):
                 f"This model has text_pair={text_pair} and was given {'no ' if pairs is None else 'a '}question: "
                 + ("give pair_input_ids or pair_embeds." if text_pair else "load it with text_pair=True.")
             )
-        documents: dict[str, Any] = {
+        documents = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
             "inputs_embeds": inputs_embeds,
+            "output_hidden_states": output_hidden_states,
+            "output_attentions": output_attentions,
         }
-        documents |= {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         logits, output = self.score(pairs, document_index, documents)  # [N, num_labels]
         loss = None
         if labels is not None:
@@ -209,18 +213,18 @@ class VectorDocumentForSequenceClassification(VectorDocumentWithClassifier):
 def concatenate_pairs(
     documents: torch.Tensor, pairs: torch.Tensor | None, document_index: torch.Tensor | None
 ) -> torch.Tensor:
-    """Puts each document's vector beside the vectors of its questions.
+    """Concatenates each document's vector with the vectors of its questions.
 
     Args:
         documents: ``[B, D]`` document vectors.
-        pairs: ``[N, D]`` vectors of questions or ``[N, C, D]`` of candidates; None where the document stands alone.
-        document_index: ``[N]``, the document of each question; None where N = B and they stand in order.
+        pairs: ``[N, D]`` vectors of questions or ``[N, C, D]`` of candidates; None for documents alone.
+        document_index: ``[N]``, the document of each question; None for one question per document, in order.
 
     Returns:
-        ``[N, D]`` alone, ``[N, 2D]`` beside questions, ``[N, C, 2D]`` beside candidates.
+        ``[N, D]`` alone, ``[N, 2D]`` with questions, ``[N, C, 2D]`` with candidates.
 
     Raises:
-        ValueError: for an index outside the documents, or numbers that do not fit each other.
+        ValueError: for an index outside the documents, or numbers that do not match.
     """
     if document_index is not None:
         outside = (document_index < 0) | (document_index >= len(documents))
@@ -245,13 +249,13 @@ def concatenate_pairs(
 def split_pair(
     input_ids: torch.Tensor, attention_mask: torch.Tensor | None, token_type_ids: torch.Tensor, prefix: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Masks ``[B, T]`` of document and question in ids that a tokenizer made of a pair.
+    """Masks ``[B, T]`` of document and question in the ids of a pair.
 
     Args:
         input_ids: ``[B, T]``: [CLS] document [SEP] question [SEP].
         attention_mask: ``[B, T]``, zero at padding.
         token_type_ids: ``[B, T]``, 1 at the question.
-        prefix: special tokens in front, which belong to both.
+        prefix: number of special tokens at the start, which belong to both.
     """
     mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
     question = mask & (token_type_ids == 1)

@@ -1,4 +1,4 @@
-"""Checks of token ids and labels that torch would fail on with less helpful words, or silently compute with."""
+"""Checks of token ids and labels that torch would reject with a less helpful message, or silently accept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, vocab_size: int) -> torch.Tensor:
-    """The mask of token ids ``[B, T]`` as bool, all true where none is given.
+    """Checks token ids ``[B, T]``; returns their mask as bool, all true if none is given.
 
     Raises:
         ValueError: for ids that are not integers ``[B, T]`` of at least one document, a mask of another
@@ -34,15 +34,15 @@ def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None
 
 
 def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str | None) -> None:
-    """Looks at labels before a loss function fails on them less kindly, or computes something else.
+    """Checks labels before a loss function rejects them with a less helpful message, or misreads them.
 
     Args:
         labels: ``[N]`` class numbers or values, or ``[N, K]`` zeros and ones.
         logits: ``[N, K]``.
-        problem_type: as in transformers; guessed from K and the labels' dtype where it is None.
+        problem_type: as in transformers; inferred from K and the labels' dtype if None.
 
     Raises:
-        ValueError: naming the rows and what is allowed there.
+        ValueError: naming the rows and the allowed values.
     """
     classes = logits.shape[-1]
     floating = labels.is_floating_point()
@@ -71,7 +71,7 @@ def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str |
             raise ValueError(
                 f"labels must be integers [{len(logits)}] (torch.int64), got {labels.dtype} {tuple(labels.shape)}."
             )
-        bad = ((labels < 0) | (labels >= classes)) & (labels != -100)  # -100: not counted, as everywhere in torch
+        bad = ((labels < 0) | (labels >= classes)) & (labels != -100)  # -100: ignored, as everywhere in torch
         wanted = f"from 0 to {classes - 1} (or -100: not counted)"
     if bad.any():
         rows = bad.nonzero().flatten().tolist()

@@ -38,15 +38,15 @@ def l2(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Te
 
 
 def cosine(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
-    """One minus the cosine of prediction and target, mean over positions; blind to length."""
+    """One minus the cosine of prediction and target, mean over positions; lengths do not matter."""
     return 1.0 - F.cosine_similarity(predictions, targets, dim=-1).mean()
 
 
 def p_norm(predictions: torch.Tensor, targets: torch.Tensor, *, p: float = 2.0, **_: float) -> torch.Tensor:
-    """Distance between the batch's own vocabulary and the right answers, mean over the M rows.
+    """Distance between what is predicted over the batch's own vocabulary and the right answers, mean over the M rows.
 
-    Row i of softmax(Ŝ Lᵀ) says which of the batch's M masked vectors prediction i takes for its own; the loss is
-    the p-norm of its difference from row i of the identity. It lies between 0 and 2^(1/p).
+    Row i of softmax(Ŝ Lᵀ) is a distribution over the batch's M masked vectors for prediction i; the loss is the p-norm
+    of its difference from row i of the identity. It lies between 0 and 2^(1/p).
     """
     chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
     right = torch.eye(len(chosen), device=chosen.device, dtype=chosen.dtype)
@@ -56,9 +56,9 @@ def p_norm(predictions: torch.Tensor, targets: torch.Tensor, *, p: float = 2.0, 
 def cross_entropy(
     predictions: torch.Tensor, targets: torch.Tensor, *, temperature: float = 0.05, **_: float
 ) -> torch.Tensor:
-    """Cross-entropy of picking the own target among all M targets of the batch by cosine / temperature.
+    """Cross-entropy of finding the own target among all M targets of the batch by cosine / temperature.
 
-    Use it where a regression would settle for the mean vector: here the mean earns nothing.
+    Use it where a regression would predict the mean vector: here that gains nothing.
     """
     scores = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T / temperature  # [M, M]
     return F.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
@@ -73,33 +73,34 @@ VECTOR_LOSSES: dict[str, Callable[..., torch.Tensor]] = {
     "cross_entropy": cross_entropy,
 }
 
-# Losses that look for a masked vector among those of its batch: they need two of them.
+# Losses that look for a masked vector among those of its batch: they need at least two.
 CONTRASTIVE_LOSSES = ("p_norm", "cross_entropy")
 
 
 def masked_vector_loss(
     name: str, predictions: torch.Tensor, targets: torch.Tensor, temperature: float = 0.05
 ) -> torch.Tensor:
-    """The named loss, in float32; zero (with a gradient path) for a batch in which nothing was selected.
+    """The named loss, in float32; zero (with a gradient path) for a batch without a selected position.
 
     Args:
         name: a key of `VECTOR_LOSSES`.
         predictions, targets: ``[M, D]``.
-        temperature: of ``"cross_entropy"``.
+        temperature: that of ``"cross_entropy"``.
     """
     if len(predictions) == 0:
         return predictions.sum() * 0.0
-    with torch.autocast(predictions.device.type, enabled=False):  # it would make the products bfloat16 again
+    with torch.autocast(predictions.device.type, enabled=False):  # it would compute the products in bfloat16
         return VECTOR_LOSSES[name](predictions.float(), targets.float(), temperature=temperature)
 
 
 def comparable_segments(document_ids: torch.Tensor, spans: torch.Tensor | None = None) -> torch.Tensor:
-    """Which first segments (rows) are compared with which second ones, ``[N, N]`` bool: own pairs, and negatives.
+    """Which first segments (rows) are compared with which second ones, ``[N, N]`` bool: own pairs and negatives.
 
     Args:
         document_ids: ``[N]``, the document of each pair; segments of different documents are always compared.
-        spans: ``[N, 2, 2]``, first chunk and end of both segments. Given, two segments of one document are compared if
-            at least a chunk lies between them: what touches is as near as the right answer. Not given, never.
+        spans: ``[N, 2, 2]``, first chunk and end of both segments. With them, two segments of one document are
+            compared if at least one chunk lies between them: segments that touch are as close as the right answer.
+            Without, never.
     """
     same = document_ids[:, None] == document_ids[None, :]  # [N, N]
     near = same
@@ -112,12 +113,12 @@ def comparable_segments(document_ids: torch.Tensor, spans: torch.Tensor | None =
 def pair_loss(
     first: torch.Tensor, second: torch.Tensor, comparable: torch.Tensor, scale: torch.Tensor | float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Symmetric cross-entropy of finding each segment's partner, and the scores ``[N, N]`` that it reads.
+    """Symmetric cross-entropy of finding each segment's partner; returns it with its scores ``[N, N]``.
 
     Args:
         first, second: ``[N, D]`` document vectors of both segments of each pair.
         comparable: ``[N, N]`` bool; the diagonal must be true.
-        scale: what cosines are multiplied with.
+        scale: factor of the cosines.
     """
     with torch.autocast(first.device.type, enabled=False):
         scores = F.normalize(first.float(), dim=-1) @ F.normalize(second.float(), dim=-1).T * scale  # [N, N]

@@ -125,7 +125,7 @@ class BertAlModel(BertAlPreTrainedModel):
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
-        self.encoder: Any = backbone_from_config(config.encoder_config)
+        self.encoder = backbone_from_config(config.encoder_config)
         self.supports_gradient_checkpointing = bool(self.encoder.supports_gradient_checkpointing)
         layers = len(encoder_layers(self.encoder)) if config.recurrence != "none" else 0
         self.recurrences = nn.ModuleList(SegmentRecurrence(config) for _ in range(layers))

@@ -10,7 +10,6 @@ all of it, C tokens in a chunk, D hidden size, F filters of one size, P position
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 from torch import nn
@@ -47,12 +46,12 @@ class TextCnnClassifier(nn.Module):
 
         Args:
             features: ``[N, D]`` of all documents, one after another.
-            lengths: ``[B]``, tokens of each document, at least 1. One shorter than a filter is continued by zeros
-                to the filter's width; otherwise no window reaches beyond its document.
+            lengths: ``[B]``, tokens of each document, at least 1. One shorter than a filter is padded with
+                zeros to the filter's width; otherwise no window reaches beyond its document.
         """
         widest, counts = max(self.filter_sizes), lengths.tolist()
         documents = features.split(counts)
-        # One row for all documents: memory follows their tokens, not the longest of them times their number.
+        # One row for all documents: memory grows with their tokens, not with the longest times their number.
         packed = torch.cat(
             [nn.functional.pad(document, (0, 0, 0, max(widest - len(document), 0))) for document in documents]
         )  # [P, D]
@@ -69,7 +68,7 @@ class TextCnnClassifier(nn.Module):
 
 
 class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
-    """Loading, saving and starting from an encoder, which all ChunkBERT classes share."""
+    """What all ChunkBERT classes share."""
 
     config: ChunkBertConfig
     config_class = ChunkBertConfig
@@ -84,8 +83,8 @@ class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
 class ChunkBertModel(ChunkBertPreTrainedModel):
     """Whole documents to a feature for every token; attention stays within a chunk (paper, sections 3.1 and 3.2).
 
-    A document of at most `chunk_size` tokens gives just what the encoder itself gives. Padding is never
-    computed: not as chunks, and within a chunk only where others of the same pass are longer.
+    For a document of at most `chunk_size` tokens the features are those of the encoder itself. Padding costs no
+    computation, except within a chunk where others of the same pass are longer.
 
     Example:
         >>> model = ChunkBertModel.from_encoder(minilm)
@@ -94,11 +93,11 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         torch.Size([1, 3002, 384])
     """
 
-    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # the head is dropped on purpose
+    _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # heads are dropped on purpose
 
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__(config)
-        self.encoder: Any = backbone_from_config(config.encoder_config)
+        self.encoder = backbone_from_config(config.encoder_config)
         self.supports_gradient_checkpointing = bool(self.encoder.supports_gradient_checkpointing)
         self.post_init()
 
@@ -112,14 +111,14 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> TokenFeaturesOutput:
-        """Cuts the documents into chunks, runs the encoder over them, and joins what it says.
+        """Cuts the documents into chunks, runs the encoder over them, and joins its outputs.
 
         Args:
             input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length, padded anywhere.
             attention_mask: ``[B, T]``, zero at padding. All ones by default.
             token_type_ids: ``[B, T]``, for encoders that know several types.
             output_hidden_states: also return every hidden state of the encoder, joined like the features.
-            inputs_embeds, output_attentions: only None; adapters hand them on.
+            inputs_embeds, output_attentions: must be None; adapters pass them on.
 
         Raises:
             ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
@@ -142,15 +141,15 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         all_states: bool | None = None,
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """What `forward` gives, but of the real tokens alone, document after document, without padding.
+        """The features that `forward` returns, but of the real tokens alone, document after document, without padding.
 
         Args:
             input_ids, attention_mask, token_type_ids: as in `forward`.
-            all_states: whether every hidden state of the encoder is wanted; by default as the configuration says.
+            all_states: whether to return every hidden state of the encoder; by default as the configuration says.
 
         Returns:
-            Token features ``[N, D]``, followed by the hidden states where they are asked for; and the mask
-            ``[B, T]`` of the tokens that were read.
+            Token features ``[N, D]``, followed by the hidden states if wanted; and the mask ``[B, T]`` of the tokens
+            that were read.
         """
         self.config.check()
         all_states = self.config.output_hidden_states if all_states is None else all_states
@@ -167,14 +166,14 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
     def _encode(
         self, fields: dict[str, torch.Tensor], real: torch.Tensor, part: torch.Tensor, all_states: bool
     ) -> tuple[torch.Tensor, ...]:
-        """Features ``[n, D]`` of the real tokens of some chunks, then their hidden states where they are asked for."""
+        """Features ``[n, D]`` of the real tokens of some chunks, then their hidden states if wanted."""
         keep = real[part]  # [r, C]
         width = int(keep.sum(dim=1).max())
         keep = keep[:, :width]
         inputs = {name: values[part, :width] for name, values in fields.items()}
         averaged = self.config.num_averaged_layers
-        # Where an encoder takes a list, the other states are not kept in memory.
-        wanted: Any = True if all_states else list(range(-averaged, 0))
+        # An encoder that takes a list does not keep the other states in memory.
+        wanted: bool | list[int] = True if all_states else list(range(-averaged, 0))
         output = self.encoder(**inputs, attention_mask=keep.long(), output_hidden_states=wanted, return_dict=True)
         last = torch.stack(output.hidden_states[-averaged:])  # [5, r, C, D]
         features = last.mean(dim=0)[keep]
@@ -184,7 +183,7 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
     """Classifies documents of any length: one label, several, or values (paper, section 3).
 
-    Which of the three is `config.problem_type`, or guessed from the labels as in transformers.
+    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers.
 
     Example:
         >>> model = ChunkBertForSequenceClassification.from_encoder(minilm, num_labels=20)
@@ -213,14 +212,15 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> SequenceClassifierOutput:
-        """Reads documents whole.
+        """Reads whole documents.
 
         Args:
-            input_ids, attention_mask, token_type_ids: as in `ChunkBertModel`, like what is not named here.
+            input_ids, attention_mask, token_type_ids: as in `ChunkBertModel`, like the arguments not named here.
             labels: ``[B]`` integers, ``[B, num_labels]`` zeros and ones as floats, or ``[B]`` values.
 
         Raises:
-            ValueError: for labels of the wrong kind or range (rows named), or what `ChunkBertModel` refuses.
+            ValueError: for labels of the wrong kind or range (rows named), or inputs that `ChunkBertModel` does not
+                accept.
         """
         self.refuse_other_inputs(inputs_embeds, output_attentions)
         joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)

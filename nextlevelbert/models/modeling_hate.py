@@ -2,7 +2,7 @@
 
 "Hierarchical Attention-based Text Encoder (HATE)". The sentence model is a frozen encoder of chunks, its document
 model a small stack of `transformers`; chunking, encoded corpora, masking and the heads are those of NextLevelBERT.
-What differs is here: sinusoidal positions, fixed random vectors, a bottleneck, and the loss (see `losses.py`).
+The differences are here: sinusoidal positions, fixed random vectors, a bottleneck, and the loss (see `losses.py`).
 
 Notation for shapes: B documents in a batch, L sentences of the longest, S = L + 1 positions with [CLS], D hidden
 size of the sentence vectors, H of the document model, M masked positions of the batch.
@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from transformers import BertConfig
 from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput
 
 from .backbones import backbone_from_config
 from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
@@ -38,16 +39,16 @@ def sinusoids(positions: torch.Tensor, size: int) -> torch.Tensor:
 
 
 class NoPositions(nn.Module):
-    """Stands where a backbone has its table of positions, and adds nothing to any vector, in any dtype."""
+    """Takes the place of a backbone's table of positions, and adds zero to every vector, in any dtype."""
 
     def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(position_ids).unsqueeze(-1)  # [B, S, 1]
 
 
 class HateFixedVectors(nn.Module):
-    """Random vectors that are never trained: rows [PAD] (zeros), [CLS], one unused, [MASK] (paper: "Dynamic …").
+    """Random vectors that are never trained: rows [PAD] (zeros), [CLS], an unused one, [MASK] (paper: "Dynamic …").
 
-    A buffer, not a parameter: it is saved with the model, but no optimiser or unfreezing reaches it.
+    It is a buffer, not a parameter: saved with the model, but out of reach of optimisers and of unfreezing.
     """
 
     def __init__(self, config: HateConfig) -> None:
@@ -60,14 +61,14 @@ class HateFixedVectors(nn.Module):
 
 
 class HateBottleneckLinear(nn.Linear):
-    """A layer of the autoencoder; a class of its own because it starts differently, see `_init_weights`."""
+    """A layer of the autoencoder; it has its own class because its initialisation differs, see `_init_weights`."""
 
 
 class HateBottleneck(nn.Sequential):
     """Half of an undercomplete autoencoder: linear layers of given widths with GELU between them.
 
-    From D to H before the document model, and mirrored behind it in pretraining (paper: "Downscaling
-    Representations via Autoencoding"). One width is no layer at all.
+    From D to H before the document model, and mirrored after it in pretraining (paper: "Downscaling Representations
+    via Autoencoding"). With a single width there is no layer.
     """
 
     def __init__(self, widths: list[int]) -> None:
@@ -82,11 +83,12 @@ class HateEncoder(nn.Module):
 
     def __init__(self, config: HateConfig) -> None:
         super().__init__()
-        self.scale: float = config.vector_scale  # type: ignore[assignment]  # the configuration has set it
+        assert config.vector_scale is not None  # the configuration has set it
+        self.scale = config.vector_scale
         self.reduction = HateBottleneck(config.bottleneck_widths())
-        layers: Any = backbone_from_config(config.encoder_config)
+        layers = backbone_from_config(config.encoder_config)
         upper = config.encoder_config
-        # Longformer embeds ids to pad its windows; DistilBERT's sinusoids are a table that it fills at loading.
+        # Longformer embeds ids to pad its windows; DistilBERT's sinusoids are a table that is filled on loading.
         unfit = upper.model_type == "longformer" or getattr(upper, "sinusoidal_pos_embds", False)
         if unfit or not hasattr(getattr(layers, "embeddings", None), "position_embeddings"):
             raise ValueError(
@@ -97,7 +99,9 @@ class HateEncoder(nn.Module):
         layers.embeddings.position_embeddings = NoPositions()
         self.layers = layers
 
-    def forward(self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None = None, **extras: Any) -> Any:
+    def forward(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None = None, **extras: bool
+    ) -> BaseModelOutput:
         hidden = self.reduction(inputs_embeds * self.scale)  # [B, S, H]
         positions = torch.arange(hidden.shape[1], device=hidden.device)  # [S]
         hidden = hidden + sinusoids(positions, hidden.shape[-1]).to(hidden.dtype)
@@ -107,7 +111,7 @@ class HateEncoder(nn.Module):
 class HatePredictionHead(nn.Sequential):
     """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M, D]``.
 
-    Exists in pretraining only (paper: "Masked Sentence Prediction").
+    It exists in pretraining only (paper: "Masked Sentence Prediction").
     """
 
     def __init__(self, config: HateConfig) -> None:
@@ -117,7 +121,7 @@ class HatePredictionHead(nn.Sequential):
 
 
 class HatePreTrainedModel(VectorDocumentPreTrainedModel):
-    """Loading, saving and initialisation that all HATE classes share."""
+    """What all HATE classes share: configuration, initialisation, and the start from a chunk encoder."""
 
     config: HateConfig
     config_class = HateConfig
@@ -133,12 +137,12 @@ class HatePreTrainedModel(VectorDocumentPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, HateFixedVectors):
-            # As long as the sentence vectors that they stand among.
+            # As long as the sentence vectors around them.
             config = self.config
             init.normal_(module.weight, std=config.chunk_hidden_size**-0.5 if config.chunk_encoder_normalize else 1.0)
             init.zeros_(module.weight[PAD])
         elif isinstance(module, HateBottleneckLinear):
-            # Keeps the size of what passes; with initializer_range little would be left beside the positions.
+            # Keeps the size of the vectors; with initializer_range they would almost vanish beside the positions.
             init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     @classmethod
@@ -154,11 +158,12 @@ class HatePreTrainedModel(VectorDocumentPreTrainedModel):
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
-            hidden_size: H, the size of document vectors; D, that of the sentence vectors, by default. A smaller one
-                brings the bottleneck.
-            num_hidden_layers: of the document model (6 by default), a BERT with heads of 32 (or all of H) dimensions
-                and a feed-forward layer of 4 H; for anything else give an `encoder_config` in place of both sizes.
-            chunk_size: most tokens in a sentence; a longer one goes on in a further chunk.
+            hidden_size: H, the size of document vectors; by default D, that of the sentence vectors. A smaller one
+                adds the bottleneck.
+            num_hidden_layers: layers of the document model (6 by default), a BERT with heads of 32 (or all H)
+                dimensions and a feed-forward layer of 4 H; for anything else give an `encoder_config` instead of both
+                sizes.
+            chunk_size: most tokens in a sentence; a longer one continues in a further chunk.
             config_kwargs: further fields of `HateConfig`.
 
         Raises:
@@ -189,8 +194,8 @@ class HateModel(HatePreTrainedModel, VectorDocumentModel):
     """Whole documents to contextual sentence vectors ``[B, L, H]`` and one document vector ``[B, H]``.
 
     Args:
-        config: with ``include_chunk_encoder=False`` the frozen sentence model is neither built nor saved; it is
-            then read from `config.chunk_encoder_name` when token ids first arrive.
+        config: with ``include_chunk_encoder=False`` the frozen sentence model is neither built nor saved, but loaded
+            from `config.chunk_encoder_name` when token ids first arrive.
 
     Example:
         >>> model = HateModel.from_chunk_encoder(minilm, hidden_size=64, num_hidden_layers=2)
@@ -209,12 +214,12 @@ class HateModel(HatePreTrainedModel, VectorDocumentModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The block that adds positions: vectors enter here, and so do hooks that ask for input gradients."""
+        """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
         return self.encoder.layers.embeddings
 
 
 class HateForMaskedSentencePrediction(HatePreTrainedModel, VectorDocumentForMaskedVectorModeling):
-    """Finds the masked sentences of a batch among each other (paper: "Model Pre-Training")."""
+    """Finds each masked sentence among all masked ones of the batch (paper: "Model Pre-Training")."""
 
     def __init__(self, config: HateConfig) -> None:
         super().__init__(config)
@@ -226,7 +231,7 @@ class HateForMaskedSentencePrediction(HatePreTrainedModel, VectorDocumentForMask
 class HateForSequenceClassification(HatePreTrainedModel, VectorDocumentForSequenceClassification):
     """Classifies documents, alone or with a question: one label, several, or values.
 
-    Which of the three is `config.problem_type`, or guessed from the labels as in transformers. With
+    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
     ``config.text_pair`` the classifier reads [document vector ; encoded question].
     """
 

@@ -52,7 +52,7 @@ class NextLevelBertPredictionHead(nn.Sequential):
 
 
 class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
-    """Loading, saving and initialisation that all NextLevelBERT classes share."""
+    """What all NextLevelBERT classes share: configuration, initialisation, and the start from a chunk encoder."""
 
     config: NextLevelBertConfig
     config_class = NextLevelBertConfig
@@ -69,8 +69,8 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, NextLevelBertSpecialVectors):
-            if not getattr(module.weight, "_is_hf_initialized", False):  # a loaded table stays, its [PAD] row too
-                # Length 1 on average, as the chunk vectors have that they stand among.
+            if not getattr(module.weight, "_is_hf_initialized", False):  # a loaded table stays, even its [PAD] row
+                # Length 1 on average, like the chunk vectors around them.
                 init.normal_(module.weight, std=self.config.hidden_size**-0.5)
                 init.zeros_(module.weight[PAD])
         elif isinstance(module, ResidualProjection):
@@ -87,9 +87,9 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
     ) -> NextLevelBertPreTrainedModel:
         """A new model around a sentence encoder, initialised from that encoder's own layers.
 
-        The paper shows that random initialisation fails (section 4.5). Word embeddings are left out; the
-        position table is copied. Attention dropout is set to 0, because it makes a training step on a
-        CPU more than twice as slow; pass another `encoder_config` to the config for the paper's 0.1.
+        The paper shows that random initialisation fails (section 4.5). The position table is copied, the word
+        embeddings are not. Attention dropout is set to 0, because it makes a training step on a CPU more than twice as
+        slow; pass another `encoder_config` for the paper's 0.1.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
@@ -97,7 +97,7 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
             config_kwargs: further fields of `NextLevelBertConfig`.
 
         Raises:
-            ValueError: for an encoder that cannot be used, or a chunk size it does not allow.
+            ValueError: for an encoder that cannot be used, or a chunk size that it does not allow.
         """
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"))
@@ -110,8 +110,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
     """Whole documents to contextual chunk vectors and one document vector (paper, section 3).
 
     Args:
-        config: with ``include_chunk_encoder=False`` the frozen encoder is neither built nor saved; it is
-            then read from `config.chunk_encoder_name` when token ids first arrive.
+        config: with ``include_chunk_encoder=False`` the frozen encoder is neither built nor saved, but loaded from
+            `config.chunk_encoder_name` when token ids first arrive.
 
     Example:
         >>> model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32)
@@ -125,7 +125,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        encoder: Any = backbone_from_config(config.encoder_config)
+        encoder = backbone_from_config(config.encoder_config)
         encoder.set_input_embeddings(None)  # vectors come in, not ids
         self.special_embeddings = NextLevelBertSpecialVectors(config)
         self.encoder = encoder
@@ -137,11 +137,11 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The block that adds positions: vectors enter here, and so do hooks that ask for input gradients."""
+        """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
         return self.encoder.embeddings
 
     def prepare_chunks(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Chunk vectors ``[..., D]`` as the encoder reads them: whitened where the configuration says so."""
+        """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the configuration says so."""
         return vectors if self.whitening is None else self.whitening(vectors)
 
     def fit_whitening(self, documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> None:
@@ -151,7 +151,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
             documents, shrinkage: as in `nextlevelbert.models.pooling.fit_whitening`.
 
         Raises:
-            ValueError: for a model without whitening, or documents that tell nothing of their spread.
+            ValueError: for a model without whitening, or documents whose chunks have no spread.
         """
         if self.whitening is None:
             raise ValueError("This model does not whiten; make it with whiten_chunks=True.")
@@ -171,13 +171,13 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel, VectorD
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDocumentForMaskedVectorModeling):
-    """Tells two segments of one document from segments of others, and may predict masked vectors beside that.
+    """Tells two segments of one document from segments of others, and optionally predicts masked vectors as well.
 
-    Segments are long runs of chunks, so that whole chapters are compared; on words this is DeCLUTR (Giorgi et al.,
-    ACL 2021, section 3). The segments of a batch are each other's negatives.
+    Segments are long runs of chunks, so that whole chapters are compared; for spans of words this is DeCLUTR (Giorgi
+    et al., ACL 2021, section 3). The segments of a batch are each other's negatives.
 
     Raises:
-        ValueError: for a document vector that packed sequences do not give (`pooling` "cls" or "max").
+        ValueError: for a document vector that packed sequences do not have (`pooling` "cls" or "max").
     """
 
     family_auto_map = {
@@ -212,10 +212,10 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDo
             inputs_embeds: ``[N, 2, S, D]`` chunk vectors of both segments of each pair.
             special_ids: ``[N, 2, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
             document_ids: ``[N]``, the document of each pair.
-            spans: ``[N, 2, 2]``, first chunk and end of each segment in its document. With it, segments of one
-                document that do not touch each other are negatives, too; without, they are not compared.
+            spans: ``[N, 2, 2]``, first chunk and end of each segment in its document. With them, segments of
+                one document that do not touch are negatives, too; without, they are not compared.
             mask_positions, labels: ``[N, 2, S]`` bool and ``[N, 2, S, D]``: where to predict, and the true vectors;
-                the loss of masked vector modelling is then added to that of the pairs.
+                the loss of masked vector modelling is then added to the loss of the pairs.
 
         Raises:
             ValueError: if the shapes do not fit each other.
@@ -234,14 +234,15 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDo
             masked_loss, _, _ = self.masked_loss(
                 output.last_hidden_state, mask_positions.reshape(rows), labels.reshape(*rows, -1)
             )
-            loss = loss + masked_loss  # type: ignore[operator]  # there are labels
+            assert masked_loss is not None  # there are labels
+            loss = loss + masked_loss
         return SegmentPairOutput(loss=loss, scores=scores)
 
 
 class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel, VectorDocumentForSequenceClassification):
     """Classifies documents, alone or with a question: one label, several, or values (paper, section 4.1).
 
-    Which of the three is `config.problem_type`, or guessed from the labels as in transformers. With
+    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
     ``config.text_pair`` the classifier reads [document vector ; encoded question].
 
     Example:
@@ -265,8 +266,8 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel, Vecto
 class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel, VectorDocumentWithClassifier):
     """Chooses among candidate answers to a question about a document (paper, section 4.1).
 
-    Each candidate is encoded together with the question as one text; [document vector ; that vector] gives
-    its score, and the softmax runs over the candidates of a question.
+    Each candidate is encoded together with the question as one text; its score is computed from [document vector ;
+    that vector], and the softmax runs over the candidates of a question.
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
@@ -288,31 +289,32 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel, VectorDocumen
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> MultipleChoiceModelOutput:
-        """Reads each document once, whatever the number of its questions and candidates.
+        """Reads each document once, however many questions and candidates it has.
 
         Args:
             input_ids, attention_mask, inputs_embeds: documents, as in `NextLevelBertModel`.
-            token_type_ids: has no meaning here.
+            token_type_ids: accepted because tokenizers return it; has no meaning here.
             pair_input_ids, pair_attention_mask: ``[N, C, Q]`` ids of question and candidate, N questions with C
                 candidates each. One longer than a chunk is cut like a document, and the mean taken.
-            pair_embeds: ``[N, C, D]`` the same, encoded before.
+            pair_embeds: ``[N, C, D]`` the same, already encoded.
             document_index: ``[N]``, the document of each question; by default one each, in order.
             labels: ``[N]``, the number of the right candidate.
             output_hidden_states, output_attentions: as in `NextLevelBertModel`.
 
         Raises:
-            ValueError: without candidates, for labels out of range, or what `NextLevelBertModel` refuses.
+            ValueError: without candidates, for labels out of range, or inputs that the model does not accept.
         """
         pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         if pairs is None or pairs.ndim != 3:
             shape = None if pairs is None else tuple(pairs.shape)
             raise ValueError(f"Give the candidates as pair_input_ids [N, C, Q] or pair_embeds [N, C, D], got {shape}.")
-        documents: dict[str, Any] = {
+        documents = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
             "inputs_embeds": inputs_embeds,
+            "output_hidden_states": output_hidden_states,
+            "output_attentions": output_attentions,
         }
-        documents |= {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         logits, output = self.score(pairs, document_index, documents)  # [N, C, 1]
         logits = logits.squeeze(-1)  # [N, C]
         loss = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -28,22 +28,22 @@ class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
     _supports_attention_backend = True
 
     @classmethod
-    def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> Any:
-        """A new model around a pretrained encoder: BERT, RoBERTa, MPNet, ModernBERT, MiniLM and their like.
+    def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> Self:
+        """A new model around a pretrained encoder such as BERT, RoBERTa, MPNet, ModernBERT or MiniLM.
 
-        Not for encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO).
+        It does not work with encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO).
 
         Attention dropout is set to 0, because it makes a training step on a CPU more than twice as slow; pass
-        another `encoder_config` for the papers' 0.1. What the encoder does not bring is drawn at random.
+        another `encoder_config` for the papers' 0.1. Weights that the encoder does not have are random.
 
         Args:
             name_or_path: folder or Hub name of the encoder, with its tokenizer.
-            config_kwargs: fields of the configuration, `num_labels`, `problem_type` and the like; `revision`, `token`
-                and what else says how an encoder is got from the Hub.
+            config_kwargs: fields of the configuration such as `num_labels` and `problem_type`, and loading arguments
+                such as `revision` and `token`.
 
         Raises:
-            ValueError: for sizes above what the encoder reads, something that is no field of the configuration, or
-                what `load_backbone` and `load_tokenizer` refuse.
+            ValueError: for sizes above what the encoder reads, an unknown argument, or an encoder or tokenizer that
+                `load_backbone` or `load_tokenizer` cannot load.
         """
         loading, fields = cls.split_arguments(config_kwargs)
         source = load_backbone(name_or_path, **loading)
@@ -56,7 +56,7 @@ class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
 
     @classmethod
     def _tokenizer_fields(cls, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-        """What the configuration has to know of the tokenizer."""
+        """Fields of the configuration that come from the tokenizer."""
         return {"pad_token_id": tokenizer.pad_token_id}
 
     def get_input_embeddings(self) -> nn.Module:
@@ -72,11 +72,7 @@ class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
         return embeddings
 
     def refuse_other_inputs(self, inputs_embeds: object, output_attentions: object) -> None:
-        """Adapters hand these on; only None has a meaning.
-
-        Raises:
-            ValueError: for anything else.
-        """
+        """Raises a ValueError for inputs that adapters pass on but documents cannot have."""
         if inputs_embeds is not None or output_attentions:
             raise ValueError(
                 f"{type(self).__name__} reads input_ids, because documents are cut by token ids, and has no attention "
@@ -88,7 +84,7 @@ class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
 
         Raises:
             ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, or a document without
-                any token (numbered).
+                tokens (numbered).
         """
         mask = check_token_ids(input_ids, attention_mask, self.config.encoder_config.vocab_size)
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
@@ -113,10 +109,10 @@ class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
         place: tuple[torch.Tensor, torch.Tensor],
         shape: tuple[int, int],
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """Puts the real tokens of a batch of documents into rows that the encoder reads.
+        """Puts the real tokens of a batch of documents into the rows that the encoder reads.
 
         Args:
-            input_ids, token_type_ids: ``[B, T]``; token types only go to encoders that know several.
+            input_ids, token_type_ids: ``[B, T]``; token types only go to encoders with several.
             mask: ``[B, T]`` bool, the N tokens to read.
             place: row and column ``[N]`` of each, see `place_in_chunks`.
             shape: rows and columns.
@@ -125,11 +121,11 @@ class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
             Inputs of the encoder by name, and the mask of real tokens, all of that shape.
 
         Raises:
-            ValueError: for token types of another shape than the ids, or that the encoder does not know.
+            ValueError: for token types of another shape than the ids, or outside the encoder's range.
         """
         encoder = self.base_model.encoder
         types = getattr(encoder.config, "type_vocab_size", 0)
-        padding = getattr(encoder.config, "pad_token_id", None) or 0  # some encoders count positions by it
+        padding = getattr(encoder.config, "pad_token_id", None) or 0  # some encoders count positions from it
         fields = {"input_ids": input_ids.new_full(shape, padding, dtype=torch.long)}
         fields["input_ids"][place] = input_ids[mask].long()
         if token_type_ids is not None and types > 1:
@@ -146,11 +142,11 @@ class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
 
 
 def place_in_chunks(mask: torch.Tensor, chunk_size: int) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Where each real token of a batch goes when every document is cut into chunks; padding goes nowhere.
+    """Where each real token of a batch goes when every document is cut into chunks, without its padding.
 
     Args:
         mask: ``[B, T]`` bool, true at real tokens.
-        chunk_size: tokens in a chunk; the last of a document may have fewer.
+        chunk_size: tokens in a chunk; the last one of a document may have fewer.
 
     Returns:
         For the N real tokens in order: the chunk, numbered through the batch ``[N]``, and the place in it ``[N]``;
@@ -163,5 +159,5 @@ def place_in_chunks(mask: torch.Tensor, chunk_size: int) -> tuple[torch.Tensor, 
 
 
 def at_their_places(flat: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """``[N, D]`` of the real tokens back to where they stand in the batch, ``[B, T, D]``; zero at padding."""
+    """``[N, D]`` of the real tokens back to their places in the batch, ``[B, T, D]``; zero at padding."""
     return flat.new_zeros(*mask.shape, flat.shape[-1]).masked_scatter(mask.unsqueeze(-1), flat)

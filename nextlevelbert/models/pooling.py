@@ -1,4 +1,4 @@
-"""From many vectors to one, and chunk vectors without what all of them share.
+"""Pooling: from many vectors to one; and whitening: chunk vectors without what all of them share.
 
 Pooling is masked and over the second-to-last axis, as sentence-transformers defines it.
 
@@ -22,7 +22,7 @@ PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "last
 
 
 def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Mean of the rows that a mask keeps, all without one: ``[B, L, D]`` to ``[B, D]`` float32, zero where none is."""
+    """Mean of the rows that a mask keeps (all by default): ``[B, L, D]`` to ``[B, D]`` float32, zero without rows."""
     if mask is None:
         return hidden.mean(dim=1, dtype=torch.float32)
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
@@ -31,7 +31,7 @@ def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor
 
 
 def _unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Rows of length 1, zero where they are zero: in half precision the guard against that would vanish."""
+    """Rows scaled to length 1, zero rows unchanged; in float32, since the epsilon against zero vanishes in float16."""
     return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
 
 
@@ -47,7 +47,7 @@ class ResidualPooling(nn.Module):
     """Document vectors ``[B, D]`` of length 1 that keep the plain mean: normalise(A p + C c).
 
     p is the mean of the chunk vectors and c that of the contextual ones, both ``[B, D]`` and normalised. A starts as
-    the identity and C at zero, so that training starts at the mean of the chunk vectors and not below it.
+    the identity and C at zero, so that training starts no worse than the mean of the chunk vectors.
     """
 
     def __init__(self, hidden_size: int, contextual_start: float = 0.0) -> None:
@@ -60,7 +60,7 @@ class ResidualPooling(nn.Module):
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
-    """Pools the rows that the mask keeps; a batch entry with no such row gives the zero vector.
+    """Pools the rows that the mask keeps; a batch entry without such rows gives the zero vector.
 
     Args:
         hidden: ``[B, L, D]`` vectors.
@@ -95,8 +95,8 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
 class ChunkWhitening(nn.Module):
     """``[..., D]`` chunk vectors to whitened ones of length 1: normalise(W (v - m)).
 
-    Buffers, not parameters: they are saved with the model, but no optimiser or unfreezing reaches them. Before
-    `fit_whitening` they are zero and the identity.
+    Mean and weight are buffers, not parameters: saved with the model, but out of reach of optimisers and of
+    unfreezing. Before `fit_whitening` they are zero and the identity.
     """
 
     mean: torch.Tensor
@@ -119,9 +119,10 @@ def fit_whitening(documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> 
     their own document.
 
     Args:
-        documents: the chunk vectors ``[n, D]`` of each, in any floating dtype; at least two documents, and one of
-            two chunks.
-        shrinkage: how far directions without spread are held back.
+        documents: the chunk vectors ``[n, D]`` of each document, in any floating dtype; at least two documents, one of
+            them with two chunks.
+        shrinkage: added to the variances, as a share of their mean; it limits how far directions with little spread
+            are scaled up.
 
     Raises:
         ValueError: for too few documents or chunks, chunks that do not differ, or a shrinkage that is not positive.

@@ -2,7 +2,7 @@
 
 sentence-transformers opens them with its own `Transformer` module and nothing else. Since its version 6, a folder
 that names any other module class needs `trust_remote_code`; ours never does: `SentenceTransformer(path)` after
-`import nextlevelbert`. Its `encode` tokenizes a whole document and calls the model's `forward`, which chunks, encodes
+`import nextlevelbert`. Its `encode` tokenises a whole document and calls the model's `forward`, which chunks, encodes
 and pools.
 """
 

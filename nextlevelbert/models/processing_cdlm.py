@@ -1,11 +1,11 @@
-"""From documents to what CDLM reads: separators around documents, marked mentions, questions with their paragraphs."""
+"""From documents to the inputs of CDLM: separators around documents, marked mentions, questions and paragraphs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from transformers import BatchEncoding
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.processing_utils import ProcessorMixin
 
 from .cdlm_layout import (
@@ -17,6 +17,7 @@ from .cdlm_layout import (
     TITLE,
     Layout,
     Piece,
+    Row,
     keep_around,
     pad_rows,
     share_out,
@@ -27,9 +28,9 @@ from .cdlm_layout import (
 class CdlmProcessor(ProcessorMixin):
     """Lays sets of documents out in sequences: ``[CLS] <doc-s> … </doc-s> <doc-s> … </doc-s> [SEP]``.
 
-    Where a set is too long, its documents are cut, the longest first, and markers never; how much is lost is told.
-    What is written in a document is text: a ``<doc-s>`` in it is no separator; only the tokenizer's mask token is
-    what it says.
+    If a set is too long, its documents are cut, the longest first, and a warning counts the lost tokens; markers are
+    never cut. Markers within a document are plain text: a ``<doc-s>`` there is no separator. Only the tokenizer's mask
+    token keeps its meaning.
 
     Args:
         tokenizer: one that knows the markers; `from_model` adds them.
@@ -45,13 +46,13 @@ class CdlmProcessor(ProcessorMixin):
 
     _auto_class = "AutoProcessor"  # its code is saved with it
 
-    def __init__(self, tokenizer: Any, max_length: int = 4096) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int = 4096) -> None:
         super().__init__(tokenizer)
         self.max_length = max_length
 
     @classmethod
-    def from_model(cls, model: Any, max_length: int | None = None) -> CdlmProcessor:
-        """The processor of a model; adds the markers to its tokenizer and their embeddings to it, where they lack.
+    def from_model(cls, model: PreTrainedModel, max_length: int | None = None) -> CdlmProcessor:
+        """The processor of a model; adds missing markers to its tokenizer, and embeddings for them to the model.
 
         Args:
             model: any CDLM; its vocabulary grows in place the first time (new rows are random, as in the paper).
@@ -72,7 +73,7 @@ class CdlmProcessor(ProcessorMixin):
         model.config.mask_token_id = tokenizer.mask_token_id
         return cls(tokenizer, max_length or limit)
 
-    def __call__(  # type: ignore[override]
+    def __call__(
         self,
         documents: Sequence[str] | Sequence[Sequence[str]] | None = None,
         max_length: int | None = None,
@@ -84,8 +85,8 @@ class CdlmProcessor(ProcessorMixin):
         Args:
             documents: the documents of one set, or a list of sets.
             max_length: most tokens in a sequence; by default the processor's.
-            text, kwargs: in place of the others, how sentence-transformers asks for plain texts: what the tokenizer
-                alone makes of them.
+            text, kwargs: the arguments of sentence-transformers, which passes plain texts: they go to the tokenizer
+                alone.
 
         Returns:
             `input_ids`, `attention_mask` and `global_attention_mask`, ``[B, L]`` each.
@@ -101,13 +102,13 @@ class CdlmProcessor(ProcessorMixin):
         if isinstance(documents, str) or len(kinds) != 1:
             what = "one text" if isinstance(documents, str) else "texts beside lists" if kinds else "nothing"
             raise ValueError(f"Give a list of documents, or a list of lists of them; got {what}.")
-        sets: Any = [documents] if kinds == {True} else documents
+        sets = cast(Sequence[Sequence[str]], [documents] if kinds == {True} else documents)
         rows = [self.cluster(each, max_length) for each in sets]
         warn_of_cuts(rows)
         return self.pad(rows)
 
-    def cluster(self, documents: Sequence[str | Piece], max_length: int | None = None) -> dict[str, Any]:
-        """One set of documents as lists, not filled up; `lost_tokens` says what each document lost."""
+    def cluster(self, documents: Sequence[str | Piece], max_length: int | None = None) -> Row:
+        """One set of documents, not padded; `lost_tokens` counts what each document lost."""
         return self.mentions(documents, [], max_length=max_length)
 
     def mentions(
@@ -117,18 +118,18 @@ class CdlmProcessor(ProcessorMixin):
         pairs: Sequence[tuple[int, int]] | None = None,
         labels: Sequence[int] | None = None,
         max_length: int | None = None,
-    ) -> dict[str, Any]:
-        """One set of documents with mentions marked by ``<m>`` and ``</m>``, as lists, not filled up.
+    ) -> Row:
+        """One set of documents with mentions marked by ``<m>`` and ``</m>``, not padded.
 
         Global attention is on [CLS], the markers of mentions and their tokens (paper, appendix C.1). A document that
-        has to be cut keeps its mentions: it loses its end first, and its beginning where they stand behind it.
+        has to be cut keeps its mentions: it loses its end first, and its beginning if they are too far from it.
 
         Args:
-            documents: texts, or what `tokenize` made of them.
-            mentions: document, first character and one past the last of each. A marker of another mention within one
-                counts as its token.
-            pairs: numbers of mentions to compare; left out of the row where None.
-            labels: of the pairs.
+            documents: texts, or the pieces that `tokenize` made of them.
+            mentions: document, first character and one past the last of each. The markers of nested mentions count as
+                tokens of the outer one.
+            pairs: numbers of the mentions to compare; left out of the row if None.
+            labels: those of the pairs.
             max_length: most tokens; by default the processor's.
 
         Raises:
@@ -153,7 +154,7 @@ class CdlmProcessor(ProcessorMixin):
             layout.add(DOCUMENT[0])
             at = first = keep_around(marked, count, f"document {number}", piece, limit)
             # Where one mention ends and another begins, the end comes first; outer ones open first and close last,
-            # and of equals the one that opened last closes first.
+            # and of two with the same span the one that opened last closes first.
             opening = [(begin, 1, -end, mention) for begin, end, mention in marked]
             closing = [
                 (end, 0, -begin, -mention) for begin, end, mention in marked
@@ -173,7 +174,7 @@ class CdlmProcessor(ProcessorMixin):
         for start, end in spans:
             layout.is_global[start - 1 : end + 1] = [1] * (end - start + 2)
         lost = [len(piece.ids) - count for piece, count in zip(pieces, kept, strict=True)]
-        row: dict[str, Any] = {**layout.row(), "lost_tokens": lost}
+        row: Row = {**layout.row(), "lost_tokens": lost}
         if mentions:
             row["mention_spans"] = spans
         if pairs is not None:
@@ -182,22 +183,22 @@ class CdlmProcessor(ProcessorMixin):
 
     def question(
         self, question: str, paragraphs: Sequence[tuple[str, Sequence[str]]], max_length: int | None = None
-    ) -> dict[str, Any]:
-        """One question with its paragraphs, as lists, not filled up (paper, appendix C.3).
+    ) -> Row:
+        """One question with its paragraphs, not padded (paper, appendix C.3).
 
         ``[CLS] [q] question [/q] <doc-s> <t> title </t> <s> sentence </s> … </doc-s> … [SEP]``, with global attention
-        on [CLS], the question, title starts and sentence starts. (Tokenizers of RoBERTa's kind have ``<s>`` and
-        ``</s>`` as their [CLS] and [SEP] already; sentences then are marked by these, as in the paper.)
+        on [CLS], the question, title starts and sentence starts. (Tokenizers such as RoBERTa's already have
+        ``<s>`` and ``</s>`` as their [CLS] and [SEP]; these then mark sentences, as in the paper.)
 
         Args:
             question: a text.
             paragraphs: title and sentences of each.
-            max_length: most tokens; by default the processor's. Paragraphs that are too long lose their end.
+            max_length: most tokens; by default the processor's. Paragraphs that are too long lose their ends.
 
         Returns:
-            Beside ids and masks: `sentence_index` and `paragraph_index`, positions of the starts of all sentences and
-            titles in order, -1 for a sentence behind the cut; `context_mask`; and `token_spans`, for each position
-            which text it is from (titles and sentences counted through, -1 for others), its first character in it and
+            Ids and masks; `sentence_index` and `paragraph_index`, positions of the starts of all sentences and titles
+            in order, -1 for a sentence after the cut; `context_mask`; and `token_spans`, for each position the number
+            of its text (titles and sentences counted in order, -1 for others), its first character in that text, and
             one past its last.
 
         Raises:
@@ -230,7 +231,7 @@ class CdlmProcessor(ProcessorMixin):
             for place, piece in enumerate(parts):
                 markers, index = (TITLE, paragraph_index) if place == 0 else (SENTENCE, sentence_index)
                 count = min(len(piece.ids), room - 2)
-                if count < 0 or (count == 0 and piece.ids):  # behind the cut
+                if count < 0 or (count == 0 and piece.ids):  # after the cut
                     index.append(-1)
                     room = 0
                 else:
@@ -253,15 +254,15 @@ class CdlmProcessor(ProcessorMixin):
             "lost_tokens": lost,
         }
 
-    def pad(self, rows: Sequence[dict[str, Any]]) -> BatchEncoding:
-        """A batch of rows: tensors filled up to the longest; entries that no model reads are left out."""
+    def pad(self, rows: Sequence[Row]) -> BatchEncoding:
+        """A batch of rows: tensors padded to the longest; entries that no model reads are left out."""
         return BatchEncoding(pad_rows(rows, self.tokenizer.pad_token_id))
 
     def _limit(self, max_length: int | None) -> int:
         """Most tokens in a sequence.
 
         Raises:
-            ValueError: for less than 1, or more than the processor was made for.
+            ValueError: for less than 1, or more than the processor's own.
         """
         if max_length is not None and not 1 <= max_length <= self.max_length:
             raise ValueError(
@@ -271,11 +272,11 @@ class CdlmProcessor(ProcessorMixin):
         return max_length or self.max_length
 
     def tokenize(self, text: str | Piece, name: str = "a document", blank: bool = False) -> Piece:
-        """Token ids of a text with their characters; the mask token stays one, other markers are text.
+        """Token ids of a text with their characters; the mask token keeps its meaning, other markers are plain text.
 
         Args:
-            text: one; what is tokenised already comes back as it is.
-            name: of the text, for messages.
+            text: a text; a piece is returned as it is.
+            name: that of the text, for messages.
             blank: whether it may have no words.
         """
         if isinstance(text, Piece):

@@ -1,10 +1,10 @@
-"""Where sentences end, told from token ids alone, and how whole sentences are packed into chunks.
+"""Where sentences end, decided from token ids alone, and how whole sentences are packed into chunks.
 
-A rule on ids, because a model's `forward` sees nothing else: so text, stored ids and a batch from a
+The rules work on ids because a model's `forward` sees nothing else: so text, stored ids and a batch from a
 stock collator all give the same sentences, and nothing has to be downloaded.
 
-Neither rule carries a mistake or a shift on for long. So an edit moves the borders near it, and those
-behind them find their way back to where they were.
+Neither rule carries a mistake or a shift on for long. An edit moves the boundaries near it, and those after them soon
+fall where they were.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 from bisect import bisect_left, bisect_right
-from typing import Any
 
 import numpy as np
+from transformers import PreTrainedTokenizerBase
 
 _ABBREVIATIONS = frozenset(
     "mr mrs ms messrs dr st prof rev hon capt col gen lt sgt maj jr sr vol vols fig figs vs "
@@ -24,19 +24,19 @@ _TERMINATORS = frozenset(".!?…。！？")
 _CLOSERS = frozenset("”’)]»）」』")
 _QUOTES = frozenset('"')  # not the apostrophe, which is also part of words
 
-# Token ids without a straight quote after which none is taken to be open. A mark that is missing (a speech of
-# several paragraphs has more that open than close) would otherwise turn every later one round. On novels 2 % of
-# the marks behind a sentence are misread, hardly fewer with longer stretches (31 % if marks are only counted).
+# After so many token ids without a straight quote none is taken to be open. A missing mark (a speech of several
+# paragraphs has more opening than closing ones) would otherwise invert every later one. On novels 2 % of the marks
+# after a sentence are misread, hardly fewer with longer stretches (31 % if marks are only counted).
 _LONGEST_QUOTE = 256
 
 # Chosen on 40 novels in chunks of 256 ids: an edit of one sentence changes 0.6 % of a novel's chunks, and chunks are
-# 88 % full. Twice as many landmarks leave them 84 % full, half as many let an edit reach half as far again.
+# 88 % full. With twice as many landmarks they are 84 % full; with half as many an edit reaches 1.5 times as far.
 _LANDMARK_EVERY = 20
 _LANDMARK_BELOW = 2**64 // _LANDMARK_EVERY
 
 
-def sentence_token_ids(tokenizer: Any) -> dict[str, list[int]]:
-    """Vocabulary ids by what they mean to the sentence rule: end, close, quote, abbreviation, number."""
+def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
+    """Vocabulary ids by their role in the sentence rule: end, close, quote, abbreviation, number."""
     classes: dict[str, list[int]] = {"end": [], "close": [], "quote": [], "abbreviation": [], "number": []}
     for token, index in tokenizer.get_vocab().items():
         if token.startswith("##") or len(token) > 12:
@@ -63,15 +63,14 @@ def sentence_token_ids(tokenizer: Any) -> dict[str, list[int]]:
 
 
 def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) -> np.ndarray:
-    """Sentence k is ``input_ids[b[k]:b[k + 1]]``: a rule on ids, because a model's forward sees nothing else.
+    """Sentence k is ``input_ids[b[k]:b[k + 1]]``.
 
     A sentence ends after . ! ? and the brackets and quotes that close it, except after an initial or a
-    known abbreviation and inside a decimal number. Which straight quotes close is told by counting them
-    (see `closing_quotes`).
+    known abbreviation and inside a decimal number. `closing_quotes` decides which straight quotes close.
 
     Args:
-        input_ids: ``[T]`` ids of a whole document, no special tokens.
-        classes: what `sentence_token_ids` gives.
+        input_ids: ``[T]`` ids of a whole document, without special tokens.
+        classes: the result of `sentence_token_ids`.
 
     Returns:
         ``[sentences + 1]`` int64, from 0 to T, strictly increasing; ``[0]`` for an empty document.
@@ -81,10 +80,10 @@ def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) ->
         return np.zeros(1, np.int64)
     names = ("end", "close", "quote", "abbreviation", "number")
     kinds = {name: np.isin(input_ids, classes.get(name, [])) for name in names}  # each [T]
-    behind = {name: np.append(False, kinds[name][:-1]) for name in ("abbreviation", "number")}
-    in_number = behind["number"] & np.append(kinds["number"][1:], False)
-    ends = kinds["end"] & ~behind["abbreviation"] & ~in_number
-    # A run of ends and of what closes them belongs to one sentence, as in `?!` or `.)"`; it ends behind the run.
+    after = {name: np.append(False, kinds[name][:-1]) for name in ("abbreviation", "number")}
+    in_number = after["number"] & np.append(kinds["number"][1:], False)
+    ends = kinds["end"] & ~after["abbreviation"] & ~in_number
+    # A run of ends and closers belongs to one sentence, as in `?!` or `.)"`; the sentence ends after the run.
     joined = kinds["end"] | kinds["close"] | closing_quotes(kinds["quote"])
     run_starts, run_stops = np.flatnonzero(np.diff(joined, prepend=False, append=False)).reshape(-1, 2).T
     ends_before = np.append(0, np.cumsum(ends))
@@ -95,12 +94,12 @@ def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) ->
 def closing_quotes(quotes: np.ndarray) -> np.ndarray:
     """Which straight quotes close a quotation; the others open one.
 
-    Opening and closing ones take turns. Two things start the count anew, so that a missing mark does not
-    turn all later ones round: of two marks in a row the first closes and the second opens (one speaker
-    stops, the next begins), and the first mark after `_LONGEST_QUOTE` ids without any opens.
+    Opening and closing ones take turns. Two things restart the count, so that a missing mark does not invert all later
+    ones: of two marks in a row the first closes and the second opens (one speaker stops, the next begins), and the
+    first mark after `_LONGEST_QUOTE` ids without any opens.
 
     Args:
-        quotes: ``[T]`` bool, where the straight quotes stand.
+        quotes: ``[T]`` bool, where the straight quotes are.
 
     Returns:
         ``[T]`` bool, true for those that close.
@@ -109,21 +108,21 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
     positions = np.flatnonzero(quotes)
     if len(positions) == 0:
         return closing
-    distance = np.diff(positions, prepend=positions[0] - _LONGEST_QUOTE - 1)  # to the mark before
+    distance = np.diff(positions, prepend=positions[0] - _LONGEST_QUOTE - 1)  # to the previous mark
     second = distance == 1
     first = np.append(second[1:], False) & ~second
     known = first | second | (distance > _LONGEST_QUOTE)
     index = np.arange(len(positions))
-    anchor = np.maximum.accumulate(np.where(known, index, 0))  # the last mark that is known; the very first one is
+    anchor = np.maximum.accumulate(np.where(known, index, 0))  # the last known mark; the very first one is known
     closing[positions] = first[anchor] ^ ((index - anchor) % 2 == 1)
     return closing
 
 
 def split_sentences(sentences: np.ndarray, capacity: int) -> np.ndarray:
-    """Chunks of one sentence each, where a sentence above `capacity` ids goes on in further chunks.
+    """Chunks of one sentence each; a sentence of more than `capacity` ids continues in further chunks.
 
     Args:
-        sentences: what `sentence_boundaries` gives.
+        sentences: the result of `sentence_boundaries`.
         capacity: most ids in a chunk.
 
     Returns:
@@ -134,21 +133,21 @@ def split_sentences(sentences: np.ndarray, capacity: int) -> np.ndarray:
 
 
 def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) -> np.ndarray:
-    """Chunks of several whole sentences, with borders that depend on the words near them.
+    """Chunks of several whole sentences, with boundaries that depend on the words near them.
 
-    One sentence in `_LANDMARK_EVERY` is a landmark, told by a hash of its ids. A chunk ends with the
-    landmark among the sentences that end in the second half of its capacity (of several the one whose hash
-    is smallest, of those alike the last); without a landmark there, with the last sentence that fits. A
-    sentence above the capacity is cut at it.
+    One sentence in `_LANDMARK_EVERY` is a landmark, chosen by a hash of its ids. A chunk ends with the landmark among
+    the sentences that end in the second half of its capacity (of several, the one with the smallest hash; of equal
+    ones, the last). Without a landmark there, it ends with the last sentence that fits. A sentence above the capacity
+    is cut at it.
 
-    Chunks that always end with the last sentence that fits would be 5 % fewer on novels, but an edit shifts
-    the border of such a chunk, hence of the next, and so on for long. Landmarks bring the borders back: two
-    runs over the same text that start apart soon end a chunk with the same landmark, and are one run from
-    there on. More landmarks make that sooner, and chunks emptier.
+    Chunks that always end with the last sentence that fits would be 5 % fewer on novels, but an edit would shift the
+    boundary of its chunk, hence of the next, and so on for long. Landmarks bring the boundaries back: two runs over
+    the same text from different starts soon end a chunk with the same landmark, and agree from there on. More
+    landmarks make that happen sooner, and chunks less full.
 
     Args:
         input_ids: ``[T]`` ids of the whole document.
-        sentences: what `sentence_boundaries` gives.
+        sentences: the result of `sentence_boundaries`.
         capacity: most ids in a chunk.
 
     Returns:
@@ -159,7 +158,7 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
     boundaries = [0]
     while (start := boundaries[-1]) < total:
         first = bisect_left(ends, start + (capacity + 1) // 2)
-        stop = bisect_right(ends, start + capacity)  # sentences before this one still fit
+        stop = bisect_right(ends, start + capacity)  # sentences before this one fit
         landmarks = [(hashes[k], -k) for k in range(first, stop) if hashes[k] < _LANDMARK_BELOW]
         if total - start <= capacity:
             boundaries.append(total)
@@ -173,7 +172,7 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
 
 
 def _sentence_hashes(input_ids: np.ndarray, sentences: np.ndarray) -> list[int]:
-    """A number from 0 to 2**64 - 1 for every sentence; not `hash`, which is another one in every process."""
+    """A number from 0 to 2**64 - 1 for every sentence; not `hash`, which differs between processes."""
     data = input_ids.astype("<i4").tobytes()
     digests = (hashlib.blake2b(data[4 * a : 4 * b], digest_size=8) for a, b in itertools.pairwise(sentences.tolist()))
     return [int.from_bytes(digest.digest(), "big") for digest in digests]

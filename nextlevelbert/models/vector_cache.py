@@ -25,26 +25,26 @@ _ROW_OVERHEAD = 64  # key, check sum, row id and SQLite's own header: 52 to 60 b
 
 # Least recently used goes first, without a time stamp that every read would have to write: the row id is the stamp.
 # Ids only rise, so the smallest was placed longest ago, and eviction takes rows from that end, which empties whole
-# pages. The upper bits of an id are the generation, a counter that goes up when `write` has been given
-# 1/8 of max_bytes. A read places a row anew only if it is of an older generation. So without new vectors
-# reads write nothing (in the generation they are in); a row moves at most once a generation, however often it is
-# read; and the order of eviction is right to 1/8 of the cache. No clock is needed, so none can be wrong.
+# pages. The upper bits of an id are the generation, a counter that rises whenever `write` has been given 1/8 of
+# max_bytes. A read places a row anew only if it is of an older generation. So without new vectors, reads of the
+# current generation write nothing; a row moves at most once per generation, however often it is read; and the order
+# of eviction is right to 1/8 of the cache. No clock is needed, so none can be wrong.
 _GENERATIONS = 8
 _GENERATION_SHIFT = 32
 
 
 class VectorCache:
-    """Vectors on disk, found again by their keys (of chunks: `chunk_keys`). What is full loses what is oldest.
+    """Vectors on disk, found again by their keys (for chunks: `chunk_keys`). A full cache drops its oldest vectors.
 
     Several processes may use one folder at once; each opens its own `VectorCache`, and so does each thread.
-    A process may be killed at any time: what a returned `write` wrote is there, and nothing half-written is.
+    A process may be killed at any time: all that a finished `write` wrote is there, and nothing is half-written.
     (A power cut can lose the last writes, but leaves whole ones.) Not for a network file system.
 
     Args:
         path: a folder on a local disk; made if it is missing. Holds `vectors.sqlite3` and, beside it, SQLite's log.
-        max_bytes: most bytes of `vectors.sqlite3`; what was used longest ago makes room. The log comes on top: as
-            a rule less than 64 MiB. A file that is larger already is made smaller, so processes that share a
-            folder should give the same number.
+        max_bytes: most bytes of `vectors.sqlite3`; the least recently used vectors make room. The log comes on top,
+            usually less than 64 MiB. A larger file is made smaller, so processes that share a folder should give the
+            same number.
 
     Raises:
         ValueError: if `max_bytes` is below 1 MiB, or the folder holds something that is not a cache of this
@@ -157,7 +157,7 @@ class VectorCache:
         self.close()
 
     def _put(self, keys: list[bytes], vectors: np.ndarray, are_new: bool) -> None:
-        """Places rows behind all others, in transactions of bounded size, after making room for them."""
+        """Puts rows after all others, in transactions of bounded size, after making room for them."""
         size = vectors.shape[1]
         most = min(TRANSACTION_BYTES, self.max_bytes // _GENERATIONS) // (4 * size + _ROW_OVERHEAD) or 1
         for start in range(0, len(keys), most):
@@ -170,7 +170,7 @@ class VectorCache:
                     if filled >= self.max_bytes // _GENERATIONS:
                         generation, filled = generation + 1, 0
                     self._database.execute("UPDATE state SET generation = ?, filled = ?", (generation, filled))
-                else:  # first, so that they make room for themselves
+                else:  # first, so that they free their own room
                     self._database.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in some])
                 self._database.make_room(_pages(len(some), size))
                 last = self._database.value("SELECT coalesce(max(id), 0) FROM vectors")
@@ -178,7 +178,7 @@ class VectorCache:
                 crcs = map(_checksum, some, data)
                 rows = zip(range(first, first + len(some)), some, crcs, data, strict=True)
                 self._database.executemany("REPLACE INTO vectors VALUES (?, ?, ?, ?)", rows)
-                self._database.make_room(0)  # only if the index grew more than was reckoned with
+                self._database.make_room(0)  # in case the index grew more than estimated
             self._database.trim_log()
 
     def _check_row(self, key: bytes, crc: int, vector: bytes, hidden_size: int) -> None:
@@ -198,14 +198,14 @@ def chunk_keys(
     prefix_ids: Sequence[int],
     suffix_ids: Sequence[int],
 ) -> list[bytes]:
-    """Keys of chunks: equal where encoder, special tokens and token ids are equal, wherever a chunk stands.
+    """Keys of chunks: equal if encoder, special tokens and token ids are equal, wherever the chunk is.
 
     A key is SHA-256(head + ids), ids as little-endian int32. The head is the SHA-256 of encoder, prefix and
     suffix, each with its length before it, so no two inputs give the same bytes.
 
     Args:
-        encoder: everything else that a vector depends on (hash of the weights, dtype, pooling, normalisation).
-        input_ids: ``[T]`` ids of all chunks, no special tokens.
+        encoder: all else that a vector depends on (hash of the weights, dtype, pooling, normalisation), as a text.
+        input_ids: ``[T]`` ids of all chunks, without special tokens.
         boundaries: ``[N + 1]``; chunk k is ``input_ids[boundaries[k]:boundaries[k + 1]]``.
         prefix_ids, suffix_ids: the special tokens put around every chunk.
 
@@ -236,8 +236,8 @@ def chunk_keys(
 
 
 def _checksum(key: bytes, vector: bytes) -> int:
-    # SQLite answers for whole transactions, but not for bits that change in its file afterwards: it has check sums
-    # in its log only. A wrong vector would go unseen, so 1 microsecond a row is spent on it.
+    # SQLite guarantees whole transactions, but does not notice bits of its file that change afterwards: it has check
+    # sums in its log only. A wrong vector would go unseen, so each row gets one, for 1 microsecond.
     return zlib.crc32(vector, zlib.crc32(key))
 
 
@@ -249,7 +249,7 @@ def _check_keys(keys: Sequence[bytes]) -> None:
 
 
 def _pages(rows: int, hidden_size: int) -> int:
-    """Pages that new rows may need at most, as good as always: their own, split index pages, and some to spare."""
+    """An upper bound on the pages that new rows need: their own, split index pages, and some to spare."""
     row = 4 * hidden_size + _ROW_OVERHEAD
     rows_per_page = PAGE_BYTES // row
     own = -(-rows // rows_per_page) if rows_per_page else rows * (row // PAGE_BYTES + 2)

@@ -469,7 +469,7 @@ def test_inputs_that_are_refused(toy_encoder_path):
         ),
         (torch.tensor([[1, 0, 2], [0, -100, -100]]), r"documents \[0\] have others"),
         (torch.tensor([[1, 0, 1], [0, 0, -100]]), r"documents \[1\] have others"),
-        (torch.full((2, 3), -100), "there is none but -100"),
+        (torch.full((2, 3), -100), "all of them are -100"),
     ):
         with pytest.raises(ValueError, match=message):
             model(ids, mask, labels=labels)

@@ -1,0 +1,87 @@
+"""What `pip install nextlevelbert` gives: every folder, the card's template, and both console scripts, which run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TOY = ROOT / "tests" / "golden" / "encoder" / "sentences"
+
+
+def run(*command: object, cwd: Path) -> str:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    finished = subprocess.run(
+        [*map(str, command)], cwd=cwd, env={**environment, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return finished.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """Built from a copy, because setuptools leaves folders beside what it builds."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT / "nextlevelbert", folder / "nextlevelbert", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    run(*command, "--wheel-dir", folder / "dist", folder, cwd=folder)
+    [path] = (folder / "dist").glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The programs of an environment that has the wheel, and its dependencies from the environment of the tests."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    run(*command, wheel, cwd=folder)
+    paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
+    Path(paths["purelib"], "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return python.parent
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel):
+    here = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "nextlevelbert").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    there = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nextlevelbert/")}
+    assert there == here
+
+
+def test_both_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
+    """Documents to a pretrained model, and that to a classifier, away from the sources."""
+    where = run(installed / "python", "-c", "import nextlevelbert; print(nextlevelbert.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(installed.parent)
+    stories = [
+        {"id": f"{n}", "text": f"{thing.capitalize()} {n} swims far away and shines. " * 30, "label": thing}
+        for n in range(8)
+        for thing in ("the whale", "a train")
+    ]
+    rows = [{**story, "id": str(number)} for number, story in enumerate(stories)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run(
+        installed / "nextlevelbert-pretrain", "--train_file", "rows.jsonl", "--chunk_encoder", TOY, "--chunk_size", 12,
+        "--output_dir", "model", "--do_train", "--sequence_length", 16, "--max_steps", 2, "--use_cpu", cwd=tmp_path,
+    )  # fmt: skip
+    assert "nextlevelbert" in (tmp_path / "model" / "README.md").read_text()
+    printed = run(
+        installed / "nextlevelbert-finetune", "--task", "classification", "--model", "model", "--train_file",
+        "rows.jsonl", "--max_steps", 2, "--output_dir", "classifier", "--use_cpu", cwd=tmp_path,
+    )  # fmt: skip
+    assert "accuracy" in printed
+    assert (tmp_path / "classifier" / "model.safetensors").exists()

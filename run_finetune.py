@@ -12,11 +12,8 @@ Classification of documents, alone or with a question each; multiple choice abou
 chunk vectors), sbert (the first chunk only), tfidf, and for retrieval bm25. Chunk vectors are encoded once for all
 epochs and seeds; runs that are given the same ``--cache_dir`` share them.
 
-``--model_type chunkbert`` or ``bert-al`` trains an encoder from text instead, on whole documents; ``truncated``,
-``random`` and ``textrank`` train it on one or two windows of them, to compare with:
-
-    python run_finetune.py --task classification --model_type chunkbert --model google-bert/bert-base-uncased \\
-        --train_file train.jsonl --test_file test.jsonl --seeds 0 1 2 3 4 --output_dir classifier
+``--model_type chunkbert`` or ``bert-al`` with an encoder as ``--model`` trains it from text instead, on whole
+documents; ``truncated``, ``random`` and ``textrank`` train it on one or two windows of them, to compare with.
 
 ``--task ranking`` teaches a model to rank documents for queries, from pairs or MS MARCO's document files:
 
@@ -37,7 +34,8 @@ epochs and seeds; runs that are given the same ``--cache_dir`` share them.
     python run_finetune.py --model_type cdlm --task coreference --model biu-nlp/cdlm --train_file ECB+_LREC2014 \\
         --train_split train --validation_split validation --test_split test --output_dir coreference
 
-Every option of a task: ``--task ranking --help``.
+Every option of a task: ``--task ranking --help``. Options may stand in a YAML or JSON file: ``run_finetune.py
+options.yaml``. A pip install has this script as ``nextlevelbert-finetune``.
 """
 
 from nextlevelbert.tasks import main

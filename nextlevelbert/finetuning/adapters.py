@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA) in our models, and what is published of them."""
+"""Low-rank adapters (LoRA) in our models, and how they are published."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .arguments import LoraOptions
 
 
 def with_lora(model: Any, options: LoraOptions) -> PeftModel:
-    """Puts low-rank adapters into a model; what is no encoder (classifier, LSTMs) is trained whole.
+    """Adds low-rank adapters to a model; heads and other modules without pretrained weights are trained whole.
 
     A chunk encoder stays frozen.
 
     Args:
         model: a model with a head for a task.
-        options: rank, scale, and names (or ends of names) of linear layers, or the one word ``all-linear``.
+        options: rank, scale, and names (or ends of names) of linear layers, or ``all-linear``.
 
     Raises:
-        ValueError: of peft, if no layer has one of these names.
+        ValueError: from peft, if no layer has one of these names.
     """
     names = options.lora_target_modules
     settings = LoraConfig(
@@ -39,10 +39,10 @@ def copy_adapter(folder: Path, output: Path, tokenizer: Any, local: bool) -> Non
     """Publishes an adapter: weights, configuration and tokenizer.
 
     Args:
-        folder: where training left the adapter.
+        folder: where training stored the adapter.
         output: where it goes.
         tokenizer: of the model that it adapts.
-        local: whether that model has no name on the Hub; its path on this machine means nothing to others.
+        local: whether that model is a local folder, whose path means nothing to others.
     """
     shutil.copy(folder / "adapter_model.safetensors", output)
     adapter = json.loads((folder / "adapter_config.json").read_text())

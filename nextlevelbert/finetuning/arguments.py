@@ -1,4 +1,4 @@
-"""The options that tasks share. Each task adds its own, beside itself; see `finetuning.task.Task`."""
+"""The options that tasks share; each task adds its own. See `finetuning.task.Task`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from transformers import TrainingArguments
 from ..training.command_line import group_of
 from ..training.trainer import BaseTrainingArguments
 
-# Training arguments that decide what comes out; a run is only continued with the same ones.
+# Training arguments that determine the result; a run is only resumed with the same ones.
 _SIGNED = (
     "learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "lr_scheduler_type",
     "lr_scheduler_kwargs", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
     "label_smoothing_factor", "bf16", "fp16", "neftune_noise_alpha", "eval_strategy", "eval_steps", "save_strategy",
     "save_steps", "dataloader_drop_last", "train_sampling_strategy", "tf32", "optim_target_modules",
-    "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "full_determinism",
+    "load_best_model_at_end", "early_stopping_patience", "metric_for_best_model", "greater_is_better",
+    "full_determinism",
 )  # fmt: skip
-_LORA_DETAILS = ("lora_r", "lora_alpha", "lora_target_modules")
+_UNSIGNED = ("cache_dir", "chunk_batch_size")  # options without influence on the result
+
+# Baselines that --model can name instead of a checkpoint; not every task has all of them.
+BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
 
 
 @dataclass
 class FinetuningArguments(BaseTrainingArguments):
     """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 4.1)."""
 
+    seeds: list[int] = field(
+        default_factory=lambda: [0],
+        metadata={"help": "One run per seed; the mean is reported and the best run is kept. Default 0."},
+    )
     learning_rate: float | None = field(  # type: ignore[assignment]
         default=None,
         metadata={"help": "Default: 5e-5 for a whole model (3e-5 for one trained from text, 2e-5 for summaries), "
@@ -49,10 +57,13 @@ class FinetuningArguments(BaseTrainingArguments):
     metric_for_best_model: str | None = field(
         default="loss", metadata={"help": "Validation score that selects the best evaluation; default loss."}
     )
-    # Without this a run that is killed would forget how long it has made no progress.
+    early_stopping_patience: int = field(
+        default=3, metadata={"help": "Number of evaluations without progress after which training stops; default 3."}
+    )
+    # Without this, a resumed run would forget how long it has made no progress.
     restore_callback_states_from_checkpoint: bool = field(default=True, metadata={"help": argparse.SUPPRESS})
 
-    # Not options: every row is scored, collators need all columns, and a killed run goes on by itself.
+    # Not options: every row is scored, collators need all columns, and a killed run resumes by itself.
     prediction_loss_only: bool = field(init=False, default=False)
     dataloader_drop_last: bool = field(init=False, default=False)
     batch_eval_metrics: bool = field(init=False, default=False)
@@ -66,6 +77,8 @@ class FinetuningArguments(BaseTrainingArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"--seeds names a seed twice: {self.seeds}.")
         if self.n_gpu > 1:
             raise ValueError(
                 f"One process with {self.n_gpu} GPUs would separate documents from their questions. Start one process "
@@ -73,7 +86,7 @@ class FinetuningArguments(BaseTrainingArguments):
             )
 
     def training_signature(self) -> dict[str, object]:
-        """What decides the weights that come out, beside the model and the data."""
+        """The arguments that determine the result, given the model and the data."""
         batch = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
         values = {name: getattr(self, name) for name in _SIGNED}
         return {**{name: getattr(value, "value", value) for name, value in values.items()}, "batch_size": batch}
@@ -90,105 +103,78 @@ class NotUploaded:
 
 @dataclass
 class BaselineArguments(NotUploaded, FinetuningArguments):
-    """Of models that are only compared with: they are not uploaded."""
+    """Arguments of baselines, which are not uploaded."""
 
 
 @dataclass
 class OwnLossArguments(FinetuningArguments):
-    """Of tasks that have a loss of their own, and choose the best evaluation themselves."""
+    """Arguments of tasks with a loss of their own, which also choose the best evaluation themselves."""
 
     label_smoothing_factor: float = field(init=False, default=0.0)
     metric_for_best_model: str | None = field(init=False, default="loss")
 
 
 @dataclass(kw_only=True)
-class Options:
-    """Options beside the training arguments: what a task's own option classes are put together from.
+class ModelOptions:
+    """Which model, and what all classes of options share.
 
-    `_argument_group_name` is the title of a class's options in the help. Those titled ``data`` or ``runs`` are not
-    part of `training_signature`.
+    The option classes of a task inherit from the classes here. `_argument_group_name` is the title of a class's
+    options in the help. A class for certain models declares `model_type` as a `Literal` of their names.
     """
 
-    arguments: ClassVar[type[TrainingArguments]] = FinetuningArguments
-
-    def __post_init__(self) -> None:
-        """Refuses values that do not go together; classes with more options extend this.
-
-        Raises:
-            ValueError: naming the options.
-        """
-
-    def training_signature(self) -> dict[str, object]:
-        """The options that decide what comes out; sets are told by their contents, a local model without its path."""
-        names = [each.name for each in fields(self) if group_of(type(self), each.name) not in ("data", "runs")]
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass(kw_only=True)
-class RunOptions(Options):
-    """The runs of a fine-tuning."""
-
-    _argument_group_name = "runs"
-
-    seeds: list[int] = field(
-        default_factory=lambda: [0],
-        metadata={"help": "One run per seed; the mean is reported and the best run is kept."},
-    )
-    early_stopping_patience: int = field(
-        default=3, metadata={"help": "Number of evaluations without progress after which training stops; default 3."}
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"--seeds names a seed twice: {self.seeds}.")
-
-    def training_signature(self) -> dict[str, object]:
-        return {**super().training_signature(), "early_stopping_patience": self.early_stopping_patience}
-
-
-@dataclass(kw_only=True)
-class ModelOptions(Options):
-    """Which model. A class of options for certain models declares `model_type` as a `Literal` of their names."""
-
     _argument_group_name = "model"
+    arguments: ClassVar[type[TrainingArguments]] = FinetuningArguments
     whole_model_rate: ClassVar[float] = 5e-5
 
     model: str = field(metadata={"help": "Folder or name on the Hub."})
     model_type: str
 
+    def __post_init__(self) -> None:
+        """Checks values against each other; classes with more options extend this.
+
+        Raises:
+            ValueError: naming the options.
+        """
+
+    @property
+    def new(self) -> bool:
+        """Whether --model is no checkpoint: a new model around the chunk encoder, or a baseline."""
+        return self.model in ("untrained", *BASELINES)
+
     @property
     def local(self) -> bool:
-        """Whether the model is a folder here."""
-        return Path(self.model).exists()
+        """Whether the model is a local folder."""
+        return not self.new and Path(self.model).exists()
 
     @property
     def public_name(self) -> str:
-        """The model's name in tables and cards: never a path of this machine."""
+        """The model's name in tables and cards: never a local path."""
         return Path(self.model).resolve().name if self.local else self.model
 
     @property
     def title(self) -> str:
-        """The model's name in a table; an encoder's name alone would not tell what was made of it."""
+        """The model's name in a table: that of an encoder alone would not say what was made of it."""
         return f"{self.public_name} ({self.model_type})"
 
     @property
-    def usual_learning_rate(self) -> float:
-        """Where --learning_rate is left out."""
-        return self.whole_model_rate
+    def base_model(self) -> str | None:
+        """The model's name on the Hub; None if it has none."""
+        return None if self.new or self.local else self.model
 
     @property
-    def base_model(self) -> str | None:
-        """The model's name on the Hub, where it has one."""
-        return None if self.local else self.model
+    def usual_learning_rate(self) -> float:
+        """The default of --learning_rate."""
+        return self.whole_model_rate
 
     def training_signature(self) -> dict[str, object]:
-        return {**super().training_signature(), "model": self.public_name}
+        """The options that determine the result, but for the sets, which are identified by their contents."""
+        names = [each.name for each in fields(self) if group_of(type(self), each.name) != "data"]
+        return {name: getattr(self, name) for name in names if name not in _UNSIGNED} | {"model": self.public_name}
 
 
 @dataclass(kw_only=True)
 class LoraOptions(ModelOptions):
-    """Low-rank adapters in place of all weights (LoRA, arXiv 2106.09685)."""
+    """Low-rank adapters instead of all weights (LoRA, arXiv 2106.09685)."""
 
     _argument_group_name = "adapters"
 
@@ -204,14 +190,10 @@ class LoraOptions(ModelOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        defaults = {each.name: each for each in fields(self) if each.name in _LORA_DETAILS}
-        changed = [
-            name
-            for name, each in defaults.items()
-            if getattr(self, name) != (each.default_factory() if callable(each.default_factory) else each.default)
-        ]
-        if changed and not self.lora:
-            raise ValueError(f"--{', --'.join(changed)}: these options are for adapters; add --lora to train them.")
+        for each in fields(self):
+            default = each.default_factory() if callable(each.default_factory) else each.default
+            if each.name.startswith("lora_") and not self.lora and getattr(self, each.name) != default:
+                raise ValueError(f"--{each.name} is for adapters; add --lora to train them.")
 
     @property
     def usual_learning_rate(self) -> float:
@@ -219,12 +201,14 @@ class LoraOptions(ModelOptions):
 
 
 @dataclass(kw_only=True)
-class DataOptions(Options):
-    """The training set, and sets to validate and to report on."""
+class TaskOptions(ModelOptions):
+    """Options of every task with training: a training set, and sets to validate and to report on."""
 
     _argument_group_name = "data"
 
-    train_file: str | None = field(default=None, metadata={"help": "Training set: a .jsonl or .parquet (also .gz)."})
+    train_file: str | None = field(
+        default=None, metadata={"help": "Training set: a .jsonl, .csv or .parquet (also .gz)."}
+    )
     validation_file: str | None = field(
         default=None,
         metadata={
@@ -258,11 +242,11 @@ class DataOptions(Options):
         for name, split in splits.items():
             if split and not self.dataset_name and not Path(files[name] or self.train_file or "").is_dir():
                 raise ValueError(
-                    f"--{name}_split is a split of --dataset_name or of a folder. Give a file with --{name}_file."
+                    f"--{name}_split is a split of --dataset_name or of a folder; give a file with --{name}_file."
                 )
 
     def place(self, name: str) -> tuple[str, str | None] | None:
-        """Where the set `name` is: a file, folder or dataset, and a split of it; None where it was not given."""
+        """File, folder or dataset of the set `name`, and its split; None for a set that was not given."""
         split: str | None = getattr(self, f"{name}_split")
         if self.dataset_name:
             split = "train" if name == "train" and split is None else split
@@ -271,8 +255,3 @@ class DataOptions(Options):
         if file is None and split is not None:
             file = self.train_file  # a folder with several splits
         return None if file is None else (file, split)
-
-
-@dataclass(kw_only=True)
-class TaskOptions(ModelOptions, DataOptions, RunOptions):
-    """What every task that trains has."""

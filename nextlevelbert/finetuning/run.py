@@ -1,4 +1,4 @@
-"""Fine-tuning, the same for every task: read the sets, train once for each seed, report, publish the best."""
+"""Fine-tuning, the same for every task: read the sets, train one model per seed, report, publish the best."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import math
 import shutil
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from huggingface_hub import HfApi
 from transformers import set_seed
@@ -16,19 +16,18 @@ from ..data.rows import fingerprint
 from ..training.cards import write_card
 from ..training.plots import results_table
 from .arguments import FinetuningArguments
-from .task import Row, SeedResult, Sets, Source, Task, TaskSet, mean_and_deviation, write_whole
+from .task import DataT, Row, SeedResult, Sets, Source, Task, mean_and_deviation, write_whole
 
 logger = logging.getLogger(__name__)
 
-DataT = TypeVar("DataT", bound=TaskSet)
 _SETTINGS = "settings.json"
 
 
 def run(task: Task[Any, Any]) -> None:
-    """Fine-tunes and publishes; a call with the same settings and output folder goes on where it was killed.
+    """Fine-tunes and publishes; another call with the same settings and output folder resumes what was killed.
 
-    The output folder gets ``seed-N`` for each run, ``results.json``, the learning curves, the predictions and the
-    model of the best seed, and its card.
+    The output folder gets a ``seed-N`` per run, ``results.json``, the learning curves, and the predictions, model and
+    card of the best seed.
 
     Raises:
         ValueError: for sets that cannot be read, or a folder that holds runs with other settings.
@@ -48,12 +47,12 @@ def run(task: Task[Any, Any]) -> None:
         **args.training_signature(),
     }
 
-    # 2. One run for each seed.
-    results = [run_seed(task, seed, output / f"seed-{seed}", settings) for seed in task.seeds]
+    # 2. One run per seed.
+    results = [run_seed(task, seed, output / f"seed-{seed}", settings) for seed in args.seeds]
     if not args.should_save:
         return
 
-    # 3. The table, the pictures, and the model of the best seed with everything that opening it needs.
+    # 3. The table, the pictures, and the model of the best seed with its card.
     choose = max if task.greater_is_better else min
     best = choose(results, key=lambda result: result.scores["validation"].get(task.metric, 0.0))
     table = report(task, results, best, settings)
@@ -71,7 +70,7 @@ def run(task: Task[Any, Any]) -> None:
 
 
 def read_sets(task: Task[Any, DataT]) -> Sets[DataT]:
-    """Reads training, validation and perhaps a test set; without a validation set, a part is held out for it."""
+    """Reads the sets; without a validation set, part of the training set is held out."""
     options = task.options
     found: dict[str, DataT] = {}
     for name in ("train", "validation", "test"):
@@ -93,10 +92,10 @@ def read_sets(task: Task[Any, DataT]) -> Sets[DataT]:
 
 
 def run_seed(task: Task[Any, Any], seed: int, folder: Path, settings: dict[str, object]) -> SeedResult:
-    """The result of a seed: stored before, or of a run that starts, or goes on where it was killed.
+    """The result of a seed: a stored one, or that of a run, which is resumed if it was killed.
 
     Raises:
-        ValueError: if the folder was begun with other settings (named).
+        ValueError: if the folder holds a run with other settings (named).
     """
     check_settings(folder, settings)
     result = task.result.read(folder)
@@ -115,7 +114,7 @@ def run_seed(task: Task[Any, Any], seed: int, folder: Path, settings: dict[str, 
 
 
 def check_settings(folder: Path, settings: dict[str, object]) -> None:
-    """Refuses a folder that was begun with other settings.
+    """Refuses a folder that holds a run with other settings.
 
     Raises:
         ValueError: naming them.
@@ -155,7 +154,7 @@ def report(task: Task[Any, Any], results: list[SeedResult], best: SeedResult, se
 
 
 def repository(args: FinetuningArguments) -> str:
-    """Name of the model: of its repository on the Hub, which is made here, or of its folder if it stays here."""
+    """Name of the model: that of its repository on the Hub, which is created here, or of its folder."""
     name = Path(args.output_dir).name
     if args.push_to_hub:
         api = HfApi(token=args.hub_token)
@@ -164,7 +163,7 @@ def repository(args: FinetuningArguments) -> str:
 
 
 def upload(args: FinetuningArguments, name: str) -> None:
-    """Puts the model with its card into the repository `name`, where that is asked for; runs and results stay here."""
+    """Uploads the model and its card to the repository `name`, if that was asked for; runs and results stay local."""
     if args.push_to_hub:
         unpublished = ["seed-*", "*.jsonl", "results.json"]  # predictions hold ids of the user's rows
         HfApi(token=args.hub_token).upload_folder(

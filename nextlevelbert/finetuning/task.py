@@ -1,4 +1,4 @@
-"""What a task brings to fine-tuning (`Task`), the sets it reads (`Sets`), and what a run gives (`SeedResult`)."""
+"""What a task adds to fine-tuning (`Task`), the sets it reads (`Sets`), and the result of a run (`SeedResult`)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
-from torch import nn
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, set_seed
 
 from ..training.cards import CardFacts
 from ..training.plots import CURVE, plot_curves
-from ..training.trainer import last_whole_checkpoint
+from ..training.trainer import count_parameters, last_whole_checkpoint
 from .arguments import FinetuningArguments, TaskOptions
 
 logger = logging.getLogger(__name__)
@@ -32,11 +31,10 @@ OptionsT = TypeVar("OptionsT", bound=TaskOptions)
 
 
 class TaskSet(Protocol):
-    """A set of examples, as the data class of every task has it."""
+    """The data of a set, in the class that a task has for it."""
 
     def content(self) -> Iterable[object]:
-        """Everything that a run depends on, as values that JSON knows."""
-        ...
+        """Everything in it that a run depends on, as JSON values."""
 
 
 DataT = TypeVar("DataT", bound=TaskSet)
@@ -49,7 +47,7 @@ class Source:
     Attributes:
         name: ``"train"``, ``"validation"`` or ``"test"``.
         path: a file, a folder, or the name of a dataset on the Hub.
-        split: of the folder or dataset; None where none was named.
+        split: of the folder or dataset; None if none was named.
     """
 
     name: str
@@ -59,7 +57,7 @@ class Source:
 
 @dataclass
 class Sets(Generic[DataT]):
-    """The sets of a task. `reported` names the one whose scores are told: the test set where it has labels."""
+    """The sets of a task. `reported` names the one whose scores are reported: the test set if it has labels."""
 
     train: DataT
     validation: DataT
@@ -68,7 +66,7 @@ class Sets(Generic[DataT]):
 
     @property
     def by_name(self) -> dict[str, DataT]:
-        """The sets that there are, under ``"train"``, ``"validation"`` and ``"test"``."""
+        """The sets that exist, under ``"train"``, ``"validation"`` and ``"test"``."""
         sets = {"train": self.train, "validation": self.validation}
         return sets if self.test is None else {**sets, "test": self.test}
 
@@ -80,13 +78,13 @@ class Sets(Generic[DataT]):
 
 @dataclass(kw_only=True)
 class SeedResult:
-    """What one run gives. Tasks that keep more of it extend this class.
+    """The result of one run. Tasks that store more extend this class.
 
     Attributes:
         seed: of the run.
         scores: by name of the set; ``scores["validation"]`` chooses the best seed.
-        logits: predictions by name of the set, where they are kept.
-        curve: entries of the training log that have a loss or a score.
+        logits: predictions by name of the set, if they are stored.
+        curve: entries of the training log with a loss or a score.
         steps, seconds: of the training.
         trainable_parameters, parameters: of the model.
         config: fields of the model's configuration that were chosen on the validation set.
@@ -104,7 +102,7 @@ class SeedResult:
 
     @classmethod
     def of(cls, trainer: Trainer, trained: Any, scores: dict[str, Scores], **more: Any) -> Self:
-        """The result of a training; `trained` is what `Trainer.train` returned, `more` are further fields."""
+        """The result of a training: `trained` is the output of `Trainer.train`, `more` are further fields."""
         trainable, total = count_parameters(trainer.model)
         metric = f"eval_{trainer.args.metric_for_best_model or 'loss'}"
         log = trainer.state.log_history
@@ -121,7 +119,7 @@ class SeedResult:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The result that lies in a folder, or None."""
+        """The result stored in a folder, or None."""
         if not (folder / _RESULT).exists():
             return None
         stored = json.loads((folder / _RESULT).read_text())
@@ -131,26 +129,26 @@ class SeedResult:
         return cls(scores=scores, **stored)
 
     def write(self, folder: Path) -> None:
-        """Stores it in a folder; the scores of a set lie under its name."""
+        """Stores the result in a folder, with the scores of a set under its name."""
         stored = asdict(self)
         stored |= stored.pop("scores") | {"logits": {name: rows.tolist() for name, rows in self.logits.items()}}
         write_whole(folder / _RESULT, json.dumps(stored))
 
 
 class Task(ABC, Generic[OptionsT, DataT]):
-    """A task: how its sets are read, how a model learns it, what it is scored by, and what its card says.
+    """A task: how its sets are read, how a model is trained and scored, and what its card says.
 
-    `finetuning.run.run` calls the methods in the order in which they stand here. A task object belongs to one call of
-    the script: `prepare` may keep on it what all seeds share (vectors, token ids, a tokenizer).
+    `finetuning.run.run` calls the methods in the order of this class. An object belongs to one call of the script:
+    `prepare` stores in it what all seeds share (vectors, token ids, a tokenizer).
 
     Attributes:
         name: what --task calls it.
-        option_classes: its options, one class for each group of model types; the first is that of --model_type's
-            default. Each declares `model_type` as a `Literal`.
-        result: what a run gives.
+        option_classes: its options, a class for each group of model types; the first one has the default of
+            --model_type. Each declares `model_type` as a `Literal`.
+        result: class of a run's result.
         metric, greater_is_better: the validation score that chooses the best seed.
-        curve_metric: the score that the learning curves show beside the loss.
-        options, args: what was asked for.
+        curve_metric: the score in the learning curves, next to the loss.
+        options, args: from the command line.
         sets: set by `run` before `prepare`.
     """
 
@@ -163,7 +161,7 @@ class Task(ABC, Generic[OptionsT, DataT]):
     sets: Sets[DataT]
 
     def __init__(self, options: OptionsT, args: FinetuningArguments) -> None:
-        """Tasks that refuse certain combinations of options and training arguments extend this.
+        """Tasks that check options against training arguments extend this.
 
         Raises:
             ValueError: naming the options.
@@ -178,10 +176,10 @@ class Task(ABC, Generic[OptionsT, DataT]):
 
     @abstractmethod
     def hold_out(self, data: DataT, share: float, seed: int) -> tuple[DataT, DataT]:
-        """What remains to train on, and what is held out to validate on."""
+        """Splits a set into one to train on and one to validate on."""
 
     def split(self, sets: Sets[DataT]) -> Sets[DataT]:
-        """The sets as they are used, after all were read: a place to check them together or to divide them."""
+        """The sets as they are used, once all are read: to check them against each other or to split one."""
         return sets
 
     def labelled(self, data: DataT) -> bool:
@@ -190,7 +188,7 @@ class Task(ABC, Generic[OptionsT, DataT]):
 
     @abstractmethod
     def texts(self, data: DataT) -> set[str]:
-        """What must not be in two sets."""
+        """Texts that should not be in two sets."""
 
     @abstractmethod
     def describe(self, data: DataT) -> str:
@@ -200,24 +198,19 @@ class Task(ABC, Generic[OptionsT, DataT]):
 
     @abstractmethod
     def prepare(self) -> dict[str, object]:
-        """Makes ready what all seeds share; gives the settings that decide the results beside options and sets."""
-
-    @property
-    def seeds(self) -> Sequence[int]:
-        """One run for each."""
-        return self.options.seeds
+        """Prepares what all seeds share, and returns settings that determine the result besides options and sets."""
 
     @abstractmethod
     def train(self, seed: int, folder: Path) -> SeedResult:
-        """One run in a folder of its own, where it leaves the model and ``SET_predictions.jsonl``.
+        """One run, which stores the model and ``SET_predictions.jsonl`` in a folder of its own.
 
-        Every process calls this; files are for those with ``args.should_save``. Checkpoints are removed afterwards.
+        Every process calls this; only those with ``args.should_save`` write files. Checkpoints are removed afterwards.
         """
 
     def start(
         self, seed: int, folder: Path, new_model: Callable[[], Any]
     ) -> tuple[Any, FinetuningArguments, str | None]:
-        """What a run starts with: model, arguments of its own, and where it was killed the checkpoint to go on at."""
+        """Model and arguments of a run, and the checkpoint to resume from if it was killed."""
         set_seed(seed)
         model = new_model()
         trainable, total = count_parameters(model)
@@ -227,37 +220,37 @@ class Task(ABC, Generic[OptionsT, DataT]):
         )  # fmt: skip
         args = copy.copy(self.args)
         args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
-        args.push_to_hub = False  # the best seed is published when all are there
+        args.push_to_hub = False  # the best seed is published at the end
         return model, args, last_whole_checkpoint(folder)
 
     def stopping(self) -> list[TrainerCallback]:
-        """Early stopping, where the best evaluation is kept."""
-        patience = self.options.early_stopping_patience
-        return [EarlyStoppingCallback(patience)] if self.args.load_best_model_at_end else []
+        """Early stopping, if the best evaluation is kept."""
+        args = self.args
+        return [EarlyStoppingCallback(args.early_stopping_patience)] if args.load_best_model_at_end else []
 
     # --- Results
 
     def rows(self, name: str, results: Sequence[Any]) -> dict[str, Row]:
-        """Further rows of the table below that of the model (whose title is `name`), such as parts of the set."""
+        """Further rows of the table after that of the model, whose title is `name`, such as parts of the set."""
         return {}
 
     @abstractmethod
     def baselines(self, results: Sequence[Any]) -> dict[str, Row]:
-        """Scores on the reported set of what needs no training, by a name for the table."""
+        """Scores of trivial baselines on the reported set, by their titles in the table."""
 
     def details(self, results: Sequence[Any]) -> dict[str, object]:
-        """What ``results.json`` tells beside what it tells of every task."""
+        """What ``results.json`` has in addition to what it has for every task."""
         return {}
 
     def draw(self, results: Sequence[Any], output: Path) -> None:
-        """Pictures; here the learning curves, where there are any."""
+        """Draws pictures: here the learning curves, if there are any."""
         if results[0].curve:
             plot_curves([result.curve for result in results], self.curve_metric, output / CURVE)
 
     def publish(self, best: Any, folder: Path, output: Path) -> None:
-        """Saves the best seed's model from its folder into the output folder, with all that opening it needs.
+        """Saves the best seed's model from its folder to the output folder, with everything needed to open it.
 
-        Here its weights alone, which is for baselines.
+        Here only the weights are copied, which is for baselines.
         """
         for file in folder.glob("*.safetensors"):
             shutil.copy(file, output)
@@ -281,7 +274,7 @@ class Task(ABC, Generic[OptionsT, DataT]):
         return f" The {' and the '.join(chosen)} {was} chosen on this set, too, so the scores are likely too high."
 
     def training_facts(self, best: SeedResult, settings: dict[str, object]) -> dict[str, object]:
-        """What every card tells of the training; arguments as those of `card`."""
+        """Facts about the training for every card; arguments as in `card`."""
         kept = ("learning_rate", "num_train_epochs", "max_steps", "batch_size", "weight_decay", "warmup_steps", "bf16")
         return {
             "started from": self.options.public_name,
@@ -292,14 +285,8 @@ class Task(ABC, Generic[OptionsT, DataT]):
         }
 
 
-def count_parameters(model: nn.Module) -> tuple[int, int]:
-    """Trainable parameters and all of them."""
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-    return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
-
-
 def mean_and_deviation(results: Sequence[Scores]) -> Row:
-    """Mean and sample standard deviation of each score; the score itself where there is one result."""
+    """Mean and sample standard deviation of each score; the score itself if there is only one result."""
     table = {name: np.array([result[name] for result in results]) for name in results[0]}
     if len(results) == 1:
         return {name: float(values[0]) for name, values in table.items()}
@@ -307,7 +294,7 @@ def mean_and_deviation(results: Sequence[Scores]) -> Row:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """The whole file or none, whenever the process is killed."""
+    """Writes a file completely or not at all, whenever the process is killed."""
     partial = path.with_suffix(".partial")
     partial.write_text(text + "\n")
     partial.replace(path)

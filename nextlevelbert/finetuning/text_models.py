@@ -1,9 +1,9 @@
-"""Models that are trained from text, encoder and all, as several tasks take them: their options and what they are."""
+"""Models that are trained from text, encoder included: the options that several tasks share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from transformers import AutoConfig
 
@@ -14,7 +14,7 @@ _MODELS = ("chunkbert", "bert-al")
 
 @dataclass(kw_only=True)
 class TextModelOptions(ModelOptions):
-    """An encoder that is trained from text."""
+    """An encoder to train from text."""
 
     whole_model_rate = 3e-5  # as the models' papers
 
@@ -34,7 +34,7 @@ class ChunkBertOptions(TextModelOptions, LoraOptions):
     """A ChunkBERT: chunks of tokens through an encoder, and convolutions over them."""
 
     model_type: Literal["chunkbert"] = field(
-        default="chunkbert", metadata={"help": "Its encoder is trained on whole documents."}
+        default="chunkbert", metadata={"help": "The encoder is trained on whole documents."}
     )
     chunk_size: int | None = field(
         default=None, metadata={"help": "Tokens per chunk; default 128, or as saved with the model."}
@@ -54,11 +54,6 @@ class ChunkBertOptions(TextModelOptions, LoraOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_limit(self.max_training_tokens)
-
-    def training_signature(self) -> dict[str, object]:
-        values = super().training_signature()
-        del values["chunk_batch_size"]  # changes no result
-        return values
 
 
 @dataclass(kw_only=True)
@@ -85,16 +80,16 @@ class BertAlOptions(TextModelOptions, LoraOptions):
 
 
 def _check_limit(tokens: int | None) -> None:
-    """Refuses a --max_training_tokens that leaves nothing."""
+    """Refuses a --max_training_tokens below 1."""
     if tokens is not None and tokens < 1:
         raise ValueError(f"--max_training_tokens must be 1 or more, got {tokens}.")
 
 
-def is_saved_model(options: Any) -> bool:
-    """Whether --model is a saved ChunkBERT or BERT-AL and not an encoder.
+def is_saved_model(options: TextModelOptions) -> bool:
+    """Whether --model is a saved ChunkBERT or BERT-AL, not a plain encoder.
 
     Raises:
-        ValueError: if there is no such model, or it is of another kind than --model_type takes.
+        ValueError: if there is no such model, or it does not fit --model_type.
     """
     named, wanted = f"--model {options.model!r}", f"--model_type {options.model_type}"
     try:
@@ -110,7 +105,7 @@ def is_saved_model(options: Any) -> bool:
         raise ValueError(f"{named} is a {kind}, and {wanted} takes a plain encoder (BERT or similar).")
     if kind in _MODELS and getattr(options, "recurrence", None) is not None:
         raise ValueError(f"{named} is a {kind}, whose recurrence is part of it; leave out --recurrence.")
-    if getattr(options, "lora", False) and kind not in _MODELS:
+    if isinstance(options, LoraOptions) and options.lora and kind not in _MODELS:
         raise ValueError(
             f"--lora adapts a checkpoint, and {named} is an encoder, whose new parts are initialised at random. Save "
             f"a {options.model_type} first, with its from_encoder(...) and save_pretrained(folder)."

@@ -1,4 +1,4 @@
-"""Models over chunk vectors, as several tasks take them: their options, opening them, encoding with them."""
+"""Models over chunk vectors: the options that several tasks share, how they are opened, and encoding with them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertModel,
 )
 from ..models.outputs import DocumentEmbedding
-from .arguments import ModelOptions, Options
+from .arguments import BASELINES, ModelOptions
 
-BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
 CARD_NAMES = {
     "nextlevelbert": "[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
     "hate": "HATE (Hierarchical Attention-based Text Encoder)",
 }
-# Of each family, what stands for the bare model and for the auto classes.
+# The classes of each family: the bare model (None) and those for the auto classes.
 MODEL_CLASSES: dict[str, dict[Any, Any]] = {
     "nextlevelbert": {
         None: NextLevelBertModel,
@@ -36,28 +35,12 @@ MODEL_CLASSES: dict[str, dict[Any, Any]] = {
     },
     "hate": {None: HateModel, AutoModelForSequenceClassification: HateForSequenceClassification},
 }
-# Encoded at a time, so that a bar moves and no more than this is held beside what the caller keeps.
+# Limits of one call of `encode`, so that the progress bar moves and memory stays bounded.
 _TEXTS_PER_CALL, _CHARACTERS_PER_CALL = 64, 1_000_000
 
 
 @dataclass(kw_only=True)
-class CacheOptions(Options):
-    """Where chunk vectors are kept."""
-
-    _argument_group_name = "runs"
-
-    cache_dir: str | None = field(
-        default=None,
-        metadata={"help": "Cache of chunk vectors, which several runs can share. Default: OUTPUT_DIR-vectors."},
-    )  # fmt: skip
-
-    def cache(self, output_dir: str) -> Path:
-        """The folder: by default beside the model's, not in it, because what is in there is published."""
-        return Path(self.cache_dir or f"{Path(output_dir)}-vectors")
-
-
-@dataclass(kw_only=True)
-class VectorModelOptions(ModelOptions, CacheOptions):
+class VectorModelOptions(ModelOptions):
     """A model over the chunk vectors of a frozen sentence encoder."""
 
     baselines: ClassVar[tuple[str, ...]] = ()
@@ -89,6 +72,11 @@ class VectorModelOptions(ModelOptions, CacheOptions):
                   "choices": ["float32", "bfloat16", "float16"]},
     )  # fmt: skip
 
+    cache_dir: str | None = field(
+        default=None,
+        metadata={"help": "Cache of chunk vectors, which several runs can share. Default: OUTPUT_DIR-vectors."},
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.model in BASELINES and self.model not in self.baselines:
@@ -98,28 +86,19 @@ class VectorModelOptions(ModelOptions, CacheOptions):
             )
 
     @property
-    def new(self) -> bool:
-        """Whether the model is made here, around the chunk encoder."""
-        return self.model in ("untrained", *BASELINES)
-
-    @property
-    def local(self) -> bool:
-        return not self.new and super().local
-
-    @property
     def title(self) -> str:
         return self.public_name
 
-    @property
-    def base_model(self) -> str | None:
-        return None if self.new else super().base_model
+    def cache(self, output_dir: str) -> Path:
+        """Cache of chunk vectors: by default not in the output folder, whose files are published."""
+        return Path(self.cache_dir or f"{Path(output_dir)}-vectors")
 
     def training_signature(self) -> dict[str, object]:
         return {**super().training_signature(), "chunk_encoder": Path(self.chunk_encoder).name}
 
 
-def load(options: Any, task_class: Any = None, **config: Any) -> Any:
-    """The model with a head, or the bare one; `untrained` and the baselines are made around the chunk encoder.
+def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> Any:
+    """The model with a head, or the bare model; `untrained` and the baselines are built around the chunk encoder.
 
     Args:
         options: which model.
@@ -127,7 +106,7 @@ def load(options: Any, task_class: Any = None, **config: Any) -> Any:
         config: fields of the configuration.
 
     Raises:
-        ValueError: if there is no such model, or it is none that reads vectors or has no such head.
+        ValueError: if there is no such model, or it is not a NextLevelBERT or HATE.
     """
     if options.new:
         source = load_chunk_encoder(options.chunk_encoder, options.chunk_encoder_name)
@@ -145,9 +124,9 @@ def load(options: Any, task_class: Any = None, **config: Any) -> Any:
     if kind not in MODEL_CLASSES or (options.model_type == "hate" and kind != "hate"):
         wanted = "HATE" if options.model_type == "hate" else "NextLevelBERT or HATE"
         raise ValueError(f"--model {options.model!r} is a {kind}; give a {wanted}. {words}")
-    # A checkpoint that was fine-tuned keeps its classifier where it fits, and else gets a new one.
+    # A checkpoint that was fine-tuned keeps its classifier if it fits; otherwise it gets a new one.
     model = (task_class or AutoModel).from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
-    if task_class is None and model.chunk_encoder is None:  # a small checkpoint: its encoder comes from elsewhere
+    if task_class is None and model.chunk_encoder is None:  # a checkpoint without an encoder
         folder = options.chunk_encoder if Path(options.chunk_encoder).is_dir() else None
         name = model.config.chunk_encoder_name
         model.attach_chunk_encoder(load_chunk_encoder(folder or name, options.chunk_encoder_name or name))
@@ -164,7 +143,7 @@ def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def encode_in_parts(model: Any, texts: Sequence[str], desc: str, **encode: Any) -> Iterator[DocumentEmbedding]:
-    """The embeddings of texts one after another, so that the caller keeps only what it needs of each.
+    """Yields the embeddings of texts one by one, so that the caller keeps only what it needs.
 
     Args:
         model: a `NextLevelBertModel`.

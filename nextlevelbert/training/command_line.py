@@ -186,7 +186,7 @@ def refuse(message: str) -> NoReturn:
 
 
 def group_of(kind: type, name: str) -> str | None:
-    """The title under which a field of a dataclass stands in the help; None for one that is only named at its end."""
+    """The title of a dataclass's field in the help; None for fields that are only named at its end."""
     declaring = [cls for cls in kind.__mro__ if name in inspect.get_annotations(cls)]
     titles = [getattr(cls, "_argument_group_name", None) for cls in declaring]
     return next((title for title in reversed(titles) if title is not None), None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -136,3 +137,9 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
         except (FileNotFoundError, json.JSONDecodeError):
             logger.warning("%s is incomplete and is ignored.", path)
     return None
+
+
+def count_parameters(model: nn.Module) -> tuple[int, int]:
+    """Trainable parameters and all of them."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)

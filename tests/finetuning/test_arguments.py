@@ -22,7 +22,7 @@ from ..finetuning_toys import refusal, run_here, start
         ("classification", {"--train_file": "x", "--dataset_config_name": "y"}, "needs --dataset_name"),
         ("classification", {"--train_file": "x", "--test_split": "test"}, "--test_split is a split of --dataset_name"),
         ("classification", {"--train_file": "x", "--seeds": "3 3"}, r"names a seed twice: \[3, 3\]"),
-        ("classification", {"--train_file": "x", "--lora_r": "64"}, "for adapters; add --lora"),
+        ("classification", {"--train_file": "x", "--lora_r": "64"}, "is for adapters; add --lora"),
         ("classification", {"--train_file": "x", "--dataloader_drop_last": "true"}, "no option --dataloader_drop"),
         ("classification", {"--train_file": "x", "--resume_from_checkpoint": "y"}, "no option --resume_from_chec"),
         ("retrieval", {}, "Give the task with --test_file"),
@@ -137,7 +137,7 @@ def test_the_help_shows_what_the_task_and_the_model_can_use(capsys):
 
 def test_options_are_grouped(capsys):
     said = helped(capsys, "--task", "classification")
-    titles = ["model", "adapters", "data", "runs", "classes", "training"]
+    titles = ["model", "adapters", "data", "classes", "training"]
     assert re.findall(r"^(\w+):$", said, re.MULTILINE)[-len(titles) :] == titles
 
 

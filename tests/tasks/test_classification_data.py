@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import math
+from dataclasses import replace
 
 import datasets
 import pytest
@@ -21,7 +22,6 @@ from nextlevelbert.tasks.classification.data import (
     hold_out_documents,
     read_classification,
     read_multiple_choice,
-    subset,
 )
 
 CHOICE = Columns(question="question", candidates="options")
@@ -406,26 +406,17 @@ def test_sizes_and_what_decides_them(owners, share, seed, shuffled):
     assert len(first.documents) - len(second.documents) in (0, 1)
     highest = max(hashlib.sha256(text.encode()).hexdigest() for text in first.documents)
     assert all(hashlib.sha256(text.encode()).hexdigest() > highest for text in second.documents)
-    order = list(range(len(owners)))
+    order = list(range(len(data.documents)))
     shuffled.shuffle(order)
-    again = halve_by_document(subset(data, order))
+    examples = [replace(example, document=order.index(example.document)) for example in data.examples]
+    shuffled.shuffle(examples)
+    again = halve_by_document(replace(data, documents=[data.documents[number] for number in order], examples=examples))
     assert [facts(half) for half in again] == [facts(first), facts(second)]
 
 
 def test_another_seed_holds_out_other_documents():
     data = data_of(range(30))
     assert len({tuple(hold_out_documents(data, 0.2, seed)[1].documents) for seed in range(5)}) == 5
-
-
-def test_subset():
-    data = data_of([4, 4, 2, 7, 2])
-    assert subset(data, range(5)) == data
-    part = subset(data, [4, 0])
-    assert part.documents == ["text 2", "text 4"]
-    assert part.examples == [Example("e4", 0, label=0), Example("e0", 1, label=0)]
-    for wrong, message in (([5], "no example 5: here has numbers 0 to 4"), ([-1], "no example -1"), ([1, 1], "twice")):
-        with pytest.raises(ValueError, match=message):
-            subset(data, wrong)
 
 
 def test_splits_that_are_refused():

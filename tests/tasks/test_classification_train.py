@@ -10,7 +10,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.tasks.classification.baselines import ChunkMeanClassifier
 from nextlevelbert.tasks.classification.data import Example, TaskData
-from nextlevelbert.tasks.classification.task import Classification, VectorClassification
+from nextlevelbert.tasks.classification.options import VectorClassification
+from nextlevelbert.tasks.classification.task import Classification
 from nextlevelbert.tasks.classification.train import (
     Prepared,
     balanced_class_weights,

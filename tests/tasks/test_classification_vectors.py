@@ -18,10 +18,10 @@ from nextlevelbert import (
     NextLevelBertModel,
 )
 from nextlevelbert.finetuning.adapters import with_lora
-from nextlevelbert.finetuning.task import count_parameters
 from nextlevelbert.tasks.classification.data import Example, TaskData
 from nextlevelbert.tasks.classification.task import VectorClassification
 from nextlevelbert.tasks.classification.vectors import TaskVectorDataset, TaskVectors, encode_task, frozen
+from nextlevelbert.training.trainer import count_parameters
 
 from ..conftest import toy_config
 from ..finetuning_toys import predictions, run_the_card, sea_rows, start, write
@@ -85,7 +85,7 @@ def test_questions_beside_documents(toy_checkpoint, tmp_path):
     assert [len(part) for part in found] == [6, 6]
     assert {row["prediction"] for part in found for row in part} <= {"True", "False"}
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "flatter" not in card
+    assert "too high" not in card
     assert run_the_card(tmp_path / "model", card).shape == (1, 2)
 
 

@@ -15,5 +15,5 @@ def test_quality_s_real_article_end_to_end(shared, toy_checkpoint, tmp_path):
     assert len(found) == 5
     assert all(len(row["scores"]) == 4 and sum(row["scores"]) == pytest.approx(1, abs=1e-5) for row in found)
     card = (tmp_path / "chooser" / "README.md").read_text()
-    assert "so they flatter the model" in card  # there is but one article
+    assert "chosen on this set, too, so the scores are likely too high" in card  # there is but one article
     assert run_the_card(tmp_path / "chooser", card).shape == (1, 2)

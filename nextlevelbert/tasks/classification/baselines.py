@@ -1,4 +1,4 @@
-"""What every table of results is read against: the mean of the chunk vectors, truncation, and word counts."""
+"""Baselines: the mean of the chunk vectors, truncation, and word counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChunkMeanClassifier(nn.Module):
         hidden_size: D, size of a chunk vector.
         problem_type: as in `TaskData`.
         num_labels: classes, or 1 for values; not used for multiple choice.
-        text_pair: whether a question stands beside the document.
+        text_pair: whether each document comes with a question.
         classifier_hidden_size: width of the hidden layer.
     """
 
@@ -92,7 +92,7 @@ def tfidf_logistic_regression(train: TaskData, others: Sequence[TaskData]) -> li
         For each of `others` the log-probabilities ``[N, K]`` of the K classes; with several labels a row, log-odds.
 
     Raises:
-        ValueError: for values, or a class with too few examples to choose the regularisation by.
+        ValueError: for values, or a class with too few examples to choose the regularisation.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer  # a second to import
     from sklearn.linear_model import LogisticRegressionCV
@@ -101,7 +101,7 @@ def tfidf_logistic_regression(train: TaskData, others: Sequence[TaskData]) -> li
 
     several = train.problem_type == "multi_label_classification"
     if not several and train.problem_type != "single_label_classification":
-        raise ValueError(f"The TF-IDF baseline classifies, got {train.problem_type}; choose another --model.")
+        raise ValueError(f"The TF-IDF baseline classifies, got {train.problem_type}; use another --model.")
     labels = train.labels()  # [N] or [N, K]
     columns = [column for column in labels.T if len(set(column)) == 2] if several else [labels]
     folds = min([5, *(int(np.unique(column, return_counts=True)[1].min()) for column in columns)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ...data.labels import (
     guess_problem,
 )
 from ...data.rows import Place, draw, open_rows, short
-from .schemas import first_line, muld_rows, quality_questions
+from .schemas import MULD_CLASSES, first_line, muld_rows, quality_questions
 
 _OPTIONAL_IDS = ("id", "question_unique_id")  # examples without them are numbered
 
@@ -104,7 +104,6 @@ class Columns:
 
 
 _DEFAULT_COLUMNS = Columns()
-_MULD_CLASSES = ("Villain/Antagonist", "Hero")
 
 
 def read_classification(
@@ -123,13 +122,7 @@ def read_classification(
     floats (regression). Where there is no label at all (no column, null, or -1 of a `ClassLabel`, as in
     test splits), every label is None.
 
-    Columns ``input`` and ``output`` are read as MuLD's Character Archetype Classification. The first line of
-    ``input``, if it has at most 200 characters, is the question and the rest the document; a bare name (no
-    "?", at most 6 words) becomes the question of the NextLevelBERT paper: "Is the character <NAME> behaving
-    like a hero or a villain?". This is a rule of ours, as nothing in the data marks that line; the paper's
-    original code takes the first line for the name, too, but leaves it in the document. Where no row has such
-    a line, the whole input is the document, without a question. ``metadata`` is not read. The classes are
-    villain 0 and hero 1, as in the original code, so that F1 is the hero's.
+    Columns ``input`` and ``output`` are read as MuLD's Character Archetype Classification, see `muld_rows`.
 
     Args:
         source: a .jsonl, .json or .parquet file (also .gz), any other file whose first line is a JSON object,
@@ -155,7 +148,7 @@ def read_classification(
     if columns == Columns() and "text" not in first and {"input", "output"} <= first.keys():
         columns = Columns("input", "question" if first_line(str(first["input"])) else None, "output")
         rows = muld_rows(rows, with_question=columns.question is not None)
-        label_names = label_names or _MULD_CLASSES
+        label_names = label_names or MULD_CLASSES
     found = _Examples(columns)
     for place, values in rows:
         found.add(place, values)
@@ -228,24 +221,6 @@ def read_multiple_choice(
     return found.finish("multiple_choice", labels, None, name)
 
 
-def subset(data: TaskData, indices: Iterable[int]) -> TaskData:
-    """The examples with these numbers, in this order; documents that none of them needs are dropped.
-
-    Raises:
-        ValueError: for a number out of range, or one given twice.
-    """
-    chosen = [int(index) for index in indices]
-    if bad := [index for index in chosen if not 0 <= index < len(data.examples)]:
-        raise ValueError(f"There is no example {bad[0]}: {data.source} has numbers 0 to {len(data.examples) - 1}.")
-    if len(set(chosen)) < len(chosen):
-        raise ValueError("A subset can contain an example only once, but a number is given twice.")
-    numbers: dict[int, int] = {}
-    examples = []
-    for example in (data.examples[index] for index in chosen):
-        examples.append(replace(example, document=numbers.setdefault(example.document, len(numbers))))
-    return replace(data, documents=[data.documents[number] for number in numbers], examples=examples)
-
-
 def hold_out_documents(data: TaskData, share: float, seed: int) -> tuple[TaskData, TaskData]:
     """Splits by document, drawn from `seed`: the rest, then about `share` of the documents with their examples.
 
@@ -277,9 +252,18 @@ def halve_by_document(data: TaskData) -> tuple[TaskData, TaskData]:
 def _by_document(data: TaskData, first: set[int]) -> tuple[TaskData, TaskData]:
     if len(data.documents) < 2:
         raise ValueError(f"{data.source} has {len(data.documents)} document; a split by document needs at least two.")
-    inside = [number for number, example in enumerate(data.examples) if example.document in first]
-    outside = [number for number, example in enumerate(data.examples) if example.document not in first]
-    return subset(data, inside), subset(data, outside)
+    return _of_documents(data, first), _of_documents(data, set(range(len(data.documents))) - first)
+
+
+def _of_documents(data: TaskData, kept: set[int]) -> TaskData:
+    """The examples of some documents, in their order, with these documents alone."""
+    numbers: dict[int, int] = {}
+    examples = [
+        replace(example, document=numbers.setdefault(example.document, len(numbers)))
+        for example in data.examples
+        if example.document in kept
+    ]
+    return replace(data, documents=[data.documents[number] for number in numbers], examples=examples)
 
 
 class _Examples:

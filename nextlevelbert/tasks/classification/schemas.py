@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...data.rows import Rows, short
 
+MULD_CLASSES = ("Villain/Antagonist", "Hero")  # 0 and 1, as in the original code, so that F1 is the hero's
 _LONGEST_FIRST_LINE = 200  # characters of a line that can be a character's name, or a question about one
 _LONGEST_NAME = 6  # words
 
@@ -26,7 +27,14 @@ def first_line(text: str) -> tuple[str, str] | None:
 
 
 def muld_rows(rows: Rows, with_question: bool) -> Rows:
-    """Rows of MuLD with the question apart from the document, and the one label out of its list."""
+    """Rows of MuLD with the question apart from the document, and the one label out of its list.
+
+    The first line of ``input``, if it has at most 200 characters, is the question and the rest the document; a bare
+    name (no "?", at most 6 words) becomes the question of the NextLevelBERT paper: "Is the character <NAME> behaving
+    like a hero or a villain?". This is a rule of ours, as nothing in the data marks that line; the paper's original
+    code takes the first line for the name, too, but leaves it in the document. Where no row has such a line, the whole
+    input is the document, without a question. ``metadata`` is not read.
+    """
     for place, values in rows:
         text = place.checked(values.get("input"), "input")
         line, rest = first_line(text) or (None, text)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,15 +12,24 @@ import torch
 from ...evaluation.scores import majority_scores, predicted, task_scores
 from ...finetuning.arguments import FinetuningArguments, TaskOptions
 from ...finetuning.task import Row, Sets, Source, Task, mean_and_deviation
-from ...finetuning.text_models import BertAlOptions, ChunkBertOptions
 from ...training.cards import CardFacts
-from ...training.plots import CONFUSION, plot_confusion
+from ...training.plots import CONFUSION, CURVE, plot_confusion
 from . import tokens, vectors, window_classifier
 from .baselines import tfidf_logistic_regression
-from .card import classification_card
 from .data import Columns, TaskData, halve_by_document, hold_out_documents, read_classification, read_multiple_choice
+from .options import (
+    BertAlClassification,
+    ChoiceOptions,
+    ChunkBertClassification,
+    ClassificationOptions,
+    LabelledDataOptions,
+    VectorClassification,
+    WindowClassification,
+)
 from .train import ClassificationResult, Prepared, balanced_class_weights, train_classifier, write_predictions
 
+_PICTURES = {CURVE: "Loss and score over epochs", CONFUSION: "Confusion matrix"}
+_TOLD = ("class_weights", "freeze_encoder")  # options that the card mentions
 _CURVES = {
     "single_label_classification": "accuracy",
     "multi_label_classification": "micro_f1",
@@ -30,92 +38,8 @@ _CURVES = {
 }
 
 
-@dataclass(kw_only=True)
-class LabelledDataOptions(TaskOptions):
-    """Where documents and labels stand."""
-
-    _argument_group_name = "data"
-
-    text_column: str = field(default="text", metadata={"help": "Column of the documents; default text."})
-    label_column: str = field(default="label", metadata={"help": "Column of the labels; default label."})
-    id_column: str = field(default="id", metadata={"help": "Column of row ids; default id."})
-    halve_validation: bool = field(
-        default=False,
-        metadata={"help": "Validate on half of the validation documents and report on the others, as the paper does "
-                          "with QuALITY."},
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.halve_validation and (self.place("validation") is None or self.place("test") is not None):
-            raise ValueError(
-                "--halve_validation makes half of the validation set the test set: give a validation set and no test "
-                "set."
-            )
-
-
-@dataclass(kw_only=True)
-class ClassificationOptions(LabelledDataOptions):
-    """What there is to tell apart."""
-
-    _argument_group_name = "classes"
-
-    problem_type: Any = field(
-        default=None,
-        metadata={"help": "By default, inferred from the labels.",
-                  "choices": [None, "single_label_classification", "multi_label_classification", "regression"]},
-    )  # fmt: skip
-    class_weights: bool = field(default=False, metadata={"help": "Weight classes by inverse frequency."})
-
-
-@dataclass(kw_only=True)
-class VectorClassification(vectors.TrainedVectorOptions, ClassificationOptions):
-    """A model over chunk vectors."""
-
-    _argument_group_name = "data"
-    baselines = ("avg_sbert", "sbert", "tfidf")
-
-    question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.class_weights and self.model == "tfidf":
-            raise ValueError("--class_weights has no effect on --model tfidf; leave it out.")
-
-
-@dataclass(kw_only=True)
-class ChunkBertClassification(ChunkBertOptions, ClassificationOptions):
-    """A ChunkBERT."""
-
-
-@dataclass(kw_only=True)
-class BertAlClassification(BertAlOptions, ClassificationOptions):
-    """A BERT-AL."""
-
-    model_type: Literal["bert-al"] = field(
-        default="bert-al", metadata={"help": "Its encoder is trained on whole documents."}
-    )
-
-
-@dataclass(kw_only=True)
-class WindowClassification(window_classifier.WindowOptions, ClassificationOptions):
-    """A baseline over windows."""
-
-
-@dataclass(kw_only=True)
-class ChoiceOptions(vectors.TrainedVectorOptions, LabelledDataOptions):
-    """A model over chunk vectors that chooses among candidates."""
-
-    _argument_group_name = "data"
-    baselines = ("avg_sbert", "sbert")
-
-    model_type: Literal["nextlevelbert"] = field(default="nextlevelbert", metadata={"help": "Only nextlevelbert."})
-    question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
-    candidates_column: str | None = field(default=None, metadata={"help": "Column of lists of candidate answers."})
-
-
 class Classification(Task[LabelledDataOptions, TaskData]):
-    """Classes, several classes or a value for each document, perhaps with a question beside it."""
+    """One class, several classes or a value per document, or per document and question."""
 
     name = "classification"
     option_classes: ClassVar[tuple[type[TaskOptions], ...]] = (
@@ -127,6 +51,11 @@ class Classification(Task[LabelledDataOptions, TaskData]):
         super().__init__(options, args)
         self.prepared = Prepared()
         self.weights: torch.Tensor | None = None
+        if options.halve_validation and (options.place("validation") is None or options.place("test") is not None):
+            raise ValueError(
+                "--halve_validation makes half of the validation set the test set: give a validation set and no test "
+                "set."
+            )
         if isinstance(options, vectors.TrainedVectorOptions) and options.model in options.baselines:
             if args.push_to_hub:
                 raise ValueError(
@@ -175,13 +104,11 @@ class Classification(Task[LabelledDataOptions, TaskData]):
             self.prepared = window_classifier.prepare(options, args, sets)
         elif isinstance(options, (ChunkBertClassification, BertAlClassification)):
             self.prepared = tokens.prepare(options, args, sets)
-        elif isinstance(options, VectorClassification) and options.model != "tfidf":
+        elif options.model == "tfidf":
+            args.seeds = args.seeds[:1]  # TF-IDF has no random part
+        elif isinstance(options, VectorClassification):
             self.prepared = vectors.prepare(options, args, sets)
         return self.prepared.settings
-
-    @property
-    def seeds(self) -> Sequence[int]:
-        return self.options.seeds if self.prepared.new_model else self.options.seeds[:1]  # TF-IDF draws nothing
 
     def train(self, seed: int, folder: Path) -> ClassificationResult:
         if self.prepared.new_model is None:
@@ -201,7 +128,7 @@ class Classification(Task[LabelledDataOptions, TaskData]):
         return result
 
     def _count_words(self, seed: int) -> ClassificationResult:
-        """The result of TF-IDF, which is not trained by gradients."""
+        """The result of TF-IDF, which has no training steps."""
         evaluated = {name: data for name, data in self.sets.by_name.items() if name != "train"}
         logits = dict(zip(evaluated, tfidf_logistic_regression(self.sets.train, [*evaluated.values()]), strict=True))
         scores = {
@@ -229,7 +156,7 @@ class Classification(Task[LabelledDataOptions, TaskData]):
         return {"long": long} if long else {}
 
     def _long(self, results: Sequence[ClassificationResult]) -> dict[str, Any]:
-        """Scores on the long documents of the reported set; empty where none or all are long."""
+        """Scores on the long documents of the reported set; empty if none or all are long."""
         reported = self.sets.reported
         if self.prepared.long is None or reported not in results[0].long:
             return {}
@@ -257,12 +184,44 @@ class Classification(Task[LabelledDataOptions, TaskData]):
             self.prepared.publish(folder, output)
 
     def card(self, name: str, best: ClassificationResult, table: str, settings: dict[str, object]) -> CardFacts | None:
-        text = self.prepared.text
-        return None if text is None else classification_card(self, text, name, best, table, settings)
+        if (text := self.prepared.text) is None:
+            return None
+        sets, args, options = self.sets, self.args, self.options
+        kind, adapter = sets.train.problem_type, bool(getattr(options, "lora", False))
+        epoch = (
+            f"best epoch by validation {args.metric_for_best_model}" if args.load_best_model_at_end else "last epoch"
+        )
+        chosen = f"This checkpoint is the {epoch} of the seed with the lowest validation loss."
+        facts = self.training_facts(best, settings)
+        return CardFacts(
+            name=name,
+            summary=f"A {text.name} fine-tuned on {sets.train.source}. {text.reads}",
+            snippet=_snippet(name, sets.train, options.base_model, text.base_arguments if adapter else None),
+            model={"classes": ", ".join(sets.train.label_names or ()) or "none", **text.settings},
+            training={
+                **facts,
+                "parameters": f"{facts['parameters']}{text.uncounted}",
+                "examples": ", ".join(f"{len(data.examples):,} {part}" for part, data in sets.by_name.items()),
+                **{key: settings[key] for key in _TOLD if key in settings},
+            },
+            pictures={file: title for file, title in _PICTURES.items() if (Path(args.output_dir) / file).exists()},
+            measured=f"{table}\n\n{chosen}{self.caveat('checkpoint')}",
+            limits=[
+                "Small sets have wide margins, and the deviation over seeds does not cover the choice of the set.",
+                *text.limits,
+            ],
+            pipeline_tag="multiple-choice" if kind == "multiple_choice" else "text-classification",
+            tags=[*text.tags, "long-documents"],
+            adapter=adapter,
+            base_model=options.base_model,
+            scores={metric: value for metric, value in best.scores[sets.reported].items() if metric != "loss"},
+            dataset=sets.scored.source,
+            scored_task_name=kind.replace("_", " "),
+        )
 
 
 class MultipleChoice(Classification):
-    """Questions about documents, each with candidate answers."""
+    """Questions about documents, with candidate answers."""
 
     name = "multiple_choice"
     option_classes = (ChoiceOptions,)
@@ -285,3 +244,30 @@ class MultipleChoice(Classification):
         assert isinstance(self.options, ChoiceOptions)
         self.prepared = vectors.prepare(self.options, self.args, self.sets)
         return self.prepared.settings
+
+
+def _snippet(name: str, train: TaskData, base: str | None, base_arguments: str | None) -> str:
+    """Code that opens the model (an adapter on `base`) and reads a document, with a question or candidates."""
+    adapter = base_arguments is not None
+    choice, pair = train.problem_type == "multiple_choice", train.examples[0].question is not None
+    auto_class = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
+    lines = ["import nextlevelbert  # registers the architecture"]
+    if adapter:
+        lines.append("from peft import PeftModel")
+    lines += [f"from transformers import {auto_class}, AutoTokenizer", ""]
+    if adapter:
+        lines.append(f'base = {auto_class}.from_pretrained("{base or "the base checkpoint"}"{base_arguments})')
+        lines.append(f'model = PeftModel.from_pretrained(base, "{name}").eval()')
+    else:
+        lines.append(f'model = {auto_class}.from_pretrained("{name}")')
+    lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{name}")')
+    if not (choice or pair):
+        lines.append('scores = model(**tokenizer("the text of a whole document", return_tensors="pt")).logits')
+        return "\n".join(lines)
+    lines.append('document = tokenizer("the text of a whole document", return_tensors="pt")')
+    texts = '["the question? one answer", "the question? another"]' if choice else '["a question about it"]'
+    lines.append(f'pair = tokenizer({texts}, padding=True, return_tensors="pt")')
+    ids = ['pair_input_ids=pair["input_ids"]', 'pair_attention_mask=pair["attention_mask"]']
+    ids = [f"{part}[None]" for part in ids] if choice else ids
+    lines.append(f"scores = model(**document, {', '.join(ids)}).logits")
+    return "\n".join(lines)

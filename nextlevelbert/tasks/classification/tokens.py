@@ -1,4 +1,4 @@
-"""Classification from text: ChunkBERT and BERT-AL on token ids, which every epoch and seed reads again."""
+"""Classification from text: ChunkBERT and BERT-AL on token ids, which are made once for all epochs and seeds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TokenisedTask:
     def cut(self, limit: int | None) -> tuple[TokenisedTask, int, int]:
         """The first `limit` tokens of each document, then how many documents and tokens lose by it.
 
-        None cuts nothing. As in `ChunkBertModel`, no special token is put behind the cut.
+        None cuts nothing. As in `ChunkBertModel`, no special token is added after the cut.
         """
         lost = (self.lengths - limit).clamp(min=0) if limit else torch.zeros(len(self.documents))
         kept = replace(self, documents=[ids[:limit] for ids in self.documents])
@@ -164,13 +164,13 @@ _KINDS = {
         decided=("segment_length", "recurrence", "max_training_tokens"),
         architecture=("classifier_dropout",),
         name="BERT-AL",
-        limits="Information flows forward only: a segment is read without knowledge of those behind it.",
+        limits="Information flows forward only: a segment is read without knowledge of later ones.",
     ),
 }
 
 
 def check_no_questions(options: TextModelOptions, train: TaskData) -> None:
-    """Refuses documents with questions, which models from text do not read."""
+    """Refuses documents with questions, which models trained from text cannot read."""
     if train.examples[0].question is not None:
         raise ValueError(
             f"{train.source} has a question for each document, but --model_type {options.model_type} reads only "
@@ -194,7 +194,7 @@ def _load(options: ChunkBertOptions | BertAlOptions, saved: bool, train: TaskDat
 def prepare(options: ChunkBertOptions | BertAlOptions, args: FinetuningArguments, sets: Sets[TaskData]) -> Prepared:
     """Tokenises every document once for all epochs and seeds.
 
-    Those of the training set are cut as the model would cut them, and a warning counts them.
+    Training documents are cut as the model would cut them, and a warning counts them.
 
     Args:
         options: which model; `--model` is an encoder, or a saved model.
@@ -202,7 +202,7 @@ def prepare(options: ChunkBertOptions | BertAlOptions, args: FinetuningArguments
         sets: the task.
 
     Raises:
-        ValueError: for a task with questions, or a model that is none of these.
+        ValueError: for a set with questions, or a model of another kind.
     """
     check_no_questions(options, sets.train)
     kind, train, saved = _KINDS[options.model_type], sets.train, is_saved_model(options)
@@ -228,7 +228,7 @@ def prepare(options: ChunkBertOptions | BertAlOptions, args: FinetuningArguments
     facts = dict(decided)
     weights = weights_fingerprint(reader.base_model.encoder)  # a new head is drawn at random
     if saved:
-        weights, architecture = _told_by(kind, options.model)
+        weights, architecture = _identity(kind, options.model)
         decided |= architecture
     if options.lora:
         publish: Any = partial(copy_adapter, tokenizer=tokenizer, local=options.local)
@@ -256,7 +256,7 @@ def prepare(options: ChunkBertOptions | BertAlOptions, args: FinetuningArguments
     )
 
 
-def _told_by(kind: _Kind, model: str) -> tuple[str, dict[str, Any]]:
+def _identity(kind: _Kind, model: str) -> tuple[str, dict[str, Any]]:
     """Hash of a saved model's weights, with its head where it has one; and what else makes it that model."""
     found: Any
     found, info = kind.model.from_pretrained(model, dtype=torch.float32, output_loading_info=True)

@@ -1,4 +1,4 @@
-"""Training a classifier or chooser: what a family of models brings, the trainer, predictions and their scores."""
+"""Training on labelled documents: what a family of models provides, the trainer, and predictions in words."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class ExampleDataset(Dataset):
 
 @dataclass
 class Prepared:
-    """What a family of models brings to the training.
+    """What a family of models provides for training.
 
     Attributes:
         datasets: by name of the set.
-        new_model: makes the model at the start of a run; None for what is not trained by gradients.
-        settings: what decides the weights that come out, such as the hash of those that a run starts from.
-        long: by name of the set, ``[N]`` bool: the example's document has more than `window` tokens; None where
-            a window of the encoder says nothing about the model.
+        new_model: makes the model at the start of a run; None for TF-IDF.
+        settings: what determines the result, such as the hash of the weights that a run starts from.
+        long: by name of the set, ``[N]`` bool: the example's document has more than `window` tokens; None for
+            models that have no such window.
         window: most tokens that the encoder reads at once, its special tokens counted.
-        publish: saves the model from the folder of a seed (first argument) with all that opening it needs into
-            another folder; None for a baseline.
+        publish: saves the model from the folder of a seed (first argument) to another folder, with everything
+            needed to open it; None for a baseline.
         text: what the model card says of this family; None for a baseline.
     """
 
@@ -124,11 +124,11 @@ def balanced_class_weights(data: TaskData) -> torch.Tensor:
         ValueError: for a task without single labels, or a class without a training example.
     """
     if data.problem_type != "single_label_classification" or data.label_names is None:
-        raise ValueError(f"Class weights are for single labels, not for {data.problem_type}; leave them out.")
+        raise ValueError(f"--class_weights is for single labels, not for {data.problem_type}; remove it.")
     counts = np.bincount(data.labels(), minlength=data.outputs)
     if not counts.all():
         missing = [name for name, count in zip(data.label_names, counts, strict=True) if not count]
-        raise ValueError(f"{data.source} has no training example of {', '.join(missing)}; class weights need one.")
+        raise ValueError(f"{data.source} has no training example of {', '.join(missing)}; --class_weights needs one.")
     return torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
 
 
@@ -142,7 +142,7 @@ def head_config(data: TaskData) -> dict[str, Any]:
 def train_classifier(
     task: Task[Any, TaskData], seed: int, folder: Path, prepared: Prepared, class_weights: torch.Tensor | None
 ) -> ClassificationResult:
-    """One run; one that was killed goes on at its last checkpoint.
+    """One run, which is resumed from its last checkpoint if it was killed.
 
     Args:
         task: with the arguments of the whole fine-tuning.
@@ -152,9 +152,9 @@ def train_classifier(
         class_weights: see `ClassificationTrainer`.
 
     Raises:
-        ValueError: for a training that diverged, or smoothed labels where a row has not one label.
+        ValueError: if training diverges, or for --label_smoothing_factor without single labels.
     """
-    assert prepared.new_model is not None  # what is not trained is scored in another way
+    assert prepared.new_model is not None  # TF-IDF is not trained here
     datasets = dict(prepared.datasets)
     train = datasets.pop("train")
     if task.args.label_smoothing_factor and train.data.problem_type != "single_label_classification":
@@ -178,7 +178,7 @@ def train_classifier(
         if prediction.label_ids is not None:
             labels = dataset.data.labels()
             if not np.allclose(prediction.label_ids, labels):
-                raise RuntimeError(f"Predictions of the {name} set came back in another order than its rows.")
+                raise RuntimeError(f"Predictions of the {name} set are not in the order of its rows.")
             loss = prediction.metrics[f"{name}_loss"]
             scores[name] = {**task_scores(dataset.data.problem_type, logits[name], labels), "loss": loss}
     if not math.isfinite(scores["validation"]["loss"]):
@@ -190,7 +190,7 @@ def train_classifier(
 
 
 def write_predictions(path: Path, data: TaskData, logits: np.ndarray) -> None:
-    """One JSON object a line: id, prediction, label (as given, where there is one), and a score for each class."""
+    """Writes a JSON object per row: id, prediction, label (as given, if there is one), and a score per class."""
     found = predicted(data.problem_type, logits)
     if data.problem_type in ("single_label_classification", "multiple_choice"):
         scores = torch.tensor(logits, dtype=torch.float64).softmax(-1).numpy()

@@ -1,4 +1,4 @@
-"""Classification and multiple choice over stored chunk vectors, which every epoch, seed and model reads again."""
+"""Classification and multiple choice over chunk vectors, which are made once for all epochs, seeds and models."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TrainedVectorOptions(VectorModelOptions, LoraOptions):
 
     @property
     def usual_learning_rate(self) -> float:
-        return 1e-3 if self.freeze_encoder or self.model in self.baselines else super().usual_learning_rate
+        return 1e-3 if self.lora or self.freeze_encoder or self.model in self.baselines else self.whole_model_rate
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class TaskVectors:
 
 
 def pair_texts(example: Example) -> list[str]:
-    """The texts that stand beside a document: its question, or the question with each candidate."""
+    """The texts that are read with a document: its question, or the question with each candidate."""
     if example.candidates is None:
         return [] if example.question is None else [example.question]
     return [f"{example.question} {candidate}" for candidate in example.candidates]
@@ -84,7 +84,7 @@ def pair_texts(example: Example) -> list[str]:
 def encode_task(model: Any, data: TaskData, **encode: Any) -> TaskVectors:
     """Encodes documents and questions of a task with the frozen encoder, each distinct text once.
 
-    A question longer than a chunk is cut like a document, and the mean of its chunk vectors stands for it; a
+    A question longer than a chunk is cut like a document, and represented by the mean of its chunk vectors; a
     warning counts them.
 
     Args:
@@ -162,7 +162,7 @@ class TaskVectorDataset(ExampleDataset):
             if row["document"] not in place:
                 place[row["document"]] = len(vectors)
                 vectors.append(row["vectors"])
-        # First what has one row an example: `Trainer` reads the batch size off the first tensor.
+        # A tensor with one row per example comes first: `Trainer` takes its length for the batch size.
         batch = {"document_index": torch.tensor([place[row["document"]] for row in rows])}
         for name, key in (("labels", "labels"), ("pair_embeds", "pair")):
             if key in rows[0]:
@@ -171,7 +171,7 @@ class TaskVectorDataset(ExampleDataset):
 
 
 def frozen(model: Any) -> Any:
-    """The same model, of which only the head learns, from the document vectors that prediction makes: no dropout."""
+    """The same model with only its head trainable, and without dropout in the encoder."""
     model.base_model.requires_grad_(False)
     for module in model.base_model.modules():
         if isinstance(module, nn.Dropout):
@@ -180,7 +180,7 @@ def frozen(model: Any) -> Any:
 
 
 def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets[TaskData]) -> Prepared:
-    """Sends every distinct text through the frozen encoder, once for all epochs, seeds and models.
+    """Encodes every distinct text with the frozen encoder, once for all epochs, seeds and models.
 
     Args:
         options: which model, and where the cache of vectors is.
@@ -200,7 +200,7 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
         vectors = {name: encode_task(reader, data, **encode) for name, data in sets.by_name.items()}
     if options.model == "sbert":
         vectors = {name: TaskVectors([d[:1] for d in v.documents], v.pairs) for name, v in vectors.items()}
-    # What is made around a chunk encoder has random special vectors, so it is told by that encoder.
+    # A new model has random special vectors, so it is identified by its chunk encoder.
     weights = reader.get_chunk_encoder().fingerprint() if options.new else weights_fingerprint(reader)
     source = reader.cpu().detach_chunk_encoder()
     config = {} if choice else {**head_config(train), "text_pair": text_pair}
@@ -210,7 +210,9 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
         if baseline:
             return ChunkMeanClassifier(hidden_size, train.problem_type, train.outputs, text_pair)
         model = load(options, task_class, **config)
-        if model.base_model.chunk_encoder is not None:  # stored vectors come in; it goes into the final model
+        if (
+            model.base_model.chunk_encoder is not None
+        ):  # not needed for stored vectors; the published model gets it back
             model.base_model.detach_chunk_encoder()
         if options.freeze_encoder:
             return frozen(model)

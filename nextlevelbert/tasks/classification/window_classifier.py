@@ -41,7 +41,7 @@ _PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_clas
 
 @dataclass(kw_only=True)
 class WindowOptions(TextModelOptions):
-    """An encoder on one or two windows of each document, to compare with."""
+    """A baseline: an encoder on one or two windows of each document."""
 
     arguments = BaselineArguments
 
@@ -52,7 +52,7 @@ class WindowOptions(TextModelOptions):
 
 
 class WindowClassifier(nn.Module):
-    """[CLS] of the first window, beside that of a second one where there are two, dropout and a linear layer.
+    """[CLS] of the first window, concatenated with that of a second one if there are two, dropout and a linear layer.
 
     [CLS] is the last hidden state at position 0, without the pooler. The new layer starts at N(0, 0.02).
 
@@ -233,7 +233,7 @@ def prepare(options: WindowOptions, args: FinetuningArguments, sets: Sets[TaskDa
         sets: the task.
 
     Raises:
-        ValueError: for a task with questions, or a model that is no encoder or has no longest input.
+        ValueError: for a set with questions, or a model that is no encoder or has no maximum length.
     """
     check_no_questions(options, sets.train)
     is_saved_model(options)

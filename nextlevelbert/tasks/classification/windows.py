@@ -25,7 +25,7 @@ def first_window(ids: Sequence[int], tokenizer: Any, positions: int) -> list[int
 
     Args:
         ids: of the whole document as `tokenizer` gives them, with special tokens.
-        tokenizer: tells which special tokens stand at the beginning and at the end.
+        tokenizer: its special tokens are kept at the beginning and the end.
         positions: most ids in the window, special tokens counted.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Searching a collection by its queries with a model or a baseline: no training, scores only."""
+"""Searching a collection with a model or a baseline: no training, only scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class SearchArguments:
-    """Where results go and what computes them."""
+    """Output folder and device."""
 
     _argument_group_name = "runs"
 
@@ -46,7 +46,7 @@ class SearchArguments:
 
 @dataclass(kw_only=True)
 class RetrievalOptions(VectorModelOptions):
-    """Which collection and queries."""
+    """The collection and its queries."""
 
     _argument_group_name = "data"
     arguments: ClassVar = SearchArguments
@@ -77,7 +77,7 @@ class RetrievalOptions(VectorModelOptions):
 
 
 class Retrieval:
-    """A search with one model: how high it ranks the documents that answer each query."""
+    """A search with one model: how high does it rank the relevant documents of each query?"""
 
     name = "retrieval"
     option_classes: ClassVar[Sequence[type[RetrievalOptions]]] = (RetrievalOptions,)
@@ -86,10 +86,10 @@ class Retrieval:
         self.options, self.args = options, args
 
     def search(self) -> None:
-        """Reads, ranks, prints the scores and writes them.
+        """Reads the collection, ranks it, prints and writes the scores.
 
         Raises:
-            ValueError: for a collection that cannot be read, or no such model.
+            ValueError: for a collection that cannot be read, or a model that does not exist.
         """
         options, args = self.options, self.args
         set_seed(args.seed)
@@ -104,13 +104,13 @@ class Retrieval:
 
 
 def write_search(output: Path, task: RetrievalTask, name: str, ranks: Ranks, k: int) -> str:
-    """Writes scores, ranks of every query and the plot over document length.
+    """Writes scores, the ranks of each query and a plot over document length.
 
     Args:
         output: folder for ``results.json``, ``predictions.jsonl`` and ``mrr_by_length.png``.
         task, ranks: of `search`.
         name: of the model, for the table.
-        k: where hit rate and recall cut the ranking.
+        k: cut-off rank for hit rate and recall.
 
     Returns:
         The scores as a table in markdown.

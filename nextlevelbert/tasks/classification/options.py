@@ -1,0 +1,87 @@
+"""The options of classification and multiple choice, one class for each group of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ...finetuning.arguments import TaskOptions
+from ...finetuning.text_models import BertAlOptions, ChunkBertOptions
+from .vectors import TrainedVectorOptions
+from .window_classifier import WindowOptions
+
+
+@dataclass(kw_only=True)
+class LabelledDataOptions(TaskOptions):
+    """Columns of documents and labels."""
+
+    _argument_group_name = "data"
+
+    text_column: str = field(default="text", metadata={"help": "Column of the documents; default text."})
+    label_column: str = field(default="label", metadata={"help": "Column of the labels; default label."})
+    id_column: str = field(default="id", metadata={"help": "Column of row ids; default id."})
+    halve_validation: bool = field(
+        default=False,
+        metadata={"help": "Validate on half of the validation documents and report on the others, as the paper does "
+                          "with QuALITY."},
+    )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class ClassificationOptions(LabelledDataOptions):
+    """The kind of labels."""
+
+    _argument_group_name = "classes"
+
+    problem_type: Any = field(
+        default=None,
+        metadata={"help": "By default, inferred from the labels.",
+                  "choices": [None, "single_label_classification", "multi_label_classification", "regression"]},
+    )  # fmt: skip
+    class_weights: bool = field(default=False, metadata={"help": "Weight classes by inverse frequency."})
+
+
+@dataclass(kw_only=True)
+class VectorClassification(TrainedVectorOptions, ClassificationOptions):
+    """A model over chunk vectors."""
+
+    _argument_group_name = "data"
+    baselines = ("avg_sbert", "sbert", "tfidf")
+
+    question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.class_weights and self.model == "tfidf":
+            raise ValueError("--class_weights has no effect on --model tfidf; leave it out.")
+
+
+@dataclass(kw_only=True)
+class ChunkBertClassification(ChunkBertOptions, ClassificationOptions):
+    """A ChunkBERT."""
+
+
+@dataclass(kw_only=True)
+class BertAlClassification(BertAlOptions, ClassificationOptions):
+    """A BERT-AL."""
+
+    model_type: Literal["bert-al"] = field(
+        default="bert-al", metadata={"help": "Its encoder is trained on whole documents."}
+    )
+
+
+@dataclass(kw_only=True)
+class WindowClassification(WindowOptions, ClassificationOptions):
+    """A baseline over windows."""
+
+
+@dataclass(kw_only=True)
+class ChoiceOptions(TrainedVectorOptions, LabelledDataOptions):
+    """A model over chunk vectors that chooses among candidates."""
+
+    _argument_group_name = "data"
+    baselines = ("avg_sbert", "sbert")
+
+    model_type: Literal["nextlevelbert"] = field(default="nextlevelbert", metadata={"help": "Only nextlevelbert."})
+    question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
+    candidates_column: str | None = field(default=None, metadata={"help": "Column of lists of candidate answers."})

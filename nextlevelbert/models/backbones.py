@@ -106,7 +106,7 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrain
             "RoBERTa, MPNet, MiniLM or similar."
         )
     try:
-        encoder, info = _load(name, type(config).from_dict(without_attention_dropout(config)), loading)
+        encoder, info = _load_without_pooler(name, type(config).from_dict(without_attention_dropout(config)), loading)
     except (OSError, ValueError) as error:
         raise ValueError(absent) from error
     if missing := sorted(info["missing_keys"]):
@@ -143,7 +143,9 @@ def _is_encoder(config: PreTrainedConfig) -> bool:
     return not decodes and hasattr(config, "vocab_size") and not hasattr(config, "encoder_config")
 
 
-def _load(name: str, config: PreTrainedConfig, loading: dict[str, Any]) -> tuple[PreTrainedModel, dict[str, Any]]:
+def _load_without_pooler(
+    name: str, config: PreTrainedConfig, loading: dict[str, Any]
+) -> tuple[PreTrainedModel, dict[str, Any]]:
     """An encoder without pooler, and the loading info of transformers."""
     arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
     verbosity = logging.get_verbosity()

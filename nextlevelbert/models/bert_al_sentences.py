@@ -5,7 +5,6 @@ Every sentence is [CLS] words [SEP], with token types 0 and 1 in turn.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from .chunking import check_texts, chunk_spans, tokenize_document
-from .sentences import sentence_boundaries, sentence_token_ids
+from .sentences import cached_sentence_token_ids, sentence_boundaries
 
 _WORD = re.compile(r"\w+")
 _BLOCKED_WORDS = 3  # in a row
@@ -68,7 +67,7 @@ def split_document(
         ]
     [text] = check_texts(document)
     spans: list[tuple[int, int]] = []
-    classes = _sentence_token_ids(tokenizer)
+    classes = cached_sentence_token_ids(tokenizer)
     for start, paragraph in _paragraphs(text):
         tokens = tokenize_document(tokenizer, paragraph)
         borders = sentence_boundaries(tokens.input_ids, classes)
@@ -84,12 +83,6 @@ def split_document(
     if not spans:
         raise ValueError(f"The document has no words ({len(text)} characters); give one with at least one sentence.")
     return text, spans
-
-
-@functools.lru_cache(maxsize=2)
-def _sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
-    """Reads the vocabulary once, not for every document."""
-    return sentence_token_ids(tokenizer)
 
 
 def _paragraphs(text: str) -> Iterable[tuple[int, str]]:

@@ -111,7 +111,7 @@ class Layout:
         }
 
 
-def share_out(lengths: Sequence[int], budget: int, limit: int, least: int = 1) -> list[int]:
+def share_tokens(lengths: Sequence[int], budget: int, limit: int, least: int = 1) -> list[int]:
     """How many tokens each text keeps: all if there is room, otherwise at most an equal share.
 
     Args:

@@ -20,7 +20,7 @@ from .cdlm_layout import (
     Row,
     keep_around,
     pad_rows,
-    share_out,
+    share_tokens,
     warn_of_cuts,
 )
 
@@ -147,7 +147,7 @@ class CdlmProcessor(ProcessorMixin):
             first, last = pieces[document].tokens_of(start, end, f"Mention {number} (document {document})")
             inside[document].append((first, last, number))
         budget = limit - 2 - 2 * len(documents) - 2 * len(mentions)
-        kept = share_out([len(piece.ids) for piece in pieces], budget, limit)
+        kept = share_tokens([len(piece.ids) for piece in pieces], budget, limit)
         layout, spans = Layout(self.tokenizer), [[-1, -1] for _ in mentions]
         layout.add(self.tokenizer.cls_token, is_global=True)
         for number, (piece, count, marked) in enumerate(zip(pieces, kept, inside, strict=True)):
@@ -215,7 +215,7 @@ class CdlmProcessor(ProcessorMixin):
         ]
         lengths = [sum(len(piece.ids) + 2 for piece in parts) for parts in texts]  # with the markers of each part
         budget = limit - 2 - len(asked.ids) - 2 - 2 * len(texts)
-        kept = share_out(lengths, budget, limit, least=max(len(parts[0].ids) + 2 for parts in texts))
+        kept = share_tokens(lengths, budget, limit, least=max(len(parts[0].ids) + 2 for parts in texts))
         layout = Layout(self.tokenizer)
         layout.add(self.tokenizer.cls_token, is_global=True)
         layout.add(QUESTION[0], is_global=True)

@@ -9,6 +9,7 @@ fall where they were.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from bisect import bisect_left, bisect_right
@@ -60,6 +61,12 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
             f"The vocabulary of {type(tokenizer).__name__} has no sentence-final punctuation; use chunking='fixed'."
         )
     return {name: sorted(ids) for name, ids in classes.items()}
+
+
+@functools.lru_cache(maxsize=4)
+def cached_sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
+    """`sentence_token_ids` for callers with many texts: reading the vocabulary takes longer than reading a text."""
+    return sentence_token_ids(tokenizer)
 
 
 def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) -> np.ndarray:

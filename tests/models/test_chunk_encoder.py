@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
-from transformers import BertConfig, DistilBertConfig, MPNetConfig, RobertaConfig
+from transformers import BertConfig
 
 from nextlevelbert import ChunkingRule, NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.models.backbones import usable_positions
 from nextlevelbert.models.chunk_encoder import ChunkEncoder, micro_batches
 from nextlevelbert.models.chunking import tokenize_document
 
@@ -50,32 +47,6 @@ def test_pooling_and_normalisation_are_honoured(minilm_path, tmp_path, pooling, 
     source = load_chunk_encoder(str(tmp_path))
     assert (source.encoder.pooling, source.encoder.normalize) == (pooling, normalize)
     torch.testing.assert_close(encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("config_class", "extra", "positions"),
-    [
-        (BertConfig, {}, 64),
-        (DistilBertConfig, {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}, 64),
-        (RobertaConfig, {"pad_token_id": 1}, 62),
-        (MPNetConfig, {"pad_token_id": 1}, 62),
-    ],
-)
-def test_other_architectures_fill_their_position_table(config_class, extra, positions):
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    values = {**({} if "dim" in extra else size), "vocab_size": 200, "max_position_embeddings": 64, **extra}
-    torch.manual_seed(1)
-    encoder = ChunkEncoder(config_class(**values))
-    assert usable_positions(encoder.model.config) == positions
-    rule = ChunkingRule(positions, prefix_ids=(3,), suffix_ids=(4,), max_chunk_size=positions)
-    ids = np.random.default_rng(0).integers(5, 200, 3 * rule.capacity - 20)
-    boundaries = rule.boundaries(ids)
-    together = encoder.encode(ids, boundaries, rule)
-    alone = torch.cat(
-        [encoder.encode(ids[a:b], np.array([0, b - a]), rule) for a, b in itertools.pairwise(boundaries)]
-    )
-    assert together.shape == (3, 32)
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
 
 
 def test_micro_batches_keep_to_the_budget_and_lose_nothing():

@@ -25,7 +25,6 @@ from nextlevelbert.models.chunking import (
     flatten_chunks,
     tokenize_document,
 )
-from nextlevelbert.models.configuration_vector_document import windows
 
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(
@@ -192,22 +191,6 @@ def test_what_is_not_text(texts, error, message):
 def test_a_python_tokenizer_is_refused():
     with pytest.raises(TypeError, match="not a fast tokenizer"):
         tokenize_document(object(), "text")
-
-
-@pytest.mark.parametrize("overlap", [-1, 4, 9])
-def test_windows_that_would_leave_gaps(overlap):
-    with pytest.raises(ValueError, match="from 0 to 3"):
-        windows(10, 4, overlap)
-
-
-@given(chunks=st.integers(0, 200), size=st.integers(1, 30), data=st.data())
-def test_windows_cover_every_chunk(chunks, size, data):
-    overlap = data.draw(st.integers(0, size - 1))
-    found = windows(chunks, size, overlap)
-    covered = {chunk for start, end in found for chunk in range(start, end)}
-    assert covered == set(range(chunks))
-    assert all(end - start == min(size, chunks) for start, end in found)
-    assert all(right[0] <= left[1] - overlap for left, right in itertools.pairwise(found))
 
 
 def test_flattened_chunks_keep_their_document():

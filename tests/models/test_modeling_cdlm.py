@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
@@ -18,133 +15,8 @@ from nextlevelbert import (
     CdlmForMultiHopQuestionAnswering,
     CdlmModel,
 )
-from nextlevelbert.models.cdlm_attention import plan_attention
 
-from ..cdlm_toys import GLOBALS, HEADS, LENGTHS, PAD, SIZE, WINDOWS, batch, globals_of, inputs_of, masked_batch, tiny
-
-# Longformer's attention from its definition.
-
-
-def dense_attention(attention, hidden, is_global, window):
-    """One sequence ``[L, D]``: everyone sees its window and the global tokens, global tokens see everything."""
-
-    def heads(projection):
-        return projection(hidden).unflatten(-1, (attention.num_heads, -1)).transpose(0, 1)  # [H, L, d]
-
-    def attend(query, key, value, seen):
-        scores = query @ key.transpose(1, 2) / math.sqrt(key.shape[-1])
-        return (scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value).transpose(0, 1).flatten(1)
-
-    place = torch.arange(len(hidden))
-    near = (place[:, None] - place).abs() <= window // 2
-    local = attend(heads(attention.query), heads(attention.key), heads(attention.value), near | is_global)
-    wide = attend(
-        heads(attention.query_global), heads(attention.key_global), heads(attention.value_global), torch.tensor(True)
-    )
-    return torch.where(is_global[:, None], wide, local)
-
-
-def dense_states(model, ids, is_global):
-    """The states of one sequence without padding, layer by layer; all but attention are transformers' own modules."""
-    positions = torch.arange(len(ids)) + PAD + 1
-    hidden = model.embeddings(ids[None], None, positions[None])[0]
-    for layer, window in zip(model.encoder.layer, model.config.windows(), strict=True):
-        found = dense_attention(layer.attention.self, hidden, is_global, window)
-        found = layer.attention.output(found, hidden)
-        hidden = layer.output(layer.intermediate(found), found)
-    return hidden
-
-
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("windows", WINDOWS)
-@torch.no_grad()
-def test_attention_is_that_of_the_definition(attention, windows):
-    model = tiny(attention=attention, attention_window=WINDOWS[windows]).double()
-    ids, mask = batch()
-    seen = []
-    for places in GLOBALS.values():
-        wide = globals_of(places, ids.shape[1])
-        found = model(ids, mask, wide).last_hidden_state
-        for row, length in enumerate(LENGTHS):
-            expected = dense_states(model, ids[row, :length], wide[row, :length].bool())
-            torch.testing.assert_close(found[row, :length], expected, atol=1e-5, rtol=0)
-        seen.append(found[0])
-    # What is global matters, so the agreement says something.
-    assert all((one - other).abs().max() > 0.1 for one, other in itertools.pairwise(seen))
-
-
-@pytest.mark.parametrize("places", GLOBALS)
-@pytest.mark.parametrize("windows", WINDOWS)
-def test_gradients_of_both_kinds_of_attention_are_equal(windows, places):
-    ids, mask = batch()
-    wide = globals_of(GLOBALS[places], ids.shape[1])
-    weights = torch.randn(*ids.shape, 32, generator=torch.Generator().manual_seed(1))
-    outputs, gradients = [], []
-    for attention in ("sdpa", "eager"):
-        model = tiny(attention=attention, attention_window=WINDOWS[windows])
-        states = model(ids, mask, wide).last_hidden_state * mask[..., None]
-        (states * weights).sum().backward()
-        outputs.append(states.detach())
-        gradients.append([each.grad for each in model.parameters()])
-    torch.testing.assert_close(outputs[0], outputs[1], atol=1e-5, rtol=0)
-    for ours, theirs in zip(*gradients, strict=True):
-        if ours is None or theirs is None:  # eager reads the projections of global attention where nothing is global
-            assert places == "none"
-            assert ours is None
-            assert theirs is None or not theirs.any()
-        else:
-            scale = max(1.0, float(theirs.abs().max()))
-            torch.testing.assert_close(ours / scale, theirs / scale, atol=1e-5, rtol=0)
-
-
-def test_blocks_where_they_save_something_and_the_square_elsewhere():
-    real = torch.ones(1, 40, dtype=torch.bool)
-    few, many = globals_of([[0, 7]], 40).bool(), globals_of([range(30)], 40).bool()
-    blocks = plan_attention(real, few, 8)
-    assert blocks.block == 4
-    assert blocks.allowed.shape == (10, 1, 4, 3 * 4 + 2)
-    assert plan_attention(real, many, 8).block is None  # 12 + 30 keys, of 40
-    assert plan_attention(real, few, 80).block is None
-
-
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@torch.no_grad()
-def test_padding_changes_nothing(attention):
-    model = tiny(attention=attention, attention_window=WINDOWS["different"])
-    ids, mask = batch()
-    wide = globals_of(GLOBALS["different"], ids.shape[1])
-    found = model(ids, mask, wide)
-    for row, length in enumerate(LENGTHS):
-        alone = model(ids[row : row + 1, :length], None, wide[row : row + 1, :length])
-        torch.testing.assert_close(
-            found.last_hidden_state[row, :length], alone.last_hidden_state[0], atol=1e-5, rtol=0
-        )
-        torch.testing.assert_close(found.pooler_output[row], alone.last_hidden_state[0].mean(0), atol=1e-5, rtol=0)
-    everywhere = torch.where(mask.bool(), wide, 1)  # global padding is none
-    again = model(ids.masked_fill(mask == 0, 77), mask, everywhere).last_hidden_state
-    torch.testing.assert_close(again[mask.bool()], found.last_hidden_state[mask.bool()], atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_attentions_on_request_are_those_of_longformer():
-    model = tiny(attention_window=[4, 4, 4])
-    ids, mask = batch()
-    wide = globals_of(GLOBALS["one"], ids.shape[1])
-    plain = model(ids, mask, wide, output_hidden_states=True)
-    with_attentions = model(ids, mask, wide, output_attentions=True, output_hidden_states=True)
-    assert plain.attentions is None
-    assert [tuple(each.shape) for each in with_attentions.attentions] == [(4, 4, 37, 1 + 5)] * 3
-    real = mask.bool()
-    torch.testing.assert_close(
-        with_attentions.last_hidden_state[real], plain.last_hidden_state[real], atol=1e-5, rtol=0
-    )
-    for ours, theirs in zip(plain.hidden_states, with_attentions.hidden_states, strict=True):
-        torch.testing.assert_close(ours[real], theirs[real], atol=1e-5, rtol=0)
-    sums = with_attentions.attentions[0].sum(-1)[:, :, 1:]  # local queries; those of [CLS] are in the other
-    torch.testing.assert_close(sums[0], torch.ones_like(sums[0]))
-    sums = with_attentions.global_attentions[0].sum(-2)
-    torch.testing.assert_close(sums, torch.ones_like(sums))
-
+from ..cdlm_toys import GLOBALS, HEADS, SIZE, batch, globals_of, inputs_of, masked_batch, tiny
 
 # All classes.
 

@@ -1,13 +1,18 @@
-"""Pooling of hidden states, worked out by hand."""
+"""Pooling by hand, and whitening against scikit-learn's discriminant analysis."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.linalg import fractional_matrix_power
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-from nextlevelbert.models.pooling import pool
+from nextlevelbert.models.pooling import fit_whitening, pool
+
+from ..segment_toys import close
 
 
 def test_pooling_by_hand():
@@ -24,3 +29,48 @@ def test_pooling_by_hand():
         torch.testing.assert_close(pool(hidden, mask, mode), torch.tensor([row, [0.0, 0.0]]))
     with pytest.raises(ValueError, match="Unknown pooling 'median'"):
         pool(hidden, mask, "median")
+
+
+def documents_with_an_own_spread():
+    """Chunks around 9 centres, spread unlike in every direction; one document has a single chunk."""
+    draw = np.random.default_rng(4)
+    spread = draw.normal(size=(6, 6))
+    sizes = [7, 12, 1, 30, 2, 9, 15, 4, 20]
+    return [torch.tensor(5 * draw.normal(size=6) + draw.normal(size=(size, 6)) @ spread).half() for size in sizes]
+
+
+@pytest.mark.filterwarnings("ignore:Only one sample available")  # sklearn, of the document of one chunk
+@pytest.mark.parametrize("shrinkage", [0.1, 2.0])
+def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_sklearn_has_it(shrinkage):
+    documents = documents_with_an_own_spread()
+    chunks = torch.cat(documents).double().numpy()
+    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    within = LinearDiscriminantAnalysis(solver="eigen", store_covariance=True).fit(chunks, owners).covariance_
+    held_back = shrinkage * np.diag(within).mean() * np.eye(6)
+    empty = torch.zeros(0, 6)
+    mean, weight = fit_whitening([empty, *documents[:4], empty, *documents[4:]], shrinkage)
+    assert mean.dtype == weight.dtype == torch.float32
+    np.testing.assert_allclose(weight, fractional_matrix_power(within + held_back, -0.5), atol=1e-6, rtol=1e-5)
+    np.testing.assert_allclose(mean, chunks.mean(axis=0), atol=1e-6, rtol=1e-5)
+    assert abs(weight - weight.diag().diag()).max() > 0.02  # directions were mixed, so that this shows something
+    other_way_round = fit_whitening((document.flip(0) for document in reversed(documents)), shrinkage)
+    close(mean, other_way_round[0], atol=1e-6)
+    close(weight, other_way_round[1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("documents", "shrinkage", "message"),
+    [
+        ([torch.ones(5, 3)], 0.1, r"got 5 chunk\(s\) in 1 document\(s\)"),
+        ([torch.ones(5, 3), torch.ones(0, 3)], 0.1, r"got 5 chunk\(s\) in 1 document\(s\)"),
+        ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\) in 4 document\(s\)"),
+        ([], 0.1, r"got 0 chunk\(s\) in 0 document\(s\)"),
+        ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "The 6 chunks do not differ within their documents"),
+        ([torch.randn(3, 4), torch.full((3, 4), math.nan)], 0.1, "or contain NaN: there is nothing to whiten"),
+        ([torch.randn(5, 3), torch.randn(5, 3)], 0.0, "shrinkage must be positive, got 0.0"),
+        ([torch.randn(5, 3), torch.randn(5, 3)], math.nan, "shrinkage must be positive, got nan"),
+    ],
+)
+def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
+    with pytest.raises(ValueError, match=message):
+        fit_whitening(iter(documents), shrinkage)

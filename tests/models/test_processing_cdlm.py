@@ -11,8 +11,7 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoProcessor, RobertaConfig, RobertaModel, RobertaTokenizer
 
-from nextlevelbert import CdlmForMaskedLM, CdlmModel, CdlmProcessor, read_marked
-from nextlevelbert.models.cdlm_layout import share_out
+from nextlevelbert import CdlmForMaskedLM, CdlmModel, CdlmProcessor
 
 MARKERS = ["<doc-s>", "</doc-s>", "<m>", "</m>", "[q]", "[/q]", "<t>", "</t>", "<s>", "</s>"]
 
@@ -98,21 +97,6 @@ def test_separators_have_their_own_ids(processor):
     assert len(set(ids)) == 10
     assert min(ids) >= 30522  # behind BERT's vocabulary
     assert processor.tokenizer.convert_tokens_to_ids(processor.tokenizer.tokenize("x </doc-s>"))[-1] == ids[1]
-
-
-@pytest.mark.parametrize(
-    ("lengths", "budget", "kept"),
-    [
-        ([10, 3, 5], 18, [10, 3, 5]),
-        ([10, 3, 5], 12, [5, 3, 4]),  # 12 / 3 = 4: all 3; 9 / 2: 4 of the 5; the other 5
-        ([10, 10, 10], 11, [3, 4, 4]),
-        ([1, 100, 100], 21, [1, 10, 10]),
-        ([7], 1, [1]),
-        ([0, 4], 2, [0, 2]),
-    ],
-)
-def test_room_is_shared_out_as_worked_by_hand(lengths, budget, kept):
-    assert share_out(lengths, budget, limit=99) == kept
 
 
 def test_the_longest_documents_are_cut_and_markers_never(processor):
@@ -282,37 +266,6 @@ def test_rows_of_different_sizes_are_filled_up(processor):
     assert (batch["input_ids"][1, length:] == processor.tokenizer.pad_token_id).all()
     assert not batch["attention_mask"][1, length:].any()
     assert not batch["global_attention_mask"][1, length:].any()
-
-
-# Markers in a text.
-
-
-@pytest.mark.parametrize(
-    ("marked", "plain", "spans"),
-    [
-        ("Stocks <m>fell</m> on Friday.", "Stocks fell on Friday.", [(7, 11)]),
-        ("<m>All</m>", "All", [(0, 3)]),
-        ("<m>the <m>dog</m> and <m>cat</m></m>!", "the dog and cat!", [(0, 15), (4, 7), (12, 15)]),
-        ("no mention", "no mention", []),
-        ("a < m> b", "a < m> b", []),
-    ],
-)
-def test_marked_text_is_read(marked, plain, spans):
-    assert read_marked(marked) == (plain, spans)
-    assert [plain[start:end] for start, end in spans] == [plain[slice(*span)] for span in spans]
-
-
-@pytest.mark.parametrize(
-    ("marked", "message"),
-    [
-        ("one </m> two", "There is a </m> at character 4 without a <m> before it"),
-        ("<m>a</m> b</m>", "at character 10"),
-        ("<m>a <m>b</m>", "1 <m> without a </m> after it; the text has 2 in all"),
-    ],
-)
-def test_markers_that_do_not_match_are_refused(marked, message):
-    with pytest.raises(ValueError, match=message):
-        read_marked(marked)
 
 
 # Questions.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.sparse import coo_array, csr_array
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from ...models.chunking import chunk_spans, special_token_ids, tokenize_document
-from ...models.sentences import sentence_boundaries, sentence_token_ids
+from ...models.sentences import cached_sentence_token_ids, sentence_boundaries
 
 _DAMPING = 0.85
 # What scikit-learn's list lacks: forms of "do", and the pieces of contractions ("don't" is "don" and "t" here).
@@ -80,7 +79,7 @@ def textrank_window(text: str, tokenizer: Any, positions: int) -> list[int]:
     document = tokenize_document(tokenizer, text)
     if len(document) <= room:
         return _wrap(prefix, document.input_ids, suffix)
-    spans = chunk_spans(document, sentence_boundaries(document.input_ids, _sentence_token_ids(tokenizer)))
+    spans = chunk_spans(document, sentence_boundaries(document.input_ids, cached_sentence_token_ids(tokenizer)))
     sentences = [text[start:end] for start, end in spans]
     chosen: list[int] = []
     window = np.zeros(0, np.int32)
@@ -127,12 +126,6 @@ def _best_first(ranks: np.ndarray) -> list[int]:
     order = np.argsort(-ranks, kind="stable")
     level = np.concatenate([[0], np.cumsum(np.diff(ranks[order]) < -1e-9)])
     return order[np.lexsort((order, level))].tolist()
-
-
-@lru_cache(maxsize=4)
-def _sentence_token_ids(tokenizer: Any) -> dict[str, list[int]]:
-    """`sentence_token_ids` goes through the whole vocabulary, which takes longer than a document does."""
-    return sentence_token_ids(tokenizer)
 
 
 def _special_tokens(tokenizer: Any, positions: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:

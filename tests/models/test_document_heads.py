@@ -242,18 +242,6 @@ def test_an_adapter_loads_on_the_base_checkpoint_and_merges(cls, auto, config, t
     )
 
 
-def test_the_frozen_encoder_goes_out_and_comes_back(minilm, tmp_path):
-    model = NextLevelBertForSequenceClassification.from_chunk_encoder(minilm, chunk_size=16)
-    inputs = minilm.tokenizer([WORDS], return_tensors="pt")
-    before = model(**inputs).logits
-    source = model.base_model.detach_chunk_encoder()
-    model.save_pretrained(tmp_path)
-    assert not any("chunk_encoder" in name for name in model.state_dict())
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    loaded.base_model.attach_chunk_encoder(source)
-    torch.testing.assert_close(loaded(**inputs).logits, before, atol=1e-6, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("config", "inputs", "message"),
     [

@@ -1,4 +1,4 @@
-"""Whitening, residual document vectors and contrastive learning over segments."""
+"""The residual document vector and contrastive learning over segments, whitened or not."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from scipy.linalg import fractional_matrix_power
 from sentence_transformers import SentenceTransformer
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch.nn import functional as F
 from transformers import AutoModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
@@ -27,121 +25,10 @@ from nextlevelbert import (
     NextLevelBertModel,
 )
 from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
-from nextlevelbert.models.losses import comparable_segments, pair_loss
 from nextlevelbert.models.pooling import fit_whitening
 
 from ..conftest import toy_config
 from ..segment_toys import close, unit, vectors_of, whitened
-
-# --- whitening
-
-
-def documents_with_an_own_spread():
-    """Chunks around 9 centres, spread unlike in every direction; one document has a single chunk."""
-    draw = np.random.default_rng(4)
-    spread = draw.normal(size=(6, 6))
-    sizes = [7, 12, 1, 30, 2, 9, 15, 4, 20]
-    return [torch.tensor(5 * draw.normal(size=6) + draw.normal(size=(size, 6)) @ spread).half() for size in sizes]
-
-
-@pytest.mark.filterwarnings("ignore:Only one sample available")  # sklearn, of the document of one chunk
-@pytest.mark.parametrize("shrinkage", [0.1, 2.0])
-def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_sklearn_has_it(shrinkage):
-    documents = documents_with_an_own_spread()
-    chunks = torch.cat(documents).double().numpy()
-    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
-    within = LinearDiscriminantAnalysis(solver="eigen", store_covariance=True).fit(chunks, owners).covariance_
-    held_back = shrinkage * np.diag(within).mean() * np.eye(6)
-    empty = torch.zeros(0, 6)
-    mean, weight = fit_whitening([empty, *documents[:4], empty, *documents[4:]], shrinkage)
-    assert mean.dtype == weight.dtype == torch.float32
-    np.testing.assert_allclose(weight, fractional_matrix_power(within + held_back, -0.5), atol=1e-6, rtol=1e-5)
-    np.testing.assert_allclose(mean, chunks.mean(axis=0), atol=1e-6, rtol=1e-5)
-    assert abs(weight - weight.diag().diag()).max() > 0.02  # directions were mixed, so that this shows something
-    other_way_round = fit_whitening((document.flip(0) for document in reversed(documents)), shrinkage)
-    close(mean, other_way_round[0], atol=1e-6)
-    close(weight, other_way_round[1], atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("documents", "shrinkage", "message"),
-    [
-        ([torch.ones(5, 3)], 0.1, r"got 5 chunk\(s\) in 1 document\(s\)"),
-        ([torch.ones(5, 3), torch.ones(0, 3)], 0.1, r"got 5 chunk\(s\) in 1 document\(s\)"),
-        ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\) in 4 document\(s\)"),
-        ([], 0.1, r"got 0 chunk\(s\) in 0 document\(s\)"),
-        ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "The 6 chunks do not differ within their documents"),
-        ([torch.randn(3, 4), torch.full((3, 4), math.nan)], 0.1, "or contain NaN: there is nothing to whiten"),
-        ([torch.randn(5, 3), torch.randn(5, 3)], 0.0, "shrinkage must be positive, got 0.0"),
-        ([torch.randn(5, 3), torch.randn(5, 3)], math.nan, "shrinkage must be positive, got nan"),
-    ],
-)
-def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
-    with pytest.raises(ValueError, match=message):
-        fit_whitening(iter(documents), shrinkage)
-
-
-# --- loss and score
-
-
-def unlike_pairs(count=7, size=5):
-    torch.manual_seed(8)
-    return 3 * torch.randn(count, size), torch.randn(count, size)
-
-
-def test_without_exceptions_the_loss_is_that_of_clip():
-    first, second = unlike_pairs()
-    loss, scores = pair_loss(first, second, torch.ones(7, 7, dtype=torch.bool), 20.0)
-    expected = 20 * torch.nn.CosineSimilarity(dim=-1)(first[:, None], second[None, :])
-    close(scores, expected)
-    close(loss, image_text_contrastive_loss(expected))
-
-
-def test_what_is_not_compared_is_in_no_denominator():
-    first, second = unlike_pairs(4)
-    comparable = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 0], [1, 0, 1, 0], [0, 0, 1, 1]]).bool()
-    loss, scores = pair_loss(first, second, comparable, torch.tensor(3.0))
-    a, b = ([[v / math.hypot(*row) for v in row] for row in rows.double().tolist()] for rows in (first, second))
-    e = [[math.exp(3 * sum(x * y for x, y in zip(p, q, strict=True))) for q in b] for p in a]
-    total = 0.0
-    for i in range(4):
-        row = sum(e[i][j] for j in range(4) if comparable[i, j])
-        column = sum(e[j][i] for j in range(4) if comparable[j, i])
-        total -= math.log(e[i][i] / row) + math.log(e[i][i] / column)
-    assert loss.item() == pytest.approx(total / 8, abs=1e-6)
-    assert torch.equal(scores == -torch.inf, ~comparable)
-
-
-def test_scores_are_float32_under_autocast_and_in_half_precision():
-    first, second = unlike_pairs()
-    every = torch.ones(7, 7, dtype=torch.bool)
-    expected = pair_loss(first, second, every, 20.0)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (first @ second.T).dtype == torch.bfloat16
-        found = pair_loss(first, second, every, 20.0)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, expected, strict=True))
-    assert pair_loss(first.bfloat16(), second.bfloat16(), every, torch.tensor(20.0).bfloat16())[1].dtype == torch.float
-
-
-def test_which_segments_are_compared():
-    """Pairs 0 to 2 lie in document 7, pair 3 in document 9; worked out by hand."""
-    documents = torch.tensor([7, 7, 7, 9])
-    spans = torch.tensor([[[0, 4], [4, 8]], [[8, 12], [12, 16]], [[2, 6], [6, 10]], [[0, 4], [4, 8]]])
-    expected = [
-        [1, 1, 1, 1],  # 0-4 touches only its own 4-8; 12-16 and 6-10 are apart
-        [0, 1, 0, 1],  # 8-12 touches 4-8 from behind and overlaps 6-10
-        [0, 1, 1, 1],  # 2-6 overlaps 4-8
-        [1, 1, 1, 1],  # another document: the same numbers say nothing
-    ]
-    assert comparable_segments(documents, spans).int().tolist() == expected
-    unknown = [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]
-    assert comparable_segments(documents).int().tolist() == unknown
-    assert comparable_segments(documents, spans - spans % 2).int().tolist() == expected
-    spans[0, 1, 1] = 7  # one chunk between 4-7 and 8-12 is enough
-    assert comparable_segments(documents, spans)[1, 0]
-
-
-# --- models
 
 
 def shaken(model):

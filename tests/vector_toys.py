@@ -1,0 +1,29 @@
+"""Texts and batches for the tests of models over chunk vectors."""
+
+from __future__ import annotations
+
+import torch
+
+from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, SEP
+
+TEXTS = ["the whale and the sea " * 30, "one short text", "it was the best of times " * 9, "call me ishmael"]
+
+
+def packed_batch(hidden_size=32, length=10, rows=2):
+    torch.manual_seed(5)
+    special_ids = torch.full((rows, length), NOT_SPECIAL)
+    special_ids[:, 0], special_ids[:, 4], special_ids[:, -1] = CLS, SEP, SEP
+    positions = torch.zeros(rows, length, dtype=torch.bool)
+    positions[:, 2] = positions[:, 6] = True
+    special_ids[:, 2] = MASK
+    vectors = torch.randn(rows, length, hidden_size)
+    return {
+        "inputs_embeds": vectors,
+        "special_ids": special_ids,
+        "mask_positions": positions,
+        "labels": vectors.clone(),
+    }
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)

@@ -207,7 +207,7 @@ class TaskOptions(ModelOptions):
     _argument_group_name = "data"
 
     train_file: str | None = field(
-        default=None, metadata={"help": "Training set: a .jsonl, .csv or .parquet (also .gz)."}
+        default=None, metadata={"help": "Training set: a .jsonl, .json, .csv or .parquet file (also .gz)."}
     )
     validation_file: str | None = field(
         default=None,

@@ -225,7 +225,10 @@ class CorpusArguments:
 
     train_file: str | None = field(
         default=None,
-        metadata={"help": "A .txt, a folder of .txt, a .jsonl or .parquet (also .gz), or python-manual."},
+        metadata={
+            "help": "Texts (.txt, .md, .html) or tables (.jsonl, .json, .csv, .parquet), also .gz: a file, a folder "
+            "or a pattern. Or python-manual."
+        },
     )
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of a file."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})

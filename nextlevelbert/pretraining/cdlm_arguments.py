@@ -72,7 +72,10 @@ class CdlmDataArguments:
     _argument_group_name = "documents"
 
     train_file: str | None = field(
-        default=None, metadata={"help": "A .jsonl or .parquet (also .gz) with a document or a set of them per row."}
+        default=None,
+        metadata={
+            "help": "A .jsonl, .json, .csv or .parquet file (also .gz) with a document or a set of them per row."
+        },
     )
     validation_file: str | None = field(
         default=None, metadata={"help": "The same, to evaluate on; by default some of the sets are held out."}

@@ -29,7 +29,9 @@ class MatchingOptions(CdlmOptions):
 
     train_file: str | None = field(
         default=None,
-        metadata={"help": "Training set: a .csv, .jsonl or .parquet (also .gz) with two texts and a label."},
+        metadata={
+            "help": "Training set: a .jsonl, .json, .csv or .parquet file (also .gz) with two texts and a label."
+        },
     )
     first_column: str = field(default="text1", metadata={"help": "Column of the first document; default text1."})
     second_column: str = field(default="text2", metadata={"help": "Column of the second document; default text2."})

@@ -144,8 +144,8 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def write_manifest(manifest: Manifest, file: Path) -> None:
-    file.write_text(json.dumps(manifest, indent=1) + "\n")
+def manifest_bytes(manifest: Manifest) -> bytes:
+    return (json.dumps(manifest, indent=1) + "\n").encode()
 
 
 def read_shard_head(path: Path) -> ShardHead:

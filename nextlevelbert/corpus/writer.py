@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
@@ -26,6 +24,7 @@ from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 from ..models.vector_cache import VectorCache
 from .corpus import VectorCorpus
+from .files import remove_leftovers, write_atomically
 from .layout import (
     FORMAT_VERSION,
     MANIFEST,
@@ -33,33 +32,12 @@ from .layout import (
     check_chain,
     chunking_facts,
     differing_fields,
+    manifest_bytes,
     read_manifest,
     read_shard_head,
     shard_name,
-    write_manifest,
 )
 from .shards import ShardPlan, ShardTokenizer, TokenizedShard
-
-
-def _write_atomically(path: Path, write: Callable[[Path], Any], only_if_missing: bool = False) -> None:
-    """Calls `write(temporary_path)` and renames: a file with its own name is always whole, even after a power cut.
-
-    With `only_if_missing` the first of several processes wins, if the file system has hard links.
-    """
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")  # several processes may write one manifest
-    write(temporary)
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    if only_if_missing:
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            pass
-        except OSError:
-            os.replace(temporary, path)
-        temporary.unlink(missing_ok=True)
-    else:
-        os.replace(temporary, path)
 
 
 def _describe(source: LoadedChunkEncoder, rule: ChunkingRule, characters_per_shard: int, precision: str) -> Manifest:
@@ -232,9 +210,8 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
         "chunks": sum(head.chunks for head in heads),
         "tokens": sum(entry["tokens"] for entry in entries),
     }
-    _write_atomically(folder / MANIFEST, lambda file: write_manifest(finished, file))
-    for leftover in folder.glob("*.tmp"):  # of processes that were killed; all others are done
-        leftover.unlink(missing_ok=True)
+    write_atomically(folder / MANIFEST, manifest_bytes(finished))
+    remove_leftovers(folder)
     return VectorCorpus(folder)
 
 
@@ -243,7 +220,7 @@ def _claim_folder(folder: Path, new: Manifest) -> Manifest:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / MANIFEST
     if not path.exists():
-        _write_atomically(path, lambda file: write_manifest(new, file), only_if_missing=True)
+        write_atomically(path, manifest_bytes(new), only_if_missing=True)
     manifest = read_manifest(folder)
     compared = ("format_version", "encoder", "chunking", "vector_dtype", "characters_per_shard")
     there, here = ({key: side.get(key) for key in compared} for side in (manifest, new))
@@ -270,4 +247,4 @@ def _write_shard(path: Path, shard: TokenizedShard, vectors: torch.Tensor) -> No
     tensors = {"vectors": vectors.contiguous(), "spans": shard.spans, "document_offsets": shard.document_offsets}
     # One key only: safetensors writes several in no fixed order, and a corpus must be reproducible byte by byte.
     metadata = {"shard": json.dumps({"chain": shard.chain, "documents": shard.documents})}
-    _write_atomically(path, lambda file: save_file(tensors, file, metadata))
+    write_atomically(path, save(tensors, metadata))

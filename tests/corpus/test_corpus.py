@@ -39,11 +39,12 @@ def test_random_access_across_documents_and_shards(corpus):
         for stop in range(start, corpus.num_chunks + 1, 5):
             assert torch.equal(corpus.vectors(start, stop), everything[start:stop])
     assert [document.id for document in corpus] == [document.id for document in DOCUMENTS]
-    assert corpus[-1].id == "family"
+    assert [corpus[-1].id, corpus[-4].id] == ["family", "whale"]
     with pytest.raises(IndexError, match="Chunks 0:100000"):
         corpus.vectors(0, 100_000)
-    with pytest.raises(IndexError, match="Document 4"):
-        corpus[4]
+    for place in (4, -5):
+        with pytest.raises(IndexError, match=f"Document {place}"):
+            corpus[place]
     with pytest.raises(KeyError, match="No document 'nobody'"):
         corpus["nobody"]
 

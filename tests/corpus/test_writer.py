@@ -19,7 +19,7 @@ from nextlevelbert import (
     encode_corpus,
 )
 from nextlevelbert.corpus.layout import MANIFEST
-from nextlevelbert.corpus.writer import _write_atomically, finish_corpus, write_shards
+from nextlevelbert.corpus.writer import finish_corpus, write_shards
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
 
 from .conftest import DOCUMENTS, contents
@@ -103,12 +103,6 @@ def test_processes_with_different_documents_are_found_out(minilm, rule, tmp_path
     write_share(DOCUMENTS, minilm, rule, tmp_path / "more", 1, 2)
     with pytest.raises(ValueError, match=r"shard-00001.safetensors is left over after the last of 1"):
         finish_corpus(tmp_path / "more", shards)
-
-
-def test_of_two_that_begin_at_once_the_first_decides(tmp_path):
-    for text in ("first", "second"):
-        _write_atomically(tmp_path / "manifest", lambda file, text=text: file.write_text(text), only_if_missing=True)
-    assert contents(tmp_path) == {"manifest": b"first"}
 
 
 def test_encoding_leaves_the_random_state_alone(minilm, rule, tmp_path):

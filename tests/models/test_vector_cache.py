@@ -541,7 +541,7 @@ def test_a_process_that_does_not_let_go(tmp_path, monkeypatch):
     [
         ([b"short"], np.zeros((1, 4), np.float32), "key 0 is 5 bytes"),
         (["a" * 32], np.zeros((1, 4), np.float32), "key 0 is str"),
-        ([bytes(32)], np.zeros((2, 4), np.float32), r"\[1, D\] of float32, one row a key, got float32 \(2, 4\)"),
+        ([bytes(32)], np.zeros((2, 4), np.float32), r"\[1, D\] of float32, one row per key, got float32 \(2, 4\)"),
         ([bytes(32)], np.zeros((1, 4), np.float16), r"got float16 \(1, 4\)"),
         ([bytes(32)], np.zeros(4, np.float32), r"got float32 \(4,\)"),
         ([bytes(32)], [[0.0]], "got list"),

@@ -210,11 +210,7 @@ class SegmentPairs:
         self.collator, self._pairs_per_document = collator, pairs_per_document
 
     def check(self, window: int, positions: int) -> None:
-        """Refuses segments that the model cannot read at once.
-
-        Args:
-            window: chunks in a window of the model.
-            positions: the same, with special vectors.
+        """Refuses what the model cannot read at once: `window` chunks, `positions` with special vectors.
 
         Raises:
             ValueError: for segments longer than `window`.

@@ -241,11 +241,7 @@ class MaskedVectors:
         self.collator, self._sequences, self._sequence_length = collator, sequences, sequence_length
 
     def check(self, window: int, positions: int) -> None:
-        """Refuses sequences that the model cannot read at once.
-
-        Args:
-            window: chunks in a window of the model.
-            positions: the same, with special vectors.
+        """Refuses what the model cannot read at once: `window` chunks, `positions` with special vectors.
 
         Raises:
             ValueError: for a sequence length above `positions`.

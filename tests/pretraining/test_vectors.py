@@ -18,6 +18,14 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
+from nextlevelbert.pretraining.arguments import (
+    CorpusArguments,
+    HateArguments,
+    MaskingArguments,
+    NextLevelBertArguments,
+    ObjectiveArguments,
+)
+from nextlevelbert.pretraining.vectors import new_model, share_out
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
@@ -251,3 +259,32 @@ def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
 def test_sizes_that_do_not_fit_are_refused_before_anything_is_read(run, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         run(tmp_path, "--train_file", "nothing.jsonl", *arguments)
+
+
+def test_another_corpus_takes_the_place_of_held_out_documents(run, corpus, tmp_path):
+    training, (evaluation, held_out) = share_out(
+        corpus, CorpusArguments(validation_corpus_dir=str(corpus.path)), at_least=1, seed=42
+    )
+    assert training.tolist() == held_out.tolist() == list(range(12))
+    assert evaluation is not corpus
+    training, (evaluation, held_out) = share_out(corpus, CorpusArguments(validation_share=0.25), at_least=1, seed=42)
+    assert len(held_out) == 3
+    assert sorted([*training, *held_out]) == list(range(12))
+    assert evaluation is corpus
+    rows = [{"id": f"{n}", "text": "A few words of another language model. " * 40} for n in range(3)]
+    (tmp_path / "other.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run(tmp_path / "other", "--train_file", str(tmp_path / "other.jsonl"), "--chunk_size", "14", "--do_train", "false")
+    with pytest.raises(ValueError, match=r"chunking\.chunk_size: 14, 12"):
+        run(
+            tmp_path / "model", "--corpus_dir", str(corpus.path), "--validation_corpus_dir", f"{tmp_path}/other-corpus"
+        )
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_the_attention_that_is_asked_for(toy_encoder_path, implementation):
+    source = load_chunk_encoder(toy_encoder_path)
+    chosen = {"attn_implementation": implementation, "chunk_size": 12}
+    model = new_model(NextLevelBertArguments(**chosen), source, ObjectiveArguments())
+    assert model.base_model.encoder.config._attn_implementation == implementation
+    model = new_model(HateArguments(**chosen), source, MaskingArguments(sequence_length=16))
+    assert model.base_model.encoder.layers.config._attn_implementation == implementation

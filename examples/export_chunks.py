@@ -78,10 +78,11 @@ def main() -> None:
             seen.add(document.id)
             rows = list(records(model, document, args.vectors, args.cache_dir))
             if isinstance(out, ParquetWriter):
-                stored = [{**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in rows]
+                metadata = json.dumps(dict(document.metadata), ensure_ascii=False, default=str)
+                stored = [{**row, "metadata": metadata} for row in rows]
                 out.write_table(pa.Table.from_pylist(stored, schema))
-            else:
-                out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            else:  # a date, which JSON does not have, becomes text
+                out.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
             written += len(rows)
     partial.replace(args.output)
     print(f"Wrote {args.output}: {written} records with {args.vectors} vectors of {model.config.hidden_size} numbers.")

@@ -106,6 +106,19 @@ def test_export_chunks(run_example, toy_model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl", "out.parquet"]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_export_chunks_writes_dates_as_text(run_example, toy_model, tmp_path, suffix):
+    row = {"id": "x", "text": SEA, "printed": datetime.date(1851, 10, 18)}
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "in.parquet")
+    out = tmp_path / f"out{suffix}"
+    run_example("export_chunks", model=toy_model, documents=tmp_path / "in.parquet", output=out)
+    if suffix == ".parquet":
+        found = [json.loads(row["metadata"]) for row in pyarrow.parquet.read_table(out).to_pylist()]
+    else:
+        found = [json.loads(line)["metadata"] for line in out.read_text().splitlines()]
+    assert found == [{"printed": "1851-10-18"}] * len(found) != []
+
+
 def test_export_chunks_of_a_model_that_truncates(run_example, toy_encoder_path, tmp_path):
     model = NextLevelBertModel.from_chunk_encoder(
         toy_encoder_path, chunk_size=32, max_chunks=2, long_documents="truncate"

@@ -207,8 +207,10 @@ class TaskOptions(ModelOptions):
     _argument_group_name = "data"
 
     train_file: str | None = field(
-        default=None, metadata={"help": "Training set: a .jsonl, .json, .csv or .parquet file (also .gz)."}
-    )
+        default=None,
+        metadata={"help": "Training set: a .jsonl, .json, .csv or .parquet (also .gz), a quoted pattern of these, or "
+                          "a folder of save_to_disk."},
+    )  # fmt: skip
     validation_file: str | None = field(
         default=None,
         metadata={

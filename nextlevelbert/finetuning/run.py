@@ -12,6 +12,7 @@ from typing import Any
 from huggingface_hub import HfApi
 from transformers import set_seed
 
+from ..data.files import check_source
 from ..data.rows import fingerprint
 from ..training.cards import write_card
 from ..training.plots import results_table
@@ -30,9 +31,12 @@ def run(task: Task[Any, Any]) -> None:
     card of the best seed.
 
     Raises:
-        ValueError: for sets that cannot be read, or a folder that holds runs with other settings.
+        FileNotFoundError, ValueError: for sets that cannot be read, before anything is loaded or written.
+        ValueError: for a folder that holds runs with other settings.
     """
     options, args, output = task.options, task.args, Path(task.args.output_dir)
+    for name in ("train", "validation", "test"):
+        check_source(getattr(options, f"{name}_file"))
     set_seed(args.seed)
     args.learning_rate = options.usual_learning_rate if args.learning_rate is None else args.learning_rate
 

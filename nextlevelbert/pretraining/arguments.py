@@ -225,11 +225,9 @@ class CorpusArguments:
 
     train_file: str | None = field(
         default=None,
-        metadata={
-            "help": "Texts (.txt, .md, .html) or tables (.jsonl, .json, .csv, .parquet), also .gz: a file, a folder "
-            "or a pattern. Or python-manual."
-        },
-    )
+        metadata={"help": "A .txt, .md, .html, .jsonl, .json, .csv or .parquet (also .gz), a folder or a quoted "
+                          "pattern of these, a folder of save_to_disk, or python-manual."},
+    )  # fmt: skip
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of a file."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     dataset_split: str = field(default="train", metadata={"help": "Split of that dataset; default train."})

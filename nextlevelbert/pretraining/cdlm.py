@@ -9,6 +9,7 @@ from typing import Any
 
 from transformers import set_seed
 
+from ..data.files import check_source
 from ..models.modeling_cdlm import CdlmForMaskedLM
 from ..training.trainer import CardTrainer
 from .card import write_cdlm_card
@@ -40,11 +41,17 @@ def run(model_args: CdlmModelArguments, data_args: CdlmDataArguments, args: Cdlm
     A run that was killed continues where it stopped, given the same options.
 
     Raises:
+        FileNotFoundError, ValueError: for documents that cannot be read; before anything is loaded or written.
         ValueError: for options that do not fit the model or the data, or a loss that is not finite.
     """
+    for source in (data_args.train_file, data_args.validation_file):
+        check_source(source)
     set_seed(args.seed)
 
-    # 1. The model and its processor.
+    # 1. Sets of documents.
+    train, validation = read_clusters(data_args, args.seed)
+
+    # 2. The model and its processor, and sequences of documents.
     model, processor = model_args.load(CdlmForMaskedLM)
     model.config.sparse_prediction = True  # only masked words are scored
     attends_globally = data_args.global_attention != "none"
@@ -52,8 +59,6 @@ def run(model_args: CdlmModelArguments, data_args: CdlmDataArguments, args: Cdlm
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("_global." not in name)
 
-    # 2. Sets of documents.
-    train, validation = read_clusters(data_args, args.seed)
     train_dataset = ClusterDataset(train, processor, related=not data_args.random_clusters, seed=args.seed)
     # Whatever a model has learned from, it is evaluated on related documents (paper, section 3.1).
     eval_dataset = ClusterDataset(

@@ -73,10 +73,9 @@ class CdlmDataArguments:
 
     train_file: str | None = field(
         default=None,
-        metadata={
-            "help": "A .jsonl, .json, .csv or .parquet file (also .gz) with a document or a set of them per row."
-        },
-    )
+        metadata={"help": "A .jsonl, .json, .csv or .parquet (also .gz), a quoted pattern of these, or a folder of "
+                          "save_to_disk, with a document or a set of them per row."},
+    )  # fmt: skip
     validation_file: str | None = field(
         default=None, metadata={"help": "The same, to evaluate on; by default some of the sets are held out."}
     )

@@ -16,7 +16,7 @@ from transformers import set_seed
 from ..corpus.corpus import VectorCorpus
 from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from ..corpus.writer import finish_corpus, write_shards
-from ..data.documents import Document, read_documents, read_hub_documents
+from ..data.documents import Document, check_documents, read_documents, read_hub_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
@@ -46,9 +46,12 @@ def run(
     A run that was killed continues where it stopped, given the same options.
 
     Raises:
+        FileNotFoundError, ValueError: for documents that cannot be read; before anything is loaded or written.
         ValueError: for options that do not fit each other, the checkpoint or the corpus; before anything is encoded
             wherever possible.
     """
+    if corpus_args.train_file:
+        check_documents(corpus_args.train_file, corpus_args.text_column, corpus_args.id_column)
     set_seed(args.seed)
 
     # 1. The frozen encoder, which stays out of training, and the model over vectors.

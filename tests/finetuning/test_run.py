@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -215,6 +217,36 @@ def test_what_it_refuses(sea_files, toy_checkpoint, toy_encoder_path, tmp_path, 
     model = options.pop("--model", toy_checkpoint)
     with pytest.raises(ValueError, match=message):
         start(tmp_path / "model", model, task=task, **options)
+
+
+@pytest.mark.parametrize(
+    ("task", "option"),
+    [
+        ("retrieval", "--test_file"),
+        *itertools.product(
+            ("classification", "ranking", "document_matching", "summarization"),
+            ("--train_file", "--validation_file", "--test_file"),
+        ),
+    ],
+)
+def test_paths_are_looked_at_before_anything_is_loaded_or_made(sea_files, toy_encoder_path, tmp_path, task, option):
+    """There is no such model, which would be told first if it were looked for first."""
+    model = toy_encoder_path if task == "summarization" else str(tmp_path / "no-model")  # its options look for a model
+    options = {} if task == "retrieval" else dict(sea_files)
+    for name, message in (
+        ("nothing.jsonl", "No file or folder '{path}'. Check the path."),
+        ("pipe", "{path} is a named pipe (FIFO), which cannot be read twice."),
+        ("wide.jsonl", "{path} is UTF-16 (byte order mark FF FE), but UTF-8 text is needed"),
+    ):
+        path = tmp_path / name
+        if name == "pipe":
+            os.mkfifo(path)
+        elif name == "wide.jsonl":
+            path.write_bytes('{"text": "x"}'.encode("utf-16"))
+        before = sorted(tmp_path.iterdir())
+        with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message.format(path=path))):
+            start(tmp_path / "out", model, task=task, **{**options, option: str(path)})
+        assert sorted(tmp_path.iterdir()) == before
 
 
 def test_mean_and_deviation_over_seeds():

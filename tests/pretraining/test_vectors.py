@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import signal
@@ -201,16 +202,42 @@ def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(run, books
         ([], "Give the documents with --train_file or --dataset_name, or a finished --corpus_dir"),
         (["--corpus_dir", "{corpus}", "--chunk_size", "16"], "chunking.chunk_size: 12, 16"),
         (["--corpus_dir", "{corpus}", "--validation_share", "1.0"], "too small to hold out"),
-        (["--train_file", "nothing.jsonl", "--masking_probability", "1.5"], "must be above 0 and at most 1, got 1.5"),
+        (["--train_file", "{books}", "--masking_probability", "1.5"], "must be above 0 and at most 1, got 1.5"),
         (["--train_file", "nothing.jsonl"], "No file or folder 'nothing.jsonl'"),
         (["--chunk_size", "2"], "leaves no room for text"),
         (["--corpus_dir", "{corpus}", "--sequence_length", "600"], "--sequence_length 600 is above the 512 positions"),
         (["--chunk_size", "513"], "limit of 512 tokens"),
     ],
 )
-def test_what_it_refuses(run, corpus, tmp_path, arguments, message):
+def test_what_it_refuses(run, books, corpus, tmp_path, arguments, message):
     with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message)):
-        run(tmp_path, *[argument.format(corpus=corpus.path) for argument in arguments])
+        run(tmp_path / "model", *[argument.format(books=books, corpus=corpus.path) for argument in arguments])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("model_type", ["nextlevelbert", "hate", "cdlm"])
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nothing.jsonl", "No file or folder '{folder}/nothing.jsonl'."),
+        ("wide.jsonl", "{folder}/wide.jsonl is UTF-16 (byte order mark FF FE), but UTF-8 text is needed"),
+        ("empty.jsonl", "{folder}/empty.jsonl"),
+        ("pipe", "{folder}/pipe is a named pipe (FIFO), which cannot be read twice."),
+        ("other.jsonl", "has no column '"),
+    ],
+)
+def test_documents_are_looked_at_before_anything_is_loaded_or_made(run_script, tmp_path, model_type, source, message):
+    """There is no such model, which would be told first if it were looked for first."""
+    (tmp_path / "wide.jsonl").write_bytes('{"text": "x"}'.encode("utf-16"))
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "other.jsonl").write_text('{"body": "x"}')
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(tmp_path.iterdir())
+    model = ["--model" if model_type == "cdlm" else "--chunk_encoder", str(tmp_path / "no-model")]
+    given = ["--model_type", model_type, "--train_file", str(tmp_path / source), "--output_dir", str(tmp_path / "out")]
+    with pytest.raises((ValueError, FileNotFoundError), match=re.escape(message.format(folder=tmp_path))):
+        run_script(SCRIPT, *given, *model, *([] if model_type == "cdlm" else ["--do_train"]))
+    assert sorted(tmp_path.iterdir()) == before
 
 
 # --- HATE
@@ -256,9 +283,10 @@ def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
         (["--model_type", "hate", "--sequence_length", "1"], "max_chunks is 0"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused_before_anything_is_read(run, tmp_path, arguments, message):
+def test_sizes_that_do_not_fit_are_refused_before_anything_is_encoded(run, books, tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
-        run(tmp_path, "--train_file", "nothing.jsonl", *arguments)
+        run(tmp_path / "model", "--train_file", str(books), *arguments)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_another_corpus_takes_the_place_of_held_out_documents(run, corpus, tmp_path):

@@ -68,6 +68,17 @@ def test_booksum_is_known_by_its_columns(tmp_path):
     assert list(by_analysis.queries.values()) == ["chapters 1-2"]
 
 
+def test_a_pattern_of_files_and_a_folder_of_save_to_disk(tmp_path):
+    rows = [{"query": f"q{number}", "document": f"d{number % 2}"} for number in range(3)]
+    for number, row in enumerate(rows):
+        write_table(tmp_path / f"part-{number}.jsonl", [row])
+    Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
+    for source in (tmp_path / "part-*.jsonl", tmp_path / "saved"):
+        task = read_retrieval_task(source)
+        assert list(task.queries.values()) == ["q0", "q1", "q2"]
+        assert list(task.documents.values()) == ["d0", "d1"]
+
+
 def test_a_dataset_of_the_hub(monkeypatch):
     calls = []
 

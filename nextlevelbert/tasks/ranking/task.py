@@ -43,8 +43,8 @@ class RankingDataOptions(TaskOptions):
 
     train_file: str | None = field(
         default=None,
-        metadata={"help": "Training set: a .jsonl or .parquet (also .gz) of pairs, or a folder with BEIR's or MS "
-                          "MARCO's files."},
+        metadata={"help": "Training set: a .jsonl, .json, .csv or .parquet (also .gz) of pairs, a quoted pattern of "
+                          "these, a folder of save_to_disk, or one with BEIR's or MS MARCO's files."},
     )  # fmt: skip
     validation_candidates: str | None = field(
         default=None,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...data.files import TABLES, suffix
+from ...data.files import TABLES, find_paths, is_saved_dataset, suffix
 from ...data.rows import file_rows
+from ...data.tables import open_saved_dataset
 from ...data.texts import read_lines
 from ...evaluation.retrieval import RetrievalTask
 
@@ -35,7 +37,8 @@ def read_retrieval_task(
     paper (section 4): find the chapter that a summary was written of, among all chapters of the split.
 
     Args:
-        source: a table in a ``.jsonl``, ``.json``, ``.csv`` or ``.parquet`` file (``.gz`` too); a folder in the layout
+        source: a table in a ``.jsonl``, ``.json``, ``.csv`` or ``.parquet`` file (``.gz`` too), in several that match
+            a pattern, or in a folder of ``save_to_disk``; a folder in the layout
             of BEIR (``corpus.jsonl``, ``queries.jsonl``, ``qrels/<split>.tsv``, each also ``.gz``; see
             `read_beir_task`); or, if there is no such path, the name of a dataset on the Hub.
         query_column, document_column: the columns of a table. By default ``query`` and ``document``, or those
@@ -49,6 +52,9 @@ def read_retrieval_task(
             column are named), or relevance that does not fit (see `RetrievalTask`).
     """
     path = Path(source)
+    if is_saved_dataset(path):
+        _, saved = open_saved_dataset(path, split)
+        return retrieval_task_from_rows(saved, path.resolve().name, query_column, document_column)
     if path.is_dir():
         return read_beir_task(
             _beir_file(path / "corpus.jsonl"),
@@ -56,8 +62,9 @@ def read_retrieval_task(
             _beir_file(path / "qrels" / f"{split}.tsv"),
             name=path.resolve().name,
         )
-    if path.exists():
-        return retrieval_task_from_rows(_file_rows(path), path.name.split(".")[0], query_column, document_column)
+    if files := find_paths(source):
+        table = itertools.chain.from_iterable(map(_file_rows, files))
+        return retrieval_task_from_rows(table, path.name.split(".")[0], query_column, document_column)
     if path.suffix in {*TABLES, ".gz", ".tsv"} or len(path.parts) > 2 or path.is_absolute():
         raise FileNotFoundError(
             f"No file or folder {str(source)!r}. Give a .jsonl or .parquet of pairs, a folder with corpus.jsonl, "

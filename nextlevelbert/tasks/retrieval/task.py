@@ -13,6 +13,7 @@ import torch
 from accelerate import PartialState
 from transformers import set_seed
 
+from ...data.files import check_source
 from ...evaluation.retrieval import Ranks, RetrievalTask, retrieval_scores
 from ...finetuning.vector_models import VectorModelOptions, load
 from ...training.plots import results_table
@@ -54,8 +55,8 @@ class RetrievalOptions(VectorModelOptions):
 
     test_file: str | None = field(
         default=None,
-        metadata={"help": "A .jsonl or .parquet (also .gz) of pairs of a query and a document, or a folder in "
-                          "BEIR's layout."},
+        metadata={"help": "A .jsonl, .json, .csv or .parquet (also .gz) of pairs of a query and a document, a quoted "
+                          "pattern of these, a folder of save_to_disk, or one in BEIR's layout."},
     )  # fmt: skip
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of a file."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
@@ -89,9 +90,10 @@ class Retrieval:
         """Reads the collection, ranks it, prints and writes the scores.
 
         Raises:
-            ValueError: for a collection that cannot be read, or a model that does not exist.
+            FileNotFoundError, ValueError: for a collection that cannot be read, or no such model.
         """
         options, args = self.options, self.args
+        check_source(options.test_file)
         set_seed(args.seed)
         where = options.dataset_name or options.test_file or ""
         columns = (options.query_column, options.document_column)

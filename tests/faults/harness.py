@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 # Audit events that change files, and where the path stands among their arguments.
 EVENTS = {
     "os.rename": 0,
@@ -84,6 +86,7 @@ def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, ho
 
 def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, pipe: int) -> None:
     """The fork: never returns."""
+    torch.set_num_threads(1)  # the threads of the parent did not come along, and would be waited for
     count = 0
     place = str(folder)
 

@@ -40,6 +40,8 @@ def test_files(page: Path) -> None:
     assert [link for link in links if link and not (page.parent / link).exists()] == []
     named = re.findall(rf"\b(?:{'|'.join(FOLDERS)})/[\w./-]*[\w/]", re.sub(r"\]\([^)]+\)", "", text))
     assert [path for path in named if not (ROOT / path).exists()] == []
+    parts = re.findall(r"`((?:models|data|corpus|evaluation|training|pretraining|finetuning|tasks)/[\w/]*\.py)`", text)
+    assert [path for path in parts if not (ROOT / "nextlevelbert" / path).exists()] == []
     scripts = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
     scripts |= {path.name for path in ROOT.glob("*.py")}
     assert set(re.findall(r"`(\w+\.py)`", text)) - scripts == set()

@@ -67,7 +67,7 @@ class BertAlOptions(TextModelOptions, LoraOptions):
         default=None,
         metadata={"help": "How information passes from segment to segment: replace (the paper's), residual (the "
                           "default) or none.",
-                  "choices": [None, "replace", "residual", "none"]},
+                  "choices": ["replace", "residual", "none"]},
     )  # fmt: skip
     max_training_tokens: int | None = field(
         default=None,

@@ -36,7 +36,7 @@ class ClassificationOptions(LabelledDataOptions):
     problem_type: Any = field(
         default=None,
         metadata={"help": "By default, inferred from the labels.",
-                  "choices": [None, "single_label_classification", "multi_label_classification", "regression"]},
+                  "choices": ["single_label_classification", "multi_label_classification", "regression"]},
     )  # fmt: skip
     class_weights: bool = field(default=False, metadata={"help": "Weight classes by inverse frequency."})
 
@@ -66,7 +66,7 @@ class BertAlClassification(BertAlOptions, ClassificationOptions):
     """A BERT-AL."""
 
     model_type: Literal["bert-al"] = field(
-        default="bert-al", metadata={"help": "Its encoder is trained on whole documents."}
+        default="bert-al", metadata={"help": "The encoder is trained on whole documents."}
     )
 
 

@@ -86,7 +86,7 @@ def convert_checkpoint(
     config, weights = read_checkpoint(source, revision)
     if config is None and (chunk_encoder is None or chunk_size is None):
         raise FileNotFoundError(
-            f"There is no config.json beside {os.fspath(source)!r}, so give chunk_encoder and chunk_size: those that "
+            f"There is no config.json next to {os.fspath(source)!r}, so give chunk_encoder and chunk_size: those that "
             "the checkpoint was trained with."
         )
     needed = set() if config is None else {"encoder_config", "chunk_size"}

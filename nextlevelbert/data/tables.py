@@ -61,7 +61,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         if len(fields) != len(columns):
             raise ValueError(
                 f"{path}, line {line} has {len(fields)} fields, but there are {len(columns)} columns "
-                f"({', '.join(columns)}). The first line must name the columns; a text with commas stands in quotes."
+                f"({', '.join(columns)}). The first line must name the columns; a text with commas must be in quotes."
             )
         yield line, dict(zip(columns, fields, strict=True))
 

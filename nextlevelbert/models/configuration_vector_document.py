@@ -112,7 +112,7 @@ class VectorDocumentConfig(PreTrainedConfig):
         embedding_size = getattr(self.encoder_config, "embedding_size", self.hidden_size)
         if embedding_size != self.hidden_size:
             raise ValueError(
-                f"{self.encoder_config.model_type} has an embedding_size of {embedding_size} beside a hidden_size of "
+                f"{self.encoder_config.model_type} has an embedding_size of {embedding_size} and a hidden_size of "
                 f"{self.hidden_size}; the two must be equal, so that vectors can take the place of embeddings."
             )
 

@@ -135,7 +135,7 @@ def test_what_is_refused(folder, tmp_path):
     with pytest.raises(ValueError, match=r"Line 2 of ECBplus_coreference_sentences.csv must have the columns Topic"):
         read_ecbplus(folder)
     (tmp_path / CSV).unlink()
-    with pytest.raises(FileNotFoundError, match=r"No ECBplus_coreference_sentences.csv in .* or beside it"):
+    with pytest.raises(FileNotFoundError, match=r"No ECBplus_coreference_sentences.csv in .* or next to it"):
         read_ecbplus(folder)
 
 

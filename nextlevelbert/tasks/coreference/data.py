@@ -201,7 +201,7 @@ def _validated_sentences(folder: Path) -> dict[str, set[int]]:
     there = [place / _SENTENCES for place in (folder, folder.resolve().parent) if (place / _SENTENCES).is_file()]
     if not there:
         raise FileNotFoundError(
-            f"No {_SENTENCES} in {folder} or beside it; it comes with ECB+ and says which sentences were validated."
+            f"No {_SENTENCES} in {folder} or next to it; it comes with ECB+ and says which sentences were validated."
         )
     found: dict[str, set[int]] = {}
     with there[0].open(encoding="utf-8-sig", newline="") as file:

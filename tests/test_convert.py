@@ -230,8 +230,8 @@ def test_pretraining_checkpoint_of_lightning(pretraining, their_modules, tmp_pat
     torch.save(lightning(weights, settings, their_modules["ModelArgs"]()), tmp_path / "run" / "last.ckpt")
     monkeypatch.undo()  # their classes are nowhere to be found when it is opened
     assert "arguments" not in sys.modules
-    refused("no config.json next to .*last.ckpt', so give chunk_encoder and chunk_size", tmp_path / "run" / "last.ckpt",
-            encoder, error=FileNotFoundError)  # fmt: skip
+    message = "no config.json next to .*last.ckpt', so give chunk_encoder and chunk_size"
+    refused(message, tmp_path / "run" / "last.ckpt", encoder, error=FileNotFoundError)
     model = convert_checkpoint(tmp_path / "run" / "last.ckpt", encoder, 16)
     assert type(model) is NextLevelBertForMaskedVectorModeling
     assert (model.config.chunk_size, model.config.chunk_encoder_name) == (16, "user/wide")

@@ -29,7 +29,7 @@ BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
 
 @dataclass
 class FinetuningArguments(BaseTrainingArguments):
-    """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 4.1)."""
+    """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 3.2)."""
 
     seeds: list[int] = field(
         default_factory=lambda: [0],

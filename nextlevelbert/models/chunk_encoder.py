@@ -78,7 +78,7 @@ def weights_fingerprint(model: nn.Module) -> str:
 
 
 class ChunkEncoder(nn.Module):
-    """Maps every chunk to one vector with a frozen encoder (paper, section 3.1 "Chunk Encoding").
+    """Maps every chunk to one vector with a frozen encoder (paper, section 2.2 "Input Encoding").
 
     Args:
         config: configuration of the backbone, any `AutoModel` over token ids.

@@ -151,7 +151,7 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
 
 @dataclass(frozen=True)
 class ChunkingRule:
-    """How a document's token ids are cut into chunks (paper, section 3.1 "Text Chunking").
+    """How a document's token ids are cut into chunks (paper, section 2.2 "Input Encoding").
 
     It works on ids alone, so text, stored ids and a batch from a stock collator give the same chunks.
 

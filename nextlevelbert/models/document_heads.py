@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class TaskClassifier(nn.Sequential):
-    """Linear, ReLU, Linear over [document vector ; encoded question] (paper, section 4.1 "Experimental Setup")."""
+    """Linear, ReLU, Linear over [document vector ; encoded question] (paper, section 3.2 "Experimental Setup")."""
 
     def __init__(self, in_features: int, hidden_size: int, out_features: int) -> None:
         super().__init__(nn.Linear(in_features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, out_features))

@@ -4,7 +4,7 @@ Those of masked vector modelling are taken over the M selected positions of a ba
 
 | function        | value                                                    | source |
 |-----------------|----------------------------------------------------------|--------|
-| `smooth_l1`     | Huber loss with beta 1, mean over M positions and D dims | NextLevelBERT, section 3.2 |
+| `smooth_l1`     | Huber loss with beta 1, mean over M positions and D dims | NextLevelBERT, section 2.2 |
 | `l1`, `l2`      | mean absolute, mean squared difference                   | authors' options |
 | `cosine`        | 1 - cosine, mean over positions                          | authors' option |
 | `p_norm`        | distance of softmax(prediction targets^T) to identity    | HATE, "Masked Sentence Prediction" |

@@ -37,14 +37,14 @@ from .pooling import ChunkWhitening, ResidualPooling, ResidualProjection, fit_wh
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
-    """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section 3.2)."""
+    """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section 2.2)."""
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(4, config.hidden_size, padding_idx=PAD)
 
 
 class NextLevelBertPredictionHead(nn.Sequential):
-    """Linear, GELU, Linear: from a contextual vector to the chunk vector that stood there (paper, section 3.2)."""
+    """Linear, GELU, Linear: from a contextual vector to the chunk vector that stood there (paper, section 2.2)."""
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         size = config.hidden_size
@@ -107,7 +107,7 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
 
 
 class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
-    """Whole documents to contextual chunk vectors and one document vector (paper, section 3).
+    """Whole documents to contextual chunk vectors and one document vector (paper, section 2.2).
 
     Args:
         config: with ``include_chunk_encoder=False`` the frozen encoder is neither built nor saved, but loaded from
@@ -161,7 +161,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
 
 
 class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel, VectorDocumentForMaskedVectorModeling):
-    """Predicts masked chunk vectors from their context (paper, section 3.2)."""
+    """Predicts masked chunk vectors from their context (paper, section 2.2)."""
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -240,7 +240,7 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDo
 
 
 class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel, VectorDocumentForSequenceClassification):
-    """Classifies documents, alone or with a question: one label, several, or values (paper, section 4.1).
+    """Classifies documents, alone or with a question: one label, several, or values (paper, section 3.2).
 
     `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
     ``config.text_pair`` the classifier reads [document vector ; encoded question].
@@ -264,7 +264,7 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel, Vecto
 
 
 class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel, VectorDocumentWithClassifier):
-    """Chooses among candidate answers to a question about a document (paper, section 4.1).
+    """Chooses among candidate answers to a question about a document (paper, section 3.2).
 
     Each candidate is encoded together with the question as one text; its score is computed from [document vector ;
     that vector], and the softmax runs over the candidates of a question.

@@ -261,7 +261,7 @@ class CorpusArguments:
 
 @dataclass
 class PretrainingArguments(BaseTrainingArguments):
-    """`TrainingArguments` with the paper's recipe as defaults (section 4.1).
+    """`TrainingArguments` with the paper's recipe as defaults (section 3.1).
 
     AdamW (0.9, 0.999), weight decay 0.01 but none on biases and LayerNorm, peak 1e-4, cosine decay after
     5 % of warm-up, 20 epochs. The paper's global batch is 512 sequences: set

@@ -34,7 +34,7 @@ def draw_vector_mask(
     mask_share: float = 0.8,
     random_share: float = 0.1,
 ) -> VectorMask:
-    """Selects each maskable position by itself with `probability` (NextLevelBERT, section 3.2 "Masking").
+    """Selects each maskable position by itself with `probability` (NextLevelBERT, section 2.2 "Masking").
 
     Args:
         maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.

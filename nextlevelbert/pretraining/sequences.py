@@ -89,7 +89,7 @@ class VectorSequenceDataset(Dataset):
 class PackedVectorDataset(VectorSequenceDataset):
     """Documents back to back, [SEP] after each, cut into sequences of equal length with [CLS] in front.
 
-    As the authors of NextLevelBERT packed them (paper, section 3.2): a sequence starts anywhere inside a
+    As the authors of NextLevelBERT packed them (paper, section 2.2): a sequence starts anywhere inside a
     document, can hold several, and attention crosses their borders. Nothing is dropped: the last sequence is
     shorter. Arguments as in `VectorSequenceDataset`.
     """
@@ -169,7 +169,7 @@ def pad_sequences(sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor
 
 @dataclass
 class DataCollatorForVectorMasking:
-    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 3.2 "Masking").
+    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 2.2 "Masking").
 
     The masks depend on each sequence's own key (seed, epoch, index) alone, never on a global state, so
     a resumed run sees what a straight one saw.

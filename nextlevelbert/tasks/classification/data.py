@@ -237,7 +237,7 @@ def hold_out_documents(data: TaskData, share: float, seed: int) -> tuple[TaskDat
 def halve_by_document(data: TaskData) -> tuple[TaskData, TaskData]:
     """Halves the documents in the order of the SHA-256 of their texts; an odd one goes to the first half.
 
-    The NextLevelBERT paper (section 4) halves QuALITY's validation set at the document level, to validate and
+    The NextLevelBERT paper (section 3.2) halves QuALITY's validation set at the document level, to validate and
     to test, because the test labels are not public; it does not say how. Here a document's half follows from
     the texts alone, not from a seed or the order of the rows.
 

@@ -33,8 +33,9 @@ def read_retrieval_task(
 
     A table of pairs becomes one query for each different text of the query column, and one document for each
     different text of the document column; all documents that stand in a row with a query are relevant for it,
-    with grade 1. So BookSum (`kmfoda/booksum`), whose columns are known, becomes the task of the NextLevelBERT
-    paper (section 4): find the chapter that a summary was written of, among all chapters of the split.
+    with grade 1. So BookSum (`kmfoda/booksum`), whose columns are known, asks for the chapter that a summary was
+    written of, among all chapters of the split. The NextLevelBERT paper (section 3.2) asks the other way round, over
+    all splits: ``query_column="chapter"``, ``document_column="summary_text"``, ``split="train+validation+test"``.
 
     Args:
         source: a table in a ``.jsonl``, ``.json``, ``.csv`` or ``.parquet`` file (``.gz`` too), in several that match

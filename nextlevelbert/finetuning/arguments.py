@@ -24,7 +24,7 @@ _SIGNED = (
 _UNSIGNED = ("cache_dir", "chunk_batch_size")  # options without influence on the result
 
 # Baselines that --model can name instead of a checkpoint; not every task has all of them.
-BASELINES = ("avg_sbert", "sbert", "tfidf", "bm25")
+BASELINES = ("avg_sbert", "sbert", "tobert", "tfidf", "bm25")
 
 
 @dataclass

@@ -1,12 +1,15 @@
-"""Models over chunk vectors: the options that several tasks share, how they are opened, and encoding with them."""
+"""Models whose vectors are made once: the options that several tasks share, opening them, and encoding with them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
@@ -21,6 +24,8 @@ from ..models.modeling_nextlevelbert import (
 )
 from ..models.outputs import DocumentEmbedding
 from .arguments import BASELINES, ModelOptions
+
+logger = logging.getLogger(__name__)
 
 CARD_NAMES = {
     "nextlevelbert": "[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
@@ -47,8 +52,10 @@ class VectorModelOptions(ModelOptions):
 
     model: str = field(
         metadata={"help": "A checkpoint (folder or name on the Hub), or untrained: a new model around "
-                          "--chunk_encoder. Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first "
-                          "chunk; tfidf and bm25, word counts. Not every task supports all of them."}
+                          "--chunk_encoder. Baselines: any other encoder (such as Longformer), which gives one vector "
+                          "of as many tokens as it reads; avg_sbert, the mean of the chunk vectors; sbert, "
+                          "the first chunk; tobert, two new layers over the chunk vectors; tfidf and bm25, word "
+                          "counts. Not every task supports all of them."}
     )  # fmt: skip
     model_type: Literal["nextlevelbert", "hate"] = field(
         default="nextlevelbert",
@@ -63,9 +70,11 @@ class VectorModelOptions(ModelOptions):
     chunk_encoder_name: str | None = field(
         default=None, metadata={"help": "The encoder's name on the Hub, if --chunk_encoder is a folder."}
     )
-    chunk_size: int = field(
-        default=256, metadata={"help": "Maximum tokens per chunk for untrained, avg_sbert and sbert; default 256."}
-    )
+    chunk_size: int | None = field(
+        default=None,
+        metadata={"help": "Maximum tokens per chunk for untrained and the baselines; default 256, and for sbert as "
+                          "many as --chunk_encoder reads."},
+    )  # fmt: skip
     encoder_dtype: str = field(
         default="float32",
         metadata={"help": "Precision of encoding; bfloat16 is faster on hardware that supports it.",
@@ -84,10 +93,39 @@ class VectorModelOptions(ModelOptions):
             raise ValueError(
                 f"This task does not support --model {self.model}. It takes a checkpoint or one of: {known}."
             )
+        if self.chunk_size is None and self.model != "sbert":
+            self.chunk_size = 256
 
     @property
     def title(self) -> str:
         return self.public_name
+
+    @cached_property
+    def other(self) -> bool:
+        """Whether --model is an encoder of another kind, which is a baseline.
+
+        Raises:
+            ValueError: if there is no such model.
+        """
+        if self.new:
+            return False
+        try:
+            kind = AutoConfig.from_pretrained(self.model).model_type
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"--model {self.model!r} is neither a folder with a checkpoint nor on the Hub. Otherwise --model is "
+                f"one of: {', '.join(('untrained', *self.baselines))}."
+            ) from error
+        if kind in ("chunkbert", "bert-al"):
+            raise ValueError(f"--model {self.model!r} is a {kind}; add --model_type {kind}.")
+        if self.model_type == "hate" and kind != "hate":
+            raise ValueError(f"--model {self.model!r} is a {kind}; give a HATE, or leave out --model_type hate.")
+        return kind not in MODEL_CLASSES
+
+    @property
+    def vectors_only(self) -> bool:
+        """Whether --model is a baseline without layers over chunk vectors: a head is all that can be trained."""
+        return self.model in ("avg_sbert", "sbert", "tfidf", "bm25") or self.other
 
     def cache(self, output_dir: str) -> Path:
         """Cache of chunk vectors: by default not in the output folder, whose files are published."""
@@ -110,20 +148,16 @@ def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> 
     """
     if options.new:
         source = load_chunk_encoder(options.chunk_encoder, options.chunk_encoder_name)
-        cls = MODEL_CLASSES[options.model_type][task_class]
-        return cls.from_chunk_encoder(source, chunk_size=options.chunk_size, **config)
-    words = f"Otherwise --model is one of: {', '.join(('untrained', *options.baselines))}."
-    try:
-        kind = AutoConfig.from_pretrained(options.model).model_type
-    except (OSError, ValueError) as error:
+        values = {"chunk_size": options.chunk_size or source.max_chunk_size or 512, **config}
+        kind = options.model_type
+        if options.model == "tobert":  # Pappagari et al., 2019: two layers over chunks of a fixed size
+            kind, values = "hate", {"num_hidden_layers": 2, "chunking": "fixed", **values}
+        return MODEL_CLASSES[kind][task_class].from_chunk_encoder(source, **values)
+    if options.other:
         raise ValueError(
-            f"--model {options.model!r} is neither a folder with a checkpoint nor on the Hub. {words}"
-        ) from error
-    if kind in ("chunkbert", "bert-al"):
-        raise ValueError(f"--model {options.model!r} is a {kind}; add --model_type {kind}.")
-    if kind not in MODEL_CLASSES or (options.model_type == "hate" and kind != "hate"):
-        wanted = "HATE" if options.model_type == "hate" else "NextLevelBERT or HATE"
-        raise ValueError(f"--model {options.model!r} is a {kind}; give a {wanted}. {words}")
+            f"--model {options.model!r} is neither a NextLevelBERT nor a HATE. Give one of these, or one of: "
+            f"{', '.join(('untrained', *options.baselines))}."
+        )
     # A checkpoint that was fine-tuned keeps its classifier if it fits; otherwise it gets a new one.
     model = (task_class or AutoModel).from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
     if task_class is None and model.chunk_encoder is None:  # a checkpoint without an encoder
@@ -131,6 +165,52 @@ def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> 
         name = model.config.chunk_encoder_name
         model.attach_chunk_encoder(load_chunk_encoder(folder or name, options.chunk_encoder_name or name))
     return model
+
+
+class OtherEncoder:
+    """An encoder of another kind, as sentence-transformers opens it: one vector a text, of the tokens that it reads.
+
+    Without a pooling of its own it is given the mean of its token vectors (section 3.3 of the NextLevelBERT paper does
+    the same with Longformer). `encode` and `to` are called as those of our models.
+
+    Args:
+        name: folder or name on the Hub.
+    """
+
+    def __init__(self, name: str) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        self.model = SentenceTransformer(name, device="cpu")
+        self._name, self._warned = name, False
+
+    @property
+    def hidden_size(self) -> int:
+        """Dimensions of a vector."""
+        return int(self.model.get_embedding_dimension() or 0)
+
+    def to(self, device: torch.device) -> OtherEncoder:
+        self.model.to(device)
+        return self
+
+    def encode(self, texts: Sequence[str], dtype: str = "float32", **_: Any) -> list[DocumentEmbedding]:
+        """One vector for each text, as a document of one chunk; texts that are cut are counted in a warning."""
+        self.model.to(getattr(torch, dtype))
+        limit = self.model.max_seq_length
+        if limit and not self._warned:
+            lengths = [len(ids) for ids in self.model.tokenizer(list(texts), verbose=False)["input_ids"]]
+            if long := sum(length > limit for length in lengths):
+                self._warned = True
+                logger.warning(
+                    "%s reads the first %d tokens of a text; %d of the first %d texts are longer, up to %s tokens.",
+                    self._name, limit, long, len(texts), f"{max(lengths):,}",
+                )  # fmt: skip
+        vectors = (
+            self.model.encode(list(texts), convert_to_tensor=True, show_progress_bar=False).float().cpu()
+        )  # [N, D]
+        return [
+            DocumentEmbedding(vector, vector[None], vector[None], np.array([[0, len(text)]]))
+            for vector, text in zip(vectors, texts, strict=True)
+        ]
 
 
 def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -199,10 +199,9 @@ def test_two_processes_learn_what_one_does(sea_files, toy_checkpoint, tmp_path):
          r"row 1 .*column 'c': has 3 candidates, but the first row 4"),
         ("classification", {"--train_file": "{train}", "--learning_rate": "1e30"}, "a validation loss of nan"),
         ("classification", {"--train_file": "{train}", "--model": "avg-sbert"}, "one of: untrained, avg_sbert, sbert"),
-        ("classification", {"--train_file": "{train}", "--model": "{plain}"}, "is a bert; give a NextLevelBERT"),
     ],
 )  # fmt: skip
-def test_what_it_refuses(sea_files, toy_checkpoint, toy_encoder_path, tmp_path, task, arguments, message):
+def test_what_it_refuses(sea_files, toy_checkpoint, tmp_path, task, arguments, message):
     odd = sea_rows(2, 4)
     odd[1]["label"] = "sky"
     blank = sea_rows(4, 5)
@@ -210,10 +209,7 @@ def test_what_it_refuses(sea_files, toy_checkpoint, toy_encoder_path, tmp_path, 
     uneven = [{"text": "A story.", "q": "Who?", "c": list("abcd")[:count], "label": 0} for count in (4, 3)]
     made = {"odd": odd, "blank": blank, "uneven": uneven}
     paths = {name: write(tmp_path / f"{name}.jsonl", content) for name, content in made.items()}
-    options = {
-        key: value.format(train=sea_files["--train_file"], plain=toy_encoder_path, **paths)
-        for key, value in arguments.items()
-    }
+    options = {key: value.format(train=sea_files["--train_file"], **paths) for key, value in arguments.items()}
     model = options.pop("--model", toy_checkpoint)
     with pytest.raises(ValueError, match=message):
         start(tmp_path / "model", model, task=task, **options)

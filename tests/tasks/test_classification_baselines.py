@@ -59,10 +59,15 @@ def test_the_baselines_in_the_same_script(toy_encoder_path, tmp_path):
         options[option] = write(tmp_path / f"{seed}.jsonl", made)
     cache = ("--cache_dir", str(tmp_path / "cache"))
     accuracy = {}
-    for model in ("avg_sbert", "sbert", "tfidf"):
+    for model in ("avg_sbert", "sbert", "tobert", "tfidf"):
         start(tmp_path / model, model, *cache, **options)
         accuracy[model] = json.loads((tmp_path / model / "results.json").read_text())["seeds"]["0"]["accuracy"]
     assert accuracy["tfidf"] == 1.0
     assert accuracy["avg_sbert"] > 0.8
+    # Two new layers over the chunk vectors (Pappagari et al. 2019); not trained for long enough here to be judged.
+    config = json.loads((tmp_path / "tobert" / "config.json").read_text())
+    assert (config["model_type"], config["encoder_config"]["num_hidden_layers"], config["chunking"]) == (
+        "hate", 2, "fixed"
+    )  # fmt: skip
     # Truncated to the first chunk of 14 tokens, which all documents have in common, it can only guess.
     assert accuracy["sbert"] <= 6 / 11

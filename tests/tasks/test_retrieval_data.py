@@ -57,11 +57,14 @@ def booksum_rows() -> list[dict]:
 
 def test_booksum_is_known_by_its_columns(tmp_path):
     task = read_retrieval_task(write_table(tmp_path / "booksum.jsonl", booksum_rows()))
-    assert list(task.queries.values()) == ["s1", "s2", "s3"]
-    assert list(task.documents.values()) == ["One.", "Two."]
+    # The paper's direction: a chapter looks for its summaries, and a chapter that stands twice is one query.
+    assert list(task.queries.values()) == ["One.", "Two."]
+    assert list(task.documents.values()) == ["s1", "s2", "s3"]
     assert [list(found) for found in task.relevant.values()] == [
-        ["document-000000"], ["document-000001"], ["document-000000"]
+        ["document-000000", "document-000002"], ["document-000001"]
     ]  # fmt: skip
+    turned = retrieval_task_from_rows(booksum_rows(), "booksum", "summary_text", "chapter")
+    assert (turned.name, list(turned.queries.values())) == ("booksum-reversed", ["s1", "s2", "s3"])
     by_analysis = retrieval_task_from_rows(
         booksum_rows(), "booksum", "summary_id", "chapter"
     )  # other columns, if asked
@@ -88,8 +91,11 @@ def test_a_dataset_of_the_hub(monkeypatch):
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     task = read_retrieval_task("kmfoda/booksum", split="validation+test")
-    assert calls == [(("kmfoda/booksum", None), {"split": "validation+test"})]
-    assert (task.name, len(task.queries), len(task.documents)) == ("booksum", 3, 2)
+    assert (task.name, len(task.queries), len(task.documents)) == ("booksum", 2, 3)
+    read_retrieval_task("kmfoda/booksum")
+    read_retrieval_task("someone/pairs", "chapter", "summary_text")
+    assert [call[1]["split"] for call in calls] == ["validation+test", "train+validation+test", "test"]
+    assert calls[0][0] == ("kmfoda/booksum", None)
 
 
 def test_tables_that_do_not_fit(tmp_path):

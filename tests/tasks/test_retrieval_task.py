@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from transformers import AutoTokenizer, LongformerConfig, LongformerModel
 
 from nextlevelbert import NextLevelBertModel
+from nextlevelbert.evaluation.retrieval import RetrievalTask, rank_documents
+from nextlevelbert.finetuning.vector_models import OtherEncoder, VectorModelOptions, load
+from nextlevelbert.models.pooling import fit_whitening
+from nextlevelbert.tasks.retrieval.search import document_vectors, search
 
-from ..finetuning_toys import BREAD, SEA, predictions, start, write
+from ..finetuning_toys import BREAD, SEA, predictions, sea_rows, start, write
 
 
 def test_retrieval_by_the_script(toy_checkpoint, tmp_path):
@@ -29,3 +36,68 @@ def test_retrieval_by_the_script(toy_checkpoint, tmp_path):
         "ranks_of_relevant_documents": [1 + sum(bool(other > cosines[0]) for other in cosines)],
     }
     assert (tmp_path / "toy" / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def longformer(toy_encoder_path, tmp_path_factory):
+    """A plain transformers folder of another kind, with room for 60 tokens."""
+    folder = tmp_path_factory.mktemp("longformer")
+    tokenizer = AutoTokenizer.from_pretrained(toy_encoder_path, model_max_length=60)
+    torch.manual_seed(0)
+    config = LongformerConfig(
+        vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+        attention_window=8, max_position_embeddings=64, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    LongformerModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def test_any_other_encoder_is_a_baseline(longformer, toy_checkpoint, tmp_path, caplog):
+    pairs = [{"query": f"the {word}", "document": f"The {word} of the {word}. " * 40} for word in (*SEA, *BREAD)]
+    options = {"--test_file": write(tmp_path / "pairs.jsonl", pairs)}
+    start(tmp_path / "other", longformer, task="retrieval", **options)
+    results = json.loads((tmp_path / "other" / "results.json").read_text())
+    assert list(results["rows"]) == [Path(longformer).name]
+    assert "reads the first 60 tokens of a text; 10 of the first 10 texts are longer" in caplog.text
+    reference = SentenceTransformer(longformer)  # the mean of the token vectors
+    texts = [pair["document"] for pair in pairs]
+    found = torch.stack([book.document for book in OtherEncoder(longformer).encode(texts)])
+    with pytest.raises(ValueError, match="neither a NextLevelBERT nor a HATE"):
+        load(VectorModelOptions(model=longformer))  # for tasks that need one
+    torch.testing.assert_close(found, reference.encode(texts, convert_to_tensor=True), atol=1e-6, rtol=1e-5)
+
+
+def test_an_other_encoder_gets_a_head(longformer, tmp_path):
+    data = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", sea_rows(24, 1)) for name in ("train", "test")}
+    start(tmp_path / "head", longformer, "--num_train_epochs", "2", **data)
+    results = json.loads((tmp_path / "head" / "results.json").read_text())
+    assert results["settings"]["learning_rate"] == 1e-3
+    assert not (tmp_path / "head" / "README.md").exists()
+    with pytest.raises(ValueError, match="leave out --lora and --freeze_encoder"):
+        start(tmp_path / "frozen", longformer, "--freeze_encoder", **data)
+
+
+def test_the_controls_stand_beside_the_model(toy_checkpoint):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    texts = {f"d{number}": row["text"] * 6 for number, row in enumerate(sea_rows(8, 1))}
+    queries = {f"q{name}": text[: len(text) // 2] for name, text in texts.items()}
+    task = RetrievalTask("toy", queries, texts, {f"q{name}": {name: 1} for name in texts})
+    rows = search(task, "toy", model)
+    assert list(rows) == ["toy", "mean of the chunk vectors", "whitened mean"]
+    books = model.encode(list(texts.values()))
+    mean, weight = fit_whitening(book.plain for book in books)
+
+    def whitened(plain: torch.Tensor) -> torch.Tensor:
+        white = (plain - mean) @ weight.T
+        return (white / white.norm(dim=1, keepdim=True)).mean(dim=0)
+
+    vectors = [
+        torch.stack([whitened(book.plain) for book in model.encode(list(part.values()))]) for part in (queries, texts)
+    ]
+    by_hand = rank_documents(task, *vectors)
+    assert {query: found.tolist() for query, found in rows["whitened mean"].items()} == {
+        query: found.tolist() for query, found in by_hand.items()
+    }
+    [first] = document_vectors(model, [texts["d0"]], "sbert").values()
+    torch.testing.assert_close(first[0], books[0].plain[0])

@@ -46,7 +46,7 @@ class VectorClassification(TrainedVectorOptions, ClassificationOptions):
     """A model over chunk vectors."""
 
     _argument_group_name = "data"
-    baselines = ("avg_sbert", "sbert", "tfidf")
+    baselines = ("avg_sbert", "sbert", "tobert", "tfidf")
 
     question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
 

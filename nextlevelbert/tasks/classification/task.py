@@ -56,11 +56,10 @@ class Classification(Task[LabelledDataOptions, TaskData]):
                 "--halve_validation makes half of the validation set the test set: give a validation set and no test "
                 "set."
             )
-        if isinstance(options, vectors.TrainedVectorOptions) and options.model in options.baselines:
-            if args.push_to_hub:
-                raise ValueError(
-                    f"--model {options.model} is a baseline, which is not published; leave out --push_to_hub."
-                )
+        if args.push_to_hub and isinstance(options, vectors.TrainedVectorOptions) and options.vectors_only:
+            raise ValueError(
+                f"--model {options.model} is a baseline, which is not published; leave out --push_to_hub."
+            )
 
     # --- Sets
 

@@ -19,6 +19,7 @@ from ...finetuning.task import Sets
 from ...finetuning.vector_models import (
     CARD_NAMES,
     MODEL_CLASSES,
+    OtherEncoder,
     VectorModelOptions,
     encode_in_parts,
     load,
@@ -57,7 +58,7 @@ class TrainedVectorOptions(VectorModelOptions, LoraOptions):
 
     @property
     def usual_learning_rate(self) -> float:
-        return 1e-3 if self.lora or self.freeze_encoder or self.model in self.baselines else self.whole_model_rate
+        return 1e-3 if self.lora or self.freeze_encoder or self.vectors_only else self.whole_model_rate
 
 
 @dataclass(frozen=True)
@@ -187,13 +188,18 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
         args: on which device, in which process.
         sets: the task.
     """
-    train, baseline = sets.train, options.model in options.baselines
+    train, baseline = sets.train, options.vectors_only
     choice = train.problem_type == "multiple_choice"
     text_pair = not choice and train.examples[0].question is not None
     task_class = AutoModelForMultipleChoice if choice else AutoModelForSequenceClassification
 
-    reader = load(options).to(args.device)
-    if task_class not in MODEL_CLASSES[reader.config.model_type]:
+    reader: Any = (OtherEncoder(options.model) if options.other else load(options)).to(args.device)
+    if options.other and (options.lora or options.freeze_encoder):
+        raise ValueError(
+            f"--model {options.model} gives one frozen vector a document, to which a head is fitted; leave out --lora "
+            "and --freeze_encoder."
+        )
+    if not baseline and task_class not in MODEL_CLASSES[reader.config.model_type]:
         raise ValueError(f"A {reader.config.model_type} has no head for this task; give a NextLevelBERT.")
     encode = {"dtype": options.encoder_dtype, "cache_dir": options.cache(args.output_dir)}
     with args.main_process_first(local=False, desc="encoding"):  # the others read what the first one stored
@@ -201,10 +207,12 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
     if options.model == "sbert":
         vectors = {name: TaskVectors([d[:1] for d in v.documents], v.pairs) for name, v in vectors.items()}
     # A new model has random special vectors, so it is identified by its chunk encoder.
-    weights = reader.get_chunk_encoder().fingerprint() if options.new else weights_fingerprint(reader)
-    source = reader.cpu().detach_chunk_encoder()
+    if isinstance(reader, OtherEncoder):
+        weights, hidden_size, source = weights_fingerprint(reader.model), reader.hidden_size, None
+    else:
+        weights = reader.get_chunk_encoder().fingerprint() if options.new else weights_fingerprint(reader)
+        hidden_size, source = reader.config.chunk_hidden_size, reader.cpu().detach_chunk_encoder()
     config = {} if choice else {**head_config(train), "text_pair": text_pair}
-    hidden_size = reader.config.chunk_hidden_size
 
     def new_model() -> Any:
         if baseline:
@@ -223,7 +231,7 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
         new_model,
         {"weights": weights},
     )
-    if baseline:
+    if baseline or source is None:
         return prepared
     if options.lora:
         prepared.publish = partial(copy_adapter, tokenizer=source.tokenizer, local=options.local)

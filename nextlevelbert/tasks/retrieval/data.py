@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 _DEFAULT_COLUMNS = ("query", "document")
 # Columns of kmfoda/booksum on the Hub that tell it from any other table; a row has many more.
-_BOOKSUM_COLUMNS = ("summary_text", "chapter")
+_BOOKSUM_COLUMNS = ("chapter", "summary_text")
 _BOOKSUM_MARKS = {"bid", "book_id", "summary_id", *_BOOKSUM_COLUMNS}
 
 
@@ -26,16 +26,16 @@ def read_retrieval_task(
     source: str | Path,
     query_column: str | None = None,
     document_column: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     dataset_config: str | None = None,
 ) -> RetrievalTask:
     """Reads a retrieval task from a file, a folder, or the Hub.
 
     A table of pairs becomes one query for each different text of the query column, and one document for each
     different text of the document column; all documents that stand in a row with a query are relevant for it,
-    with grade 1. So BookSum (`kmfoda/booksum`), whose columns are known, asks for the chapter that a summary was
-    written of, among all chapters of the split. The NextLevelBERT paper (section 3.2) asks the other way round, over
-    all splits: ``query_column="chapter"``, ``document_column="summary_text"``, ``split="train+validation+test"``.
+    with grade 1. BookSum (`kmfoda/booksum`), whose columns are known, is the task of the NextLevelBERT paper (section
+    3.2): a chapter looks for its summaries among those of all splits. With ``query_column="summary_text"`` and
+    ``document_column="chapter"`` a summary looks for its chapter; that task is called ``booksum-reversed``.
 
     Args:
         source: a table in a ``.jsonl``, ``.json``, ``.csv`` or ``.parquet`` file (``.gz`` too), in several that match
@@ -44,7 +44,8 @@ def read_retrieval_task(
             `read_beir_task`); or, if there is no such path, the name of a dataset on the Hub.
         query_column, document_column: the columns of a table. By default ``query`` and ``document``, or those
             of BookSum.
-        split: of BEIR's qrels or of the dataset; on the Hub also ``"validation+test"`` and the like.
+        split: of BEIR's qrels or of the dataset; on the Hub also ``"validation+test"`` and the like. By default
+            ``"test"``, and of BookSum all three.
         dataset_config: configuration of the dataset on the Hub.
 
     Raises:
@@ -54,13 +55,13 @@ def read_retrieval_task(
     """
     path = Path(source)
     if is_saved_dataset(path):
-        _, saved = open_saved_dataset(path, split)
+        _, saved = open_saved_dataset(path, split or "test")
         return retrieval_task_from_rows(saved, path.resolve().name, query_column, document_column)
     if path.is_dir():
         return read_beir_task(
             _beir_file(path / "corpus.jsonl"),
             _beir_file(path / "queries.jsonl"),
-            _beir_file(path / "qrels" / f"{split}.tsv"),
+            _beir_file(path / "qrels" / f"{split or 'test'}.tsv"),
             name=path.resolve().name,
         )
     if files := find_paths(source):
@@ -73,7 +74,8 @@ def read_retrieval_task(
         )
     from datasets import load_dataset  # seconds to import
 
-    rows = load_dataset(str(source), dataset_config, split=split)
+    default = "train+validation+test" if path.name == "booksum" else "test"
+    rows = load_dataset(str(source), dataset_config, split=split or default)
     return retrieval_task_from_rows(rows, path.name, query_column, document_column)
 
 
@@ -89,8 +91,11 @@ def retrieval_task_from_rows(
     relevant: dict[str, dict[str, int]] = {}
     count = 0
     for number, row in enumerate(rows):
-        standard = _BOOKSUM_COLUMNS if _BOOKSUM_MARKS <= row.keys() else _DEFAULT_COLUMNS
+        booksum = row.keys() >= _BOOKSUM_MARKS
+        standard = _BOOKSUM_COLUMNS if booksum else _DEFAULT_COLUMNS
         columns = (query_column or standard[0], document_column or standard[1])
+        if booksum and columns == _BOOKSUM_COLUMNS[::-1] and number == 0:
+            name = f"{name}-reversed"
         if missing := [column for column in columns if column not in row]:
             raise ValueError(
                 f"Row {number} of {name!r} has no column {missing[0]!r}; it has {', '.join(row)}. "

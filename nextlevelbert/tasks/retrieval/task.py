@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from accelerate import PartialState
@@ -15,7 +15,7 @@ from transformers import set_seed
 
 from ...data.files import check_source
 from ...evaluation.retrieval import Ranks, RetrievalTask, retrieval_scores
-from ...finetuning.vector_models import VectorModelOptions, load
+from ...finetuning.vector_models import OtherEncoder, VectorModelOptions, load
 from ...training.plots import results_table
 from .data import read_retrieval_task
 from .lengths import plot_by_length, scores_by_length
@@ -61,7 +61,11 @@ class RetrievalOptions(VectorModelOptions):
     dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of a file."})
     dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
     test_split: str | None = field(
-        default=None, metadata={"help": "Split of the dataset, or of the folder's judgements; default test."}
+        default=None,
+        metadata={
+            "help": "Split of the dataset, or of the folder's judgements; train+validation joins two. Default "
+            "test, and all splits of BookSum, as in the NextLevelBERT paper."
+        },
     )
     query_column: str | None = field(default=None, metadata={"help": "Column of the queries; default query."})
     document_column: str | None = field(default=None, metadata={"help": "Column of documents; default document."})
@@ -97,32 +101,42 @@ class Retrieval:
         set_seed(args.seed)
         where = options.dataset_name or options.test_file or ""
         columns = (options.query_column, options.document_column)
-        found = read_retrieval_task(where, *columns, options.test_split or "test", options.dataset_config_name)
+        found = read_retrieval_task(where, *columns, options.test_split, options.dataset_config_name)
         logger.info("%s: %d queries, %d documents", found.name, len(found.queries), len(found.documents))
-        model = None if options.model in ("tfidf", "bm25") else load(options).to(args.device)
+        model: Any = None
+        if options.model not in ("tfidf", "bm25"):
+            model = OtherEncoder(options.model) if options.other else load(options)
+            model.to(args.device)
         encode = {"dtype": options.encoder_dtype, "cache_dir": options.cache(args.output_dir)}
-        ranks = search(found, options.model, model, **encode)
-        print(f"\n{write_search(Path(args.output_dir), found, options.public_name, ranks, options.k)}\n")
+        ranks = search(found, options.public_name, model, **encode)
+        print(f"\n{write_search(Path(args.output_dir), found, ranks, options.k)}\n")
 
 
-def write_search(output: Path, task: RetrievalTask, name: str, ranks: Ranks, k: int) -> str:
+def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Ranks], k: int) -> str:
     """Writes scores, the ranks of each query and a plot over document length.
 
     Args:
         output: folder for ``results.json``, ``predictions.jsonl`` and ``mrr_by_length.png``.
-        task, ranks: of `search`.
-        name: of the model, for the table.
+        task, rows: of `search`; predictions are those of the first row.
         k: cut-off rank for hit rate and recall.
 
     Returns:
         The scores as a table in markdown.
     """
     output.mkdir(parents=True, exist_ok=True)
-    scores, lengths = retrieval_scores(ranks, k), scores_by_length(task, ranks, k=k)
-    plot_by_length({name: lengths}, output / "mrr_by_length.png", title=task.name)
-    results = {"task": task.name, "model": name, "scores": scores, "by_length": lengths}
+    [(name, ranks), *_] = rows.items()
+    scores = {row: retrieval_scores(found, k) for row, found in rows.items()}
+    lengths = {row: scores_by_length(task, found, k=k) for row, found in rows.items()}
+    plot_by_length(lengths, output / "mrr_by_length.png", title=task.name)
+    results = {
+        "task": task.name,
+        "model": name,
+        "scores": scores[name],
+        "by_length": lengths[name],
+        "rows": scores,
+    }
     (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     with (output / "predictions.jsonl").open("w", encoding="utf-8") as file:
         for query, found in ranks.items():
             file.write(json.dumps({"query": query, "ranks_of_relevant_documents": found.tolist()}) + "\n")
-    return results_table({name: scores})
+    return results_table(scores)

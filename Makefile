@@ -7,7 +7,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
 CHECKPOINT := checkpoints/nextlevelbert-minilm-256
 
-.PHONY: help demo test test-long test-mpnet test-lowest lint format bench clean
+.PHONY: help demo test test-long test-mpnet faults test-lowest lint format bench clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,12 +32,15 @@ demo: .venv/.installed-demo  ## Python's own manual: search by the checkpoint, t
 	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(DEMO)/model --corpus_dir $(DEMO)/corpus
 
 test: .venv/.installed-test  ## Run every test that needs no large download
-	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet" -n 2 --dist loadscope
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults" -n 2 --dist loadscope
 
-test-long: test-mpnet  ## What takes longer: the tests on the real all-mpnet-base-v2
+test-long: test-mpnet faults  ## What takes longer: the tests on the real all-mpnet-base-v2, and all faults
 
 test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)
 	$(OFFLINE) $(BIN)/python -m pytest -m mpnet
+
+faults: .venv/.installed-test  ## Kill, starve and damage what is written, at every file operation
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -n 2 --dist worksteal
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
@@ -45,7 +48,7 @@ test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the re
 	@touch $@
 
 test-lowest: .venv-lowest/.installed  ## Run every test on the lowest versions that pyproject.toml allows
-	$(OFFLINE) OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -m "not mpnet" -n 2 --dist loadscope
+	$(OFFLINE) OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -m "not mpnet and not faults" -n 2 --dist loadscope
 
 lint: .venv/.installed-dev  ## Check style and types
 	$(BIN)/ruff format --check .

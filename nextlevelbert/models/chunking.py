@@ -258,8 +258,7 @@ class ChunkingRule:
 def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarray:
     """Characters of each chunk: ``[n, 2]`` int64, from the start of its first token to the end of its last one."""
     starts = document.char_starts[boundaries[:-1]]
-    # A character can give several tokens (ligatures, accents), so the last end is not always the largest.
-    ends = np.maximum.reduceat(document.char_ends, boundaries[:-1]) if len(boundaries) > 1 else starts
+    ends = document.char_ends[boundaries[1:] - 1]
     return np.stack([starts, ends], axis=1).astype(np.int64).reshape(-1, 2)
 
 

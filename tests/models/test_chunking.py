@@ -156,6 +156,8 @@ def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
         assert rule.strip_special_tokens(wrapped).tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
     half = np.array([101, 5, 6])
     assert rule.strip_special_tokens(half) is half
+    one = np.array([7])  # one token cannot be both ends
+    assert ChunkingRule(prefix_ids=(7,), suffix_ids=(7,)).strip_special_tokens(one) is one
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,8 @@ def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
     [
         ({"chunk_size": 2}, "leaves no room"),
         ({"chunk_size": 0}, "leaves no room"),
-        ({"chunk_size": 600, "max_chunk_size": 512}, "above the chunk encoder's limit of 512"),
+        ({"chunk_size": 5, "suffix_ids": (102, 103, 104, 105)}, "counts the 5 special tokens"),
+        ({"chunk_size": 513, "max_chunk_size": 512}, "above the chunk encoder's limit of 512"),
         ({"mode": "words"}, "'fixed', 'sentences' or 'packed_sentences'"),
         ({"mode": "sentences"}, "from_tokenizer"),
         ({"mode": "packed_sentences"}, "mode='packed_sentences'"),
@@ -171,7 +174,7 @@ def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
 )
 def test_rules_that_cannot_be(values, message):
     with pytest.raises(ValueError, match=message):
-        ChunkingRule(prefix_ids=(101,), suffix_ids=(102,), **values)
+        ChunkingRule(**{"prefix_ids": (101,), "suffix_ids": (102,), **values})
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from nextlevelbert.models.configuration_vector_document import CLS, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config
 from ..vector_toys import TEXTS, close, packed_batch
@@ -67,6 +68,18 @@ def test_mean_max_and_cls(toy):
         close(toy(inputs_embeds=vectors).pooler_output[0], raw.hidden_states[-1][0, 0])
 
 
+def test_a_document_is_read_between_cls_and_sep(toy):
+    """As a packed sequence of the same vectors; what stands at special positions and padding does not matter."""
+    vectors = torch.randn(1, 5, 32)
+    packed = torch.nn.functional.pad(vectors, (0, 0, 1, 3), value=float("nan"))
+    special_ids = torch.tensor([[CLS, *[NOT_SPECIAL] * 5, SEP, PAD, PAD]])
+    with torch.no_grad():
+        expected = toy(inputs_embeds=packed, special_ids=special_ids)
+        output = toy(inputs_embeds=vectors)
+    close(output.last_hidden_state, expected.last_hidden_state[:, 1:6])
+    close(output.pooler_output, expected.pooler_output)
+
+
 def test_windows_are_averaged_where_they_overlap(toy):
     """11 chunks, 8 in a window, 2 shared: windows 0-8 and 3-11, worked out one by one."""
     vectors = torch.randn(11, 32)
@@ -94,6 +107,7 @@ def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
 
 def test_too_long_is_an_error_where_asked(toy):
     toy.config.long_documents = "error"
+    toy(inputs_embeds=torch.randn(1, 8, 32))  # as many as fit
     with pytest.raises(ValueError, match=r"Documents \[1\] have \[11\] chunks, more than max_chunks = 8"):
         toy(inputs_embeds=torch.randn(2, 11, 32), attention_mask=torch.tensor([[1] * 3 + [0] * 8, [1] * 11]))
 

@@ -16,14 +16,15 @@ from ..segment_toys import close
 
 
 def test_pooling_by_hand():
-    hidden = torch.tensor([[[1.0, -2.0], [3.0, 0.0], [9.0, 9.0]], [[7.0, 7.0]] * 3])
+    hidden = torch.tensor([[[1.0, -2.0], [3.0, -1.0], [9.0, 9.0]], [[7.0, 7.0]] * 3])
     mask = torch.tensor([[1, 1, 0], [0, 0, 0]])
     expected = {
-        "mean": [2.0, -1.0],
-        "max": [3.0, 0.0],
+        "mean": [2.0, -1.5],
+        "sum": [4.0, -3.0],
+        "max": [3.0, -1.0],
         "cls": [1.0, -2.0],
-        "lasttoken": [3.0, 0.0],
-        "mean_sqrt_len_tokens": [4 / math.sqrt(2), -2 / math.sqrt(2)],
+        "lasttoken": [3.0, -1.0],
+        "mean_sqrt_len_tokens": [4 / math.sqrt(2), -3 / math.sqrt(2)],
     }
     for mode, row in expected.items():
         torch.testing.assert_close(pool(hidden, mask, mode), torch.tensor([row, [0.0, 0.0]]))

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..data.files import check_source
 from ..data.rows import fingerprint
 from ..training.cards import write_card
 from ..training.plots import results_table
+from ..training.recipes import against_paper
 from .arguments import FinetuningArguments
 from .task import DataT, Row, SeedResult, Sets, Source, Task, mean_and_deviation, write_whole
 
@@ -69,7 +71,8 @@ def run(task: Task[Any, Any]) -> None:
     name = repository(args)
     facts = task.card(name, best, table, settings)
     if facts is not None:
-        write_card(output, facts)
+        paper = against_paper(f"{task.name} {options.model_type}", options, args)
+        write_card(output, replace(facts, training={**facts.training, **paper}))
         upload(args, name)
 
 

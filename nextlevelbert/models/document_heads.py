@@ -93,7 +93,14 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
         targets = self.model.prepare_chunks(labels[selected])  # [M, D]
         self._warn_of_too_few(len(targets))
         return (
-            masked_vector_loss(self.config.loss, predictions, targets, self.config.temperature),
+            masked_vector_loss(
+                self.config.loss,
+                predictions,
+                targets,
+                self.config.temperature,
+                getattr(self.config, "norm_order", 2.0),
+                selected.nonzero()[:, 0] if getattr(self.config, "loss_mean", "vectors") == "sequences" else None,
+            ),
             predictions,
             targets,
         )

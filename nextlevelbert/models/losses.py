@@ -1,12 +1,12 @@
 """Losses, one function each.
 
-Those of masked vector modelling are taken over the M selected positions of a batch:
+Those of masked vector modelling have a value for each of the M selected positions of a batch:
 
-| function        | value                                                    | source |
+| function        | value of a position                                      | source |
 |-----------------|----------------------------------------------------------|--------|
-| `smooth_l1`     | Huber loss with beta 1, mean over M positions and D dims | NextLevelBERT, section 2.2 |
+| `smooth_l1`     | Huber loss with beta 1, mean over the D dimensions       | NextLevelBERT, section 2.2 |
 | `l1`, `l2`      | mean absolute, mean squared difference                   | authors' options |
-| `cosine`        | 1 - cosine, mean over positions                          | authors' option |
+| `cosine`        | 1 - cosine                                               | authors' option |
 | `p_norm`        | distance of softmax(prediction targets^T) to identity    | HATE, "Masked Sentence Prediction" |
 | `cross_entropy` | find the own vector among the batch's masked ones        | HATE, as InfoNCE (2018)    |
 
@@ -24,33 +24,33 @@ from torch.nn import functional as F
 
 def smooth_l1(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
     """Smooth L1 with beta 1. Between unit vectors every difference is below 1, so it is half the mean square."""
-    return F.smooth_l1_loss(predictions, targets)
+    return F.smooth_l1_loss(predictions, targets, reduction="none").mean(dim=-1)
 
 
 def l1(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
     """Mean absolute difference."""
-    return F.l1_loss(predictions, targets)
+    return F.l1_loss(predictions, targets, reduction="none").mean(dim=-1)
 
 
 def l2(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
     """Mean squared difference."""
-    return F.mse_loss(predictions, targets)
+    return F.mse_loss(predictions, targets, reduction="none").mean(dim=-1)
 
 
 def cosine(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
-    """One minus the cosine of prediction and target, mean over positions; lengths do not matter."""
-    return 1.0 - F.cosine_similarity(predictions, targets, dim=-1).mean()
+    """One minus the cosine of prediction and target; lengths do not matter."""
+    return 1.0 - F.cosine_similarity(predictions, targets, dim=-1)
 
 
 def p_norm(predictions: torch.Tensor, targets: torch.Tensor, *, p: float = 2.0, **_: float) -> torch.Tensor:
-    """Distance between what is predicted over the batch's own vocabulary and the right answers, mean over the M rows.
+    """Distance between what is predicted over the batch's own vocabulary and the right answers.
 
     Row i of softmax(Ŝ Lᵀ) is a distribution over the batch's M masked vectors for prediction i; the loss is the p-norm
     of its difference from row i of the identity. It lies between 0 and 2^(1/p).
     """
     chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
     right = torch.eye(len(chosen), device=chosen.device, dtype=chosen.dtype)
-    return torch.linalg.vector_norm(chosen - right, ord=p, dim=-1).mean()
+    return torch.linalg.vector_norm(chosen - right, ord=p, dim=-1)
 
 
 def cross_entropy(
@@ -61,7 +61,7 @@ def cross_entropy(
     Use it where a regression would predict the mean vector: here that gains nothing.
     """
     scores = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T / temperature  # [M, M]
-    return F.cross_entropy(scores, torch.arange(len(scores), device=scores.device))
+    return F.cross_entropy(scores, torch.arange(len(scores), device=scores.device), reduction="none")
 
 
 VECTOR_LOSSES: dict[str, Callable[..., torch.Tensor]] = {
@@ -78,19 +78,31 @@ CONTRASTIVE_LOSSES = ("p_norm", "cross_entropy")
 
 
 def masked_vector_loss(
-    name: str, predictions: torch.Tensor, targets: torch.Tensor, temperature: float = 0.05
+    name: str,
+    predictions: torch.Tensor,
+    targets: torch.Tensor,
+    temperature: float = 0.05,
+    p: float = 2.0,
+    sequences: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The named loss, in float32; zero (with a gradient path) for a batch without a selected position.
+    """The mean of the named loss, in float32; zero (with a gradient path) for a batch without a selected position.
 
     Args:
         name: a key of `VECTOR_LOSSES`.
         predictions, targets: ``[M, D]``.
         temperature: that of ``"cross_entropy"``.
+        p: order of the norm of ``"p_norm"``.
+        sequences: ``[M]``, the sequence of each position: the mean is over sequences of the means within them, as in
+            the NextLevelBERT authors' code. By default it is over all positions.
     """
     if len(predictions) == 0:
         return predictions.sum() * 0.0
     with torch.autocast(predictions.device.type, enabled=False):  # it would compute the products in bfloat16
-        return VECTOR_LOSSES[name](predictions.float(), targets.float(), temperature=temperature)
+        losses = VECTOR_LOSSES[name](predictions.float(), targets.float(), temperature=temperature, p=p)  # [M]
+        if sequences is None:
+            return losses.mean()
+        counts = sequences.bincount()  # [B]
+        return (losses / counts[sequences]).sum() / (counts > 0).sum()
 
 
 def comparable_segments(document_ids: torch.Tensor, spans: torch.Tensor | None = None) -> torch.Tensor:

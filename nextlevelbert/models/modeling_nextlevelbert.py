@@ -83,26 +83,34 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
 
     @classmethod
     def from_chunk_encoder(
-        cls, chunk_encoder: str | PathLike[str] | LoadedChunkEncoder, chunk_size: int = 256, **config_kwargs: Any
+        cls,
+        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+        chunk_size: int = 256,
+        *,
+        random_layers: bool = False,
+        attention_dropout: float = 0.0,
+        **config_kwargs: Any,
     ) -> NextLevelBertPreTrainedModel:
         """A new model around a sentence encoder, initialised from that encoder's own layers.
 
-        The paper shows that random initialisation fails (section 4.5). The position table is copied, the word
-        embeddings are not. Attention dropout is set to 0, because it makes a training step on a CPU more than twice as
-        slow; pass another `encoder_config` for the paper's 0.1.
+        The position table is copied, the word embeddings are not.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             chunk_size: most tokens in a chunk.
+            random_layers: start from random layers, which fails in the paper (section 4.5, table 4).
+            attention_dropout: of the encoder over chunks. The paper's models have 0.1, that of their encoders; on a
+                CPU it makes a training step more than twice as slow.
             config_kwargs: further fields of `NextLevelBertConfig`.
 
         Raises:
             ValueError: for an encoder that cannot be used, or a chunk size that it does not allow.
         """
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
-        values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"))
+        values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
         model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))
-        copy_layers(source, model.base_model.encoder)
+        if not random_layers:
+            copy_layers(source, model.base_model.encoder)
         return model.adopt(source)
 
 

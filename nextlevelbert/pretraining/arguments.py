@@ -167,6 +167,19 @@ class NextLevelBertArguments(VectorModelArguments):
     loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] | None = field(
         default=None, metadata={"help": "Loss on masked vectors; default smooth_l1."}
     )
+    loss_mean: Literal["vectors", "sequences"] | None = field(
+        default=None,
+        metadata={"help": "The loss is a mean over all masked vectors of a batch (vectors, the default), or over its "
+                          "sequences (as in the authors' code)."},
+    )  # fmt: skip
+    random_layers: bool = field(
+        default=False, metadata={"help": "Start from random layers, not from those of --chunk_encoder."}
+    )
+    attention_dropout: float = field(
+        default=0.0,
+        metadata={"help": "Attention dropout of the layers over chunks. The paper's 0.1 makes a step on a CPU more "
+                          "than twice as slow; default 0."},
+    )  # fmt: skip
     pooling: Literal["mean", "max", "cls", "residual"] | None = field(
         default=None, metadata={"help": "How the document vector is made; default mean."}
     )
@@ -183,6 +196,10 @@ class NextLevelBertArguments(VectorModelArguments):
     def __post_init__(self) -> None:
         if self.residual_start is not None and self.pooling != "residual":
             raise ValueError("--residual_start needs --pooling residual; add it, or leave out --residual_start.")
+        if self.model and (self.random_layers or self.attention_dropout):
+            raise ValueError(
+                "--random_layers and --attention_dropout are for new models; leave them out, or leave out --model."
+            )
         if self.model and self.whiten_chunks:
             raise ValueError(
                 "--whiten_chunks is for new models: a trained one keeps the vectors that it was trained on. Leave out "
@@ -212,6 +229,7 @@ class HateArguments(VectorModelArguments):
     loss: Literal["p_norm", "cross_entropy"] | None = field(
         default=None, metadata={"help": "Loss on masked sentences; default p_norm."}
     )
+    norm_order: float | None = field(default=None, metadata={"help": "The p of p_norm; default 2."})
     pooling: Literal["mean", "sum", "cls"] | None = field(
         default=None, metadata={"help": "How the document vector is made; default mean."}
     )
@@ -242,9 +260,7 @@ class CorpusArguments:
     )  # fmt: skip
     characters_per_shard: int = field(
         default=4_000_000,
-        metadata={
-            "help": "Size of a shard; smaller shards spread few documents over more processes. Default 4000000."
-        },
+        metadata={"help": "Size of a shard; smaller ones spread over more processes. Default 4000000."},
     )
     cache_dir: str | None = field(
         default=None,
@@ -261,11 +277,10 @@ class CorpusArguments:
 
 @dataclass
 class PretrainingArguments(BaseTrainingArguments):
-    """`TrainingArguments` with the paper's recipe as defaults (section 3.1).
+    """`TrainingArguments` with optimiser, schedule and epochs of the paper as defaults (section 3.1).
 
-    AdamW (0.9, 0.999), weight decay 0.01 but none on biases and LayerNorm, peak 1e-4, cosine decay after
-    5 % of warm-up, 20 epochs. The paper's global batch is 512 sequences: set
-    ``per_device_train_batch_size x gradient_accumulation_steps x processes`` to it where the corpus is large.
+    AdamW (0.9, 0.999), weight decay 0.01 but none on biases and LayerNorm, peak 1e-4, cosine decay after 5 % warm-up,
+    20 epochs. A batch has 8 sequences: small corpora have fewer than the paper's 512; see ``--recipe paper``.
     """
 
     _argument_group_name = "training"

@@ -11,6 +11,7 @@ from transformers import set_seed
 
 from ..data.files import check_source
 from ..models.modeling_cdlm import CdlmForMaskedLM
+from ..training.recipes import against_paper
 from ..training.trainer import CardTrainer
 from .card import write_cdlm_card
 from .cdlm_arguments import CdlmDataArguments, CdlmModelArguments, CdlmPretrainingArguments
@@ -69,6 +70,7 @@ def run(model_args: CdlmModelArguments, data_args: CdlmDataArguments, args: Cdlm
         "held out": f"{validation.source}: {len(eval_dataset) // eval_dataset.samples_per_cluster} sets",
         "global attention": data_args.global_attention,
         "tokens in a sequence": processor.max_length,
+        **against_paper("cdlm", model_args, data_args, args),
     }
 
     # 3. Training.

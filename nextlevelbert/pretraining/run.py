@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..training.command_line import OptionParser, peek, refuse, words_of
+from ..training.recipes import offer_recipe, with_recipe
 from . import cdlm, vectors
 from .arguments import (
     CorpusArguments,
@@ -81,6 +82,8 @@ def main() -> None:
     ours, program = PRETRAINING[model_type], Path(sys.argv[0]).name
     start = program if model_type == "nextlevelbert" else f"{program} --model_type {model_type}"
     others = {f"--model_type {name}": other.options for name, other in PRETRAINING.items() if name != model_type}
-    options = OptionParser(ours.options, start, ours.description.format(program=program), others).read(words)
+    parser = OptionParser(ours.options, start, ours.description.format(program=program), others)
+    offer_recipe(parser, model_type)
+    options = parser.read(with_recipe(words, model_type))[: len(ours.options)]
     logging.basicConfig(level=logging.INFO if options[-1].should_log else logging.WARNING, format="%(message)s")
     ours.run(*options)

@@ -21,6 +21,7 @@ from ..models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
+from ..training.recipes import against_paper
 from ..training.trainer import CardTrainer
 from .arguments import (
     CorpusArguments,
@@ -90,6 +91,7 @@ def run(
 
     # 4. Training.
     facts = objective.facts(model.config.loss, len(train_dataset))
+    facts |= against_paper(model.config.model_type, model.config, model_args, objective_args, args)
     trainer = CardTrainer(
         model=model,
         args=args,
@@ -135,9 +137,10 @@ def new_model(
 def _new_nextlevelbert(options: NextLevelBertArguments, source: LoadedChunkEncoder, contrastive: bool) -> Any:
     """New, or a checkpoint to continue from."""
     kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
-    given = options.given("loss", "temperature", "pooling", "residual_start")
+    given = options.given("loss", "loss_mean", "temperature", "pooling", "residual_start")
     if options.model is None:
-        given |= options.given("chunk_size", "chunking") | {"whiten_chunks": options.whiten_chunks}
+        given |= options.given("chunk_size", "chunking", "random_layers", "attention_dropout")
+        given["whiten_chunks"] = options.whiten_chunks
         return kind.from_chunk_encoder(source, include_chunk_encoder=False, **given)
     model = kind.from_pretrained(options.model, dtype=torch.float32, **given)
     for option in ("chunk_size", "chunking"):
@@ -161,7 +164,7 @@ def _new_hate(options: HateArguments, source: LoadedChunkEncoder, sequence_lengt
         include_chunk_encoder=False,
         max_chunks=sequence_length - 1,  # it has not learned positions beyond its sequences
         **sizes,
-        **options.given("loss", "temperature", "pooling"),
+        **options.given("loss", "norm_order", "temperature", "pooling"),
     )
 
 

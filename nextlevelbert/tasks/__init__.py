@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 from ..finetuning.run import run
 from ..finetuning.task import Task
 from ..training.command_line import OptionParser, peek, refuse, words_of
+from ..training.recipes import offer_recipe, with_recipe
 
 TASKS = {
     "classification": (
@@ -74,7 +75,8 @@ def main() -> None:
         {f"--model_type {other}": (cls,) for other, cls in kinds.items()},
     )
     parser.add_argument("--task", help="The task.", choices=list(TASKS))
-    options, args, *_ = parser.read(words)
+    offer_recipe(parser, f"{name} {kind}")
+    options, args, *_ = parser.read(with_recipe(words, f"{name} {kind}"))
     logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
     try:
         task = task_class(options, args)

@@ -76,6 +76,9 @@ def test_step_of_the_original_scheme(step, model):
     for ours, theirs in LOSSES.items():
         loss = per_sample(ours, predictions, targets, positions)
         torch.testing.assert_close(loss, step[f"original_bert.loss.{theirs}"], atol=1e-5, rtol=1e-5)
+    model.config.loss_mean = "sequences"
+    averaged = model(inputs, special, positions, labels=targets).loss
+    torch.testing.assert_close(averaged, step["original_bert.loss.smoothl1"], atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(
         output.loss, masked_vector_loss("smooth_l1", expected[positions], targets[positions]), atol=1e-5, rtol=1e-5
     )

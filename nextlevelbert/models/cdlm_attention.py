@@ -29,7 +29,7 @@ class AttentionPlan:
     Attributes:
         real: ``[B, L]`` bool, false at padding.
         is_global: ``[B, L]`` bool.
-        global_index: ``[B, G]``, positions of the global tokens, 0 where a sequence has fewer.
+        global_index: ``[B, G]``, positions of the global tokens, then of others where a sequence has fewer.
         global_real: ``[B, G]`` bool, where `global_index` means something.
         allowed: which keys a query may see: ``[B, 1, L, L]``, or with blocks ``[B · n, 1, c, c + window + G]``.
         one_sided: tokens in half a window.
@@ -60,7 +60,6 @@ def plan_attention(real: torch.Tensor, is_global: torch.Tensor, window: int) -> 
     # A stable sort puts the global positions first and keeps their order.
     global_index = (~is_global).long().argsort(dim=1, stable=True)[:, :most]  # [B, G]
     global_real = torch.arange(most, device=real.device) < counts[:, None]
-    global_index = global_index.masked_fill(~global_real, 0)
     position = torch.arange(length, device=real.device)
     if 3 * half + most >= length:
         near = (position[:, None] - position).abs() <= half  # [L, L]

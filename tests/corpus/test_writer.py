@@ -128,6 +128,9 @@ def test_a_corpus_made_otherwise_is_refused_by_field(corpus, minilm):
     other = ChunkingRule.from_tokenizer(minilm.tokenizer, 32, max_chunk_size=512)
     with pytest.raises(ValueError, match=r"chunking.chunk_size: 16, 32"):
         encode_corpus(DOCUMENTS, minilm, other, corpus.path, characters_per_shard=380, progress=False)
+    same = ChunkingRule.from_tokenizer(minilm.tokenizer, 16, max_chunk_size=512)
+    with pytest.raises(ValueError, match=r"here\): characters_per_shard: 380, 381\."):
+        encode_corpus(DOCUMENTS, minilm, same, corpus.path, characters_per_shard=381, progress=False)
 
 
 def test_bad_documents(minilm, rule, tmp_path):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import io
 import itertools
 
 import pytest
 import torch
+from tqdm.auto import tqdm
 
 from nextlevelbert import ChunkingRule, Document, NextLevelBertModel, encode_corpus, load_chunk_encoder
 from nextlevelbert.models.cached_encoding import CachedEncoder
@@ -57,10 +59,13 @@ def test_the_second_time_nothing_is_encoded(model, encoded, tmp_path):
 
 
 def test_only_new_chunks_are_encoded_and_equal_ones_once(model, encoded, tmp_path):
-    model.encode("The whale swam. " * 70, cache_dir=tmp_path)  # 4 ids over and over: few kinds of chunk
+    plain = model.encode("The whale swam. " * 70).plain  # 4 ids over and over: few kinds of chunk
+    encoded.clear()
+    cached = model.encode("The whale swam. " * 70, cache_dir=tmp_path).plain
     kinds = {tuple(ids) for ids in chunks_of(model, "The whale swam. " * 70)}
     assert encoded == [len(kinds)]
     assert len(kinds) < 10
+    torch.testing.assert_close(cached, plain, atol=1e-5, rtol=0)
     model.encode([TEXT, "The whale swam. " * 70], cache_dir=tmp_path)
     assert encoded[1:] == [len({tuple(ids) for ids in chunks_of(model, TEXT)})]
 
@@ -69,6 +74,17 @@ def chunks_of(model, text):
     ids = tokenize_document(model.tokenizer, text).input_ids
     cuts = model.config.chunking_rule().boundaries(ids)
     return [ids[start:end].tolist() for start, end in itertools.pairwise(cuts)]
+
+
+def test_the_bar_counts_every_chunk_once(source, tmp_path):
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)
+    ids = tokenize_document(source.tokenizer, "The whale swam. " * 70 + TEXT).input_ids
+    boundaries = rule.boundaries(ids)
+    with VectorCache(tmp_path) as cache:
+        for _ in ("new", "found"):
+            with tqdm(file=io.StringIO()) as bar:
+                CachedEncoder(source.encoder, cache).encode(ids, boundaries, rule, bar=bar)
+                assert bar.n == len(boundaries) - 1
 
 
 def test_an_edited_text_with_packed_sentences(source, encoded, tmp_path):

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from nextlevelbert.models.cdlm_attention import plan_attention
+from nextlevelbert.models.cdlm_attention import first_token, plan_attention
 
 from ..cdlm_toys import GLOBALS, LENGTHS, PAD, WINDOWS, batch, globals_of, tiny
 
@@ -93,6 +93,15 @@ def test_blocks_where_they_save_something_and_the_square_elsewhere():
     assert blocks.allowed.shape == (10, 1, 4, 3 * 4 + 2)
     assert plan_attention(real, many, 8).block is None  # 12 + 30 keys, of 40
     assert plan_attention(real, few, 80).block is None
+    real[:, 9:] = False
+    for window in (8, 80):  # a query without a key could give NaN, so padding sees something
+        assert plan_attention(real, few, window).allowed.any(dim=-1).all()
+
+
+def test_the_first_token_of_a_row():
+    mask = torch.tensor([[0, 1, 0, 0], [1, 1, 1, 0]])
+    assert first_token(torch.ones(2, 4), mask).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    assert first_token(torch.ones(2, 4), None).tolist() == [[1, 0, 0, 0], [1, 0, 0, 0]]
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])

@@ -13,6 +13,7 @@ from nextlevelbert import (
     CdlmForMaskedLM,
     CdlmForMultiHopQuestionAnswering,
 )
+from nextlevelbert.models.cdlm_heads import any_of_loss
 
 from ..cdlm_toys import ANSWERS, PAIRS, SPANS, batch, globals_of, masked_batch, mentions_batch, question_batch, tiny
 
@@ -197,6 +198,12 @@ def any_of(scores, *positions):
 
 def binary(score, label):
     return math.log(1 + math.exp(-score if label else score))
+
+
+def test_padding_of_answers_is_no_answer():
+    scores = [[1.0, 2.0, 0.5], [0.0, 3.0, -1.0]]
+    found = any_of_loss(torch.tensor(scores), torch.tensor([[1, -1], [0, 2]]))
+    assert float(found) == pytest.approx((any_of(scores[0], 1) + any_of(scores[1], 0, 2)) / 2, abs=1e-6)
 
 
 def test_losses_of_a_question_worked_by_hand():

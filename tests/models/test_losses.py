@@ -82,17 +82,20 @@ def test_scores_are_float32_under_autocast_and_in_half_precision():
 
 
 def test_which_segments_are_compared():
-    """Pairs 0 to 2 lie in document 7, pair 3 in document 9; worked out by hand."""
-    documents = torch.tensor([7, 7, 7, 9])
-    spans = torch.tensor([[[0, 4], [4, 8]], [[8, 12], [12, 16]], [[2, 6], [6, 10]], [[0, 4], [4, 8]]])
+    """Pairs 0 to 2 and 4 lie in document 7, pair 3 in document 9; worked out by hand."""
+    documents = torch.tensor([7, 7, 7, 9, 7])
+    spans = torch.tensor(
+        [[[0, 4], [4, 8]], [[8, 12], [12, 16]], [[2, 6], [6, 10]], [[0, 4], [4, 8]], [[5, 6], [16, 20]]]
+    )
     expected = [
-        [1, 1, 1, 1],  # 0-4 touches only its own 4-8; 12-16 and 6-10 are apart
-        [0, 1, 0, 1],  # 8-12 touches 4-8 from behind and overlaps 6-10
-        [0, 1, 1, 1],  # 2-6 overlaps 4-8
-        [1, 1, 1, 1],  # another document: the same numbers say nothing
+        [1, 1, 1, 1, 1],  # 0-4 touches only its own 4-8; 12-16 and 6-10 are apart
+        [0, 1, 0, 1, 1],  # 8-12 touches 4-8 from behind and overlaps 6-10
+        [0, 1, 1, 1, 1],  # 2-6 overlaps 4-8
+        [1, 1, 1, 1, 1],  # another document: the same numbers say nothing
+        [0, 1, 0, 1, 1],  # 5-6 overlaps 4-8 and touches 6-10 from the front
     ]
     assert comparable_segments(documents, spans).int().tolist() == expected
-    unknown = [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]]
+    unknown = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 1, 1, 0], [1, 1, 1, 1, 1], [0, 0, 0, 1, 1]]
     assert comparable_segments(documents).int().tolist() == unknown
     assert comparable_segments(documents, spans - spans % 2).int().tolist() == expected
     spans[0, 1, 1] = 7  # one chunk between 4-7 and 8-12 is enough

@@ -29,7 +29,7 @@ def test_pairs_that_find_each_other_worked_out_by_hand():
 @pytest.mark.parametrize("positives", ["document", "neighbours"])
 def test_segments_are_the_corpus_at_their_starts_and_share_no_chunk(corpus, positives):
     dataset = SegmentPairDataset(corpus, 2, 12, positives, pairs_per_document=3)
-    seen, orders, places = set(), set(), set()
+    seen, orders = set(), set()
     for dataset.epoch in range(6):
         for item in (dataset[index] for index in range(len(dataset))):
             vectors = corpus[item["document"]].vectors
@@ -43,12 +43,18 @@ def test_segments_are_the_corpus_at_their_starts_and_share_no_chunk(corpus, posi
                 assert torch.equal(second, vectors[b : b + width])
                 assert b - a == width if positives == "neighbours" else abs(b - a) >= width
                 orders.add(a < b)
-                places |= {(item["document"], start) for start in (a, a + width - 1)}
     assert seen == set(range(12)) - {SHORT}
     assert orders == ({True} if positives == "neighbours" else {True, False})
-    last = {len(corpus[number].vectors) - 1 - (12 if positives == "neighbours" else 0) for number in seen}
-    assert any(start == 0 for _, start in places)
-    assert any(start in last for _, start in places)
+
+
+@pytest.mark.parametrize("positives", ["document", "neighbours"])
+def test_segments_lie_anywhere_from_the_first_chunk_to_the_last(corpus, positives):
+    dataset = SegmentPairDataset(corpus, 2, 6, positives, pairs_per_document=400, documents=[0, 1])
+    room = len(corpus[0].vectors) - 2 * 6
+    assert room > 2
+    starts = np.sort(dataset[0]["starts"])
+    assert set(starts[:, 0]) == set(range(room + 1))
+    assert set(starts[:, 1]) == set(range(6, room + 6 + 1))
 
 
 def test_an_epoch_has_about_as_many_chunks_as_the_corpus(corpus):
@@ -147,6 +153,10 @@ def test_documents_too_short_are_counted(corpus, caplog):
     for index in (-1, len(dataset)):
         with pytest.raises(IndexError, match=f"Item {index} is not among the {len(dataset)}"):
             dataset[index]
+    even = next(number for number, length in enumerate(np.diff(corpus.document_offsets)) if length % 2 == 0)
+    half = len(corpus[even].vectors) // 2  # two segments of half a document are all of it
+    just = SegmentPairDataset(corpus, half, half, documents=[even, 11])
+    assert {just[index]["document"] for index in range(len(just))} == {even, 11}
     assert "1 of 12 documents have fewer than 4 chunks, two of the shortest segments, and are left out" in caplog.text
 
 

@@ -76,6 +76,18 @@ def test_the_collator_s_batch(corpus):
         assert (others == batch["inputs_embeds"][row, column]).all(dim=-1).any()
 
 
+def test_in_a_batch_of_one_no_vector_replaces_itself():
+    special_ids = torch.tensor([CLS, NOT_SPECIAL, NOT_SPECIAL, SEP, NOT_SPECIAL])
+    vectors = torch.arange(5.0).half()[:, None]
+    replace_all = DataCollatorForVectorMasking(probability=1, mask_share=0, random_share=1)
+    for epoch in range(20):
+        batch = replace_all([{"inputs_embeds": vectors, "special_ids": special_ids, "mask_key": (42, epoch, 0)}])
+        assert batch["mask_positions"][0].tolist() == [False, True, True, False, True]
+        drawn = batch["inputs_embeds"][0, [1, 2, 4], 0]
+        assert not (drawn == torch.tensor([1, 2, 4])).any()
+        assert set(drawn.tolist()) <= {1, 2, 4}
+
+
 def test_masks_follow_the_epoch_and_nothing_else(corpus):
     dataset = PackedVectorDataset(corpus, 32, seed=9)
     collate = DataCollatorForVectorMasking()

@@ -332,8 +332,19 @@ def test_a_write_larger_than_the_cache_leaves_its_end(tmp_path):
     assert not found[:2_000].any()
 
 
+def test_rows_stay_as_long_as_there_is_room(tmp_path):
+    keys = keys_of("room", 300)
+    with VectorCache(tmp_path) as cache:
+        cache.write(keys, vectors_of(keys))
+        used = ask(tmp_path, "page_count") - ask(tmp_path, "freelist_count")
+        for more, all_stay in ((0, True), (1, False)):
+            with cache._database.transaction():
+                cache._database.make_room(more, used)
+            assert stored(tmp_path, keys).all() == all_stay
+
+
 def test_reads_write_only_when_new_vectors_came(tmp_path):
-    old, new = keys_of("old", 50), keys_of("new", 200)
+    old, new = keys_of("old", 50), keys_of("new", 40)
     observer = None
     try:
         with VectorCache(tmp_path, MIB) as cache:
@@ -347,7 +358,7 @@ def test_reads_write_only_when_new_vectors_came(tmp_path):
             for _ in range(3):
                 check_all(cache, old)
             assert commits() == before
-            cache.write(new, vectors_of(new))  # 300 KB, more than an eighth
+            cache.write(new, vectors_of(new))  # 150 KB with the old ones, just more than an eighth
             before = commits()
             check_all(cache, old)  # placed anew
             moved = commits()
@@ -417,7 +428,7 @@ def test_another_version(tmp_path):
         VectorCache(tmp_path)
 
 
-@pytest.mark.parametrize("harm", ["one bit of a vector", "pages", "cut off"])
+@pytest.mark.parametrize("harm", ["one bit of a vector", "two keys exchanged", "pages", "cut off"])
 def test_a_damaged_cache(tmp_path, harm):
     keys = keys_of("harmed", 300)
     with VectorCache(tmp_path) as cache:
@@ -426,6 +437,13 @@ def test_a_damaged_cache(tmp_path, harm):
     content = bytearray(file.read_bytes())
     if harm == "one bit of a vector":
         content[content.index(vectors_of(keys)[123].tobytes()) + 700] ^= 4
+    elif harm == "two keys exchanged":
+        database = sqlite3.connect(file)
+        for number, key in ((5, b"aside"), (6, keys[4]), (5, keys[5])):
+            database.execute("UPDATE vectors SET key = ? WHERE id = ?", (key, number))
+        database.commit()
+        database.close()
+        content = file.read_bytes()
     elif harm == "pages":
         content[16_384:] = b"\xa5" * (len(content) - 16_384)
     else:

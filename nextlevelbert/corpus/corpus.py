@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from huggingface_hub import CommitInfo, HfApi, snapshot_download
-from safetensors import safe_open
+from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
-from .layout import MANIFEST, chunking_facts, differing_fields, read_manifest, read_shard_head, shard_name
+from .layout import MANIFEST, chunking_facts, differing_fields, has_sums, mending, read_manifest, shard_name
+from .shard_files import check_chain, check_shards, open_shard
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class EncodedDocument:
 class VectorCorpus:
     """A finished corpus: random access, by memory map, to documents and to any run of chunk vectors.
 
-    Opening reads the heads of the shards only. Vectors stay float16.
+    Opening reads and checks the heads of the shards only. A shard is compared with its check sums when it is first
+    read from. Vectors stay float16.
 
     Args:
         path: the corpus folder.
@@ -43,7 +48,8 @@ class VectorCorpus:
 
     Raises:
         FileNotFoundError: if there is no corpus.
-        ValueError: if it is incomplete, or a shard is missing or damaged.
+        ValueError: if it is incomplete, or shards are missing, damaged or those of another corpus; each is named.
+            Reading raises it, too, for a shard whose vectors or spans are damaged.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -51,26 +57,30 @@ class VectorCorpus:
         self.manifest = read_manifest(self.path)
         if not self.manifest["complete"]:
             raise ValueError(f"The corpus at {self.path} is incomplete; run the same encoding again to resume it.")
-        heads = []
-        for number in range(self.manifest["shards"]):
-            shard = self.path / shard_name(number)
-            if not shard.exists():
-                raise ValueError(
-                    f"The corpus at {self.path} is missing {shard.name}; copy the whole corpus, or encode it again."
-                )
-            heads.append(read_shard_head(shard))
+        heads = check_shards(self.path, self.manifest, range(self.manifest["shards"]))
+        check_chain(self.path, self.manifest, heads)
         given = {"documents": self.manifest["documents"], "chunks": self.manifest["chunks"]}
         found = {"documents": sum(len(head.documents) for head in heads), "chunks": sum(h.chunks for h in heads)}
         if differences := differing_fields(given, found):
             raise ValueError(
                 f"The shards at {self.path} are not those of its manifest (manifest, shards): "
-                f"{'; '.join(differences)}. Copy the whole corpus, or encode it again."
+                f"{'; '.join(differences)}. {mending(self.manifest)}"
+            )
+        if not has_sums(self.manifest):
+            logger.warning(
+                "The corpus at %s has no check sums (format version 2): damage to its vectors is not noticed. Encode "
+                "the documents again, into another folder, to have them.",
+                self.path,
             )
         self.document_ids = [entry["id"] for head in heads for entry in head.documents]
         self._shard_starts = np.cumsum([0] + [head.chunks for head in heads])
         offsets = [head.offsets[:-1] + start for head, start in zip(heads, self._shard_starts, strict=False)]
         self.document_offsets = np.append(np.concatenate(offsets), self._shard_starts[-1])
         self._index = {name: position for position, name in enumerate(self.document_ids)}
+        if len(self._index) < len(self.document_ids):
+            twice = next(name for place, name in enumerate(self.document_ids) if self._index[name] != place)
+            raise ValueError(f"The corpus at {self.path} has two documents with the id {twice!r}; encode it again.")
+        self._sums = [head.sums for head in heads]
         self._files: dict[int, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -121,11 +131,28 @@ class VectorCorpus:
             first = int(self._shard_starts[shard])
             last = min(stop, int(self._shard_starts[shard + 1]))
             if shard not in self._files:
-                self._files[shard] = safe_open(self.path / shard_name(shard), framework="pt")
+                try:
+                    self._files[shard] = open_shard(self.path / shard_name(shard), self._sums[shard])
+                except ValueError as error:
+                    raise ValueError(f"In the corpus at {self.path}, {error}. {mending(self.manifest)}") from error
             pieces.append(self._files[shard].get_slice(name)[start - first : last - first])
             if last >= stop:
                 return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
             start, shard = last, shard + 1
+
+    def verify(self, progress: bool = True) -> None:
+        """Reads all files and compares them with their check sums.
+
+        Args:
+            progress: show a bar.
+
+        Raises:
+            ValueError: naming every shard that is missing or damaged. Where there are no check sums (format version
+                2), only shapes are checked, and that vectors are finite.
+        """
+        numbers = range(self.manifest["shards"])
+        bar = tqdm(numbers, desc=f"checking {self.path.name}", unit="shard", disable=not progress)
+        check_shards(self.path, self.manifest, bar, tensors=True)
 
     def check_model(self, config: PreTrainedConfig) -> None:
         """Refuses a model whose vectors would not be those of this corpus.

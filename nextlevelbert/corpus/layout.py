@@ -7,24 +7,26 @@ Layout of a corpus folder::
 
 A document lies whole in one shard. A file has its own name only when it is complete, so a run that was killed
 goes on with the first shard that is missing and ends with the same bytes.
+
+Every bit is under a check sum: the head of a shard holds those of its tensors and its own, the manifest those of the
+heads and its own. So nobody has to read a shard again to finish a corpus that other processes wrote. Version 2 of the
+format had no check sums, and its chain did not cover the text.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
-
-import numpy as np
-from safetensors import SafetensorError, safe_open
+from typing import Any, NotRequired, TypedDict
 
 from ..models.chunking import ChunkingRule
 
 MANIFEST = "manifest.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_WITHOUT_SUMS = 2  # is still read
 
 
 class EncoderFacts(TypedDict):
@@ -62,34 +64,9 @@ class Manifest(TypedDict):
     documents: NotRequired[int]
     chunks: NotRequired[int]
     tokens: NotRequired[int]
-
-
-class DocumentEntry(TypedDict):
-    """A document as its shard describes it."""
-
-    id: str
-    sha256: str
-    characters: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class ShardHead:
-    """A shard without its vectors.
-
-    Attributes:
-        documents: its documents, in order.
-        chain: the hash of all documents up to the end of the shard, see `extend_chain`.
-        offsets: ``[d + 1]`` int64, first chunk of each document.
-    """
-
-    documents: list[DocumentEntry]
-    chain: str
-    offsets: np.ndarray
-
-    @property
-    def chunks(self) -> int:
-        return int(self.offsets[-1])
+    chain: NotRequired[str]
+    shard_sums: NotRequired[list[str]]
+    sum: NotRequired[str]
 
 
 def shard_name(number: int) -> str:
@@ -119,6 +96,21 @@ def differing_fields(left: Mapping[str, object], right: Mapping[str, object], pr
     return found
 
 
+def recipe(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What determines the vectors of given documents, and how they are divided.
+
+    Not the encoder's name: the same weights may lie in another folder. Their hash decides.
+    """
+    encoder = {key: value for key, value in manifest["encoder"].items() if key != "name"}
+    others = {key: manifest[key] for key in ("chunking", "vector_dtype", "characters_per_shard")}
+    return {"encoder": encoder, **others}
+
+
+def has_sums(manifest: Manifest) -> bool:
+    """Whether the corpus has check sums."""
+    return manifest["format_version"] > _WITHOUT_SUMS
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a corpus folder.
 
@@ -133,53 +125,82 @@ def read_manifest(folder: Path) -> Manifest:
             "run_pretraining.py --train_file ... --corpus_dir."
         )
     try:
-        manifest = json.loads(path.read_text())
-        version, _ = manifest["format_version"], manifest["complete"]
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if (version := manifest["format_version"]) in (_WITHOUT_SUMS, FORMAT_VERSION):
+            # One changed bit turns version 3 into 2, which had no sum of its own.
+            if has_sums(manifest) or "sum" in manifest:
+                check_seal(manifest)
+            needed = {"encoder": dict, "chunking": dict, "characters_per_shard": int, "complete": bool}
+            if manifest["complete"]:
+                needed |= {"shards": int, "documents": int, "chunks": int}
+            if wrong := [key for key, kind in needed.items() if not isinstance(manifest[key], kind)]:
+                raise ValueError(f"{wrong[0]}: {manifest[wrong[0]]!r}")
+            if missing := EncoderFacts.__annotations__.keys() - manifest["encoder"].keys():
+                raise KeyError(f"encoder.{min(missing)}")
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error!r}). Delete the folder and encode again.") from error
-    if version != FORMAT_VERSION:
         raise ValueError(
-            f"{folder} has format_version {version!r}; this version of the package reads {FORMAT_VERSION}."
+            f"{path} is damaged ({error!r}). Copy it again, or delete it and run the same encoding again: shards that "
+            "are whole are kept."
+        ) from error
+    if version not in (_WITHOUT_SUMS, FORMAT_VERSION):
+        raise ValueError(
+            f"{folder} has format_version {version!r}; this version of the package reads {_WITHOUT_SUMS} and "
+            f"{FORMAT_VERSION}."
         )
     return manifest
 
 
-def manifest_bytes(manifest: Manifest) -> bytes:
-    return (json.dumps(manifest, indent=1) + "\n").encode()
+def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+    """The content of ``manifest.json``, with the check sum of its own."""
+    return (json.dumps(sealed(manifest), indent=1) + "\n").encode()
 
 
-def read_shard_head(path: Path) -> ShardHead:
-    """Everything in a shard but its vectors and spans.
+def check_sum(content: bytes | memoryview) -> str:
+    """CRC-32: finds every change of up to 32 bits in a row, and others but for one in four billion."""
+    return f"{zlib.crc32(content):08x}"
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content with its check sum under ``"sum"``."""
+    bare = {key: value for key, value in content.items() if key != "sum"}
+    return {**bare, "sum": check_sum(json.dumps(bare, sort_keys=True).encode())}
+
+
+def check_seal(content: Mapping[str, Any]) -> str:
+    """The check sum of what `sealed` made.
 
     Raises:
-        ValueError: if the file is not a whole shard.
+        ValueError: if it does not fit the content, or is not there.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            offsets = file.get_tensor("document_offsets").numpy()
-            return ShardHead(**json.loads(file.metadata()["shard"]), offsets=offsets)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} is not a whole shard of an encoded corpus ({error}). Delete it and encode again."
-        ) from error
+    given, found = content.get("sum"), sealed(content)["sum"]
+    if given != found:
+        raise ValueError(f"its check sum is {given!r}, but should be {found!r}")
+    return found
 
 
-def extend_chain(chain: str, document_id: str, characters: int) -> str:
-    """The hash of all documents so far, in order: processes that were given other documents get another hash."""
-    return hashlib.sha256(f"{chain} {document_id!r} {characters}".encode()).hexdigest()[:32]
+def mending(manifest: Manifest) -> str:
+    """What to do about shards that are missing or damaged."""
+    if not has_sums(manifest):
+        return "Copy the whole corpus again, or encode the documents again into another folder."
+    return (
+        "Copy them again, or give the same documents to repair_corpus (or run_pretraining.py --repair_corpus), which "
+        "encodes only these shards."
+    )
 
 
-def check_chain(folder: Path, heads: Sequence[ShardHead]) -> None:
-    """Refuses shards written by processes that did not read the same documents in the same order."""
-    advice = f"Delete {folder} and encode again, with the same documents for every process."
-    if (folder / shard_name(len(heads))).exists():
-        raise ValueError(f"{folder / shard_name(len(heads))} is left over after the last of {len(heads)}. {advice}")
-    chain = ""
-    for number, head in enumerate(heads):
-        for entry in head.documents:
-            chain = extend_chain(chain, entry["id"], entry["characters"])
-        if head.chain != chain:
-            raise ValueError(
-                f"{folder / shard_name(number)} was written by a process that was given different documents, or a "
-                f"different order, from those before it. {advice}"
-            )
+def first_link(manifest: Manifest) -> str:
+    """What the chain starts with: a hash of the recipe, so that shards of another one do not fit."""
+    if not has_sums(manifest):
+        return ""
+    return hashlib.sha256(json.dumps(recipe(manifest), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def extend_chain(chain: str, document_id: str, characters: int, digest: str) -> str:
+    """The hash of all documents so far, in order: processes that were given other documents get another hash.
+
+    Args:
+        chain: the hash until now.
+        document_id, characters, digest: of the next document; no digest of its text in format version 2.
+    """
+    link = f"{chain} {document_id!r} {characters}" + (f" {digest}" if digest else "")
+    return hashlib.sha256(link.encode()).hexdigest()[:32]

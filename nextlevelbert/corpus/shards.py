@@ -16,15 +16,24 @@ from torch.utils.data import Dataset, get_worker_info
 
 from ..data.documents import Document
 from ..models.chunking import ChunkingRule, check_texts, chunk_spans, flatten_chunks, tokenize_document
-from .layout import DocumentEntry, extend_chain, read_manifest, read_shard_head, shard_name
+from .layout import extend_chain, first_link, has_sums, read_manifest, shard_name
+from .shard_files import DocumentEntry, ShardHead, check_shards
 
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """The documents of one shard that has to be written, and the chain of all documents up to its end."""
+    """The documents of one shard that has to be written.
+
+    Attributes:
+        number: of the shard.
+        documents: its documents, in order.
+        digests: the hash of the text of each.
+        chain: the hash of all documents up to the end of the shard.
+    """
 
     number: int
     documents: list[Document]
+    digests: list[str]
     chain: str
 
 
@@ -71,44 +80,49 @@ class ShardPlan:
     ) -> None:
         self._source, self._folder, self._characters_per_shard = documents, folder, characters_per_shard
         self._process_index, self._num_processes = process_index, num_processes
-        self._complete = read_manifest(folder)["complete"]
+        self._manifest = read_manifest(folder)
         self.shards = self.documents = 0
 
     def __iter__(self) -> Iterator[PlannedShard]:
         """Raises TypeError or ValueError, with the id, for a document without text, or two documents of one id."""
         seen: set[str] = set()
         group: list[Document] = []
-        characters, chain = 0, ""
+        digests: list[str] = []
+        characters, chain = 0, first_link(self._manifest)
         for document in self._source:
             check_texts([document.text], [document.id])
             if document.id in seen:
                 raise ValueError(f"Two documents have the id {document.id!r}; ids must be unique in a corpus.")
             seen.add(document.id)
             group.append(document)
+            digests.append(_digest(document))
             self.documents += 1
             characters += len(document.text)
-            chain = extend_chain(chain, document.id, len(document.text))
+            covered = digests[-1] if has_sums(self._manifest) else ""
+            chain = extend_chain(chain, document.id, len(document.text), covered)
             if characters >= self._characters_per_shard:
-                yield from self._planned(group, chain)
-                group, characters = [], 0
+                yield from self._planned(group, digests, chain)
+                group, digests, characters = [], [], 0
         if group:
-            yield from self._planned(group, chain)
+            yield from self._planned(group, digests, chain)
 
-    def _planned(self, group: list[Document], chain: str) -> Iterator[PlannedShard]:
+    def _planned(self, group: list[Document], digests: list[str], chain: str) -> Iterator[PlannedShard]:
         number = self.shards
         self.shards += 1
         if number % self._num_processes != self._process_index:
             return
         path = self._folder / shard_name(number)
-        if path.exists():
-            _check_same_documents(path, read_shard_head(path).documents, group)
-        elif self._complete:
+        complete = self._manifest["complete"]
+        if complete and number >= self._manifest["shards"]:
             raise ValueError(
                 f"{self._folder} holds a finished corpus, but more documents are given, the first {group[0].id!r} in "
                 f"{path.name}, which does not exist. Encode into another folder, or delete this one."
             )
+        if complete or path.exists():
+            [head] = check_shards(self._folder, self._manifest, [number])
+            _check_same_documents(path, head, group, digests, chain)
         else:
-            yield PlannedShard(number, group, chain)
+            yield PlannedShard(number, group, digests, chain)
 
 
 class ShardTokenizer(Dataset):
@@ -124,11 +138,11 @@ class ShardTokenizer(Dataset):
         if get_worker_info():  # each worker is one thread; and the tokenizer's own threads do not survive a fork
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
         entries, ids, boundaries, spans = [], [], [], []
-        for document in shard.documents:
+        for document, digest in zip(shard.documents, shard.digests, strict=True):
             tokens = tokenize_document(self._tokenizer, document.text)
             if len(tokens) == 0:
                 warnings.warn(f"Document {document.id!r} contains no tokens, so it has no vectors.", stacklevel=2)
-            entries.append(DocumentEntry(id=document.id, sha256=_digest(document), characters=len(document.text),
+            entries.append(DocumentEntry(id=document.id, sha256=digest, characters=len(document.text),
                                          tokens=len(tokens)))  # fmt: skip
             ids.append(tokens.input_ids)
             boundaries.append(self._rule.boundaries(tokens.input_ids))
@@ -149,21 +163,26 @@ def _digest(document: Document) -> str:
     return hashlib.sha256(document.text.encode("utf-8")).hexdigest()[:32]
 
 
-def _check_same_documents(path: Path, entries: list[DocumentEntry], group: list[Document]) -> None:
+def _check_same_documents(path: Path, head: ShardHead, group: list[Document], digests: list[str], chain: str) -> None:
     """Refuses documents that are not those of a shard on disk."""
     advice = "Encode into another folder, or delete this one."
-    for entry, document in zip(entries, group, strict=False):
+    for entry, document, digest in zip(head.documents, group, digests, strict=False):
         if entry["id"] != document.id:
             raise ValueError(
                 f"Cannot resume {path.parent}: {path.name} has {entry['id']!r} where {document.id!r} is given. "
                 + advice
             )
-        if entry["sha256"] != _digest(document):
+        if entry["sha256"] != digest:
             raise ValueError(
                 f"Cannot resume {path.parent}: the text of document {document.id!r} has changed. {advice}"
             )
-    if len(entries) != len(group):
+    if len(head.documents) != len(group):
         raise ValueError(
-            f"Cannot resume {path.parent}: {path.name} holds {len(entries)} documents, but {len(group)} are "
+            f"Cannot resume {path.parent}: {path.name} holds {len(head.documents)} documents, but {len(group)} are "
             f"given. {advice}"
+        )
+    if head.chain != chain:
+        raise ValueError(
+            f"Cannot resume {path.parent}: {path.name} was written after other documents than those that are given, "
+            f"or with another encoder or chunking. {advice}"
         )

@@ -6,7 +6,6 @@ communication: process r of n writes the shards r, r + n, r + 2n, …
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
@@ -29,14 +27,14 @@ from .layout import (
     FORMAT_VERSION,
     MANIFEST,
     Manifest,
-    check_chain,
     chunking_facts,
     differing_fields,
     manifest_bytes,
     read_manifest,
-    read_shard_head,
+    recipe,
     shard_name,
 )
+from .shard_files import check_chain, check_shards, shard_bytes
 from .shards import ShardPlan, ShardTokenizer, TokenizedShard
 
 
@@ -199,8 +197,13 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
             f"{folder} lacks {len(missing)} of {shards} shards, the first {shard_name(missing[0])}: the process that "
             "should have written it did not, or does not share the folder. Run the same encoding again to resume."
         )
-    heads = [read_shard_head(folder / shard_name(number)) for number in range(shards)]
-    check_chain(folder, heads)
+    heads = check_shards(folder, manifest, range(shards))
+    if (folder / shard_name(shards)).exists():
+        raise ValueError(
+            f"{folder / shard_name(shards)} is left over after the last of {shards}. Delete {folder} and encode "
+            "again, with the same documents for every process."
+        )
+    check_chain(folder, manifest, heads)
     entries = [entry for head in heads for entry in head.documents]
     finished: Manifest = {
         **manifest,
@@ -209,6 +212,7 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
         "documents": len(entries),
         "chunks": sum(head.chunks for head in heads),
         "tokens": sum(entry["tokens"] for entry in entries),
+        "shard_sums": [str(head.sum) for head in heads],
     }
     write_atomically(folder / MANIFEST, manifest_bytes(finished))
     remove_leftovers(folder)
@@ -222,10 +226,13 @@ def _claim_folder(folder: Path, new: Manifest) -> Manifest:
     if not path.exists():
         write_atomically(path, manifest_bytes(new), only_if_missing=True)
     manifest = read_manifest(folder)
-    compared = ("format_version", "encoder", "chunking", "vector_dtype", "characters_per_shard")
-    there, here = ({key: side.get(key) for key in compared} for side in (manifest, new))
-    # Not the encoder's name: the same weights may lie in another folder. Their hash decides.
-    differences = [field for field in differing_fields(there, here) if not field.startswith("encoder.name:")]
+    if not manifest["complete"] and manifest["format_version"] != FORMAT_VERSION:
+        raise ValueError(
+            f"{folder} was begun by an earlier version of this package (format_version "
+            f"{manifest['format_version']}), which wrote no check sums; this one writes {FORMAT_VERSION} and cannot go on "
+            "with it. Encode into another folder, or delete this one."
+        )
+    differences = differing_fields(recipe(manifest), recipe(new))
     if differences:
         raise ValueError(
             f"{folder} contains a corpus that was made differently (there, here): {'; '.join(differences)}. Write to "
@@ -245,6 +252,4 @@ def _write_shard(path: Path, shard: TokenizedShard, vectors: torch.Tensor) -> No
             f"{shard.documents[document]['id']!r}."
         )
     tensors = {"vectors": vectors.contiguous(), "spans": shard.spans, "document_offsets": shard.document_offsets}
-    # One key only: safetensors writes several in no fixed order, and a corpus must be reproducible byte by byte.
-    metadata = {"shard": json.dumps({"chain": shard.chain, "documents": shard.documents})}
-    write_atomically(path, save(tensors, metadata))
+    write_atomically(path, shard_bytes(shard.chain, shard.documents, tensors))

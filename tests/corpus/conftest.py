@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from nextlevelbert import (
     Document,
     encode_corpus,
 )
+from nextlevelbert.corpus.layout import MANIFEST, manifest_bytes
 
 DOCUMENTS = [
     Document("whale", "Call me Ishmael. Some years ago I went to sea. " * 8),
@@ -34,3 +36,11 @@ def corpus(minilm, rule, tmp_path_factory):
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def write_unfinished(folder: Path, manifest: dict[str, Any]) -> None:
+    """The manifest as it was before the corpus was finished."""
+    totals = ("shards", "documents", "chunks", "tokens", "shard_sums")
+    bare = {key: value for key, value in manifest.items() if key not in totals}
+    folder.mkdir(exist_ok=True)
+    (folder / MANIFEST).write_bytes(manifest_bytes({**bare, "complete": False}))

@@ -8,6 +8,8 @@ import shutil
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch.utils.data import DataLoader
 
 from nextlevelbert import (
@@ -16,9 +18,16 @@ from nextlevelbert import (
     PackedVectorDataset,
     VectorCorpus,
 )
-from nextlevelbert.corpus.layout import MANIFEST
+from nextlevelbert.corpus.layout import MANIFEST, extend_chain, read_manifest, shard_name
 
+from ..golden.inputs import FOLDER
 from .conftest import DOCUMENTS
+
+
+@pytest.fixture(scope="module")
+def golden():
+    """A corpus of format version 2."""
+    return VectorCorpus(FOLDER / "corpus")
 
 
 def test_vectors_and_spans_are_those_of_the_model(minilm, corpus):
@@ -90,7 +99,7 @@ def test_missing_and_damaged_corpora(corpus, tmp_path):
         VectorCorpus(tmp_path / "nowhere")
     lost = shutil.copytree(corpus.path, tmp_path / "lost")
     (lost / "shard-00001.safetensors").unlink()
-    with pytest.raises(ValueError, match="is missing shard-00001"):
+    with pytest.raises(ValueError, match=r"shard-00001\.safetensors is missing"):
         VectorCorpus(lost)
     cut = shutil.copytree(corpus.path, tmp_path / "cut")
     shard = cut / "shard-00000.safetensors"
@@ -99,7 +108,7 @@ def test_missing_and_damaged_corpora(corpus, tmp_path):
         VectorCorpus(cut)
     foreign = shutil.copytree(corpus.path, tmp_path / "foreign")
     shutil.copy(foreign / "shard-00001.safetensors", foreign / "shard-00000.safetensors")
-    with pytest.raises(ValueError, match="not those of its manifest"):
+    with pytest.raises(ValueError, match=r"shard-00000\.safetensors is not the shard that manifest\.json names"):
         VectorCorpus(foreign)
     for content in ("", "{", "[]", "{}"):
         (foreign / MANIFEST).write_text(content)
@@ -109,3 +118,129 @@ def test_missing_and_damaged_corpora(corpus, tmp_path):
     (future / MANIFEST).write_text(json.dumps({**corpus.manifest, "format_version": 9}))
     with pytest.raises(ValueError, match="format_version 9"):
         VectorCorpus(future)
+
+
+def test_verify_names_every_bad_shard(corpus, tmp_path, capsys):
+    corpus.verify()
+    assert "checking" in capsys.readouterr().err
+    bad = shutil.copytree(corpus.path, tmp_path / "bad")
+    opened = VectorCorpus(bad)
+    flip(bad / "shard-00000.safetensors", -1)
+    (bad / "shard-00002.safetensors").unlink()
+    with pytest.raises(
+        ValueError, match=r"2 shard\(s\).*shard-00000\.safetensors is damaged.*shard-00002.* is missing"
+    ):
+        opened.verify(progress=False)
+
+
+def flip(file, at, bit=1):
+    content = bytearray(file.read_bytes())
+    content[at] ^= bit
+    file.write_bytes(content)
+
+
+def test_a_shard_is_checked_when_it_is_first_read(corpus, tmp_path):
+    """Vectors come last in a file, spans before them."""
+    chunks = int(corpus.document_offsets[2])
+    for place, name in ((-1, "vectors"), (-1 - 2 * 384 * chunks, "spans")):
+        bad = shutil.copytree(corpus.path, tmp_path / name)
+        flip(bad / "shard-00000.safetensors", place, 64)
+        opened = VectorCorpus(bad)
+        with pytest.raises(
+            ValueError, match=rf"shard-00000\.safetensors is damaged: its {name} do not.*repair_corpus"
+        ):
+            opened[0]
+        assert torch.equal(opened[2].vectors, corpus[2].vectors)
+
+
+def rewritten(corpus, folder, number, change):
+    """A copy of the corpus, one shard of which holds other tensors or another head."""
+    shutil.copytree(corpus.path, folder)
+    path = folder / shard_name(number)
+    with safe_open(path, framework="pt") as file:
+        head = json.loads(file.metadata()["shard"])
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
+    change(head, tensors)
+    path.write_bytes(save(tensors, {"shard": json.dumps(head)}))
+    return folder
+
+
+def test_heads_that_contradict_themselves(golden, tmp_path):
+    """In a corpus without check sums, which has nothing else to show it."""
+
+    def cut(name):
+        return lambda head, tensors: tensors.update({name: tensors[name][:-1].contiguous()})
+
+    def falling(head, tensors):
+        tensors["document_offsets"][1] += 10_000
+
+    def wide(head, tensors):
+        tensors["vectors"] = tensors["vectors"].float()
+
+    cases = {
+        "spans": (cut("spans"), "but vectors .*, spans "),
+        "vectors": (cut("vectors"), "but vectors "),
+        "offsets": (cut("document_offsets"), "documents, but vectors"),
+        "falling": (falling, "document_offsets do not rise from 0 to"),
+        "dtype": (wide, "F32"),
+        "fields": (lambda head, tensors: head["documents"][0].pop("tokens"), "described by other fields"),
+        "order": (lambda head, tensors: head["documents"].reverse(), "given different documents"),
+    }
+    for name, (change, message) in cases.items():
+        folder = rewritten(golden, tmp_path / name, 0, change)
+        with pytest.raises(ValueError, match=message):
+            VectorCorpus(folder)
+
+
+def test_what_is_read_without_check_sums(golden, tmp_path, caplog):
+    def not_a_number(head, tensors):
+        tensors["vectors"][3, 1] = float("nan")
+
+    def backwards(head, tensors):
+        tensors["spans"][1] = torch.tensor([9, 3])
+
+    VectorCorpus(golden.path)
+    assert "has no check sums (format version 2)" in caplog.text
+    golden.verify(progress=False)
+    for name, change, message in (
+        ("nan", not_a_number, r"shard-00001\.safetensors has vectors that are not finite"),
+        ("spans", backwards, r"shard-00001\.safetensors has spans that run backwards"),
+    ):
+        bad = VectorCorpus(rewritten(golden, tmp_path / name, 1, change))
+        with pytest.raises(ValueError, match=message):
+            list(bad)
+        with pytest.raises(ValueError, match=message):
+            bad.verify(progress=False)
+
+
+def test_two_documents_of_one_id(golden, tmp_path):
+    """Each shard repeats the one before, and the chain is that of the repetition."""
+    folder = shutil.copytree(golden.path, tmp_path / "twice")
+    manifest = json.loads((folder / MANIFEST).read_text())
+    chain = ""
+    for number in (0, 1):
+        with safe_open(folder / shard_name(0), framework="pt") as file:
+            head = json.loads(file.metadata()["shard"])
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
+        for entry in head["documents"]:
+            chain = extend_chain(chain, entry["id"], entry["characters"], "")
+        content = save(tensors, {"shard": json.dumps({**head, "chain": chain})})
+        (folder / f"new-{number}").write_bytes(content)
+    for number in (0, 1):
+        (folder / f"new-{number}").replace(folder / shard_name(number))
+    totals = {"documents": 2 * len(head["documents"]), "chunks": 2 * len(tensors["vectors"])}
+    (folder / MANIFEST).write_text(json.dumps({**manifest, **totals, "shards": 2}))
+    with pytest.raises(ValueError, match="two documents with the id"):
+        VectorCorpus(folder)
+
+
+def test_every_changed_bit_of_a_manifest_is_seen(corpus, tmp_path):
+    folder = shutil.copytree(corpus.path, tmp_path / "bad")
+    content = (folder / MANIFEST).read_bytes()
+    for place in range(len(content)):
+        for bit in range(8):
+            (folder / MANIFEST).write_bytes(
+                content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+            )
+            with pytest.raises(ValueError, match=r"is damaged|has format_version"):
+                read_manifest(folder)

@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+import torch
 
 from nextlevelbert import ChunkingRule, encode_corpus, load_chunk_encoder
 from nextlevelbert.corpus.files import remove_leftovers, write_atomically
@@ -103,6 +104,7 @@ def test_many_runs_on_one_folder_at_once(tmp_path):
         for number in range(6):
             child = os.fork()
             if child == 0:
+                torch.set_num_threads(1)  # the parent's threads did not come along, and would be waited for
                 code = 1
                 try:
                     time.sleep(0.01 * number * attempt)

@@ -11,11 +11,10 @@ from nextlevelbert import (
     Document,
     encode_corpus,
 )
-from nextlevelbert.corpus.layout import FORMAT_VERSION, MANIFEST
 from nextlevelbert.corpus.shards import ShardPlan
 from nextlevelbert.data.documents import documents_from_rows, read_documents
 
-from .conftest import DOCUMENTS, contents
+from .conftest import DOCUMENTS, contents, write_unfinished
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -68,9 +67,9 @@ def test_more_documents_than_a_finished_corpus_has_shards_for(minilm, rule, tmp_
         encode_corpus(DOCUMENTS, minilm, rule, tmp_path, characters_per_shard=380, progress=False)
 
 
-def planned(lengths, limit, folder, process_index=0, num_processes=1) -> list[list[str]]:
+def planned(corpus, lengths, limit, folder, process_index=0, num_processes=1) -> list[list[str]]:
     """Ids of the documents in each shard, for documents of so many characters."""
-    (folder / MANIFEST).write_text(json.dumps({"format_version": FORMAT_VERSION, "complete": False}))
+    write_unfinished(folder, corpus.manifest)
     documents = (Document(f"d{number}", "x" * length) for number, length in enumerate(lengths))
     plan = ShardPlan(documents, folder, limit, process_index, num_processes)
     shards = list(plan)
@@ -90,9 +89,9 @@ def planned(lengths, limit, folder, process_index=0, num_processes=1) -> list[li
         ([], []),
     ],
 )
-def test_a_shard_ends_with_the_document_that_reaches_its_size(lengths, expected, tmp_path):
-    assert planned(lengths, 10, tmp_path) == expected
+def test_a_shard_ends_with_the_document_that_reaches_its_size(corpus, lengths, expected, tmp_path):
+    assert planned(corpus, lengths, 10, tmp_path) == expected
 
 
-def test_processes_take_turns(tmp_path):
-    assert planned([10] * 5, 10, tmp_path, 1, 2) == [["d1"], ["d3"]]
+def test_processes_take_turns(corpus, tmp_path):
+    assert planned(corpus, [10] * 5, 10, tmp_path, 1, 2) == [["d1"], ["d3"]]

@@ -17,12 +17,14 @@ from nextlevelbert import (
     Document,
     VectorCorpus,
     encode_corpus,
+    load_chunk_encoder,
 )
 from nextlevelbert.corpus.layout import MANIFEST
 from nextlevelbert.corpus.writer import finish_corpus, write_shards
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
 
-from .conftest import DOCUMENTS, contents
+from ..golden import inputs
+from .conftest import DOCUMENTS, contents, write_unfinished
 
 WORKER = """
 import sys
@@ -38,9 +40,7 @@ encode_corpus(documents, source, rule, sys.argv[2], characters_per_shard=4_000, 
 @pytest.mark.parametrize("kept", [0, 1])
 def test_going_on_from_any_shard_gives_the_same_bytes(corpus, minilm, rule, tmp_path, kept):
     straight = contents(corpus.path)
-    manifest = json.loads(straight[MANIFEST])
-    unfinished = {k: v for k, v in manifest.items() if k not in ("shards", "documents", "chunks", "tokens")}
-    (tmp_path / MANIFEST).write_text(json.dumps({**unfinished, "complete": False}))
+    write_unfinished(tmp_path, corpus.manifest)
     if kept:
         shutil.copy(corpus.path / "shard-00000.safetensors", tmp_path)
     (tmp_path / "shard-00001.safetensors.tmp").write_bytes(b"half a shard")
@@ -99,6 +99,14 @@ def test_processes_with_different_documents_are_found_out(minilm, rule, tmp_path
         ValueError, match=r"shard-00001.safetensors was written by a process that was given different documents"
     ):
         finish_corpus(tmp_path / "order", shards)
+    # As many characters, and the same ids: only the text tells them apart.
+    other = [DOCUMENTS[0], Document("short", "Two line."), *DOCUMENTS[2:]]
+    write_share(DOCUMENTS, minilm, rule, tmp_path / "text", 0, 2)
+    shards = write_share(other, minilm, rule, tmp_path / "text", 1, 2)
+    with pytest.raises(
+        ValueError, match=r"shard-00001.safetensors was written by a process that was given different documents"
+    ):
+        finish_corpus(tmp_path / "text", shards)
     shards = write_share(DOCUMENTS[:2], minilm, rule, tmp_path / "more", 0, 2)
     write_share(DOCUMENTS, minilm, rule, tmp_path / "more", 1, 2)
     with pytest.raises(ValueError, match=r"shard-00001.safetensors is left over after the last of 1"):
@@ -163,3 +171,30 @@ def test_a_single_number_that_is_not_finite(minilm, rule, tmp_path, monkeypatch,
     with pytest.raises(ValueError, match=f"gave 1 vectors that are not finite, the first in document '{document}'"):
         encode_corpus(DOCUMENTS, minilm, rule, tmp_path, progress=False)
     assert not list(tmp_path.glob("shard-*"))
+
+
+def test_version_2_is_read_when_finished_and_not_gone_on_with(tmp_path):
+    source = load_chunk_encoder(str(inputs.FOLDER / "encoder" / "sentences"), "golden/encoder")
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 12, max_chunk_size=40)
+    folder = shutil.copytree(inputs.FOLDER / "corpus", tmp_path / "corpus")
+    before = contents(folder)
+    encode_corpus(inputs.DOCUMENTS, source, rule, folder, characters_per_shard=1_500, progress=False)
+    assert contents(folder) == before
+    manifest = json.loads(before[MANIFEST])
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "complete": False}))
+    with pytest.raises(ValueError, match=r"begun by an earlier version of this package \(format_version 2\)"):
+        encode_corpus(inputs.DOCUMENTS, source, rule, folder, characters_per_shard=1_500, progress=False)
+
+
+def test_shards_of_another_recipe_are_not_gone_on_with(corpus, minilm, rule, tmp_path):
+    """The manifest is lost, and the same documents are encoded in another precision."""
+    folder = shutil.copytree(corpus.path, tmp_path / "corpus")
+    (folder / MANIFEST).unlink()
+    options = {"characters_per_shard": 380, "progress": False}
+    with pytest.raises(ValueError, match="or with another encoder or chunking"):
+        encode_corpus(DOCUMENTS, minilm, rule, folder, dtype=torch.bfloat16, **options)
+    (folder / MANIFEST).unlink()
+    before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+    encode_corpus(DOCUMENTS, minilm, rule, folder, **options)
+    assert contents(folder) == contents(corpus.path)
+    assert {file: file.stat().st_mtime_ns for file in before} == before

@@ -21,11 +21,16 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
+from .input_checks import check_weights
+
 # Backbones whose position table starts after the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = (
     "camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta",
     "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
 )  # fmt: skip
+
+# Far above any published encoder; making so many layers takes seconds.
+_MOST_LAYERS, _LARGEST_SIZE = 1_000, 1_000_000
 
 _ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
@@ -34,12 +39,37 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
     """A new encoder of this architecture, without the pooler, which no model here uses.
 
     In torch's default dtype, whatever the configuration says about the weights that it came with.
+
+    Raises:
+        ValueError: for a number of layers that no encoder has.
     """
+    check_claims(config)
     dtype = torch.get_default_dtype()
     try:
         return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
     except TypeError:  # architectures without a pooler do not know the argument
         return AutoModel.from_config(config, dtype=dtype)
+
+
+def check_claims(config: PreTrainedConfig) -> None:
+    """Raises a ValueError for sizes that no encoder has, before its layers are made."""
+    layers, size = (getattr(config, name, 1) for name in ("num_hidden_layers", "hidden_size"))
+    if not 0 <= layers <= _MOST_LAYERS or not 1 <= size <= _LARGEST_SIZE:
+        raise ValueError(
+            f"The configuration of {config.model_type} has num_hidden_layers = {layers} and hidden_size = {size}; "
+            f"allowed are 0 to {_MOST_LAYERS} and 1 to {_LARGEST_SIZE}. Check its config.json."
+        )
+
+
+def check_same_architecture(claimed: PreTrainedConfig, found: PreTrainedConfig, name: str | None) -> None:
+    """Raises a ValueError if a chunk encoder has other sizes than the configuration of a document model claims."""
+    for field in ("model_type", "num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings"):
+        ours, theirs = (getattr(config, field, None) for config in (claimed, found))
+        if ours != theirs:
+            raise ValueError(
+                f"chunk_encoder_config has {field} = {ours}, but the chunk encoder {name!r} has {theirs}; give the "
+                "encoder that made the model's vectors: model.attach_chunk_encoder(load_chunk_encoder(path))."
+            )
 
 
 def usable_positions(config: PreTrainedConfig) -> int | None:
@@ -100,6 +130,7 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrain
         config = AutoConfig.from_pretrained(name, **loading)
     except (OSError, ValueError) as error:
         raise ValueError(absent) from error
+    check_claims(config)
     if not _is_encoder(config):
         raise ValueError(
             f"{name!r} is a {config.model_type}, which is not a bidirectional encoder of token ids. Give a BERT, "
@@ -114,6 +145,7 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrain
             f"The checkpoint {name!r} lacks {len(missing)} weights of its {config.model_type} encoder ({missing[0]}, "
             "…), which would be initialised at random. Give a complete checkpoint."
         )
+    check_weights(encoder, name)
     return encoder
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 from transformers.utils import ModelOutput
 
-from .input_checks import check_labels
-from .losses import labelled_loss
+from .losses import labelled_loss, single_label_loss
 
 
 @dataclass
@@ -244,9 +243,7 @@ def question_loss(
         if name in ("start", "end"):
             losses.append(any_of_loss(logits[name], given))
         elif name == "type":
-            check_labels(given, logits[name], "single_label_classification")
-            total = nn.functional.cross_entropy(logits[name].float(), given, reduction="sum")  # without those of -100
-            losses.append(total / (given != -100).sum().clamp(min=1))
+            losses.append(single_label_loss(logits[name], given))
         else:
             check_parts(logits[name], given, there[name], f"{name}_labels")
             losses.append(labelled_loss(logits[name], given))

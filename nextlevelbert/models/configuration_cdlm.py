@@ -6,6 +6,8 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import LongformerConfig
 
+from .backbones import check_claims
+
 
 @strict
 class CdlmConfig(LongformerConfig):
@@ -66,6 +68,7 @@ class CdlmConfig(LongformerConfig):
         Raises:
             ValueError: for values that do not fit each other.
         """
+        check_claims(self)
         windows = self.windows()
         if len(windows) != self.num_hidden_layers or any(window < 4 or window % 2 for window in windows):
             raise ValueError(

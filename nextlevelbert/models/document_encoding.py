@@ -13,10 +13,11 @@ import torch
 from tqdm.auto import tqdm
 from transformers import AutoModel
 
+from .backbones import check_same_architecture
 from .cached_encoding import CachedEncoder, opened
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
-from .input_checks import check_token_ids
+from .input_checks import check_embeds, check_token_ids
 from .outputs import DocumentEmbedding, DocumentPlan
 from .portable_checkpoint import PortablePreTrainedModel
 from .vector_cache import VectorCache
@@ -78,13 +79,15 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         if self._borrowed_chunk_encoder is None:
             name = self.config.chunk_encoder_name
             try:
-                weights = AutoModel.from_pretrained(name, dtype=torch.float32).state_dict()
+                source = AutoModel.from_pretrained(name, dtype=torch.float32)
             except (OSError, ValueError, TypeError) as error:
                 raise ValueError(
                     f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
                     "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
                 ) from error
+            check_same_architecture(self.config.chunk_encoder_config, source.config, name)
             encoder = self._new_chunk_encoder().float()  # hashed in its own dtype, not in the model's
+            weights = source.state_dict()
             encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
             self._check_fingerprint(encoder.fingerprint(), name)
             self._borrowed_chunk_encoder = (encoder,)
@@ -247,7 +250,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
             ``[N, D]`` or ``[N, C, D]``; None if nothing was given.
 
         Raises:
-            ValueError: for both, vectors of another size, or a text without tokens (numbered).
+            ValueError: for both, vectors of another size or with NaN or infinity, or a text without tokens (numbered).
         """
         if embeds is not None:
             if input_ids is not None or embeds.ndim not in (2, 3) or embeds.shape[-1] != self.config.chunk_hidden_size:
@@ -256,6 +259,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
                     f"[N, C, {self.config.chunk_hidden_size}]; got pair_embeds {tuple(embeds.shape)}"
                     f"{' and pair_input_ids' if input_ids is not None else ''}."
                 )
+            check_embeds(embeds, None, "pair_embeds of question(s)")
             return embeds.to(self.device, self.dtype)
         if input_ids is None:
             return None

@@ -10,8 +10,8 @@ from torch import nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .input_checks import check_labels
-from .losses import CONTRASTIVE_LOSSES, masked_vector_loss
+from .input_checks import check_embeds, check_result
+from .losses import CONTRASTIVE_LOSSES, classification_loss, masked_vector_loss
 from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel
 from .outputs import DocumentModelOutput, MaskedVectorModelingOutput
 
@@ -88,8 +88,10 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
         """
         selected = mask_positions.bool()
         predictions = self.head(hidden[selected])  # [M, D]
+        check_result(predictions, self, "masked vector(s)")
         if labels is None:
             return None, predictions, None
+        check_embeds(labels, selected, "labels of sequence(s)")
         targets = self.model.prepare_chunks(labels[selected])  # [M, D]
         self._warn_of_too_few(len(targets))
         return (
@@ -150,7 +152,9 @@ class VectorDocumentWithClassifier(VectorDocumentPreTrainedModel):
     ) -> tuple[torch.Tensor, DocumentModelOutput]:
         """Logits ``[N, …, out_features]`` of documents with their questions, and the model's output."""
         output = self.model(**documents)
-        return self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index)), output
+        logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index))
+        check_result(logits, self, "document(s)" if pairs is None else "question(s)")
+        return logits, output
 
 
 class VectorDocumentForSequenceClassification(VectorDocumentWithClassifier):
@@ -212,8 +216,7 @@ class VectorDocumentForSequenceClassification(VectorDocumentWithClassifier):
         logits, output = self.score(pairs, document_index, documents)  # [N, num_labels]
         loss = None
         if labels is not None:
-            check_labels(labels, logits, self.config.problem_type)
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            loss = classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 

@@ -1,8 +1,12 @@
-"""Checks of token ids and labels that torch would reject with a less helpful message, or silently accept."""
+"""Checks of inputs and results that torch would reject with a less helpful message, or silently accept."""
 
 from __future__ import annotations
 
 import torch
+from torch import nn
+
+# Above this length the variance in a layer normalisation overflows, and every vector comes out as zero or NaN.
+_LONGEST_VECTOR = 1e15
 
 
 def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, vocab_size: int) -> torch.Tensor:
@@ -79,3 +83,72 @@ def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str |
             f"labels of rows {rows} must be {wanted}, got {labels[bad].tolist()}; set num_labels to the number of "
             "classes when the model is loaded."
         )
+
+
+def check_embeds(vectors: torch.Tensor, mask: torch.Tensor | None, what: str) -> None:
+    """Checks vectors ``[N, …, D]`` that are given from outside.
+
+    Args:
+        vectors: in any floating dtype.
+        mask: ``[N, …]`` bool, the vectors that count; all by default.
+        what: the vectors and their rows, for the message: ``"inputs_embeds of document(s)"``.
+
+    Raises:
+        ValueError: for NaN, infinity, or a vector so long that its squares overflow (rows numbered).
+    """
+    lengths = torch.linalg.vector_norm(vectors.detach(), dim=-1, dtype=torch.float32)  # [N, …]
+    bad = ~(lengths < _LONGEST_VECTOR)  # NaN, too
+    if mask is not None:
+        bad = bad & mask
+    if bad.any():
+        rows = bad.reshape(len(bad), -1).any(dim=1)
+        raise ValueError(
+            f"{what} {rows.nonzero().flatten().tolist()} contain NaN or infinity, or vectors longer than "
+            f"{_LONGEST_VECTOR:g}; encode them again."
+        )
+
+
+def check_result(values: torch.Tensor, model: nn.Module, what: str, first: int = 0) -> None:
+    """Checks that a result is finite.
+
+    Args:
+        values: ``[N, …]``, a row for each document. A sum over a row says as much as the row, and is faster to check.
+        model: what has computed it; if one of its weights is the cause, the message names it.
+        what: what the rows are, such as ``"document(s)"``.
+        first: number of the first row.
+
+    Raises:
+        ValueError: for NaN or infinity (rows numbered).
+    """
+    finite = torch.isfinite(values)
+    if finite.all():
+        return
+    rows = [first + row for row in (~finite).reshape(len(finite), -1).any(dim=1).nonzero().flatten().tolist()]
+    cause = (
+        f"because the weight {bad} does; load the checkpoint again, or train with a lower learning rate"
+        if (bad := _weight_that_is_not_finite(model))
+        else f"although every weight is finite: {values.dtype} overflowed; use float32 or bfloat16, and smaller inputs"
+    )
+    raise ValueError(f"The result for {what} {rows} holds NaN or infinity, {cause}.")
+
+
+def check_weights(model: nn.Module, source: object) -> None:
+    """Checks the weights of a model that has been read: torch's attention takes a NaN for a masked position.
+
+    Raises:
+        ValueError: for a weight with NaN or infinity (named).
+    """
+    if bad := _weight_that_is_not_finite(model):
+        raise ValueError(
+            f"The weight {bad} of {str(source)!r} holds NaN or infinity: the file is damaged, or its training went "
+            "wrong. Get the checkpoint again, or take an earlier one."
+        )
+
+
+def _weight_that_is_not_finite(model: nn.Module) -> str | None:
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point() and not weight.is_meta:
+            # A sum is the faster check; where it overflows, every value is looked at.
+            if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all():
+                return name
+    return None

@@ -10,7 +10,8 @@ Those of masked vector modelling have a value for each of the M selected positio
 | `p_norm`        | distance of softmax(prediction targets^T) to identity    | HATE, "Masked Sentence Prediction" |
 | `cross_entropy` | find the own vector among the batch's masked ones        | HATE, as InfoNCE (2018)    |
 
-`pair_loss` is that of the contrastive objective, over pairs of document vectors. `labelled_loss` is that of heads that
+`pair_loss` is that of the contrastive objective, over pairs of document vectors. `classification_loss` is that of
+classifiers, `single_label_loss` the part of it that chooses one of several. `labelled_loss` is that of heads that
 score parts of a document: sentences of a summary, pairs of mentions, supporting sentences.
 """
 
@@ -20,6 +21,10 @@ from collections.abc import Callable
 
 import torch
 from torch.nn import functional as F
+from transformers import PreTrainedConfig
+from transformers.loss.loss_utils import ForSequenceClassificationLoss
+
+from .input_checks import check_labels
 
 
 def smooth_l1(predictions: torch.Tensor, targets: torch.Tensor, **_: float) -> torch.Tensor:
@@ -137,6 +142,34 @@ def pair_loss(
         scores = scores.masked_fill(~comparable, -torch.inf)
         right = torch.arange(len(scores), device=scores.device)
         return (F.cross_entropy(scores, right) + F.cross_entropy(scores.T, right)) / 2, scores
+
+
+def classification_loss(logits: torch.Tensor, labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
+    """transformers' loss for one label, several, or values; zero (with a gradient path) where all labels are -100.
+
+    Args:
+        logits: ``[N, K]``.
+        labels: ``[N]`` class numbers (-100: not counted) or values, or ``[N, K]`` zeros and ones.
+        config: with `problem_type`; where that is None, it is inferred from the labels and set.
+
+    Raises:
+        ValueError: for labels that do not fit (rows named).
+    """
+    check_labels(labels, logits, config.problem_type)
+    if labels.dtype == torch.long and (labels == -100).all():
+        return logits.sum() * 0.0
+    return ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
+
+
+def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of logits ``[N, K]`` and class numbers ``[N]``: the mean over rows whose label is not -100, or 0.
+
+    Raises:
+        ValueError: for labels that do not fit (rows named).
+    """
+    check_labels(labels, logits, "single_label_classification")
+    total = F.cross_entropy(logits.float(), labels, reduction="sum")
+    return total / (labels != -100).sum().clamp(min=1)
 
 
 def labelled_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
@@ -32,8 +31,8 @@ from .bert_al_sentences import (
     split_document,
 )
 from .configuration_bert_al import BertAlConfig
-from .input_checks import check_labels
-from .losses import labelled_loss
+from .input_checks import check_result
+from .losses import classification_loss, labelled_loss
 from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
 from .outputs import ExtractiveSummarizationOutput, TokenFeaturesOutput
 from .pooling import pool
@@ -161,9 +160,11 @@ class BertAlModel(BertAlPreTrainedModel):
         order = torch.cat([one.tokens for one in passes]).argsort()
         states = zip(*([one.features, *one.hidden_states] for one in passes), strict=True)
         features, *hidden = (at_their_places(torch.cat(flat)[order], mask) for flat in states)  # [B, T, D] each
+        pooled = pool(features, mask, "mean")  # [B, D]
+        check_result(pooled, self, "document(s)")
         return TokenFeaturesOutput(
             last_hidden_state=features,
-            pooler_output=pool(features, mask, "mean"),  # [B, D]
+            pooler_output=pooled,
             token_mask=mask,
             hidden_states=tuple(hidden) or None,
         )
@@ -327,6 +328,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         scores = self.classifier(self.dropout(features)).squeeze(-1)
         sentences = torch.arange(int(counts.max()), device=mask.device) < counts[:, None]  # [B, S]
         logits = scores.new_zeros(sentences.shape).masked_scatter(sentences, scores)
+        check_result(logits, self, "document(s)")
         loss = None
         if labels is not None:
             real = torch.ones_like(mask) if attention_mask is None else attention_mask.bool()
@@ -367,13 +369,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         finally:
             for module in learning:
                 module.training = True
-        scores = logits.float().cpu().numpy()
-        if not np.isfinite(scores).all():
-            raise ValueError(
-                f"{int((~np.isfinite(scores)).sum())} of {len(scores)} sentences have no finite score; check the "
-                "weights, and use float32 or bfloat16 instead of float16."
-            )
-        chosen = select_sentences(scores, sentences, texts if trigram_blocking else None)
+        chosen = select_sentences(logits.float().cpu().numpy(), sentences, texts if trigram_blocking else None)
         return ExtractiveSummary(
             sentences=[texts[number] for number in chosen],
             indices=chosen,
@@ -431,8 +427,8 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
             return_dict=True,
         )  # fmt: skip
         logits = self.classifier(self.dropout(document.pooler_output))  # [B, K]
+        check_result(logits, self, "document(s)")
         loss = None
         if labels is not None:
-            check_labels(labels, logits, self.config.problem_type)
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            loss = classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=document.hidden_states)

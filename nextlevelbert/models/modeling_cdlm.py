@@ -39,8 +39,8 @@ from .cdlm_heads import (
     take_positions,
 )
 from .configuration_cdlm import CdlmConfig
-from .input_checks import check_labels, check_token_ids
-from .losses import labelled_loss
+from .input_checks import check_result, check_token_ids
+from .losses import classification_loss, labelled_loss
 from .pooling import pool
 
 
@@ -162,8 +162,10 @@ class CdlmModel(CdlmPreTrainedModel):
                 hidden = layer(hidden, attention_mask=plans[window])[0]
                 every.append(hidden)
             found, seen = {}, tuple(every) if states else None
+        pooled = pool(hidden, real, "mean")  # [B, D]
+        check_result(pooled, self, "sequence(s)")
         return LongformerBaseModelOutputWithPooling(
-            last_hidden_state=hidden, pooler_output=pool(hidden, real, "mean"), hidden_states=seen, **found
+            last_hidden_state=hidden, pooler_output=pooled, hidden_states=seen, **found
         )
 
 
@@ -226,7 +228,8 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         )  # fmt: skip
         states, loss = output.last_hidden_state, None
         if labels is None:
-            return LongformerMaskedLMOutput(logits=self.lm_head(states), **_extras(output))
+            check_result((words := self.lm_head(states)).sum(dim=(1, 2), dtype=torch.float32), self, "sequence(s)")
+            return LongformerMaskedLMOutput(logits=words, **_extras(output))
         masked = labels != -100
         if labels.shape != states.shape[:2] or (masked & ((labels < 0) | (labels >= self.config.vocab_size))).any():
             raise ValueError(
@@ -240,6 +243,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         else:
             logits = self.lm_head(states)  # [B, L, V]
             scores = logits[masked]
+        check_result(scores.sum(dim=1, dtype=torch.float32), self, "masked word(s)")
         loss = nn.functional.cross_entropy(scores.float(), labels[masked])
         return LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
@@ -251,7 +255,6 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         super().__init__(config)
         self.longformer = CdlmModel(config)
         self.classifier = LongformerClassificationHead(config)
-        self.loss_type = "ForSequenceClassification"  # otherwise transformers goes by the class name
         self.post_init()
 
     @can_return_tuple
@@ -284,10 +287,10 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         )  # fmt: skip
         first = first_token(input_ids, attention_mask, inputs_embeds).argmax(dim=1)  # [B], after padding on the left
         logits = self.classifier(take_positions(output.last_hidden_state, first[:, None]))
+        check_result(logits, self, "sequence(s)")
         loss = None
         if labels is not None:
-            check_labels(labels, logits, self.config.problem_type)
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            loss = classification_loss(logits, labels, self.config)
         return LongformerSequenceClassifierOutput(loss=loss, logits=logits, **_extras(output))
 
 
@@ -347,6 +350,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         )  # fmt: skip
         first = first_token(input_ids, attention_mask).argmax(dim=1)
         logits = self.scorer(output.last_hidden_state, first, spans, pairs).masked_fill(~there, 0.0)  # [B, P]
+        check_result(logits, self, "sequence(s)")
         loss = None
         if labels is not None:
             check_parts(logits, labels, there, "labels")
@@ -423,6 +427,7 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))
         sentence = self.qa_sentence(take_positions(states, sentence_index)).squeeze(-1)  # [B, S]
         paragraph = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)  # [B, T]
+        check_result(torch.cat([start, end, kind, sentence, paragraph], dim=1), self, "question(s)")
         loss = question_loss(
             {"start": start, "end": end, "type": kind, "sentence": sentence, "paragraph": paragraph},
             {"start": start_positions, "end": end_positions, "type": type_labels, "sentence": sentence_labels,

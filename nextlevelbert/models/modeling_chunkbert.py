@@ -18,7 +18,8 @@ from transformers.utils import can_return_tuple
 
 from .backbones import backbone_from_config
 from .configuration_chunkbert import ChunkBertConfig
-from .input_checks import check_labels
+from .input_checks import check_result
+from .losses import classification_loss
 from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
 from .outputs import TokenFeaturesOutput
 from .pooling import pool
@@ -127,9 +128,11 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         self.refuse_other_inputs(inputs_embeds, output_attentions)
         joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
         features, *hidden = (at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
+        pooled = pool(features, mask, "mean")  # [B, D]
+        check_result(pooled, self, "document(s)")
         return TokenFeaturesOutput(
             last_hidden_state=features,
-            pooler_output=pool(features, mask, "mean"),  # [B, D]
+            pooler_output=pooled,
             token_mask=mask,
             hidden_states=tuple(hidden) or None,
         )
@@ -225,9 +228,9 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         self.refuse_other_inputs(inputs_embeds, output_attentions)
         joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
         logits = self.classifier(joined[0], mask.sum(dim=1))  # [B, K]
+        check_result(logits, self, "document(s)")
         loss = None
         if labels is not None:
-            check_labels(labels, logits, self.config.problem_type)
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            loss = classification_loss(logits, labels, self.config)
         hidden = tuple(at_their_places(flat, mask) for flat in joined[1:]) or None
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden)

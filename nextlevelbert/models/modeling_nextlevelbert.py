@@ -29,8 +29,8 @@ from .document_heads import (
     VectorDocumentForSequenceClassification,
     VectorDocumentWithClassifier,
 )
-from .input_checks import check_labels
-from .losses import comparable_segments, pair_loss
+from .input_checks import check_result
+from .losses import comparable_segments, pair_loss, single_label_loss
 from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values, copy_layers
 from .outputs import SegmentPairOutput
 from .pooling import ChunkWhitening, ResidualPooling, ResidualProjection, fit_whitening
@@ -238,6 +238,7 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDo
         output = self.model(inputs_embeds=inputs_embeds.reshape(*rows, -1), special_ids=special_ids.reshape(rows))
         first, second = output.pooler_output.reshape(pairs, 2, -1).unbind(dim=1)  # [N, D] each
         loss, scores = pair_loss(first, second, comparable_segments(document_ids, spans), self.logit_scale.exp())
+        check_result(scores.diagonal(), self, "pair(s)")
         if mask_positions is not None and labels is not None:
             masked_loss, _, _ = self.masked_loss(
                 output.last_hidden_state, mask_positions.reshape(rows), labels.reshape(*rows, -1)
@@ -327,6 +328,5 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel, VectorDocumen
         logits = logits.squeeze(-1)  # [N, C]
         loss = None
         if labels is not None:
-            check_labels(labels, logits, "single_label_classification")
-            loss = nn.functional.cross_entropy(logits, labels)
+            loss = single_label_loss(logits, labels)
         return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)

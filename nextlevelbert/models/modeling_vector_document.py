@@ -21,6 +21,7 @@ from .chunk_encoder import LoadedChunkEncoder, micro_batches
 from .chunking import ChunkingMode, ChunkingRule
 from .configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP, VectorDocumentConfig
 from .document_encoding import DocumentEncodingModel, warn_of_empty_documents
+from .input_checks import check_embeds, check_result
 from .outputs import DocumentModelOutput
 from .pooling import PoolingMode, pool
 from .portable_checkpoint import PortablePreTrainedModel
@@ -146,7 +147,8 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
             vectors ``[B, H]``.
 
         Raises:
-            ValueError: for no document, vectors of another size, or a document too long for the configuration.
+            ValueError: for no document, vectors of another size, a document too long for the configuration, or a
+                result with NaN or infinity (the documents numbered, and the weight named that is the cause).
         """
         size, width = self.config.chunk_hidden_size, self.config.hidden_size
         if not documents or any(vectors.ndim != 2 or vectors.shape[1] != size for vectors in documents):
@@ -191,7 +193,10 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
                 counts[index][part] += 1
                 summaries[index].append(hidden[0])
         contextual = [total / count.to(total.dtype) for total, count in zip(totals, counts, strict=True)]
-        return contextual, self._pool_documents(documents, contextual, summaries)
+        pooled = self._pool_documents(documents, contextual, summaries)
+        sums = torch.stack([vectors.sum(dtype=torch.float32) for vectors in contextual])  # [B]
+        check_result(sums + pooled.sum(dim=1, dtype=torch.float32), self, "document(s)", first)
+        return contextual, pooled
 
     def prepare_chunks(self, vectors: torch.Tensor) -> torch.Tensor:
         """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: by default as they are."""
@@ -241,6 +246,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
         pooled = hidden[:, 0] if pooling == "cls" else pool(hidden, ~special, pooling)
         if self.config.pooling == "residual":
             pooled = self.residual_pooling(pool(chunks, ~special), pooled)
+        check_result(pooled, self, "sequence(s)")
         return DocumentModelOutput(
             last_hidden_state=hidden,
             pooler_output=pooled,
@@ -273,7 +279,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
                 f"special_ids must be {NOT_SPECIAL} at chunk vectors, else 0 to {MASK}, "
                 f"got {int(special_ids.min())} to {int(special_ids.max())}."
             )
-        _check_finite(inputs_embeds, special_ids == NOT_SPECIAL, "sequence(s)")
+        check_embeds(inputs_embeds, special_ids == NOT_SPECIAL, "inputs_embeds of sequence(s)")
         if specials == 1 and (special_ids == SEP).any():
             raise ValueError("special_ids hold 2, [SEP], which this model does not have; use DocumentVectorDataset.")
 
@@ -353,16 +359,8 @@ def check_vectors(inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | No
             f"{tuple(attention_mask.shape)}."
         )
     mask = attention_mask.bool()
-    _check_finite(inputs_embeds, mask, "document(s)")
+    check_embeds(inputs_embeds, mask, "inputs_embeds of document(s)")
     return mask
-
-
-def _check_finite(vectors: torch.Tensor, mask: torch.Tensor, what: str) -> None:
-    bad = (~torch.isfinite(vectors).all(dim=-1) & mask).any(dim=1)
-    if bad.any():
-        raise ValueError(
-            f"inputs_embeds of {what} {bad.nonzero().flatten().tolist()} contain NaN or infinity; encode them again."
-        )
 
 
 def _padded(rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 
+from .input_checks import check_weights
+
 # Arguments of `from_pretrained` that the tokenizer has to be read with, too.
 LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
 # Arguments of `save_pretrained(push_to_hub=True)` that go to the Hub.
@@ -60,7 +62,7 @@ class PortablePreTrainedModel(PreTrainedModel):
         """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read on first use.
 
         Raises:
-            ValueError: for a checkpoint of another kind of model.
+            ValueError: for a checkpoint of another kind of model, or with NaN or infinity in a weight.
         """
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
         if kwargs.get("config") is None and pretrained_model_name_or_path is not None:
@@ -73,8 +75,35 @@ class PortablePreTrainedModel(PreTrainedModel):
                 )
         loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info=True
+        check_weights(model, pretrained_model_name_or_path)
         model.base_model._loaded_with = loaded_with
         return loaded
+
+    @staticmethod
+    def _finalize_model_loading(model: Any, load_config: Any, loading_info: Any) -> Any:
+        """As in transformers, which here allocates and draws at random what the file does not hold."""
+        model._check_claims(loading_info, load_config.ignore_mismatched_sizes)
+        return PreTrainedModel._finalize_model_loading(model, load_config, loading_info)
+
+    def _check_claims(self, loading_info: Any, ignore_sizes: bool) -> None:
+        """Raises a ValueError if the configuration claims other sizes, or encoder layers that the file does not hold.
+
+        New heads and poolings may be missing: they are trained.
+        """
+        prefix = "" if self.base_model is self else f"{self.base_model_prefix}."
+        parts = tuple(f"{prefix}{part}." for part in ("encoder", "chunk_encoder", "embeddings"))
+        claims = [
+            f"{name} {list(claimed)} instead of {list(held)}"
+            for name, held, claimed in loading_info.mismatched_keys
+            if name.startswith(parts) or not ignore_sizes
+        ]
+        claims += [f"{name}, which is not there" for name in loading_info.missing_keys if name.startswith(parts)]
+        if claims:
+            raise ValueError(
+                f"The configuration of {self.name_or_path or type(self).__name__!r} does not fit its weights: it "
+                f"claims {'; '.join(sorted(claims)[:3])}{'; …' if len(claims) > 3 else ''}. Get the checkpoint again; "
+                "to replace heads by others, pass ignore_mismatched_sizes=True."
+            )
 
     @classmethod
     def split_arguments(cls, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

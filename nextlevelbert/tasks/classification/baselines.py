@@ -9,11 +9,10 @@ import torch
 from scipy.special import logit
 from torch import nn
 from transformers import PreTrainedConfig
-from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ...models.document_heads import TaskClassifier, concatenate_pairs
-from ...models.input_checks import check_labels
+from ...models.losses import classification_loss
 from ...models.modeling_vector_document import check_vectors
 from ...models.pooling import masked_mean
 from .data import TaskData
@@ -68,9 +67,8 @@ class ChunkMeanClassifier(nn.Module):
         logits = logits.squeeze(-1) if self.choice else logits  # [N, C] or [N, num_labels]
         loss = None
         if labels is not None:
-            check_labels(labels, logits, self.problem_type)
             config = PreTrainedConfig(num_labels=logits.shape[-1], problem_type=self.problem_type)
-            loss = ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
+            loss = classification_loss(logits, labels, config)
         return SequenceClassifierOutput(loss, logits)
 
 

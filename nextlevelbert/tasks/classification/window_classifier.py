@@ -19,7 +19,6 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
-from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ...finetuning.arguments import BaselineArguments, FinetuningArguments
@@ -27,7 +26,8 @@ from ...finetuning.task import Sets
 from ...finetuning.text_models import TextModelOptions, is_saved_model
 from ...models.backbones import hidden_dropout, load_backbone, load_tokenizer, usable_positions
 from ...models.chunk_encoder import default_tokens_per_batch, micro_batches, weights_fingerprint
-from ...models.input_checks import check_labels, check_token_ids
+from ...models.input_checks import check_token_ids
+from ...models.losses import classification_loss
 from .data import TaskData
 from .tokens import TaskTokenDataset, TokenisedTask, check_no_questions, long_documents, tokenise_task
 from .train import ExampleDataset, Prepared
@@ -178,9 +178,8 @@ class WindowClassifier(nn.Module):
         logits = self.classifier(self.dropout(vectors))  # [N, K]
         loss = None
         if labels is not None:
-            check_labels(labels, logits, self.problem_type)
             config = PreTrainedConfig(num_labels=self.num_labels, problem_type=self.problem_type)
-            loss = ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
+            loss = classification_loss(logits, labels, config)
         return SequenceClassifierOutput(loss, logits)
 
     def _cls(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -229,8 +229,8 @@ def _claim_folder(folder: Path, new: Manifest) -> Manifest:
     if not manifest["complete"] and manifest["format_version"] != FORMAT_VERSION:
         raise ValueError(
             f"{folder} was begun by an earlier version of this package (format_version "
-            f"{manifest['format_version']}), which wrote no check sums; this one writes {FORMAT_VERSION} and cannot go on "
-            "with it. Encode into another folder, or delete this one."
+            f"{manifest['format_version']}), which wrote no check sums; this one writes {FORMAT_VERSION} and cannot "
+            "go on with it. Encode into another folder, or delete this one."
         )
     differences = differing_fields(recipe(manifest), recipe(new))
     if differences:

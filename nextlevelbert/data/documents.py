@@ -13,7 +13,7 @@ from typing import Any
 from .files import Source, SourceFile, source_files, suffix
 from .html_text import read_html
 from .rows import Place, Rows, placed_rows, short
-from .tables import open_saved_dataset
+from .tables import hub_dataset, open_saved_dataset
 from .texts import read_text
 
 PYTHON_MANUAL = "python-manual"
@@ -86,9 +86,7 @@ def read_hub_documents(
     id_column: str = "id",
 ) -> Iterator[Document]:
     """Streams the documents of a dataset on the Hub; arguments as in `datasets.load_dataset`."""
-    from datasets import load_dataset  # seconds to import
-
-    rows = load_dataset(dataset_name, dataset_config, split=split, streaming=True)
+    rows = hub_dataset(dataset_name, dataset_config, split=split, streaming=True)
     yield from documents_from_rows(rows, text_column, id_column, dataset_name)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
+from pathlib import Path
 from typing import Any, Literal
 
 from .rows import Place, short
+from .texts import open_utf8
 
 logger = logging.getLogger(__name__)
 
@@ -111,3 +114,18 @@ def _names_of_classes(source: str, column: str, classes: set[Any], kind: type) -
             "Give label_names if this source lacks some class, or problem_type='regression' if these are values."
         )
     return tuple(str(number) for number in range(len(classes)))
+
+
+def read_label_names(path: str | None) -> tuple[str, ...] | None:
+    """The classes of a JSON file: a list of them, or an object whose keys they are; None for no file.
+
+    Raises:
+        FileNotFoundError, ValueError: for a file that is not there, or holds something else.
+    """
+    if path is None:
+        return None
+    with open_utf8(Path(path)) as file:
+        names = json.load(file)
+    if not isinstance(names, (list, dict)) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path} must hold a JSON list of classes, or an object with them as keys.")
+    return tuple(names)

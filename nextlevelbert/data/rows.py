@@ -15,7 +15,7 @@ import numpy as np
 
 from .files import TABLES, find_paths, is_saved_dataset, suffix
 from .json_lines import read_json
-from .tables import class_names, csv_rows, open_saved_dataset, parquet_class_names, parquet_rows
+from .tables import class_names, csv_rows, hub_dataset, open_saved_dataset, parquet_class_names, parquet_rows
 
 
 class Place(NamedTuple):
@@ -97,10 +97,8 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
     elif not path.is_dir() and (suffix(path) in TABLES or glob.escape(str(path)) != str(path)):
         raise FileNotFoundError(f"There is no file {str(source)!r}. Check the path.")
     else:
-        import datasets  # seconds to import
-
         try:
-            dataset = datasets.load_dataset(str(source), config, split=split)
+            dataset = hub_dataset(str(source), config, split=split)
         except (FileNotFoundError, ConnectionError) as error:
             error.add_note(f"{str(source)!r} is no file here, so it was taken for a dataset on the Hub.")
             raise

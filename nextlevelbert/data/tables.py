@@ -1,9 +1,10 @@
-"""Rows of CSV, Parquet and folders of ``save_to_disk``."""
+"""Rows of CSV, Parquet, folders of ``save_to_disk``, and datasets on the Hub."""
 
 from __future__ import annotations
 
 import csv
 import io
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ from .texts import check_kind, open_binary, read_lines
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_FIELD = 2**31 - 1  # characters; csv's own limit of 131,072 is less than a long document
 _BATCH = 16  # rows of Parquet in memory
@@ -157,3 +160,23 @@ def _any_error_named(folder: Path) -> Iterator[None]:
         raise ValueError(
             f"{folder} cannot be read as a dataset of save_to_disk ({type(error).__name__}: {error}). Write it anew."
         ) from error
+
+
+def hub_dataset(name: str, config: str | None = None, **options: Any) -> Any:
+    """`datasets.load_dataset`, by the Hub's own Parquet export where the dataset has a loading script.
+
+    `datasets` 4 and later run no scripts (Multi-News and MuLD have one).
+
+    Args:
+        name, config: as in `load_dataset`.
+        options: its further arguments.
+    """
+    from datasets import load_dataset  # seconds to import
+
+    try:
+        return load_dataset(name, config, **options)
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error) or Path(name).exists():
+            raise
+    logger.warning("%s has a loading script, which is not run; the Hub's Parquet export of it is read.", name)
+    return load_dataset(name, data_dir=config, revision="refs/convert/parquet", **options)

@@ -13,7 +13,8 @@ import torch
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
-from ..data.rows import draw, open_rows, short
+from ..data.rows import Place, Rows, draw, open_rows, short
+from ..data.texts import read_lines
 from ..models.cdlm_layout import DOCUMENT
 from ..models.processing_cdlm import CdlmProcessor
 from .masking import draw_vector_mask
@@ -50,7 +51,8 @@ def read_document_clusters(
     """Reads sets of related documents; blank documents are left out.
 
     Args:
-        source: a .jsonl or .parquet (also .gz), or a dataset on the Hub.
+        source: a .jsonl or .parquet (also .gz), a dataset on the Hub, or Multi-News as its authors give it: a ``.src``
+            or ``.src.cleaned`` with a set a line.
         cluster_column: where a row is a document, what names the set it belongs to. None where a row is a set.
         text_column: the text of a document (default ``"text"``); where a row is a set, a list of texts, or one with
             ``|||||`` between documents, as Multi-News has them (default ``"document"``).
@@ -60,7 +62,10 @@ def read_document_clusters(
         ValueError: naming the row and column of what is missing or does not fit; or for no documents at all.
     """
     column = text_column or ("document" if cluster_column is None else "text")
-    name, _, rows, _ = open_rows(source, split, dataset_config)
+    if ".src" in Path(source).suffixes:
+        name, rows, cluster_column, column = Path(source).name, _multi_news(Path(source)), None, "document"
+    else:
+        name, _, rows, _ = open_rows(source, split, dataset_config)
     found: dict[str, list[str]] = {}
     one_text = None  # the first row that is not several
     for number, (place, values) in enumerate(tqdm(rows, unit="row", desc=f"reading {name}", delay=2)):
@@ -87,6 +92,12 @@ def read_document_clusters(
             f"is one text without {_MULTI_NEWS}, like all others: name the column of their set with --cluster_column.",
         )
     return DocumentClusters(list(found.values()), list(found), name)
+
+
+def _multi_news(path: Path) -> Rows:
+    """The lines of Multi-News's own files, where NEWLINE_CHAR stands for the end of a line."""
+    for number, (line, text) in enumerate(read_lines(path)):
+        yield Place(path.name, f"row {number}", line), {"document": text.replace("NEWLINE_CHAR", "\n")}
 
 
 def hold_out_clusters(data: DocumentClusters, share: float, seed: int) -> tuple[DocumentClusters, DocumentClusters]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
 from nextlevelbert.data.rows import Place, file_rows, open_rows
-from nextlevelbert.data.tables import csv_rows, read_csv
+from nextlevelbert.data.tables import csv_rows, hub_dataset, read_csv
 
 ROWS = [{"id": "2024-01-01", "text": "One,\n“two”"}, {"id": "b", "text": ""}]
 
@@ -134,3 +134,29 @@ def test_folders_of_save_to_disk(tmp_path):
     arrow.write_bytes(arrow.read_bytes()[:200])
     with pytest.raises(ValueError, match=r"both/train cannot be read as a dataset of save_to_disk \(Arrow"):
         list(read_documents(tmp_path / "both/train"))
+
+
+def test_a_dataset_with_a_loading_script_is_read_from_the_hub_s_parquet(monkeypatch, caplog):
+    calls = []
+
+    def load_dataset(*args, **kwargs):
+        calls.append((args, kwargs))
+        if "revision" not in kwargs:
+            raise RuntimeError("Dataset scripts are no longer supported, but found multi_news.py")
+        return "rows"
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    assert hub_dataset("alexfabbri/multi_news", split="train") == "rows"
+    assert hub_dataset("ghomasHudson/muld", "Character Archetype Classification", split="test") == "rows"
+    assert calls[1] == (
+        ("alexfabbri/multi_news",), {"data_dir": None, "revision": "refs/convert/parquet", "split": "train"}
+    )  # fmt: skip
+    assert calls[3][1]["data_dir"] == "Character Archetype Classification"
+    assert "the Hub's Parquet export of it is read" in caplog.text
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr("datasets.load_dataset", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        hub_dataset("alexfabbri/multi_news", split="train")

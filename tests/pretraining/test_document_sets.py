@@ -352,3 +352,11 @@ def test_a_batch_without_a_masked_word_is_refused(processor):
     collator = DataCollatorForCrossDocumentMasking(processor, mlm_probability=1e-9)
     with pytest.raises(ValueError, match=r"No position is masked in a batch of sequences of \[20, 30\] tokens"):
         collator([long_sequence(20), long_sequence(30)])
+
+
+def test_multi_news_as_its_authors_give_it(tmp_path):
+    path = tmp_path / "train.src.cleaned"
+    path.write_text("One. NEWLINE_CHAR Two. ||||| Three.\nFour. ||||| Five. ||||| Six.\n")
+    data = read_document_clusters(path)
+    assert data.clusters == [["One. \n Two.", "Three."], ["Four.", "Five.", "Six."]]
+    assert data.source == "train.src.cleaned"

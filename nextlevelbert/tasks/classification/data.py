@@ -21,7 +21,7 @@ from ...data.labels import (
     guess_problem,
 )
 from ...data.rows import Place, draw, open_rows, short
-from .schemas import MULD_CLASSES, first_line, muld_rows, quality_questions
+from .schemas import MULD_CLASSES, Arrangement, first_line, muld_rows, open_layout, quality_questions
 
 _OPTIONAL_IDS = ("id", "question_unique_id")  # examples without them are numbered
 
@@ -114,6 +114,7 @@ def read_classification(
     dataset_config: str | None = None,
     label_names: Sequence[str] | None = None,
     problem_type: ProblemType | None = None,
+    arrangement: Arrangement | None = None,
 ) -> TaskData:
     """Reads documents with classes or values, and checks every row.
 
@@ -122,7 +123,8 @@ def read_classification(
     floats (regression). Where there is no label at all (no column, null, or -1 of a `ClassLabel`, as in
     test splits), every label is None.
 
-    Columns ``input`` and ``output`` are read as MuLD's Character Archetype Classification, see `muld_rows`.
+    Columns ``input`` and ``output`` are read as MuLD's Character Archetype Classification, see `muld_rows`; for
+    EURLEX-57K and the CMU Book Summary Corpus see `open_layout`.
 
     Args:
         source: a .jsonl, .json or .parquet file (also .gz), any other file whose first line is a JSON object,
@@ -132,6 +134,7 @@ def read_classification(
         label_names: the classes in order, for example those of the training set.
         problem_type: guessed if None, without labels ``"single_label_classification"``. To be given where
             integers are values.
+        arrangement: ``"inverted"``, EURLEX-57K with the main body first; ``"paired"``, every two rows joined.
 
     Raises:
         FileNotFoundError: for a file that is not there.
@@ -144,7 +147,7 @@ def read_classification(
         )
     if label_names is not None and (not label_names or len(set(label_names)) < len(label_names)):
         raise ValueError(f"label_names must be distinct names of classes, got {list(label_names)}.")
-    name, first, rows, class_names = open_rows(source, split, dataset_config)
+    name, first, rows, class_names = open_layout(source, split, dataset_config, arrangement)
     if columns == Columns() and "text" not in first and {"input", "output"} <= first.keys():
         columns = Columns("input", "question" if first_line(str(first["input"])) else None, "output")
         rows = muld_rows(rows, with_question=columns.question is not None)

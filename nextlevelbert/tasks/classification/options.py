@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ...finetuning.arguments import TaskOptions
 from ...finetuning.text_models import BertAlOptions, ChunkBertOptions
+from .schemas import Arrangement
 from .vectors import TrainedVectorOptions
 from .window_classifier import WindowOptions
 
@@ -37,6 +38,16 @@ class ClassificationOptions(LabelledDataOptions):
         default=None,
         metadata={"help": "By default, inferred from the labels.",
                   "choices": ["single_label_classification", "multi_label_classification", "regression"]},
+    )  # fmt: skip
+    label_names_file: str | None = field(
+        default=None,
+        metadata={"help": "JSON list of the classes, or object with them as keys (as EURLEX-57K has it). By default, "
+                          "those of the training set, and others are an error."},
+    )  # fmt: skip
+    arrangement: Arrangement | None = field(
+        default=None,
+        metadata={"help": "inverted: EURLEX-57K with header and recitals after the main body. paired: every two rows "
+                          "joined, with the labels of both (Paired Book Summary)."},
     )  # fmt: skip
     class_weights: bool = field(default=False, metadata={"help": "Weight classes by inverse frequency."})
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from ...data.labels import read_label_names
 from ...evaluation.scores import majority_scores, predicted, task_scores
 from ...finetuning.arguments import FinetuningArguments, TaskOptions
 from ...finetuning.task import Row, Sets, Source, Task, mean_and_deviation
@@ -72,7 +73,8 @@ class Classification(Task[LabelledDataOptions, TaskData]):
             Columns(options.text_column, question, options.label_column, id=options.id_column),
             split=source.split or "train",
             dataset_config=options.dataset_config_name,
-            label_names=train.label_names if train else None,
+            label_names=train.label_names if train else read_label_names(options.label_names_file),
+            arrangement=options.arrangement,
             problem_type=options.problem_type or (train.problem_type if train else None),
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...data.files import TABLES, find_paths, is_saved_dataset, suffix
 from ...data.rows import file_rows
-from ...data.tables import open_saved_dataset
+from ...data.tables import hub_dataset, open_saved_dataset
 from ...data.texts import read_lines
 from ...evaluation.retrieval import RetrievalTask
 
@@ -72,10 +72,8 @@ def read_retrieval_task(
             f"No file or folder {str(source)!r}. Give a .jsonl or .parquet of pairs, a folder with corpus.jsonl, "
             "queries.jsonl and qrels/, or the name of a dataset on the Hub."
         )
-    from datasets import load_dataset  # seconds to import
-
     default = "train+validation+test" if path.name == "booksum" else "test"
-    rows = load_dataset(str(source), dataset_config, split=split or default)
+    rows = hub_dataset(str(source), dataset_config, split=split or default)
     return retrieval_task_from_rows(rows, path.name, query_column, document_column)
 
 

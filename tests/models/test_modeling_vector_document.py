@@ -39,12 +39,12 @@ def test_a_batch_changes_nothing(toy):
 
 def test_padding_on_either_side_changes_nothing(toy):
     tokens = toy.tokenizer(TEXTS[2], return_tensors="pt")
-    padding = torch.zeros(1, 5, dtype=torch.long)
+    padding = torch.full((1, 5), -100)  # its ids do not matter
     with torch.no_grad():
         expected = toy(**tokens).pooler_output
         for order in ([padding, tokens["input_ids"]], [tokens["input_ids"], padding]):
             ids = torch.cat(order, dim=1)
-            close(toy(input_ids=ids, attention_mask=(ids != 0).long()).pooler_output, expected)
+            close(toy(input_ids=ids, attention_mask=(ids != -100).long()).pooler_output, expected)
 
 
 def test_more_text_and_other_text_give_another_vector(toy):

@@ -301,6 +301,9 @@ def test_sentences_behind_the_cut_have_no_place(processor):
         "</doc-s> <doc-s> <t> tea </t> <s> tea was served . </s> </doc-s> [SEP]"
     )
     assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == ([11, 16, 26], [8, 23], [2, 0])
+    # 19 are shared as 10 and 9: the 2 that the second sentence gets are only enough for its markers.
+    row = processor.question("Who cut power?", PARAGRAPHS, max_length=31)
+    assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == ([11, -1, 21], [8, 18], [5, 0])
     # 17 are shared as 9 and 8: the second sentence is gone, and so is the last token of the other paragraph.
     row = processor.question("Who cut power?", PARAGRAPHS, max_length=29)
     assert words(processor, row) == (

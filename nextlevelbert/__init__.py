@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 
 from .corpus.corpus import VectorCorpus
 from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
-from .corpus.writer import encode_corpus, finish_corpus, write_shards
+from .corpus.writer import encode_corpus, finish_corpus, repair_corpus, write_shards
 from .data.documents import Document, read_documents
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.cdlm_layout import read_marked
@@ -129,5 +129,6 @@ __all__ = [
     "quantize_chunk_encoder",
     "read_documents",
     "read_marked",
+    "repair_corpus",
     "write_shards",
 ]

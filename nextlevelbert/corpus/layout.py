@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
 
 MANIFEST = "manifest.json"
@@ -64,7 +65,7 @@ class Manifest(TypedDict):
     documents: NotRequired[int]
     chunks: NotRequired[int]
     tokens: NotRequired[int]
-    chain: NotRequired[str]
+    shard_chains: NotRequired[list[str]]
     shard_sums: NotRequired[list[str]]
     sum: NotRequired[str]
 
@@ -94,6 +95,30 @@ def differing_fields(left: Mapping[str, object], right: Mapping[str, object], pr
         elif a != b:
             found.append(f"{prefix}{key}: {a!r}, {b!r}")
     return found
+
+
+def new_manifest(
+    source: LoadedChunkEncoder, rule: ChunkingRule, characters_per_shard: int, precision: str
+) -> Manifest:
+    """The manifest of a new corpus: all that determines it, except for the order of sums in a micro-batch."""
+    from .. import __version__
+
+    return {
+        "format_version": FORMAT_VERSION,
+        "package_version": __version__,
+        "encoder": {
+            "name": source.name,
+            "fingerprint": source.fingerprint,
+            "hidden_size": source.encoder.hidden_size,
+            "pooling": source.encoder.pooling,
+            "normalize": source.encoder.normalize,
+            "dtype": precision,
+        },
+        "chunking": chunking_facts(rule),
+        "vector_dtype": "float16",
+        "characters_per_shard": characters_per_shard,
+        "complete": False,
+    }
 
 
 def recipe(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import warnings
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,8 @@ from ..data.documents import Document
 from ..models.chunking import ChunkingRule, check_texts, chunk_spans, flatten_chunks, tokenize_document
 from .layout import extend_chain, first_link, has_sums, read_manifest, shard_name
 from .shard_files import DocumentEntry, ShardHead, check_shards
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ class ShardPlan:
     """Reads all documents once and yields the shards that one process has to write.
 
     A shard ends with the document that reaches `characters_per_shard`. Shards that are in the folder already are
-    compared with the documents and left out.
+    compared with the documents and left out. With `repair` they are read whole, and those that are missing or damaged
+    are written again.
 
     Attributes:
         shards, documents: how many all processes have together; final once the plan has been read to its end.
@@ -77,9 +81,10 @@ class ShardPlan:
         characters_per_shard: int,
         process_index: int = 0,
         num_processes: int = 1,
+        repair: bool = False,
     ) -> None:
         self._source, self._folder, self._characters_per_shard = documents, folder, characters_per_shard
-        self._process_index, self._num_processes = process_index, num_processes
+        self._process_index, self._num_processes, self._repair = process_index, num_processes, repair
         self._manifest = read_manifest(folder)
         self.shards = self.documents = 0
 
@@ -119,10 +124,21 @@ class ShardPlan:
                 f"{path.name}, which does not exist. Encode into another folder, or delete this one."
             )
         if complete or path.exists():
-            [head] = check_shards(self._folder, self._manifest, [number])
-            _check_same_documents(path, head, group, digests, chain)
-        else:
-            yield PlannedShard(number, group, digests, chain)
+            try:
+                [head] = check_shards(self._folder, self._manifest, [number], tensors=self._repair)
+            except ValueError:
+                if not self._repair:
+                    raise
+                if complete and chain != self._manifest["shard_chains"][number]:
+                    raise ValueError(
+                        f"Cannot repair {self._folder}: the documents that are given, up to {group[-1].id!r}, are not "
+                        f"those that it holds up to the end of {path.name}. Give the same ones."
+                    ) from None
+                logger.warning("Encoding %s again, which is missing or damaged.", path)
+            else:
+                _check_same_documents(path, head, group, digests, chain)
+                return
+        yield PlannedShard(number, group, digests, chain)
 
 
 class ShardTokenizer(Dataset):

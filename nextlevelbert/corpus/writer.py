@@ -6,6 +6,7 @@ communication: process r of n writes the shards r, r + n, r + 2n, …
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,9 +28,11 @@ from .layout import (
     FORMAT_VERSION,
     MANIFEST,
     Manifest,
-    chunking_facts,
     differing_fields,
+    has_sums,
     manifest_bytes,
+    mending,
+    new_manifest,
     read_manifest,
     recipe,
     shard_name,
@@ -37,27 +40,7 @@ from .layout import (
 from .shard_files import check_chain, check_shards, shard_bytes
 from .shards import ShardPlan, ShardTokenizer, TokenizedShard
 
-
-def _describe(source: LoadedChunkEncoder, rule: ChunkingRule, characters_per_shard: int, precision: str) -> Manifest:
-    """The manifest of a new corpus: all that determines it, except for the order of sums in a micro-batch."""
-    from .. import __version__
-
-    return {
-        "format_version": FORMAT_VERSION,
-        "package_version": __version__,
-        "encoder": {
-            "name": source.name,
-            "fingerprint": source.fingerprint,
-            "hidden_size": source.encoder.hidden_size,
-            "pooling": source.encoder.pooling,
-            "normalize": source.encoder.normalize,
-            "dtype": precision,
-        },
-        "chunking": chunking_facts(rule),
-        "vector_dtype": "float16",
-        "characters_per_shard": characters_per_shard,
-        "complete": False,
-    }
+logger = logging.getLogger(__name__)
 
 
 def encode_corpus(
@@ -107,6 +90,39 @@ def encode_corpus(
     return finish_corpus(path, write_shards(documents, source, rule, path, *options))
 
 
+def repair_corpus(
+    documents: Iterable[Document],
+    source: LoadedChunkEncoder,
+    rule: ChunkingRule,
+    path: str | Path,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+    tokens_per_batch: int | None = None,
+    num_workers: int | None = None,
+    compile: bool = False,
+    cache_dir: str | Path | VectorCache | None = None,
+    progress: bool = True,
+) -> VectorCorpus:
+    """Compares all shards of a corpus with their check sums, and encodes those again that are missing or damaged.
+
+    They get the bytes that they had, under the conditions that `encode_corpus` names. Otherwise, their last bits may
+    differ; the log then says so.
+
+    Args:
+        documents: the same as those of the corpus.
+        path: the folder. The rest as in `encode_corpus`, as it was called for the corpus.
+
+    Raises:
+        FileNotFoundError: if there is no corpus.
+        ValueError: for other documents, another encoder or another rule; or for a corpus without check sums (format
+            version 2).
+    """
+    size = read_manifest(Path(path))["characters_per_shard"]
+    options = (dtype, device, size, tokens_per_batch, num_workers, compile, cache_dir, progress)
+    shards = write_shards(documents, source, rule, path, *options, repair=True)
+    return finish_corpus(path, shards, repair=True)
+
+
 def write_shards(
     documents: Iterable[Document],
     source: LoadedChunkEncoder,
@@ -122,6 +138,7 @@ def write_shards(
     progress: bool = True,
     process_index: int = 0,
     num_processes: int = 1,
+    repair: bool = False,
 ) -> int:
     """The share of one process in an `encode_corpus` on several; `finish_corpus` follows when all are done.
 
@@ -129,6 +146,7 @@ def write_shards(
 
     Args:
         process_index, num_processes: this process, from 0, and how many there are. The rest as in `encode_corpus`.
+        repair: write shards again that are damaged, or missing from a finished corpus, as `repair_corpus` does.
 
     Returns:
         How many shards the whole corpus has, including those of the other processes.
@@ -137,8 +155,10 @@ def write_shards(
         raise ValueError(f"process_index must be from 0 to num_processes - 1 = {num_processes - 1}: {process_index}.")
     folder = Path(path)
     encoder = source.encoder.prepared(dtype, device, compile)
-    manifest = _claim_folder(folder, _describe(source, rule, characters_per_shard, encoder.precision))
-    plan = ShardPlan(documents, folder, characters_per_shard, process_index, num_processes)
+    manifest = _claim_folder(folder, new_manifest(source, rule, characters_per_shard, encoder.precision))
+    if repair and not has_sums(manifest):
+        raise ValueError(f"{folder} has no check sums (format version 2) to repair it by. {mending(manifest)}")
+    plan = ShardPlan(documents, folder, characters_per_shard, process_index, num_processes, repair)
     if num_workers is None:
         num_workers = 0 if encoder.device.type == "cpu" else min(8, max(1, (os.cpu_count() or 1) - 1))
     # A generator of its own: a DataLoader draws a seed, and encoding must not change the caller's random state.
@@ -177,19 +197,20 @@ def write_shards(
     return plan.shards
 
 
-def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
+def finish_corpus(path: str | Path, shards: int, repair: bool = False) -> VectorCorpus:
     """Marks a corpus as complete, once every process has written its shards, and opens it.
 
     Args:
         path: the folder.
         shards: how many there must be: what `write_shards` returned.
+        repair: whether it was told to repair the corpus; the corpus may be complete then.
 
     Raises:
         ValueError: if there are too few shards or too many, or processes were given different documents.
     """
     folder = Path(path)
     manifest = read_manifest(folder)
-    if manifest["complete"]:
+    if manifest["complete"] and not repair:
         return VectorCorpus(folder)
     missing = [number for number in range(shards) if not (folder / shard_name(number)).exists()]
     if missing:
@@ -197,7 +218,9 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
             f"{folder} lacks {len(missing)} of {shards} shards, the first {shard_name(missing[0])}: the process that "
             "should have written it did not, or does not share the folder. Run the same encoding again to resume."
         )
-    heads = check_shards(folder, manifest, range(shards))
+    unfinished = manifest.copy()
+    unfinished.pop("shard_sums", None)  # those of repaired shards may be others
+    heads = check_shards(folder, unfinished, range(shards))
     if (folder / shard_name(shards)).exists():
         raise ValueError(
             f"{folder / shard_name(shards)} is left over after the last of {shards}. Delete {folder} and encode "
@@ -206,17 +229,37 @@ def finish_corpus(path: str | Path, shards: int) -> VectorCorpus:
     check_chain(folder, manifest, heads)
     entries = [entry for head in heads for entry in head.documents]
     finished: Manifest = {
-        **manifest,
+        **unfinished,
         "complete": True,
         "shards": shards,
         "documents": len(entries),
         "chunks": sum(head.chunks for head in heads),
         "tokens": sum(entry["tokens"] for entry in entries),
+        "shard_chains": [head.chain for head in heads],
         "shard_sums": [str(head.sum) for head in heads],
     }
+    if manifest["complete"]:
+        _report_repair(folder, manifest, finished)
     write_atomically(folder / MANIFEST, manifest_bytes(finished))
     remove_leftovers(folder)
     return VectorCorpus(folder)
+
+
+def _report_repair(folder: Path, before: Manifest, after: Manifest) -> None:
+    """Refuses shards that were cut otherwise than before, and says which hold other bits."""
+    totals = ("documents", "chunks", "tokens", "shard_chains")
+    there, here = ({key: side.get(key) for key in totals} for side in (before, after))
+    if there != here:
+        raise ValueError(
+            f"{folder} cannot be repaired: the shards that were encoded again do not fit the others (before, after): "
+            f"{'; '.join(differing_fields(there, here))}. Is the tokenizer another one?"
+        )
+    sums = enumerate(zip(before["shard_sums"], after["shard_sums"], strict=True))
+    if changed := [shard_name(number) for number, (old, new) in sums if old != new]:
+        reasons = "another kind of processor, or with a cache, compile or int8"
+        logger.warning(
+            "%s is repaired. The last bits of %s are new: it ran on %s.", folder, ", ".join(changed), reasons
+        )
 
 
 def _claim_folder(folder: Path, new: Manifest) -> Manifest:
@@ -228,9 +271,8 @@ def _claim_folder(folder: Path, new: Manifest) -> Manifest:
     manifest = read_manifest(folder)
     if not manifest["complete"] and manifest["format_version"] != FORMAT_VERSION:
         raise ValueError(
-            f"{folder} was begun by an earlier version of this package (format_version "
-            f"{manifest['format_version']}), which wrote no check sums; this one writes {FORMAT_VERSION} and cannot "
-            "go on with it. Encode into another folder, or delete this one."
+            f"{folder} was begun by an earlier version of this package (format_version {manifest['format_version']}, "
+            "without check sums), and this one cannot go on with it. Encode into another folder, or delete this one."
         )
     differences = differing_fields(recipe(manifest), recipe(new))
     if differences:

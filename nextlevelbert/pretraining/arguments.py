@@ -262,6 +262,11 @@ class CorpusArguments:
         default=4_000_000,
         metadata={"help": "Size of a shard; smaller ones spread over more processes. Default 4000000."},
     )
+    repair_corpus: bool = field(
+        default=False,
+        metadata={"help": "Check all shards of --corpus_dir, and encode those again that are missing or damaged; "
+                          "give the same documents."},
+    )  # fmt: skip
     cache_dir: str | None = field(
         default=None,
         metadata={"help": "Folder of chunk vectors on a local disk: text seen before is not encoded again."},

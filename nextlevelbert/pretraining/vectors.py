@@ -196,7 +196,8 @@ def encoded_corpus(
     """
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
     folder = Path(corpus_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
-    if corpus_args.train_file or corpus_args.dataset_name or not (folder / "manifest.json").exists():
+    given = corpus_args.train_file or corpus_args.dataset_name or corpus_args.repair_corpus
+    if given or not (folder / "manifest.json").exists():
         int8 = model_args.encoder_dtype == "int8"
         shards = write_shards(
             documents_of(corpus_args),
@@ -211,10 +212,11 @@ def encoded_corpus(
             cache_dir=corpus_args.cache_dir,
             process_index=args.process_index,
             num_processes=args.world_size,
+            repair=corpus_args.repair_corpus,
         )
         PartialState().wait_for_everyone()
         with args.main_process_first(local=False, desc="closing the corpus"):
-            finish_corpus(folder, shards)
+            finish_corpus(folder, shards, corpus_args.repair_corpus)
     corpus = VectorCorpus(folder)
     logger.info("%r", corpus)
     return corpus

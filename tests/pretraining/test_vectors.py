@@ -180,6 +180,11 @@ def test_only_encoding(run, books, tmp_path):
     run(tmp_path, *arguments)
     assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
     assert not (tmp_path / "model.safetensors").exists()
+    shard = Path(f"{tmp_path}-corpus") / "shard-00000.safetensors"
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    run(tmp_path, *arguments, "--repair_corpus")
+    assert shard.read_bytes() == content
 
 
 def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(run, books, tmp_path):

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder, same_fingerprint
 from ..models.chunking import ChunkingRule, tokenize_document
 
 _MODEL = "chunk_encoder_int8.xml"  # and .bin
@@ -186,7 +186,7 @@ def load_int8_chunk_encoder(source: LoadedChunkEncoder, folder: str | os.PathLik
     if not (folder / _FACTS).exists():
         raise FileNotFoundError(f"No int8 chunk encoder in {folder}; make one with quantize_chunk_encoder.")
     fingerprint = json.loads((folder / _FACTS).read_text())["fingerprint"]
-    if fingerprint != source.fingerprint:
+    if not same_fingerprint(fingerprint, source.fingerprint, source.encoder.pooling, source.encoder.normalize):
         raise ValueError(
             f"The int8 chunk encoder in {folder} was made from weights {fingerprint[:12]}…, but {source.name!r} has "
             f"{source.fingerprint[:12]}…; make one from it in another folder."

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from ..models.chunk_encoder import LoadedChunkEncoder
+from ..models.chunk_encoder import LoadedChunkEncoder, same_fingerprint
 from ..models.chunking import ChunkingRule
 
 MANIFEST = "manifest.json"
@@ -90,6 +90,8 @@ def differing_fields(left: Mapping[str, object], right: Mapping[str, object], pr
     found = []
     for key in sorted(left.keys() | right.keys()):
         a, b = left.get(key), right.get(key)
+        if key == "fingerprint" and same_fingerprint(str(a), str(b), str(left["pooling"]), bool(left["normalize"])):
+            continue
         if isinstance(a, dict) and isinstance(b, dict):
             found += differing_fields(a, b, f"{prefix}{key}.")
         elif a != b:

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from transformers import TrainingArguments
 
+from ..training.cards import safe_name
 from ..training.command_line import group_of
 from ..training.trainer import BaseTrainingArguments
 
@@ -149,7 +150,7 @@ class ModelOptions:
     @property
     def public_name(self) -> str:
         """The model's name in tables and cards: never a local path."""
-        return Path(self.model).resolve().name if self.local else self.model
+        return safe_name(Path(self.model).resolve().name if self.local else self.model)
 
     @property
     def title(self) -> str:

@@ -15,7 +15,7 @@ from transformers import set_seed
 
 from ..data.files import check_source
 from ..data.rows import fingerprint
-from ..training.cards import write_card
+from ..training.cards import safe_name, write_card
 from ..training.plots import results_table
 from ..training.recipes import against_paper
 from .arguments import FinetuningArguments
@@ -69,7 +69,7 @@ def run(task: Task[Any, Any]) -> None:
         shutil.copy(file, output)
     task.publish(best, folder, output)
     name = repository(args)
-    facts = task.card(name, best, table, settings)
+    facts = task.card(safe_name(name), best, table, settings)
     if facts is not None:
         paper = against_paper(f"{task.name} {options.model_type}", options, args)
         write_card(output, replace(facts, training={**facts.training, **paper}))

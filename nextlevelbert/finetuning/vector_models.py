@@ -162,8 +162,9 @@ def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> 
     model = (task_class or AutoModel).from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
     if task_class is None and model.chunk_encoder is None:  # a checkpoint without an encoder
         folder = options.chunk_encoder if Path(options.chunk_encoder).is_dir() else None
-        name = model.config.chunk_encoder_name
-        model.attach_chunk_encoder(load_chunk_encoder(folder or name, options.chunk_encoder_name or name))
+        path = folder or model.named_chunk_encoder()
+        name = options.chunk_encoder_name or model.config.chunk_encoder_name
+        model.attach_chunk_encoder(load_chunk_encoder(path, name))
     return model
 
 

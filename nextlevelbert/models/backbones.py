@@ -127,8 +127,13 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrain
         "cache. Give the folder of a saved encoder, or a name such as 'google-bert/bert-base-uncased'."
     )
     try:
-        config = AutoConfig.from_pretrained(name, **loading)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
     except (OSError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise ValueError(
+                f"The encoder {name!r} needs code that comes with it (trust_remote_code), which is never run. Give an "
+                "encoder of an architecture that transformers has."
+            ) from error
         raise ValueError(absent) from error
     check_claims(config)
     if not _is_encoder(config):

@@ -22,10 +22,11 @@ import numpy as np
 import torch
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
-from .backbones import backbone_from_config, usable_positions
+from .backbones import backbone_from_config, check_claims, usable_positions
 from .chunking import ChunkingRule
+from .input_checks import check_weights
 from .pooling import PoolingMode, masked_mean, pool
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
@@ -75,6 +76,25 @@ def weights_fingerprint(model: nn.Module) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def with_pooling(weights: str, pooling: str, normalize: bool) -> str:
+    """The fingerprint of a chunk encoder: the hash of its weights, and of pooling and normalisation.
+
+    Where these are the usual ones, mean and normalised, it is the hash of the weights alone, as it always was.
+    """
+    if (pooling, normalize) == ("mean", True):
+        return weights
+    return hashlib.sha256(f"{weights} {pooling} {normalize}".encode()).hexdigest()
+
+
+def same_fingerprint(one: str, other: str, pooling: str, normalize: bool) -> bool:
+    """Whether two fingerprints are of one encoder; older ones leave out pooling and normalisation, which are given."""
+    return (
+        one == other
+        or with_pooling(one, pooling, normalize) == other
+        or one == with_pooling(other, pooling, normalize)
+    )
 
 
 class ChunkEncoder(nn.Module):
@@ -172,8 +192,8 @@ class ChunkEncoder(nn.Module):
         return vectors
 
     def fingerprint(self) -> str:
-        """SHA-256 over names, shapes and float32 values of all weights."""
-        return weights_fingerprint(self.model)
+        """SHA-256 over names, shapes and float32 values of all weights, pooling and normalisation."""
+        return with_pooling(weights_fingerprint(self.model), self.pooling, self.normalize)
 
     def identity(self) -> str:
         """A hash of all that determines a chunk's vector besides its ids: weights with dtype, configuration, pooling.
@@ -207,7 +227,7 @@ class LoadedChunkEncoder:
         encoder: in float32 on the CPU.
         tokenizer: that of the encoder.
         name: where others find it; never a path of this machine.
-        fingerprint: hash of its weights, see `ChunkEncoder.fingerprint`.
+        fingerprint: see `ChunkEncoder.fingerprint`.
     """
 
     encoder: ChunkEncoder
@@ -229,18 +249,35 @@ def load_chunk_encoder(name_or_path: str | os.PathLike[str], name: str | None = 
 
     Raises:
         ImportError: without sentence-transformers.
-        ValueError: if there is no such model, or it has a step that is not supported (named).
+        ValueError: if there is no such model, it does not say how it pools, or it has a step that is not supported
+            (named).
     """
     name_or_path = os.fspath(name_or_path)
     try:
         from sentence_transformers import SentenceTransformer
+        from sentence_transformers.util import load_file_path
     except ImportError as error:
         raise ImportError(
             "Reading a sentence encoder needs sentence-transformers: pip install nextlevelbert"
         ) from error
+    modules, plain = (load_file_path(name_or_path, file) for file in ("modules.json", "config.json"))
+    if modules is None and plain is not None:
+        raise ValueError(
+            f"The chunk encoder {name_or_path!r} has no modules.json, which says how it pools and whether it "
+            "normalises. Give a sentence-transformers model; a plain transformers model becomes one by "
+            "SentenceTransformer(modules=[Transformer(path), Pooling(hidden_size, 'mean'), Normalize()]).save(folder)."
+        )
     try:
+        if modules is not None:
+            check_claims(_transformer_config(name_or_path, modules))
         source = SentenceTransformer(name_or_path, device="cpu", model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError) as error:
+        if modules is not None:  # there it is, but it cannot be read
+            raise ValueError(
+                f"Cannot load the chunk encoder {name_or_path!r}: {error} Code that comes with a model "
+                "(trust_remote_code) is never run; give a sentence-transformers model of an architecture that "
+                "transformers has."
+            ) from error
         raise ValueError(
             f"Cannot load the chunk encoder {name_or_path!r}: no such folder, and not on the Hub or in its cache. "
             "Give the path of a saved sentence-transformers model, or a name such as "
@@ -251,9 +288,20 @@ def load_chunk_encoder(name_or_path: str | os.PathLike[str], name: str | None = 
     encoder = ChunkEncoder(backbone.config, pooling, normalize)
     wanted = encoder.model.state_dict().keys()
     encoder.model.load_state_dict({key: value for key, value in backbone.state_dict().items() if key in wanted})
+    check_weights(encoder.model, name_or_path)
     fingerprint = encoder.fingerprint()
     public_name = name or (Path(name_or_path).name if Path(name_or_path).is_dir() else name_or_path)
     return LoadedChunkEncoder(encoder, tokenizer, public_name, fingerprint)
+
+
+def _transformer_config(name: str, modules: str) -> PreTrainedConfig:
+    """The configuration of the transformer within a sentence-transformers model, where its ``modules.json`` says."""
+    try:
+        folder = str(json.loads(Path(modules).read_text(encoding="utf-8"))[0].get("path") or "")
+    except (ValueError, LookupError, AttributeError) as error:
+        raise ValueError("Its modules.json is not a list of modules.") from error
+    # Without the last argument transformers would ask on the terminal whether to run code that comes with the model.
+    return AutoConfig.from_pretrained(name, subfolder=folder, trust_remote_code=False)
 
 
 def _read_modules(source: Any, name: str) -> tuple[PoolingMode, bool]:

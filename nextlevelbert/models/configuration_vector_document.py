@@ -26,7 +26,8 @@ class VectorDocumentConfig(PreTrainedConfig):
         chunk_encoder_config: the architecture of the frozen encoder of single chunks.
         chunk_encoder_name: where others find the chunk encoder; it is loaded from there when text arrives and the
             checkpoint does not hold it.
-        chunk_encoder_fingerprint: hash of its weights; a corpus made with other weights is an error.
+        chunk_encoder_fingerprint: hash of its weights, pooling and normalisation; a corpus made by another encoder is
+            an error.
         chunk_encoder_pooling, chunk_encoder_normalize: how it turns token vectors into a chunk vector.
         include_chunk_encoder: whether the checkpoint holds the chunk encoder's weights.
         chunking: ``"fixed"`` (every `chunk_size` tokens), ``"sentences"`` (one chunk per sentence) or

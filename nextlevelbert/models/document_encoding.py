@@ -15,7 +15,7 @@ from transformers import AutoModel
 
 from .backbones import check_same_architecture
 from .cached_encoding import CachedEncoder, opened
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, same_fingerprint
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
 from .input_checks import check_embeds, check_token_ids
 from .outputs import DocumentEmbedding, DocumentPlan
@@ -72,14 +72,31 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         self.config.include_chunk_encoder = False
         return source
 
+    def named_chunk_encoder(self) -> str | None:
+        """The name under which the checkpoint finds its chunk encoder on the Hub.
+
+        Raises:
+            ValueError: if that is a folder of this machine, or nothing says what its weights must be: then the
+                checkpoint could be given any encoder in silence.
+        """
+        name, known = self.config.chunk_encoder_name, self.config.chunk_encoder_fingerprint
+        if known and not (name and Path(name).exists()):
+            return name
+        what = f"names {name!r}, a path on this machine" if known else "has no chunk_encoder_fingerprint to know it by"
+        raise ValueError(
+            f"This checkpoint holds no chunk encoder and {what}. Say which encoder made its vectors: "
+            "model.attach_chunk_encoder(load_chunk_encoder(path)), model.encode(texts, "
+            "chunk_encoder=load_chunk_encoder(path)), or --chunk_encoder FOLDER."
+        )
+
     def get_chunk_encoder(self) -> ChunkEncoder:
         """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not hold it."""
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if self._borrowed_chunk_encoder is None:
-            name = self.config.chunk_encoder_name
+            name = self.named_chunk_encoder()
             try:
-                source = AutoModel.from_pretrained(name, dtype=torch.float32)
+                source = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
             except (OSError, ValueError, TypeError) as error:
                 raise ValueError(
                     f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
@@ -120,10 +137,14 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         return {**super().__getstate__(), "_copied_chunk_encoder": None}  # not for pickles and copies of the model
 
     def _check_fingerprint(self, fingerprint: str, name: str | None) -> None:
-        expected = self.config.chunk_encoder_fingerprint
-        if expected is not None and fingerprint != expected:
+        config = self.config
+        expected, steps = (
+            config.chunk_encoder_fingerprint,
+            (config.chunk_encoder_pooling, config.chunk_encoder_normalize),
+        )
+        if expected and not same_fingerprint(fingerprint, expected, *steps):
             raise ValueError(
-                f"chunk_encoder_fingerprint: the model was made with weights {expected[:12]}…, but {name!r} has "
+                f"chunk_encoder_fingerprint: the model was made with the encoder {expected[:12]}…, but {name!r} is "
                 f"{fingerprint[:12]}…; give the encoder that made its vectors ({self.config.chunk_encoder_name!r})."
             )
 

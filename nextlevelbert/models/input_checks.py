@@ -127,7 +127,8 @@ def check_result(values: torch.Tensor, model: nn.Module, what: str, first: int =
     cause = (
         f"because the weight {bad} does; load the checkpoint again, or train with a lower learning rate"
         if (bad := _weight_that_is_not_finite(model))
-        else f"although every weight is finite: {values.dtype} overflowed; use float32 or bfloat16, and smaller inputs"
+        else f"although every weight is finite: {values.dtype} overflowed; use smaller inputs, a lower learning "
+        "rate, or float32 or bfloat16 in place of float16"
     )
     raise ValueError(f"The result for {what} {rows} holds NaN or infinity, {cause}.")
 

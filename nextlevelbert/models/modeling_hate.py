@@ -167,8 +167,9 @@ class HatePreTrainedModel(VectorDocumentPreTrainedModel):
             config_kwargs: further fields of `HateConfig`.
 
         Raises:
-            ValueError: for an encoder that cannot be used, or sizes that do not fit.
+            ValueError: for an encoder that cannot be used, sizes that do not fit, or an unknown argument.
         """
+        cls.check_fields(config_kwargs)
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
         if "encoder_config" in config_kwargs and (hidden_size, num_hidden_layers) != (None, None):

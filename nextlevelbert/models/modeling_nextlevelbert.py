@@ -104,8 +104,10 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
             config_kwargs: further fields of `NextLevelBertConfig`.
 
         Raises:
-            ValueError: for an encoder that cannot be used, or a chunk size that it does not allow.
+            ValueError: for an encoder that cannot be used, a chunk size that it does not allow, or an unknown
+                argument.
         """
+        cls.check_fields(config_kwargs)
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
         model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))

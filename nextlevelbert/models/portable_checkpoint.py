@@ -106,6 +106,16 @@ class PortablePreTrainedModel(PreTrainedModel):
             )
 
     @classmethod
+    def check_fields(cls, arguments: Mapping[str, Any]) -> None:
+        """Raises a ValueError for an argument that is no field of the configuration; transformers would keep it."""
+        if unknown := sorted(arguments.keys() - cls._config_fields() - {"attn_implementation"}):
+            raise ValueError(
+                f"{cls.made_by} takes fields of {cls.config_class.__name__}, not {', '.join(unknown)}. The fields are "
+                f"{', '.join(sorted(cls._config_fields() - set(PreTrainedConfig.__dataclass_fields__)))}, and those "
+                "of every configuration, such as num_labels and problem_type."
+            )
+
+    @classmethod
     def split_arguments(cls, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Splits the keyword arguments of `from_encoder` into those for loading and fields of the configuration.
 

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from ..corpus.layout import Manifest
-from ..training.cards import CardFacts, write_card
+from ..training.cards import CardFacts, code, plain, safe_name, write_card
 from ..training.plots import CURVE, LOSS_CURVE, plot_pretraining, results_table
 from ..training.trainer import CardTrainer
 
@@ -146,7 +146,7 @@ def write_cdlm_card(trainer: CardTrainer, started_from: str, on_hub: bool, sets:
             tags=("cdlm", "longformer", "multi-document", "fill-mask"),
             base_model=started_from if on_hub else None,
             model={
-                "started from": f"`{started_from}`",
+                "started from": code(started_from),
                 "layers, hidden size": f"{config.num_hidden_layers}, {config.hidden_size}",
                 "longest sequence": f"{config.max_sequence_length} tokens",
                 "attention window": f"{config.windows()[0]} tokens",
@@ -168,7 +168,7 @@ def write_cdlm_card(trainer: CardTrainer, started_from: str, on_hub: bool, sets:
 
 def _name(args: TrainingArguments) -> str:
     """The model's name: its repository on the Hub, or its folder."""
-    return args.hub_model_id or Path(args.output_dir).name
+    return safe_name(args.hub_model_id or Path(args.output_dir).name)
 
 
 def _first_and_last(evaluations: list[dict[str, float]]) -> dict[str, Mapping[str, float]]:
@@ -184,7 +184,8 @@ def _vector_model(config: Any, corpus: Manifest) -> dict[str, object]:
     """What a model over chunk vectors is made of."""
     upper = config.encoder_config
     facts: dict[str, object] = {
-        "chunk encoder (frozen)": f"`{config.chunk_encoder_name}`, weights `{config.chunk_encoder_fingerprint[:12]}…`",
+        "chunk encoder (frozen)": f"{code(config.chunk_encoder_name)}, weights "
+        f"{code(config.chunk_encoder_fingerprint[:12] + '…')}",
         "chunking": f"{config.chunking}, at most {config.chunk_size} tokens per chunk",
         "encoder over chunks": f"{upper.model_type}, {upper.num_hidden_layers} layers, hidden size "
         f"{config.hidden_size}, {config.max_chunks} chunks in a window",
@@ -202,7 +203,7 @@ def _vector_model(config: Any, corpus: Manifest) -> dict[str, object]:
     )
     facts["training corpus"] = (
         f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, {corpus['chunks']:,} chunks (encoded in "
-        f"{corpus['encoder']['dtype']})"
+        f"{plain(corpus['encoder']['dtype'])})"
     )
     return facts
 

@@ -21,7 +21,7 @@ from ..models.cdlm_layout import MARKERS
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm_arguments import CdlmModelArguments
-from ..training.cards import CardFacts
+from ..training.cards import CardFacts, plain
 from ..training.plots import CURVE
 from ..training.trainer import CardTrainer
 
@@ -211,7 +211,7 @@ class CdlmTask(Task[OptionsT, DataT], Generic[OptionsT, DataT, RowsT]):
                 **best.config,
             },
             pictures={CURVE: "Learning curve"},
-            measured=f"{source}. Rows without a seed need no training.{self.caveat(*chosen)}\n\n{table}",
+            measured=f"{plain(source)}. Rows without a seed need no training.{self.caveat(*chosen)}\n\n{table}",
             limits=_LIMITS,
             pipeline_tag=self.pipeline_tag,
             tags=["cdlm", "longformer", "multi-document", self.tag],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,8 +40,11 @@ class CardText:
 class CardFacts:
     """Everything that one model card tells.
 
+    What comes from outside, such as labels and names of files, goes through `plain` or `code` where a field is
+    markdown.
+
     Attributes:
-        name: of the model: its repository on the Hub, or its folder.
+        name: of the model: its repository on the Hub, or its folder, as `safe_name` writes it.
         summary: what the model is, what it reads and what it was trained for.
         snippet: Python code that opens and uses it.
         note: markdown after the snippet.
@@ -80,6 +84,24 @@ class CardFacts:
     scored_task_name: str | None = None
 
 
+def plain(text: object) -> str:
+    """Text from outside (a label, the name of a file) as Markdown that shows it as it is, on one line."""
+    return re.sub(r"([\\`*\[\]<>|#!~&])", r"\\\1", " ".join(str(text).split()))
+
+
+def code(text: object) -> str:
+    """Text from outside as code on one line, also within a table."""
+    line = " ".join(str(text).split()).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    padding = " " if line.startswith("`") or line.endswith("`") or not line else ""
+    return f"{fence}{padding}{line}{padding}{fence}"
+
+
+def safe_name(name: str) -> str:
+    """A name for a heading and for strings of Python code: letters, digits, spaces and ``_ . - / @ +``, else ``-``."""
+    return re.sub(r"[^\w ./@+-]", "-", name)
+
+
 def write_card(folder: str | Path, facts: CardFacts) -> ModelCard:
     """Writes ``README.md`` into `folder`, with the metadata that the Hub reads."""
     data = ModelCardData(
@@ -94,7 +116,7 @@ def write_card(folder: str | Path, facts: CardFacts) -> ModelCard:
             task_type=facts.scored_task or facts.pipeline_tag,
             task_name=facts.scored_task_name,
             dataset_type="custom",
-            dataset_name=facts.dataset,
+            dataset_name=" ".join(facts.dataset.split()),
             metric_type=metric,
             metric_value=round(value, 4),
         )
@@ -103,6 +125,6 @@ def write_card(folder: str | Path, facts: CardFacts) -> ModelCard:
     ]
     if results:
         data.model_name, data.eval_results = facts.name, results
-    card = ModelCard.from_template(data, template_path=str(_TEMPLATE), facts=facts)
+    card = ModelCard.from_template(data, template_path=str(_TEMPLATE), facts=facts, code=code)
     card.save(Path(folder) / "README.md")
     return card

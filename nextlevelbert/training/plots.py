@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .cards import plain
+
 CURVE = "learning_curve.png"
 LOSS_CURVE = "loss_curve.png"  # of pretraining on chunk vectors
 CONFUSION = "confusion_matrix.png"
@@ -111,8 +113,8 @@ def plot_confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[
         for column in range(len(names)):
             color = "white" if shares[row, column] > 0.5 else "black"
             axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", color=color, fontsize=9)
-    axes.set_xticks(range(len(names)), names, rotation=45 if len(names) > 3 else 0)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_xticks(range(len(names)), names, rotation=45 if len(names) > 3 else 0, parse_math=False)
+    axes.set_yticks(range(len(names)), names, parse_math=False)  # a $ in a name is no formula
     axes.set(xlabel="predicted", ylabel="true", title="Predictions of all seeds")
     figure.colorbar(image, ax=axes, label="share of the true class")
     figure.savefig(path, dpi=120)
@@ -132,5 +134,5 @@ def results_table(rows: Mapping[str, Mapping[str, tuple[float, float] | float]])
                 cells.append(f"{value[0]:.4f} ± {value[1]:.4f}")
             else:
                 cells.append("" if math.isnan(value) else f"{value:.4f}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {plain(name)} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from transformers import BertConfig
 
-from nextlevelbert import ChunkingRule, NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.models.chunk_encoder import ChunkEncoder, micro_batches
+from nextlevelbert import (
+    ChunkingRule,
+    Document,
+    HateModel,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+    encode_corpus,
+    load_chunk_encoder,
+)
+from nextlevelbert.models.chunk_encoder import ChunkEncoder, micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
 
 SENTENCES = [
@@ -134,3 +146,65 @@ def test_a_whole_model_around_real_mpnet(mpnet_path, tmp_path):
     expected = model.encode(document).document
     again = SentenceTransformer(str(tmp_path), device="cpu").encode(document, convert_to_tensor=True)
     torch.testing.assert_close(again, expected, atol=1e-5, rtol=0)
+
+
+def test_a_folder_that_does_not_say_how_it_pools(encoder, tmp_path):
+    """sentence-transformers would take the mean, without normalisation."""
+    with pytest.raises(ValueError, match=r"has no modules\.json, which says how it pools.* becomes one by"):
+        load_chunk_encoder(encoder)
+    folder = shutil.copytree(encoder, tmp_path / "broken")
+    for content in ("{", "{}", "[]", "[1]", '["a"]'):
+        (folder / "modules.json").write_text(content)
+        with pytest.raises(ValueError, match=r"Cannot load the chunk encoder '.*broken': "):
+            load_chunk_encoder(folder)
+
+
+def test_what_an_encoder_claims_and_code_of_its_own(toy_encoder_path, tmp_path):
+    folder = shutil.copytree(toy_encoder_path, tmp_path / "claims")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1_000_000_000}))
+    with pytest.raises(ValueError, match="num_hidden_layers = 1000000000"):
+        load_chunk_encoder(folder)
+    custom = {**config, "model_type": "custom", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Model"}}
+    (folder / "config.json").write_text(json.dumps(custom))
+    with pytest.raises(ValueError, match=r"(?s)Cannot load .*claims.*trust_remote_code\) is never run"):
+        load_chunk_encoder(folder)
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = load_file(folder / "model.safetensors")
+    weights["embeddings.LayerNorm.weight"][0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        load_chunk_encoder(folder)
+
+
+@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("mean", False), ("cls", True)])
+def test_pooling_is_part_of_the_fingerprint_and_older_ones_are_known(toy_encoder_path, tmp_path, pooling, normalize):
+    original = SentenceTransformer(toy_encoder_path, device="cpu")
+    steps = [original[0], modules.Pooling(32, pooling)] + ([modules.Normalize()] if normalize else [])
+    SentenceTransformer(modules=steps, device="cpu").save_pretrained(str(tmp_path / "encoder"))
+    source = load_chunk_encoder(tmp_path / "encoder")
+    older = weights_fingerprint(source.encoder.model)  # what every encoder had
+    assert (source.fingerprint == older) == ((pooling, normalize) == ("mean", True))
+    assert source.fingerprint == source.encoder.fingerprint()
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, include_chunk_encoder=False)
+    rule, documents = model.config.chunking_rule(), [Document("a", "some text " * 9)]
+    corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)
+    stored = json.loads((corpus.path / "manifest.json").read_text())
+    stored["encoder"]["fingerprint"] = older
+    (corpus.path / "manifest.json").write_text(json.dumps(stored))
+    encode_corpus(documents, source, rule, corpus.path, progress=False).check_model(model.config)
+    model.config.chunk_encoder_fingerprint = older
+    corpus.check_model(model.config)
+    model.attach_chunk_encoder(source)
+    model.config.chunk_encoder_fingerprint = "0" * 64
+    with pytest.raises(ValueError, match=r"encoder\.fingerprint"):
+        corpus.check_model(model.config)
+    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
+        model.attach_chunk_encoder(source)
+
+
+@pytest.mark.parametrize("cls", [NextLevelBertModel, HateModel, NextLevelBertForSequenceClassification])
+def test_an_argument_with_a_slip_is_refused(cls, minilm):
+    wanted = r"from_chunk_encoder takes fields of \w+, not chunk_sise\. The fields are .*chunk_size"
+    with pytest.raises(ValueError, match=wanted):
+        cls.from_chunk_encoder(minilm, chunk_sise=128)

@@ -39,13 +39,26 @@ def test_the_plan_counts_what_encoding_will_do(toy):
     assert toy.plan(["short", ""])[1].windows == 0
 
 
-def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, minilm_path, tmp_path):
+def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, minilm_path, tmp_path, monkeypatch):
     whole = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=16)
     small = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=16, include_chunk_encoder=False)
     small.special_embeddings.load_state_dict(whole.special_embeddings.state_dict())
     small.config.chunk_encoder_name = minilm_path
     small.save_pretrained(tmp_path)
     assert (tmp_path / "model.safetensors").stat().st_size < 50e6
+    again = NextLevelBertModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"names '.*model', a path on this machine\. Say which encoder"):
+        again.encode(TEXTS[2])
+    close(again.encode(TEXTS[2], chunk_encoder=minilm).document, whole.encode(TEXTS[2]).document)
+    again.config.chunk_encoder_fingerprint = ""
+    again.config.chunk_encoder_name = "someone/encoder"
+    with pytest.raises(ValueError, match="has no chunk_encoder_fingerprint to know it by"):
+        again.encode(TEXTS[2])
+    on_hub = {"someone/encoder": minilm_path}
+    load = AutoModel.from_pretrained
+    monkeypatch.setattr(AutoModel, "from_pretrained", lambda name, **kwargs: load(on_hub.get(name, name), **kwargs))
+    small.config.chunk_encoder_name = "someone/encoder"
+    small.save_pretrained(tmp_path)
     again = NextLevelBertModel.from_pretrained(tmp_path)
     close(again.encode(TEXTS[2]).document, whole.encode(TEXTS[2]).document)
     assert not any("chunk_encoder" in name for name in again.state_dict())

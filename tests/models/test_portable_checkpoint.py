@@ -20,7 +20,7 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import AutoProcessor
+from transformers import AutoModel, AutoProcessor
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
@@ -265,15 +265,17 @@ def test_sizes_that_the_weights_do_not_have(name, part, ignore, tmp_path):
                 CLASSES[name].from_pretrained(folder, ignore_mismatched_sizes=ignore)
 
 
-def test_a_chunk_encoder_from_elsewhere_with_other_sizes(tmp_path):
+def test_a_chunk_encoder_from_elsewhere_with_other_sizes(tmp_path, monkeypatch):
     model = CLASSES["nextlevelbert"].from_pretrained(FOLDER / "nextlevelbert")
     source = model.detach_chunk_encoder()
     model.save_pretrained(tmp_path)
     stored = json.loads((tmp_path / "config.json").read_text())
     stored["chunk_encoder_config"]["num_hidden_layers"] = 900
     source.encoder.model.save_pretrained(tmp_path / "encoder")
-    stored["chunk_encoder_name"] = str(tmp_path / "encoder")
+    stored["chunk_encoder_name"] = "someone/encoder"
     (tmp_path / "config.json").write_text(json.dumps(stored))
     again = CLASSES["nextlevelbert"].from_pretrained(tmp_path)
+    load = AutoModel.from_pretrained
+    monkeypatch.setattr(AutoModel, "from_pretrained", lambda name, **kwargs: load(tmp_path / "encoder", **kwargs))
     with pytest.raises(ValueError, match="chunk_encoder_config has num_hidden_layers = 900, but the chunk encoder"):
         again.get_chunk_encoder()

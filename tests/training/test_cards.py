@@ -1,12 +1,16 @@
 """Model cards: what the template makes of facts, as the Hub's own parser reads it."""
 
+import html
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
+from markdown_it import MarkdownIt
 
-from nextlevelbert.training.cards import CardFacts, write_card
+from nextlevelbert.training.cards import CardFacts, code, plain, safe_name, write_card
+from nextlevelbert.training.plots import plot_confusion, results_table
 
 FACTS = CardFacts(
     name="someone/model",
@@ -82,3 +86,57 @@ def test_what_the_scores_measure_can_differ_from_what_the_model_is_for(tmp_path)
     )
     (result,) = write_card(tmp_path, facts).data.eval_results
     assert (result.task_type, result.task_name) == ("text-retrieval", "search")
+
+
+HOSTILE = (
+    "# A heading", "a\n\n## Another\n\ntext", "a\r\n===", "<script>alert(1)</script>", "![](https://else.where/x.png)",
+    "[click](javascript:alert(1))", "a | b", "`code` | ``two``", "`", "\\", "\\|", "<img src=x onerror=y>", "<!--",
+    "a\n```\nb", "***", "~~~", "{{ facts }}", "{% include 'x' %}", "---\nlicense: other\n---", "&lt;h1&gt;",
+    "\u2028# x", "$\\frac$", " ", "\x85# y", "a\n\n| x |\n| - |\n| y |", "https://else.where",
+)  # fmt: skip
+
+
+def parsed(card):
+    markdown = MarkdownIt("commonmark").enable("table")
+    tokens = [token for block in markdown.parse(card.text) for token in (block, *(block.children or ()))]
+    tables = [row.count("<td") + row.count("<th") for row in markdown.render(card.text).split("<tr>")[1:]]
+    return [token.type for token in tokens if token.type != "text"], tables
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_from_outside_is_shown_as_it_is(tmp_path, text):
+    """No heading, picture, link, HTML or further cell, and nothing in the metadata but the value itself."""
+
+    def card_of(outside):
+        return write_card(
+            tmp_path,
+            replace(
+                FACTS,
+                name=safe_name(outside),
+                snippet=f'model = open("{safe_name(outside)}")',
+                summary=f"Fine-tuned on {plain(outside)}.",
+                model={"classes": f"{plain(outside)}, {plain('b')}", "encoder": code(outside)},
+                training={"started from": outside},
+                measured=results_table({outside: {"f1": 0.5}}),
+                scores={"f1": 0.5},
+                dataset=outside,
+            ),
+        )
+
+    assert parsed(card_of(text)) == parsed(card_of("harmless"))
+    card_of(text)
+    loaded = ModelCard.load(tmp_path / "README.md")
+    assert loaded.data.license == "apache-2.0"
+    assert loaded.data.eval_results[0].dataset_name == " ".join(text.split())
+    shown = MarkdownIt("commonmark").enable("table").render(loaded.text)
+    assert html.escape(" ".join(text.split()), quote=False).replace('"', "&quot;") in shown
+
+
+def test_a_name_stays_within_its_string():
+    assert safe_name('x")\nimport os # `é') == "x---import os - -é"
+    assert safe_name("someone/my-model_1.0 + é@main") == "someone/my-model_1.0 + é@main"
+
+
+def test_a_class_named_like_a_formula_is_drawn(tmp_path):
+    plot_confusion(np.array([0, 1]), np.array([0, 1]), ["$\\frac$", "$x_$"], tmp_path / "confusion.png")
+    assert (tmp_path / "confusion.png").stat().st_size > 1000

@@ -13,7 +13,7 @@ from ...data.labels import read_label_names
 from ...evaluation.scores import majority_scores, predicted, task_scores
 from ...finetuning.arguments import FinetuningArguments, TaskOptions
 from ...finetuning.task import Row, Sets, Source, Task, mean_and_deviation
-from ...training.cards import CardFacts
+from ...training.cards import CardFacts, plain
 from ...training.plots import CONFUSION, CURVE, plot_confusion
 from . import tokens, vectors, window_classifier
 from .baselines import tfidf_logistic_regression
@@ -196,9 +196,9 @@ class Classification(Task[LabelledDataOptions, TaskData]):
         facts = self.training_facts(best, settings)
         return CardFacts(
             name=name,
-            summary=f"A {text.name} fine-tuned on {sets.train.source}. {text.reads}",
+            summary=f"A {text.name} fine-tuned on {plain(sets.train.source)}. {text.reads}",
             snippet=_snippet(name, sets.train, options.base_model, text.base_arguments if adapter else None),
-            model={"classes": ", ".join(sets.train.label_names or ()) or "none", **text.settings},
+            model={"classes": ", ".join(map(plain, sets.train.label_names or ())) or "none", **text.settings},
             training={
                 **facts,
                 "parameters": f"{facts['parameters']}{text.uncounted}",

@@ -14,7 +14,7 @@ from ...finetuning.arguments import FinetuningArguments, OwnLossArguments, TaskO
 from ...finetuning.task import Row, Scores, SeedResult, Source, Task, mean_and_deviation
 from ...finetuning.vector_models import CARD_NAMES, VectorModelOptions, load
 from ...models.chunk_encoder import weights_fingerprint
-from ...training.cards import CardFacts
+from ...training.cards import CardFacts, plain
 from ...training.plots import CURVE
 from .data import RankingData, hold_out_queries, read_ranking
 from .train import QueryDocumentPairs, RankingTrainer, encode_ranking, rank
@@ -182,7 +182,9 @@ class Ranking(Task[RankingOptions, RankingData]):
     def card(self, name: str, best: RankingResult, table: str, settings: dict[str, object]) -> CardFacts:
         pool, candidates = self.sets.scored.task, self.sets.scored.candidates
         searched = f"{len(pool.documents):,} documents" if candidates is None else "its candidates"
-        measured = f"{len(pool.queries):,} queries of {pool.name}, each ranking {searched}.{self.caveat('epoch')}"
+        measured = (
+            f"{len(pool.queries):,} queries of {plain(pool.name)}, each ranking {searched}.{self.caveat('epoch')}"
+        )
         return CardFacts(
             name=name,
             summary=f"A {CARD_NAMES[self._model_type]} that gives a query and the long documents that answer it "

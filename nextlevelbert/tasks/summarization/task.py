@@ -21,7 +21,7 @@ from ...finetuning.text_models import BertAlOptions, TextModelOptions, is_saved_
 from ...models.backbones import load_tokenizer
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
-from ...training.cards import CardFacts
+from ...training.cards import CardFacts, plain
 from ...training.plots import CURVE
 from .baselines import with_extended_positions
 from .card import LIMITS, MEASURES, ROUGE, snippet
@@ -269,9 +269,9 @@ class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, Summarizati
             },
             training_note=f"Sentence labels {labels}: {counts}.",
             pictures={CURVE: "Loss over epochs"},
-            measured=f"Summaries of {self.sets.scored.source} by `summarize(..., {self._rule.arguments})`: {MEASURES} "
-            f"The first row is the mean of {evaluations} with the lowest validation loss; this checkpoint is the "
-            f"lowest of them ({own}).{self.caveat('evaluation')}\n\n{table}",
+            measured=f"Summaries of {plain(self.sets.scored.source)} by `summarize(..., {self._rule.arguments})`: "
+            f"{MEASURES} The first row is the mean of {evaluations} with the lowest validation loss; this checkpoint "
+            f"is the lowest of them ({own}).{self.caveat('evaluation')}\n\n{table}",
             limits=LIMITS,
             pipeline_tag="summarization",
             tags=["bert-al", "long-documents", "extractive-summarization"],

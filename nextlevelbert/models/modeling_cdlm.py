@@ -134,19 +134,15 @@ class CdlmModel(CdlmPreTrainedModel):
             self.config, input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids
         )
         positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa
-        # At padding any id is allowed.
-        ids = None if input_ids is None else input_ids.masked_fill(~real, self.embeddings.padding_idx)
+        ids = None if input_ids is None else input_ids.clamp(0, self.config.vocab_size - 1)  # at padding: any
         hidden = self.embeddings(ids, token_type_ids, positions, inputs_embeds)
         attentions = self.config.output_attentions if output_attentions is None else output_attentions
         states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if self.config._attn_implementation == "eager" or attentions:
             extra = -real.shape[1] % math.lcm(*self.config.windows())
             ends = torch.finfo(hidden.dtype)
-            mask = (
-                torch.zeros_like(real, dtype=hidden.dtype)
-                .masked_fill(~real, ends.min)
-                .masked_fill(is_global, ends.max)
-            )
+            mask = torch.zeros_like(real, dtype=hidden.dtype)
+            mask = mask.masked_fill(~real, ends.min).masked_fill(is_global, ends.max)
             output = self.encoder(
                 nn.functional.pad(hidden, (0, 0, 0, extra)),
                 attention_mask=nn.functional.pad(mask, (0, extra), value=ends.min),

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from transformers import LongformerConfig, LongformerModel
 
+from benchmarks.studies import attention_alignment, compare_runs, newsgroups
 from benchmarks.studies import cross_document_context as context
-from benchmarks.studies import newsgroups
 from nextlevelbert import CdlmModel, CdlmProcessor
+from nextlevelbert.evaluation import coreference_scores
 from nextlevelbert.pretraining.document_sets import DocumentClusters
+from nextlevelbert.tasks.coreference.data import CoreferenceData, CoreferenceDocument, CoreferenceMention
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 NAMES = sorted(f"{path.parent.name}.{path.stem}" for path in FOLDER.glob("s*/*.py") if path.stem != "__init__")
@@ -73,3 +79,83 @@ def test_words_are_masked_that_only_the_related_partner_shows(encoder):
         for token, kind in zip(true["related"], case.kinds.values(), strict=True):
             shown = [token in made[name][0] for name in context.CONDITIONS]
             assert shown == [context.KINDS[kind] == "shared", False, False]
+
+
+def mention_topics(topics, wrong):
+    """Predictions of mentions; in some topics everything is one cluster."""
+    return [
+        {"document": f"{topic}_1ecb", "start": place, "end": place + 1, "gold": f"g{topic}-{place % 2}",
+         "cluster": 0 if topic in wrong else place % 2}
+        for topic in topics for place in range(4)
+    ]  # fmt: skip
+
+
+def test_two_runs_compared(tmp_path):
+    right, wrong = mention_topics(range(8), set()), mention_topics(range(8), {1, 2, 3, 4, 5, 6, 7})
+    for name, records in (("one", right), ("other", wrong)):
+        (tmp_path / name).mkdir()
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (tmp_path / name / "test_predictions.jsonl").write_text(lines)
+    name, found = compare_runs.compare_runs(tmp_path / "one", tmp_path / "other", 500)
+    assert (name, found.items, found.first) == ("CoNLL F1", 8, 1.0)
+    by_hand = coreference_scores([r["gold"] for r in wrong], [(r["document"], r["cluster"]) for r in wrong])
+    assert found.second == pytest.approx(by_hand["conll_f1"])
+    assert found.permutation_p == pytest.approx(2 / 2**7)  # seven topics differ, all in one direction
+    (tmp_path / "other" / "test_predictions.jsonl").write_text(json.dumps(right[1]) + "\n")
+    with pytest.raises(ValueError, match="predict other rows"):
+        compare_runs.compare_runs(tmp_path / "one", tmp_path / "other")
+    assert compare_runs.value({"query": "q", "ranks_of_relevant_documents": [4, 7]}) == 0.25
+    assert compare_runs.value({"id": 1, "probability": 0.4, "label": 0}) == 1.0
+    assert compare_runs.value({"id": 1, "prediction": "a", "label": "b"}) == 0.0
+
+
+def test_attention_between_a_token_and_the_source_in_both_directions():
+    """Against plain Longformer with one global token, where both directions can be read off its definition."""
+    torch.manual_seed(0)
+    config = LongformerConfig(
+        vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        attention_window=4, max_position_embeddings=40, pad_token_id=1,
+    )  # fmt: skip
+    model = LongformerModel(config, add_pooling_layer=False).eval()
+    ids = torch.randint(3, 30, (1, 12))
+    wide = torch.zeros_like(ids)
+    wide[0, 3] = 1
+    with torch.no_grad():
+        output = model(ids, global_attention_mask=wide, output_attentions=True)
+        states = model.embeddings(ids)
+        layer = model.encoder.layer[0].attention.self
+        shape = (12, 2, 8)
+        wide_query = layer.query_global(states)[0].view(shape)[3] / 8**0.5  # [heads, size]
+        wide_key = layer.key_global(states)[0].view(shape)
+        from_source = torch.einsum("hd,lhd->hl", wide_query, wide_key).softmax(-1)  # of the source, to every token
+        query, key = layer.query(states)[0].view(shape) / 8**0.5, layer.key(states)[0].view(shape)
+        products = torch.einsum("ihd,jhd->hij", query, key)
+        near = (torch.arange(12)[:, None] - torch.arange(12)).abs() <= 2
+        near[:, 3] = True
+        to_source = products.masked_fill(~near, -torch.inf).softmax(-1)[:, :, 3]
+    found = attention_alignment.scores_of(output.attentions[-1], output.global_attentions[-1])
+    expected = (from_source + to_source).sum(dim=0)
+    others = torch.arange(12) != 3
+    torch.testing.assert_close(found[others], expected[others], atol=1e-6, rtol=1e-5)
+
+
+def test_percentile_ranks():
+    scores, inside = np.array([9.0, 0.0, 1.0, 2.0, 2.0, 3.0, 9.0]), np.array([0, 1, 1, 1, 1, 1, 0], dtype=bool)
+    target = np.arange(7) == 3
+    assert attention_alignment.percentile_rank(scores, inside, target) == pytest.approx(100 * 2.5 / 4)
+
+
+def test_pairs_of_mentions_are_ranked(encoder):
+    model = CdlmModel.from_encoder(encoder, max_length=128, attention_window=16).eval()
+    processor = CdlmProcessor.from_model(model)
+    mention = [CoreferenceMention(4, 8, "ship", 0)]
+    documents = [
+        CoreferenceDocument(f"1_{n}ecb", 1, "1_ecb", text, [(0, len(text))], mention)
+        for n, text in enumerate([SEA, "The ship came home."])
+    ]
+    [pair] = attention_alignment.draw_pairs(CoreferenceData(documents, "made", "event"), 5, 0)
+    assert pair.positive
+    assert [text[start:end] for text, (start, end) in zip(pair.texts, pair[1:3], strict=True)] == ["ship", "ship"]
+    assert 0 <= attention_alignment.rank(model, processor, pair) <= 100
+    long = pair._replace(texts=(pair.texts[0], pair.texts[1] + " again" * 200))
+    assert attention_alignment.rank(model, processor, long) is None

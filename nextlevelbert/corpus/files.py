@@ -14,9 +14,8 @@ try:
 except ImportError:  # Windows, where a file that is open cannot be removed
     fcntl = None  # type: ignore[assignment]
 
-# Release 0.1.0 left files named like this, which a library wrote without a lock.
+# What safetensors calls a file until it is whole. It does not lock it.
 _UNLOCKED = ".tmp*"
-_UNLOCKED_SECONDS = 3_600.0
 
 
 def write_atomically(path: Path, content: bytes, only_if_missing: bool = False) -> None:
@@ -64,8 +63,14 @@ def _link(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Removes temporary files of processes that were killed; those of running processes are locked and stay."""
+def remove_leftovers(folder: Path, unlocked_seconds: float = 3_600.0) -> None:
+    """Removes temporary files of processes that were killed; those of running processes are locked and stay.
+
+    Args:
+        folder: where to look, not below it.
+        unlocked_seconds: age at which a file that a library writes without a lock is taken for a leftover; 0 where
+            nothing else can be writing.
+    """
     for path in folder.glob("*.tmp"):
         with suppress(OSError), path.open("rb") as file:  # removed meanwhile, or no locks here
             if fcntl is not None:
@@ -73,5 +78,5 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink()
     for path in folder.glob(_UNLOCKED):
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime > _UNLOCKED_SECONDS:
+            if time.time() - path.stat().st_mtime > unlocked_seconds or unlocked_seconds == 0:
                 path.unlink()

@@ -172,7 +172,8 @@ def repository(args: FinetuningArguments) -> str:
 def upload(args: FinetuningArguments, name: str) -> None:
     """Uploads the model and its card to the repository `name`, if that was asked for; runs and results stay local."""
     if args.push_to_hub:
-        unpublished = ["seed-*", "*.jsonl", "results.json"]  # predictions hold ids of the user's rows
+        # Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
+        unpublished = ["seed-*", "*.jsonl", "results.json", ".tmp*"]
         HfApi(token=args.hub_token).upload_folder(
             repo_id=name, folder_path=args.output_dir, ignore_patterns=unpublished
         )

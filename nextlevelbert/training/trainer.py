@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from ..corpus.files import remove_leftovers
 from ..models.portable_checkpoint import store_weights_as
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ class CardTrainer(Trainer):
     def train_to_the_end(self) -> None:
         """Trains, from the checkpoint that is asked for or the last whole one, and stores metrics and state."""
         folder = str(self.args.output_dir)
+        if self.is_world_process_zero():
+            remove_leftovers(Path(folder), 0)  # weights of a run that was killed, which would be uploaded
         result = self.train(resume_from_checkpoint=self.args.resume_from_checkpoint or last_whole_checkpoint(folder))
         self.save_metrics("train", result.metrics)
         self.save_state()

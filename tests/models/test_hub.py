@@ -201,6 +201,8 @@ def test_the_pretraining_script_publishes_model_and_card(
     (tmp_path / "books").mkdir()
     for number in range(4):
         (tmp_path / "books" / f"{number}.txt").write_text(TEXT * 10)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / ".tmpAbC123").write_text("half of the weights, of a run that was killed")
     arguments = ["--chunk_encoder", toy_encoder_path, "--train_file", str(tmp_path / "books"), "--do_train"]
     arguments += ["--chunk_size", "16", "--sequence_length", "32", "--max_steps", "2", "--validation_share", "0.25"]
     arguments += ["--push_to_hub", "--hub_model_id", "user/books-model", "--output_dir", str(tmp_path / "model")]
@@ -213,7 +215,7 @@ def test_the_pretraining_script_publishes_model_and_card(
     assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert "# user/books-model" in files["README.md"].decode()
     assert {"loss_curve.png", "modeling_nextlevelbert.py", "modules.json", "tokenizer.json"} <= files.keys()
-    assert not [name for name in files if "shard-" in name or "checkpoint-" in name]
+    assert not [name for name in files if "shard-" in name or "checkpoint-" in name or ".tmp" in name]
     here = str(tmp_path).encode()
     assert [name for name, content in files.items() if here in content] == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pydoc_data.topics
+import re
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from .rows import Place, Rows, placed_rows, short
 from .tables import hub_dataset, open_saved_dataset
 from .texts import read_text
 
+DELETED = '\\`*_{}[]()>#+-$"=@%^|~/'
+_DELETE = str.maketrans("", "", DELETED)
+_ADDRESSES = re.compile(r"\bhttp\S*|\bwww\S*|\S+@\S+")
 PYTHON_MANUAL = "python-manual"
 _NOT_DOCUMENTATION = {
     "site-packages",
@@ -66,6 +70,20 @@ def read_documents(source: Source, text_column: str = "text", id_column: str = "
     if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
         return python_manual()
     return _documents(source_files(source), text_column, id_column)
+
+
+def clean_text(text: str) -> str:
+    """A text as the NextLevelBERT authors' code cleans it before pretraining; inference does none of this.
+
+    Ends of lines become spaces; words with ``http``, ``www`` or ``@`` at their place go, and so do the characters
+    :data:`DELETED`, quotation marks and hyphens among them; runs of spaces become one.
+
+    Example:
+        >>> clean_text('He said: "See www.sea.org,\\nwell-known -- to (all)!"')
+        'He said: See wellknown to all!'
+    """
+    text = _ADDRESSES.sub("", text.replace("\n", " "))
+    return " ".join(text.translate(_DELETE).split())
 
 
 def check_documents(source: Source, text_column: str = "text", id_column: str = "id") -> None:

@@ -164,7 +164,7 @@ def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> 
         folder = options.chunk_encoder if Path(options.chunk_encoder).is_dir() else None
         path = folder or model.named_chunk_encoder()
         name = options.chunk_encoder_name or model.config.chunk_encoder_name
-        model.attach_chunk_encoder(load_chunk_encoder(path, name))
+        model.attach_chunk_encoder(load_chunk_encoder(path, name, model.config.chunk_encoder_pooling))
     return model
 
 

@@ -240,12 +240,15 @@ class LoadedChunkEncoder:
         return usable_positions(self.encoder.model.config)
 
 
-def load_chunk_encoder(name_or_path: str | os.PathLike[str], name: str | None = None) -> LoadedChunkEncoder:
+def load_chunk_encoder(
+    name_or_path: str | os.PathLike[str], name: str | None = None, pooling: PoolingMode | None = None
+) -> LoadedChunkEncoder:
     """Loads any sentence-transformers model made of a transformer, pooling and optionally normalisation.
 
     Args:
         name_or_path: a Hub name or a folder.
         name: where others find this encoder, if `name_or_path` is a folder of this machine.
+        pooling: how a vector is made of token vectors, in place of the encoder's own way; ``"cls"`` is HATE's.
 
     Raises:
         ImportError: without sentence-transformers.
@@ -283,9 +286,9 @@ def load_chunk_encoder(name_or_path: str | os.PathLike[str], name: str | None = 
             "Give the path of a saved sentence-transformers model, or a name such as "
             "'sentence-transformers/all-MiniLM-L6-v2'."
         ) from error
-    pooling, normalize = _read_modules(source, name_or_path)
+    own, normalize = _read_modules(source, name_or_path)
     backbone, tokenizer = source[0].auto_model, source[0].tokenizer
-    encoder = ChunkEncoder(backbone.config, pooling, normalize)
+    encoder = ChunkEncoder(backbone.config, pooling or own, normalize)
     wanted = encoder.model.state_dict().keys()
     encoder.model.load_state_dict({key: value for key, value in backbone.state_dict().items() if key in wanted})
     check_weights(encoder.model, name_or_path)

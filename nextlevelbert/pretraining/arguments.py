@@ -216,6 +216,11 @@ class HateArguments(VectorModelArguments):
     whiten_chunks: ClassVar[bool] = False
 
     model_type: ModelType = field(default="hate", metadata={"help": "The model to pretrain."})
+    sentence_pooling: Literal["own", "cls", "mean", "max"] = field(
+        default="own",
+        metadata={"help": "A sentence's vector: as --chunk_encoder makes it (own, the default), or the first of "
+                          "its token vectors (cls, the paper's), their mean or their maximum."},
+    )  # fmt: skip
     hidden_size: int | None = field(
         default=None,
         metadata={"help": "Size of the document model; one below the chunk encoder's adds a bottleneck."},
@@ -232,47 +237,6 @@ class HateArguments(VectorModelArguments):
     norm_order: float | None = field(default=None, metadata={"help": "The p of p_norm; default 2."})
     pooling: Literal["mean", "sum", "cls"] | None = field(
         default=None, metadata={"help": "How the document vector is made; default mean."}
-    )
-
-
-@dataclass
-class CorpusArguments:
-    """Which documents, and where their vectors are kept."""
-
-    _argument_group_name = "documents"
-
-    train_file: str | None = field(
-        default=None,
-        metadata={"help": "A .txt, .md, .html, .jsonl, .json, .csv or .parquet (also .gz), a folder or a quoted "
-                          "pattern of these, a folder of save_to_disk, or python-manual."},
-    )  # fmt: skip
-    dataset_name: str | None = field(default=None, metadata={"help": "A dataset on the Hub, instead of a file."})
-    dataset_config_name: str | None = field(default=None, metadata={"help": "Configuration of that dataset."})
-    dataset_split: str = field(default="train", metadata={"help": "Split of that dataset; default train."})
-    text_column: str = field(default="text", metadata={"help": "Column of the documents; default text."})
-    id_column: str = field(
-        default="id", metadata={"help": "Column of document ids; without it, documents are numbered. Default id."}
-    )
-    corpus_dir: str | None = field(
-        default=None,
-        metadata={"help": "Folder of the encoded documents, read or written. Default OUTPUT_DIR-corpus."},
-    )
-    characters_per_shard: int = field(
-        default=4_000_000, metadata={"help": "Size of a shard; smaller ones suit more processes. Default 4000000."}
-    )
-    repair_corpus: bool = field(
-        default=False,
-        metadata={"help": "Encode missing and damaged shards of --corpus_dir again, from the same documents."},
-    )
-    cache_dir: str | None = field(
-        default=None, metadata={"help": "Folder of chunk vectors on a local disk: known text is not encoded again."}
-    )
-    validation_corpus_dir: str | None = field(
-        default=None, metadata={"help": "Encoded documents to evaluate on, instead of held-out ones."}
-    )
-    validation_share: float = field(
-        default=0.05,
-        metadata={"help": "Share of the documents that is held out, at least one document; 0 for none. Default 0.05."},
     )
 
 

@@ -13,7 +13,6 @@ from ..training.command_line import OptionParser, peek, refuse, words_of
 from ..training.recipes import offer_recipe, with_recipe
 from . import cdlm, vectors
 from .arguments import (
-    CorpusArguments,
     HateArguments,
     MaskingArguments,
     NextLevelBertArguments,
@@ -21,6 +20,7 @@ from .arguments import (
     PretrainingArguments,
 )
 from .cdlm_arguments import CdlmDataArguments, CdlmModelArguments, CdlmPretrainingArguments
+from .corpus_arguments import CorpusArguments
 
 
 @dataclass(frozen=True)

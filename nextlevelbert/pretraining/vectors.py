@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from transformers import set_seed
 from ..corpus.corpus import VectorCorpus
 from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from ..corpus.writer import finish_corpus, write_shards
-from ..data.documents import Document, check_documents, read_documents, read_hub_documents
+from ..data.documents import Document, check_documents, clean_text, read_documents, read_hub_documents
 from ..models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
@@ -24,7 +25,6 @@ from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning,
 from ..training.recipes import against_paper
 from ..training.trainer import CardTrainer
 from .arguments import (
-    CorpusArguments,
     HateArguments,
     MaskingArguments,
     NextLevelBertArguments,
@@ -32,6 +32,7 @@ from .arguments import (
     VectorModelArguments,
 )
 from .card import write_vector_card
+from .corpus_arguments import CorpusArguments
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,10 @@ def run(
     set_seed(args.seed)
 
     # 1. The frozen encoder, which stays out of training, and the model over vectors.
-    source = load_chunk_encoder(model_args.chunk_encoder, model_args.chunk_encoder_name)
+    pooling: Any = getattr(model_args, "sentence_pooling", "own")
+    source = load_chunk_encoder(
+        model_args.chunk_encoder, model_args.chunk_encoder_name, None if pooling == "own" else pooling
+    )
     if model_args.attn_implementation:
         source.encoder.model.set_attn_implementation(model_args.attn_implementation)
     model = new_model(model_args, source, objective_args)
@@ -176,10 +180,15 @@ def documents_of(options: CorpusArguments) -> Iterator[Document]:
     """
     columns = {"text_column": options.text_column, "id_column": options.id_column}
     if options.dataset_name:
-        return read_hub_documents(options.dataset_name, options.dataset_split, options.dataset_config_name, **columns)
-    if not options.train_file:
+        name, split, config = options.dataset_name, options.dataset_split, options.dataset_config_name
+        documents = read_hub_documents(name, split, config, **columns)
+    elif options.train_file:
+        documents = read_documents(options.train_file, **columns)
+    else:
         raise ValueError("Give the documents with --train_file or --dataset_name, or a finished --corpus_dir.")
-    return read_documents(options.train_file, **columns)
+    if options.clean_text:
+        return (replace(document, text=clean_text(document.text)) for document in documents)
+    return documents
 
 
 def encoded_corpus(

@@ -21,6 +21,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     # HATE, "Masked Sentence Prediction" and "Document Model"; it names no batch, rate or number of steps.
     "hate": {
         "masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1, "loss": "p_norm", "chunking": "sentences",
+        "sentence_pooling": "cls",
     },
     # CDLM, appendix B; the rest as RoBERTa.
     "cdlm": {

@@ -14,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
-from nextlevelbert.data.documents import PYTHON_MANUAL, check_documents, documents_from_rows, read_hub_documents
+from nextlevelbert.data.documents import (
+    PYTHON_MANUAL,
+    check_documents,
+    clean_text,
+    documents_from_rows,
+    read_hub_documents,
+)
 from nextlevelbert.data.rows import file_rows
 
 ROWS = [{"id": "b", "text": "second"}, {"id": "a", "text": "first,\nwith a line break"}]
@@ -155,3 +161,15 @@ def test_the_manual_that_every_python_carries():
     assert {"manual/lambda", "module/json", "module/asyncio.tasks"} <= set(names)
     assert any("JavaScript Object Notation" in document.text for document in documents if document.id == "module/json")
     assert names == [document.id for document in read_documents(PYTHON_MANUAL)]
+
+
+def test_cleaning_is_that_of_the_authors():
+    """Each rule of their published code, see `clean_text`."""
+    for text, cleaned in {
+        "One.\nTwo.\n\nThree.": "One. Two. Three.",
+        "Read http://a.org/b?c=1 or www.sea.org now, or write to me@sea.org.": "Read or now, or write to",
+        '\\`*_{}[]()>#+-$"=@%^|~/': "",
+        "It's <b>“well-known”</b>; isn't it?": "It's <b“wellknown”<b; isn't it?",
+        "  many   spaces\t here ": "many spaces here",
+    }.items():
+        assert clean_text(text) == cleaned

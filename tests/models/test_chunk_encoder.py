@@ -208,3 +208,16 @@ def test_an_argument_with_a_slip_is_refused(cls, minilm):
     wanted = r"from_chunk_encoder takes fields of \w+, not chunk_sise\. The fields are .*chunk_size"
     with pytest.raises(ValueError, match=wanted):
         cls.from_chunk_encoder(minilm, chunk_sise=128)
+
+
+def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
+    """HATE's sentence vector: the output at [CLS], here normalised as the encoder does with its mean."""
+    source, own = load_chunk_encoder(toy_encoder_path, pooling="cls"), load_chunk_encoder(toy_encoder_path)
+    assert (source.encoder.pooling, own.encoder.pooling) == ("cls", "mean")
+    assert source.fingerprint != own.fingerprint
+    batch = own.tokenizer(["The ship sailed home."], return_tensors="pt")
+    with torch.no_grad():
+        states = own.encoder.model(**batch).last_hidden_state
+        found = source.encoder(batch["input_ids"], batch["attention_mask"])
+    expected = torch.nn.functional.normalize(states[:, 0], dim=-1) if own.encoder.normalize else states[:, 0]
+    torch.testing.assert_close(found, expected)

@@ -20,12 +20,12 @@ from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
 from nextlevelbert.pretraining.arguments import (
-    CorpusArguments,
     HateArguments,
     MaskingArguments,
     NextLevelBertArguments,
     ObjectiveArguments,
 )
+from nextlevelbert.pretraining.corpus_arguments import CorpusArguments
 from nextlevelbert.pretraining.vectors import new_model, share_out
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"

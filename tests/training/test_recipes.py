@@ -98,6 +98,8 @@ def test_the_rest_of_the_recipes(parsed):
     )  # fmt: skip
     assert (objective.masking_probability, objective.mask_share, objective.random_share) == (0.15, 0.8, 0.1)
     assert objective.sequence_length == 512
+    model, _, _, _ = parsed("hate", "--recipe", "paper")
+    assert (model.sentence_pooling, model.loss, model.chunking) == ("cls", "p_norm", "sentences")
     options, args = parsed("classification chunkbert", "--recipe", "paper")
     assert (options.chunk_size, options.max_training_tokens, args.seeds) == (128, 4096, [0, 1, 2, 3, 4])
     options, args = parsed("summarization bert-al", "--recipe", "paper")

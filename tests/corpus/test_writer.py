@@ -112,6 +112,15 @@ def test_processes_with_different_documents_are_found_out(minilm, rule, tmp_path
         finish_corpus(tmp_path / "more", shards)
 
 
+def test_a_shard_of_another_recipe_is_found_out(minilm, rule, tmp_path):
+    other = ChunkingRule.from_tokenizer(minilm.tokenizer, 32, max_chunk_size=512)
+    write_share(DOCUMENTS, minilm, other, tmp_path / "other", 0, 1)
+    shards = write_share(DOCUMENTS, minilm, rule, tmp_path / "here", 0, 1)
+    shutil.copy(tmp_path / "other" / "shard-00000.safetensors", tmp_path / "here")
+    with pytest.raises(ValueError, match=r"shard-00000.safetensors was written .* or it is the shard of another corp"):
+        finish_corpus(tmp_path / "here", shards)
+
+
 def test_encoding_leaves_the_random_state_alone(minilm, rule, tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -189,10 +190,9 @@ def test_pooling_is_part_of_the_fingerprint_and_older_ones_are_known(toy_encoder
     model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, include_chunk_encoder=False)
     rule, documents = model.config.chunking_rule(), [Document("a", "some text " * 9)]
     corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)
-    stored = json.loads((corpus.path / "manifest.json").read_text())
-    stored["encoder"]["fingerprint"] = older
-    (corpus.path / "manifest.json").write_text(json.dumps(stored))
-    encode_corpus(documents, source, rule, corpus.path, progress=False).check_model(model.config)
+    earlier = dataclasses.replace(source, fingerprint=older)
+    encode_corpus(documents, earlier, rule, tmp_path / "older", progress=False)
+    encode_corpus(documents, source, rule, tmp_path / "older", progress=False).check_model(model.config)
     model.config.chunk_encoder_fingerprint = older
     corpus.check_model(model.config)
     model.attach_chunk_encoder(source)

@@ -95,7 +95,7 @@ def test_vectors_too_large_to_compute_with(toy, value):
 
 
 def test_a_cause_that_is_no_weight(toy):
-    with pytest.raises(ValueError, match=r"document\(s\) \[5\] holds NaN.*every weight is finite.*use float32"):
+    with pytest.raises(ValueError, match=r"document\(s\) \[5\] holds NaN.*every weight is finite.*use smaller inputs"):
         toy.contextualize([torch.full((2, 32), 1e30)], first=5)
 
 

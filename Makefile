@@ -48,9 +48,9 @@ faults: .venv/.installed-test  ## Kill, starve and damage what is written, at ev
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e ".[test]"
 	@touch $@
 
-# What follows from this package alone (its memory, kills, the wheel's own environment) is not tested again.
+# What hardly depends on versions and takes long (memory, kills, novels, the wheel's own environment) is left out.
 test-lowest: .venv-lowest/.installed  ## Run the tests on the lowest versions that pyproject.toml allows
-	$(OFFLINE) OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -m "not mpnet and not faults" -k "not kill" \
+	$(OFFLINE) OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -m "not mpnet and not faults" -k "not kill and not unseen_books" \
 	    --ignore tests/faults --ignore tests/models/test_memory.py --ignore tests/test_wheel.py -n 2 --dist loadscope
 
 .venv-313/.installed: pyproject.toml constraints.txt

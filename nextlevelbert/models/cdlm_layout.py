@@ -182,7 +182,7 @@ def pad_rows(rows: Sequence[Row], pad_token_id: int) -> dict[str, torch.Tensor]:
                 f"Row {having.index(False)} of the batch has no {name}, but others have; give it for "
                 "all rows or for none."
             )
-        values = [torch.as_tensor(row[name]) for row in rows]
+        values = [torch.as_tensor(row[name], dtype=torch.long) for row in rows]  # an empty list would be of floats
         if values[0].ndim == 0:
             batch[name] = torch.stack(values)
         else:

@@ -96,7 +96,7 @@ def check_embeds(vectors: torch.Tensor, mask: torch.Tensor | None, what: str) ->
     Raises:
         ValueError: for NaN, infinity, or a vector so long that its squares overflow (rows numbered).
     """
-    lengths = torch.linalg.vector_norm(vectors.detach(), dim=-1, dtype=torch.float32)  # [N, …]
+    lengths = torch.linalg.vector_norm(vectors.detach().float(), dim=-1)  # [N, …]
     bad = ~(lengths < _LONGEST_VECTOR)  # NaN, too
     if mask is not None:
         bad = bad & mask

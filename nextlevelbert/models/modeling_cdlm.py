@@ -128,11 +128,11 @@ class CdlmModel(CdlmPreTrainedModel):
                 longer than the position table, and unless exactly one of ids and embeddings is given.
         """
         self.config.check()
-        if input_ids is not None and inputs_embeds is None:
-            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         real, is_global = check_sequences(
             self.config, input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids
         )
+        if input_ids is not None:
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa
         ids = None if input_ids is None else input_ids.clamp(0, self.config.vocab_size - 1)  # at padding: any
         hidden = self.embeddings(ids, token_type_ids, positions, inputs_embeds)

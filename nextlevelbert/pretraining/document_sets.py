@@ -249,14 +249,14 @@ class DataCollatorForCrossDocumentMasking:
             raise ValueError(f"pattern must be one of {', '.join(PATTERNS)}, got {self.pattern!r}.")
         tokenizer = self.processor.tokenizer
         self._words = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
-        replaced = self.mask_replace_prob + self.random_replace_prob
-        if not 0 < self.mlm_probability <= 1 or not 0 <= min(self.mask_replace_prob, self.random_replace_prob) <= 1:
+        shares = (self.mask_replace_prob, self.random_replace_prob)
+        if not 0 < self.mlm_probability <= 1 or not all(0 <= share <= 1 for share in shares):  # NaN, too
             raise ValueError(
                 f"mlm_probability must be above 0 and at most 1, and shares from 0 to 1; got {self.mlm_probability}, "
                 f"{self.mask_replace_prob} and {self.random_replace_prob}."
             )
-        if replaced > 1:
-            raise ValueError(f"mask_replace_prob and random_replace_prob must not exceed 1 in total, got {replaced}.")
+        if sum(shares) > 1:
+            raise ValueError(f"mask_replace_prob and random_replace_prob must not exceed 1 in total, got {shares}.")
 
     def __call__(self, sequences: Sequence[TokenSequence]) -> dict[str, torch.Tensor]:
         rows = []

@@ -66,13 +66,9 @@ class SegmentPairDataset(Dataset):
         documents: Sequence[int] | np.ndarray | None = None,
         seed: int = 42,
     ) -> None:
-        if not 1 <= min_segment <= max_segment or pairs_per_document < 1:
-            raise ValueError(
-                "Give 1 <= min_segment <= max_segment and pairs_per_document >= 1, got "
-                f"{min_segment}, {max_segment} and {pairs_per_document}."
-            )
-        if positives not in ("document", "neighbours"):
-            raise ValueError(f"positives are 'document' or 'neighbours', got {positives!r}.")
+        _check_segments(min_segment, max_segment, positives)
+        if pairs_per_document < 1:
+            raise ValueError(f"pairs_per_document must be at least 1, got {pairs_per_document}.")
         self.corpus, self.seed, self.epoch = corpus, seed, 0
         self.min_segment, self.max_segment = min_segment, max_segment
         self.positives, self.pairs_per_document = positives, pairs_per_document
@@ -119,6 +115,14 @@ class SegmentPairDataset(Dataset):
         return {"first": first, "second": second, "starts": starts, "document": document, "mask_key": key}
 
 
+def _check_segments(min_segment: int, max_segment: int, positives: str) -> None:
+    """Raises a ValueError for lengths that do not fit each other, or unknown positives."""
+    if not 1 <= min_segment <= max_segment:
+        raise ValueError(f"Give 1 <= min_segment <= max_segment, got {min_segment} and {max_segment}.")
+    if positives not in ("document", "neighbours"):
+        raise ValueError(f"positives are 'document' or 'neighbours', got {positives!r}.")
+
+
 @dataclass
 class DataCollatorForSegmentPairs:
     """Cuts the segments of a batch to one length, drawn so that short ones are as frequent as long ones (log-uniform).
@@ -140,6 +144,9 @@ class DataCollatorForSegmentPairs:
     max_segment: int = 48
     positives: Positives = "document"
     masking: DataCollatorForVectorMasking | None = None
+
+    def __post_init__(self) -> None:
+        _check_segments(self.min_segment, self.max_segment, self.positives)
 
     def __call__(self, items: Sequence[SegmentPairItem]) -> dict[str, torch.Tensor]:
         low, high = math.log(self.min_segment), math.log(self.max_segment + 1)

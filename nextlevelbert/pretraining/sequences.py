@@ -190,7 +190,8 @@ class DataCollatorForVectorMasking:
     def __post_init__(self) -> None:
         if not 0 < self.probability <= 1:
             raise ValueError(f"The masking probability must be above 0 and at most 1, got {self.probability}.")
-        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1:
+        shares = (self.mask_share, self.random_share)
+        if not (all(share >= 0 for share in shares) and sum(shares) <= 1):  # NaN, too
             raise ValueError(
                 "mask_share and random_share must not be negative, and must not exceed 1 in total, got "
                 f"{self.mask_share} and {self.random_share}."

@@ -197,7 +197,7 @@ def test_two_processes_learn_what_one_does(sea_files, toy_checkpoint, tmp_path):
         ("classification", {"--train_file": "{blank}"}, r"row 2 .*column 'text': is blank"),
         ("multiple_choice", {"--train_file": "{uneven}", "--question_column": "q", "--candidates_column": "c"},
          r"row 1 .*column 'c': has 3 candidates, but the first row 4"),
-        ("classification", {"--train_file": "{train}", "--learning_rate": "1e30"}, "train with a lower learning rate"),
+        ("classification", {"--train_file": "{train}", "--learning_rate": "1e30"}, "a lower learning rate"),
         ("classification", {"--train_file": "{train}", "--model": "avg-sbert"}, "one of: untrained, avg_sbert, sbert"),
     ],
 )  # fmt: skip

@@ -10,7 +10,6 @@ import torch
 from nextlevelbert import (
     CdlmForCrossDocumentCoreference,
     CdlmForMultiHopQuestionAnswering,
-    HateForMaskedSentencePrediction,
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForSequenceClassification,
 )
@@ -94,8 +93,20 @@ def test_vectors_too_large_to_compute_with(toy, value):
         questions(inputs_embeds=vectors.clone().fill_(0.1), pair_embeds=vectors[:, 2])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_vectors_of_other_dtypes(toy, dtype):
+    vectors = torch.randn(2, 3, 32, dtype=dtype)
+    expected = toy(inputs_embeds=vectors.float()).pooler_output
+    torch.testing.assert_close(toy(inputs_embeds=vectors).pooler_output, expected)
+    vectors[1, 2] = math.inf
+    with pytest.raises(ValueError, match=r"document\(s\) \[1\] contain NaN or infinity"):
+        toy(inputs_embeds=vectors)
+
+
 def test_a_cause_that_is_no_weight(toy):
-    with pytest.raises(ValueError, match=r"document\(s\) \[5\] holds NaN.*every weight is finite.*use smaller inputs"):
+    with pytest.raises(
+        ValueError, match=r"document\(s\) \[5\] holds NaN.*every weight is finite: .*float32 overflowed"
+    ):
         toy.contextualize([torch.full((2, 32), 1e30)], first=5)
 
 
@@ -124,12 +135,13 @@ def test_labels_of_which_none_counts(name):
     torch.testing.assert_close(one.loss, torch.nn.functional.cross_entropy(one.logits[1:2], torch.tensor([1])))
 
 
-@pytest.mark.parametrize("cls", [NextLevelBertForMaskedVectorModeling, HateForMaskedSentencePrediction])
-@pytest.mark.parametrize("loss", ["smooth_l1", "cosine", "p_norm", "cross_entropy"])
-def test_no_masked_vector(cls, loss):
-    if loss not in (values := cls.config_class.__annotations__["loss"].__args__):
-        pytest.skip(f"the losses are {values}")
-    model = cls.from_pretrained(FOLDER / ("hate-masked" if "Hate" in cls.__name__ else "nextlevelbert-masked"))
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [*(("nextlevelbert-masked", loss) for loss in ("smooth_l1", "l1", "l2", "cosine", "cross_entropy")),
+     *(("hate-masked", loss) for loss in ("p_norm", "cross_entropy"))],
+)  # fmt: skip
+def test_no_masked_vector(name, loss):
+    model = CLASSES[name].from_pretrained(FOLDER / name)
     model.config.loss = loss
     batch = packed_batch(model.config.chunk_hidden_size, length=7)
     batch["special_ids"][batch["special_ids"] > 1] = -1

@@ -200,3 +200,14 @@ def test_configurations_that_are_refused(values, message):
         setattr(model.config, name, value)  # set later they are found with the next pass
     with pytest.raises(ValueError, match=message):
         model(batch()[0])
+
+
+def test_ids_of_another_shape_are_refused_before_anything_looks_at_them():
+    for cls in (CdlmModel, *HEADS[:2]):
+        model = tiny(cls)
+        for ids in (torch.ones(5, dtype=torch.long), torch.zeros(0, dtype=torch.long)):
+            with pytest.raises(ValueError, match=r"input_ids must be integers \[documents, tokens\]"):
+                model(input_ids=ids)
+        mask = torch.ones(2, 3)
+        with pytest.raises(ValueError, match=r"attention_mask must be \(2, 5\)"):
+            model(input_ids=torch.full((2, 5), 7), attention_mask=mask)

@@ -11,7 +11,9 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoProcessor, RobertaConfig, RobertaModel, RobertaTokenizer
 
-from nextlevelbert import CdlmForMaskedLM, CdlmModel, CdlmProcessor
+from nextlevelbert import CdlmForMaskedLM, CdlmForMultiHopQuestionAnswering, CdlmModel, CdlmProcessor
+
+from ..golden.inputs import FOLDER
 
 MARKERS = ["<doc-s>", "</doc-s>", "<m>", "</m>", "[q]", "[/q]", "<t>", "</t>", "<s>", "</s>"]
 
@@ -433,3 +435,13 @@ def test_saved_and_loaded_it_lays_out_the_same(model, processor, tmp_path):
     assert loaded.config.vocab_size == model.config.vocab_size
     batch = of_model(["It rained.", "Tea."])
     torch.testing.assert_close(loaded(**batch).pooler_output, model(**batch).pooler_output)
+
+
+def test_a_question_about_a_paragraph_without_sentences():
+    """An empty list of positions is one of integers, too."""
+    model = CdlmForMultiHopQuestionAnswering.from_pretrained(FOLDER / "cdlm-questions").eval()
+    processor = CdlmProcessor.from_pretrained(FOLDER / "cdlm-questions")
+    row = processor.question("who swims?", [("the whale", [])])
+    output = model(**processor.pad([row]))
+    assert output.sentence_logits.shape == (1, 0)
+    assert torch.isfinite(output.paragraph_logits).all()

@@ -340,6 +340,7 @@ def test_masks_follow_their_key_alone(processor):
         ({"mlm_probability": 0.0}, "mlm_probability must be above 0"),
         ({"mlm_probability": 1.1}, "at most 1"),
         ({"mask_replace_prob": -0.1}, "shares from 0 to 1"),
+        ({"random_replace_prob": float("nan")}, "shares from 0 to 1"),
         ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "must not exceed 1 in total"),
     ],
 )

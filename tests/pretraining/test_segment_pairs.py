@@ -163,9 +163,9 @@ def test_documents_too_short_are_counted(corpus, caplog):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"min_segment": 0}, "got 0, 48 and 1"),
-        ({"min_segment": 9, "max_segment": 8}, "got 9, 8 and 1"),
-        ({"pairs_per_document": 0}, "got 4, 48 and 0"),
+        ({"min_segment": 0}, "got 0 and 48"),
+        ({"min_segment": 9, "max_segment": 8}, "got 9 and 8"),
+        ({"pairs_per_document": 0}, "at least 1, got 0"),
         ({"positives": "chapter"}, "'document' or 'neighbours', got 'chapter'"),
         ({"min_segment": 40}, "0 of the 12 chosen documents have 80 chunks or more"),
         ({"documents": [3, -2]}, "documents must be numbers from 0 to 11"),
@@ -177,3 +177,9 @@ def test_documents_too_short_are_counted(corpus, caplog):
 def test_segments_that_cannot_be(corpus, values, message):
     with pytest.raises(ValueError, match=message):
         SegmentPairDataset(corpus, **values)
+
+
+@pytest.mark.parametrize("values", [(0, 8), (9, 8), (-1, 3), (4, 8, "others")])
+def test_a_collator_that_could_draw_no_length(values):
+    with pytest.raises(ValueError, match=r"1 <= min_segment <= max_segment|positives are"):
+        DataCollatorForSegmentPairs(*values)

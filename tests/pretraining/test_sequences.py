@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -106,7 +108,8 @@ def test_masks_follow_the_epoch_and_nothing_else(corpus):
 
 
 @pytest.mark.parametrize(
-    "values", [{"probability": 0}, {"probability": 1.5}, {"mask_share": 0.95}, {"random_share": -0.1}]
+    "values",
+    [{"probability": 0}, {"probability": 1.5}, {"mask_share": 0.95}, {"random_share": -0.1}, {"mask_share": math.nan}],
 )
 def test_shares_that_cannot_be(values):
     with pytest.raises(ValueError, match=r"probability|share"):

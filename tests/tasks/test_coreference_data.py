@@ -158,6 +158,9 @@ def test_parsed_rows(tmp_path):
         ValueError, match=r"mention 1 .* of document 7_1ecb spans characters 12 to 18, but the text has 17"
     ):
         read(fell, {**rose, "end": 18})
+    for field in ("doc_id", "topic", "subtopic", "text"):
+        with pytest.raises(ValueError, match=rf"row 0: {field} must be text, got \[\]"):
+            read(fell, **{field: []})
     with pytest.raises(ValueError, match=r"rows.jsonl, row 0: there is no 'type'"):
         read({"start": 3, "end": 7, "cluster": None, "sentence": 4})
     with pytest.raises(ValueError, match=r"rows.jsonl, row 0: 'NoneType' object is not iterable"):

@@ -145,6 +145,9 @@ def read_ecbplus(source: str | Path, kind: str = "event", split: str | None = No
 def _read_document(place: Place, values: dict[str, Any], kind: str) -> CoreferenceDocument:
     try:
         name, text = values["doc_id"], values["text"]
+        for column in ("doc_id", "topic", "subtopic", "text"):
+            if not isinstance(values[column], (str, int) if column == "topic" else str):
+                raise TypeError(f"{column} must be text, got {short(values[column])}.")
         sentences = [(start, end) for start, end in values["sentences"]]
         numbers = {sentence: number for number, sentence in enumerate(values["sentence_ids"])}
         validated = {numbers[sentence] for sentence in values["validated_sentences"] if sentence in numbers}

@@ -1,0 +1,179 @@
+"""Files of every kind, damaged: what is read is whole, and what cannot be read is named."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from nextlevelbert import read_documents, read_marked
+from nextlevelbert.data.rows import open_rows, placed_rows
+from nextlevelbert.pretraining.document_sets import read_document_clusters
+from nextlevelbert.tasks.classification.data import Columns, read_classification, read_multiple_choice
+from nextlevelbert.tasks.coreference.data import read_ecbplus
+from nextlevelbert.tasks.document_matching.data import read_document_pairs
+from nextlevelbert.tasks.multihop_qa.data import read_hotpotqa
+from nextlevelbert.tasks.ranking.data import read_ranking
+from nextlevelbert.tasks.retrieval.data import read_retrieval_task
+from nextlevelbert.tasks.summarization.data import read_summarization
+
+from ..golden.inputs import FOLDER
+from .cases import TEXTS, cases, only_our_errors
+
+ROWS = [
+    {"id": "2024-01-01", "text": "a\u2028b \0 é 😀 " * 5, "n": 10**30, "x": [1, {"y": None}]},
+    {"id": 7, "text": "b", "label": 1},
+]
+LINES = "\n".join(json.dumps(row) for row in ROWS).encode()
+
+
+def parquet(rows):
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return file.getvalue()
+
+
+JSON = [
+    LINES, json.dumps(ROWS).encode(), LINES.replace(b"\n", b"\r\n"), "\ufeff".encode() + LINES, b"",
+    LINES.decode().encode("utf-16"), b"null", b'[{"text": 1e999}]',
+    b'{"a":1,"a":2}', b'{"text":"\\ud800"}', b"[" * 5_000, b'{"a":' * 5_000, b"[" + b"9" * 5_000 + b"]", b'{"a":NaN}',
+    json.dumps(ROWS, indent=1).encode(), json.dumps(ROWS[0], indent=2).encode(), b"[{}] x",
+]  # fmt: skip
+SEEDS = {
+    ".jsonl": JSON,
+    ".json": JSON,
+    ".csv": [b'id,text\n1,"a ""b"" c"\n2,x\n', b'id,text\r\n1,"a\r\nb"\r\n', b"a\rb", b"id,id\n1,2",
+             b"text\n" + b"x" * 200_000],
+    ".html": [b"<html><head><title>x</title></head><body><p>a<br>b<pre> c\n d</pre><script>1<2</script>&amp;&#x0;"
+              b"<![if x]>y<![endif]><!-- z --></body>", b"<![CDATA[x", b"&#99999999999;", b"<div>" * 3_000],
+    ".txt": ["aé\r\nb".encode(), "ab".encode("utf-16-le"), b"\xed\xa0\x80", b"\x1f\x8b\x08", b""],
+    ".md": [b"# x\n\ny"],
+    ".parquet": [parquet(ROWS[1:] * 20), parquet([{"text": "x" * 99, "id": None}] * 3), b"PAR1PAR1", b""],
+}  # fmt: skip
+INSERTED = (b"\0", b"\xff\xfe", b'"', b"\n", b"\r", b"<![", b"<!", b"{", b"[", b"\\u", b"\xed\xa0\x80", b",", b"\x1a")
+PLACES = st.integers(0, 1 << 16)
+MUTATIONS = st.lists(
+    st.tuples(st.just("set"), PLACES, st.binary(min_size=1, max_size=1))
+    | st.tuples(st.just("cut"), PLACES, st.integers(1, 20))
+    | st.tuples(st.just("insert"), PLACES, st.binary(min_size=1, max_size=5) | st.sampled_from(INSERTED)),
+    max_size=5,
+)
+
+
+def damaged(content: bytes, mutations) -> bytes:
+    for kind, place, value in mutations:
+        at = place % (len(content) + 1)
+        if kind == "set":
+            content = content[:at] + value + content[at + 1 :]
+        elif kind == "cut":
+            content = content[:at] + content[at + value :]
+        else:
+            content = content[:at] + value + content[at:]
+    return content
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("files")
+
+
+def read_all(path):
+    for document in read_documents(path):
+        assert isinstance(document.text, str)
+        document.text.encode()  # no lone surrogate
+    for _ in (
+        placed_rows(path) if path.name.removesuffix(".gz").endswith((".jsonl", ".json", ".csv", ".parquet")) else ()
+    ):
+        pass
+
+
+@cases(0.45)
+@given(st.sampled_from(sorted(SEEDS)), st.integers(0, 99), MUTATIONS, st.sampled_from([None, None, ()]) | MUTATIONS)
+def test_damaged_files(folder, kind, seed, mutations, packed):
+    content = damaged(SEEDS[kind][seed % len(SEEDS[kind])], mutations)
+    path = folder / (f"x{kind}" if packed is None else f"x{kind}.gz")
+    path.write_bytes(content if packed is None else damaged(gzip.compress(content, mtime=0), packed))
+    with only_our_errors():
+        read_all(path)
+    path.unlink()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | TEXTS
+    | st.sampled_from(["0", "1", "yes", "<m>a</m> b", -100, 2**63, "\ud800", ""]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(TEXTS | st.sampled_from(["title", "sentences"]), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+TOKENIZER = AutoTokenizer.from_pretrained(FOLDER / "encoder" / "bert")
+TASKS = {
+    "classification": read_classification,
+    "pairs": lambda path: read_classification(path, Columns(question="question")),
+    "choice": lambda path: read_multiple_choice(path, Columns(question="question", candidates="candidates")),
+    "coreference": read_ecbplus,
+    "matching": read_document_pairs,
+    "multihop": read_hotpotqa,
+    "ranking": lambda path: read_ranking(path, "train"),
+    "retrieval": read_retrieval_task,
+    "summaries": lambda path: read_summarization(path, TOKENIZER),
+    "clusters": read_document_clusters,
+    "rows": lambda path: [list(open_rows(path))],
+}
+GOOD = {
+    "classification": {"text": "a", "label": "b"},
+    "pairs": {"text": "a", "question": "b", "label": "c"},
+    "choice": {"text": "a", "question": "b", "candidates": ["c", "d"], "label": 0},
+    "coreference": {
+        "doc_id": "1_1ecb", "topic": "1", "subtopic": "1_1", "text": "It rained.", "sentences": [[0, 10]],
+        "sentence_ids": [0], "validated_sentences": [0],
+        "mentions": [{"start": 3, "end": 9, "sentence": 0, "type": "ACTION_OCCURRENCE", "cluster": "r"}],
+    },
+    "matching": {"text1": "a", "text2": "b", "label": 1},
+    "multihop": {"id": "q", "question": "a", "answer": "b", "supporting_facts": [["t", 0]],
+                 "context": [["t", ["b."]]]},
+    "ranking": {"query": "a", "document": "b"},
+    "retrieval": {"query": "a", "document": "b"},
+    "summaries": {"text": "A b. C d.", "summary": "A b."},
+    "clusters": {"document": ["a", "b"]},
+    "rows": {"a": 1},
+}  # fmt: skip
+COLUMNS = sorted({column for row in GOOD.values() for column in row} | {"labels", "type"})
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_row_as_it_should_be(folder, task):
+    path = folder / "good.jsonl"
+    rows = [GOOD[task], {**GOOD[task], "label": 0, "doc_id": "1_2ecb", "id": "r", "text": "It rained. And?"}]
+    if task in ("classification", "pairs"):
+        rows[1]["label"] = "another"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert TASKS[task](path)
+
+
+@cases(0.25)
+@given(
+    st.sampled_from(sorted(TASKS)),
+    st.lists(st.dictionaries(st.sampled_from(COLUMNS), VALUES, max_size=3), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_rows_of_tasks_with_anything_in_them(folder, task, changes, array):
+    rows = [{**GOOD[task], **change} for change in changes]
+    path = folder / ("rows.json" if array else "rows.jsonl")
+    path.write_text(json.dumps(rows) if array else "\n".join(map(json.dumps, rows)))
+    with only_our_errors():
+        TASKS[task](path)
+
+
+@cases(0.02)
+@given(TEXTS)
+def test_marked_text(text):
+    with only_our_errors():
+        plain, spans = read_marked(text)
+        assert all(0 <= start < end <= len(plain) for start, end in spans)

@@ -266,7 +266,13 @@ def split_pair(
         attention_mask: ``[B, T]``, zero at padding.
         token_type_ids: ``[B, T]``, 1 at the question.
         prefix: number of special tokens at the start, which belong to both.
+
+    Raises:
+        ValueError: if these are not of one shape ``[B, T]``.
     """
+    shapes = [tuple(each.shape) for each in (input_ids, token_type_ids, attention_mask) if each is not None]
+    if input_ids.ndim != 2 or len(set(shapes)) > 1:
+        raise ValueError(f"input_ids, token_type_ids and attention_mask must be [documents, tokens], got {shapes}.")
     mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
     question = mask & (token_type_ids == 1)
     return mask & ~question, question | (mask & (mask.cumsum(dim=1) <= prefix))

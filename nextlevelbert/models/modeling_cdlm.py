@@ -234,7 +234,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         if labels.shape != states.shape[:2] or (masked & ((labels < 0) | (labels >= self.config.vocab_size))).any():
             raise ValueError(
                 f"labels must be {tuple(states.shape[:2])} ids below {self.config.vocab_size}, or -100 where nothing "
-                f"is to be predicted; got {tuple(labels.shape)} with up to {int(labels.max())}."
+                f"is to be predicted; got {tuple(labels.shape)} with {labels.unique().tolist()[-3:]}."
             )
         if not masked.any():
             raise ValueError("No position of the batch is masked (labels are -100 everywhere): mask some.")

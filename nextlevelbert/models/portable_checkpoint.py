@@ -188,6 +188,11 @@ class PortablePreTrainedModel(PreTrainedModel):
             warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
             return None
 
+    def warn_if_padding_and_no_attention_mask(self, input_ids: Any, attention_mask: Any) -> None:
+        """As in transformers, which looks at the first and the last token, where there are any."""
+        if input_ids.numel():
+            super().warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+
     def modules_to_train_whole(self) -> list[str]:
         """Names of the modules that are trained whole beside an adapter, because they start at random: the heads."""
         if self.base_model is self:

@@ -84,7 +84,8 @@ class SegmentPairDataset(Dataset):
                 f"{corpus!r}: {len(self._documents)} of the {len(chosen)} chosen documents have {2 * min_segment} "
                 "chunks or more; contrastive learning needs two. Use a smaller min_segment or more documents."
             )
-        items = np.maximum(self._lengths // (2 * max_segment * pairs_per_document), 1)
+        seen = min(2 * max_segment * pairs_per_document, np.iinfo(np.int64).max)  # chunks in an item, at most
+        items = np.maximum(self._lengths // seen, 1)
         self._first_items = np.append(0, np.cumsum(items))
 
     def __len__(self) -> int:

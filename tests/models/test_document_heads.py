@@ -297,3 +297,12 @@ def test_what_the_chooser_refuses(documents):
         model(**documents, pair_embeds=torch.ones(3, 4, 32), labels=torch.tensor([0, 3, 4]))
     with pytest.raises(ValueError, match="classifier_hidden_size must be at least 1, got 0"):
         toy_config(classifier_hidden_size=0)
+
+
+def test_a_pair_whose_parts_have_other_shapes():
+    model = NextLevelBertForSequenceClassification(toy_config(text_pair=True, num_labels=2)).eval()
+    ids, types = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 4, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"must be \[documents, tokens\], got \[\(2, 5\), \(2, 4\)\]"):
+        model(input_ids=ids, token_type_ids=types)
+    with pytest.raises(ValueError, match=r"must be \[documents, tokens\], got \[\(5,\), \(5,\)\]"):
+        model(input_ids=ids[0], token_type_ids=torch.ones(5))

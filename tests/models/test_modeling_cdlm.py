@@ -211,3 +211,5 @@ def test_ids_of_another_shape_are_refused_before_anything_looks_at_them():
         mask = torch.ones(2, 3)
         with pytest.raises(ValueError, match=r"attention_mask must be \(2, 5\)"):
             model(input_ids=torch.full((2, 5), 7), attention_mask=mask)
+    with pytest.raises(ValueError, match=r"labels must be \(2, 5\) ids below 100, .*; got \(0, 0\) with \[\]"):
+        tiny(HEADS[0])(input_ids=torch.full((2, 5), 7), labels=torch.zeros(0, 0))

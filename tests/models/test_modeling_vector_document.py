@@ -229,3 +229,11 @@ def test_a_narrower_window_set_afterwards(toy):
     toy.config.max_chunks = 20
     with pytest.raises(ValueError, match="give 1 to 8"):
         toy(inputs_embeds=vectors)
+
+
+def test_documents_without_a_single_id(toy):
+    """Nothing to read is the zero vector, as with blank text."""
+    with pytest.warns(UserWarning, match=r"Document\(s\) 0, 1 contain no token"):
+        output = toy(input_ids=torch.zeros(2, 0, dtype=torch.long))
+    assert (output.pooler_output == 0).all()
+    assert output.last_hidden_state.shape == (2, 0, 32)

@@ -179,6 +179,13 @@ def test_segments_that_cannot_be(corpus, values, message):
         SegmentPairDataset(corpus, **values)
 
 
+def test_segments_of_any_length_are_as_long_as_documents_allow(corpus):
+    longest = SegmentPairDataset(corpus, 2, 2**63)
+    item = longest[0]
+    length = corpus.document_offsets[item["document"] + 1] - corpus.document_offsets[item["document"]]
+    assert len(item["first"][0]) == len(item["second"][0]) == length // 2
+
+
 @pytest.mark.parametrize("values", [(0, 8), (9, 8), (-1, 3), (4, 8, "others")])
 def test_a_collator_that_could_draw_no_length(values):
     with pytest.raises(ValueError, match=r"1 <= min_segment <= max_segment|positives are"):

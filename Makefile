@@ -35,7 +35,7 @@ demo: .venv/.installed-demo  ## Python's own manual: search by the checkpoint, t
 test: .venv/.installed-test  ## Run every test that needs no large download
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults" -n 2 --dist loadscope
 
-test-long: test-mpnet faults fuzz test-lowest  ## What takes longer: the real all-mpnet-base-v2, faults, random cases, the lowest versions
+test-long: test-mpnet  ## What takes longer: the tests on the real all-mpnet-base-v2 (see also faults, fuzz, test-lowest)
 
 test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)
 	$(OFFLINE) $(BIN)/python -m pytest -m mpnet

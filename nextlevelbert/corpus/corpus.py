@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
 from .layout import MANIFEST, chunking_facts, differing_fields, has_sums, mending, read_manifest, shard_name
-from .shard_files import check_chain, check_shards, open_shard
+from .shard_files import check_chain, check_shards, open_shard, read_shard_head
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -100,6 +101,14 @@ class VectorCorpus:
     @property
     def hidden_size(self) -> int:
         return self.manifest["encoder"]["hidden_size"]
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the ids and texts of its documents, in order."""
+        digest = hashlib.sha256()
+        for number in range(self.manifest["shards"]):
+            for entry in read_shard_head(self.path / shard_name(number), has_sums(self.manifest)).documents:
+                digest.update(f"{entry['id']!r} {entry['sha256']}\n".encode())
+        return digest.hexdigest()
 
     def vectors(self, start: int, stop: int) -> torch.Tensor:
         """Chunk vectors ``[stop - start, D]`` float16 by their number in the corpus, across documents and shards."""

@@ -11,17 +11,8 @@ from transformers import TrainingArguments
 
 from ..training.cards import safe_name
 from ..training.command_line import group_of
-from ..training.trainer import BaseTrainingArguments
+from ..training.trainer import SIGNED, SIGNED_CHOICE, BaseTrainingArguments
 
-# Training arguments that determine the result; a run is only resumed with the same ones.
-_SIGNED = (
-    "learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "lr_scheduler_type",
-    "lr_scheduler_kwargs", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
-    "label_smoothing_factor", "bf16", "fp16", "neftune_noise_alpha", "eval_strategy", "eval_steps", "save_strategy",
-    "save_steps", "dataloader_drop_last", "train_sampling_strategy", "tf32", "optim_target_modules",
-    "load_best_model_at_end", "early_stopping_patience", "metric_for_best_model", "greater_is_better",
-    "full_determinism",
-)  # fmt: skip
 _UNSIGNED = ("cache_dir", "chunk_batch_size")  # options without influence on the result
 
 # Baselines that --model can name instead of a checkpoint; not every task has all of them.
@@ -87,10 +78,8 @@ class FinetuningArguments(BaseTrainingArguments):
             )
 
     def training_signature(self) -> dict[str, object]:
-        """The arguments that determine the result, given the model and the data."""
-        batch = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
-        values = {name: getattr(self, name) for name in _SIGNED}
-        return {**{name: getattr(value, "value", value) for name, value in values.items()}, "batch_size": batch}
+        # The sets are identified by their contents, and every seed has a folder of its own.
+        return self.signature_of(*SIGNED, *SIGNED_CHOICE, "early_stopping_patience")
 
 
 @dataclass

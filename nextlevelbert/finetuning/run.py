@@ -10,20 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi
 from transformers import set_seed
 
 from ..data.files import check_source
 from ..data.rows import fingerprint
-from ..training.cards import safe_name, write_card
+from ..training.cards import repository, safe_name, upload, write_card
 from ..training.plots import results_table
 from ..training.recipes import against_paper
-from .arguments import FinetuningArguments
-from .task import DataT, Row, SeedResult, Sets, Source, Task, mean_and_deviation, write_whole
+from ..training.resuming import check_settings, read_whole, store_settings, unreadable, write_whole
+from .task import DataT, Row, SeedResult, Sets, Source, Task, mean_and_deviation
 
 logger = logging.getLogger(__name__)
 
-_SETTINGS = "settings.json"
+_RESULTS = "results.json"
+# Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
+_UNPUBLISHED = ["seed-*", "*.jsonl", ".tmp*", _RESULTS]
 
 
 def run(task: Task[Any, Any]) -> None:
@@ -58,22 +59,33 @@ def run(task: Task[Any, Any]) -> None:
     if not args.should_save:
         return
 
-    # 3. The table, the pictures, and the model of the best seed with its card.
+    # 3. The table, the pictures, and the model of the best seed with its card. The results are written last, so that
+    # whatever was killed before is made again.
     choose = max if task.greater_is_better else min
     best = choose(results, key=lambda result: result.scores["validation"].get(task.metric, 0.0))
-    table = report(task, results, best, settings)
+    folder, name = output / f"seed-{best.seed}", repository(args)
+    summary, table = report(task, results, best, {"settings": settings, "model": name})
     print(f"\n{table}\n")
+    if read_whole(output / _RESULTS) == summary and _published(folder, output):
+        logger.info("Finished already; nothing to do.")
+        upload(args, name, _UNPUBLISHED)
+        return
     task.draw(results, output)
-    folder = output / f"seed-{best.seed}"
     for file in folder.glob("*_predictions.jsonl"):
         shutil.copy(file, output)
     task.publish(best, folder, output)
-    name = repository(args)
     facts = task.card(safe_name(name), best, table, settings)
     if facts is not None:
         paper = against_paper(f"{task.name} {options.model_type}", options, args)
         write_card(output, replace(facts, training={**facts.training, **paper}))
-        upload(args, name)
+    write_whole(output / _RESULTS, json.dumps(summary, indent=2))
+    if facts is not None:
+        upload(args, name, _UNPUBLISHED)
+
+
+def _published(folder: Path, output: Path) -> bool:
+    """Whether the weights of the best seed were published, and can be read."""
+    return all(unreadable(output / file.name) is None for file in folder.glob("*.safetensors"))
 
 
 def read_sets(task: Task[Any, DataT]) -> Sets[DataT]:
@@ -105,40 +117,24 @@ def run_seed(task: Task[Any, Any], seed: int, folder: Path, settings: dict[str, 
         ValueError: if the folder holds a run with other settings (named).
     """
     check_settings(folder, settings)
-    result = task.result.read(folder)
+    result, told = task.result.read(folder), "finished already"
     if result is None:
         if task.args.should_save:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_whole(folder / _SETTINGS, json.dumps(settings, indent=2))
-        result = task.train(seed, folder)
+            store_settings(folder, settings)
+        result, told = task.train(seed, folder), task.sets.reported
         if task.args.should_save:
             result.write(folder)
-            for checkpoint in folder.glob("checkpoint-*"):
-                shutil.rmtree(checkpoint)
-    reported = task.sets.reported
-    logger.info("seed %d, %s: %s", seed, reported, json.dumps(result.scores[reported]))
+    if task.args.should_save:  # also what a kill has left of them
+        for checkpoint in [*folder.glob("checkpoint-*"), folder / "best"]:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    logger.info("seed %d, %s: %s", seed, told, json.dumps(result.scores[task.sets.reported]))
     return result
 
 
-def check_settings(folder: Path, settings: dict[str, object]) -> None:
-    """Refuses a folder that holds a run with other settings.
-
-    Raises:
-        ValueError: naming them.
-    """
-    if not (folder / _SETTINGS).exists():
-        return
-    ours = json.loads(json.dumps(settings))
-    theirs = json.loads((folder / _SETTINGS).read_text())
-    if different := [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]:
-        pairs = ", ".join(f"{key}: {_short(theirs.get(key))} there, {_short(ours.get(key))} now" for key in different)
-        raise ValueError(
-            f"{folder} holds a run with other settings ({pairs}). Give another --output_dir, or remove that folder."
-        )
-
-
-def report(task: Task[Any, Any], results: list[SeedResult], best: SeedResult, settings: dict[str, object]) -> str:
-    """Writes ``results.json`` and returns the table of results in markdown."""
+def report(
+    task: Task[Any, Any], results: list[SeedResult], best: SeedResult, facts: dict[str, object]
+) -> tuple[dict[str, object], str]:
+    """What ``results.json`` holds, beside these `facts`, and the table of results in markdown."""
     reported = task.sets.reported
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
     name = f"{task.options.title}{seeds}, {reported}"
@@ -147,7 +143,7 @@ def report(task: Task[Any, Any], results: list[SeedResult], best: SeedResult, se
     rows: dict[str, Row] = {name: scores, **task.rows(name, results), **baselines}
     rows = {title: {key: value for key, value in row.items() if key != "loss"} for title, row in rows.items()}
     summary = {
-        "settings": settings,
+        **facts,
         "reported": reported,
         "best_seed": best.seed,
         "mean_and_deviation": scores,
@@ -156,27 +152,7 @@ def report(task: Task[Any, Any], results: list[SeedResult], best: SeedResult, se
         "rows": rows,
         **task.details(results),
     }
-    write_whole(Path(task.args.output_dir) / "results.json", json.dumps(_without_nan(summary), indent=2))
-    return results_table(rows)
-
-
-def repository(args: FinetuningArguments) -> str:
-    """Name of the model: that of its repository on the Hub, which is created here, or of its folder."""
-    name = Path(args.output_dir).name
-    if args.push_to_hub:
-        api = HfApi(token=args.hub_token)
-        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
-    return name
-
-
-def upload(args: FinetuningArguments, name: str) -> None:
-    """Uploads the model and its card to the repository `name`, if that was asked for; runs and results stay local."""
-    if args.push_to_hub:
-        # Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
-        unpublished = ["seed-*", "*.jsonl", "results.json", ".tmp*"]
-        HfApi(token=args.hub_token).upload_folder(
-            repo_id=name, folder_path=args.output_dir, ignore_patterns=unpublished
-        )
+    return json.loads(json.dumps(_without_nan(summary))), results_table(rows)
 
 
 def _without_nan(value: Any) -> Any:
@@ -186,7 +162,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_without_nan(inner) for inner in value]
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _short(value: object) -> str:
-    return f"{value[:12]}…" if isinstance(value, str) and len(value) == 64 else str(value)

@@ -17,7 +17,8 @@ from transformers import EarlyStoppingCallback, Trainer, TrainerCallback, set_se
 
 from ..training.cards import CardFacts
 from ..training.plots import CURVE, plot_curves
-from ..training.trainer import count_parameters, last_whole_checkpoint
+from ..training.resuming import last_whole_checkpoint, read_whole, unreadable, write_whole
+from ..training.trainer import count_parameters
 from .arguments import FinetuningArguments, TaskOptions
 
 logger = logging.getLogger(__name__)
@@ -119,19 +120,24 @@ class SeedResult:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The result stored in a folder, or None."""
-        if not (folder / _RESULT).exists():
+        """The result stored in a folder; None if there is none, or if it or the weights beside it cannot be read."""
+        stored = read_whole(folder / _RESULT)
+        if stored is None:
             return None
-        stored = json.loads((folder / _RESULT).read_text())
+        for name in stored.pop("weights", []):
+            if reason := unreadable(folder / name):
+                logger.warning("The result in %s is ignored: %s.", folder, reason)
+                return None
         known = {each.name for each in fields(cls)}
         scores = {name: stored.pop(name) for name in [*stored] if name not in known}
         stored["logits"] = {name: np.array(rows) for name, rows in stored["logits"].items()}
         return cls(scores=scores, **stored)
 
     def write(self, folder: Path) -> None:
-        """Stores the result in a folder, with the scores of a set under its name."""
+        """Stores the result in a folder, with the scores of a set under its name, and which weights lie beside it."""
         stored = asdict(self)
         stored |= stored.pop("scores") | {"logits": {name: rows.tolist() for name, rows in self.logits.items()}}
+        stored["weights"] = sorted(file.name for file in folder.glob("*.safetensors"))
         write_whole(folder / _RESULT, json.dumps(stored))
 
 
@@ -221,7 +227,7 @@ class Task(ABC, Generic[OptionsT, DataT]):
         args = copy.copy(self.args)
         args.output_dir, args.seed, args.data_seed = str(folder), seed, seed
         args.push_to_hub = False  # the best seed is published at the end
-        return model, args, last_whole_checkpoint(folder)
+        return model, args, last_whole_checkpoint(args)
 
     def stopping(self) -> list[TrainerCallback]:
         """Early stopping, if the best evaluation is kept."""
@@ -291,10 +297,3 @@ def mean_and_deviation(results: Sequence[Scores]) -> Row:
     if len(results) == 1:
         return {name: float(values[0]) for name, values in table.items()}
     return {name: (float(values.mean()), float(values.std(ddof=1))) for name, values in table.items()}
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file completely or not at all, whenever the process is killed."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(text + "\n")
-    partial.replace(path)

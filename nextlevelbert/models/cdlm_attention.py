@@ -115,7 +115,7 @@ class CdlmSelfAttention(LongformerSelfAttention):
                 )
             query = query.unflatten(1, (-1, plan.block)).flatten(0, 1)  # [B · n, c, H, d]
             output = self._attend(query, keys.flatten(0, 1), values.flatten(0, 1), plan.allowed)
-            output = output.view(len(hidden_states), -1, self.num_heads, self.head_dim)[:, :length]
+            output = output.reshape(len(hidden_states), -1, self.num_heads, self.head_dim)[:, :length]
         output = output.flatten(-2)  # [B, L, D]
         if plan.global_index.shape[1]:
             seen = self._attend(

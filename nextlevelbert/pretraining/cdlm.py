@@ -10,8 +10,11 @@ from typing import Any
 from transformers import set_seed
 
 from ..data.files import check_source
+from ..data.rows import fingerprint
+from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM
 from ..training.recipes import against_paper
+from ..training.resuming import begin, finish
 from ..training.trainer import CardTrainer
 from .card import write_cdlm_card
 from .cdlm_arguments import CdlmDataArguments, CdlmModelArguments, CdlmPretrainingArguments
@@ -24,6 +27,9 @@ from .document_sets import (
 )
 
 logger = logging.getLogger(__name__)
+
+# Options that determine the result beside the sets, which are identified by their contents.
+_SIGNED = ("global_attention", "random_clusters", "mlm_probability", "eval_samples_per_cluster")
 
 
 class CdlmTrainer(CardTrainer):
@@ -73,6 +79,19 @@ def run(model_args: CdlmModelArguments, data_args: CdlmDataArguments, args: Cdlm
         **against_paper("cdlm", model_args, data_args, args),
     }
 
+    settings = {
+        "model_type": "cdlm",
+        "weights": weights_fingerprint(model.base_model),
+        "max_length": processor.max_length,
+        "attention_window": model.config.attention_window,
+        **{name: getattr(data_args, name) for name in _SIGNED},
+        "documents": fingerprint(zip(train.names, train.clusters, strict=True)),
+        "validation_documents": fingerprint(zip(validation.names, validation.clusters, strict=True)),
+        **args.training_signature(),
+    }
+    if not begin(args, settings):
+        return
+
     # 3. Training.
     trainer = CdlmTrainer(
         model=model,
@@ -102,6 +121,7 @@ def run(model_args: CdlmModelArguments, data_args: CdlmDataArguments, args: Cdlm
     if trainer.is_world_process_zero():
         processor.save_pretrained(str(args.output_dir))
     trainer.publish()
+    finish(args, settings)
 
 
 def read_clusters(options: CdlmDataArguments, seed: int) -> tuple[DocumentClusters, DocumentClusters]:

@@ -23,6 +23,7 @@ from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
 from ..training.recipes import against_paper
+from ..training.resuming import begin, finish
 from ..training.trainer import CardTrainer
 from .arguments import (
     HateArguments,
@@ -33,6 +34,7 @@ from .arguments import (
 )
 from .card import write_vector_card
 from .corpus_arguments import CorpusArguments
+from .settings import settings_of
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +80,9 @@ def run(
     training, (evaluation, held_out) = share_out(corpus, corpus_args, objective.held_out_at_least, args.seed)
     if evaluation is not corpus:
         evaluation.check_model(model.config)
+    settings = settings_of(model_args, objective_args, corpus_args, args, model, corpus, evaluation)
+    if not begin(args, settings):
+        return
     if model_args.whiten_chunks:
         model.base_model.fit_whitening(corpus[int(number)].vectors for number in training)
     args.label_names = list(objective.label_names)
@@ -117,6 +122,7 @@ def run(
     if model_args.save_dtype != "float32":
         trainer.save_dtype = getattr(torch, model_args.save_dtype)
     trainer.publish()
+    finish(args, settings)
 
 
 def new_model(

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
+from transformers import TrainingArguments
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 
@@ -128,3 +129,20 @@ def write_card(folder: str | Path, facts: CardFacts) -> ModelCard:
     card = ModelCard.from_template(data, template_path=str(_TEMPLATE), facts=facts, code=code)
     card.save(Path(folder) / "README.md")
     return card
+
+
+def repository(args: TrainingArguments) -> str:
+    """Name of the model: that of its repository on the Hub, which is created here, or of its folder."""
+    name = Path(str(args.output_dir)).name
+    if args.push_to_hub:
+        api = HfApi(token=args.hub_token)
+        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
+    return name
+
+
+def upload(args: TrainingArguments, name: str, unpublished: Sequence[str]) -> None:
+    """Uploads the output folder to the repository `name`, if that was asked for; files of these patterns stay."""
+    if args.push_to_hub:
+        HfApi(token=args.hub_token).upload_folder(
+            repo_id=name, folder_path=args.output_dir, ignore_patterns=list(unpublished)
+        )

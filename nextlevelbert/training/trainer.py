@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,22 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from ..corpus.files import remove_leftovers
 from ..models.portable_checkpoint import store_weights_as
+from .resuming import damage, last_whole_checkpoint, read_whole
 
 logger = logging.getLogger(__name__)
+
+# Arguments that determine the result of a training, given the model and the data; a folder belongs to their values.
+SIGNED = (
+    "learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "lr_scheduler_type",
+    "lr_scheduler_kwargs", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
+    "label_smoothing_factor", "bf16", "fp16", "neftune_noise_alpha", "dataloader_drop_last", "train_sampling_strategy",
+    "tf32", "optim_target_modules", "load_best_model_at_end", "full_determinism", "ignore_data_skip",
+    "auto_find_batch_size", "average_tokens_across_devices",
+)  # fmt: skip
+# These do, too, where an evaluation is chosen.
+SIGNED_CHOICE = (
+    "eval_strategy", "eval_steps", "save_strategy", "save_steps", "metric_for_best_model", "greater_is_better"
+)  # fmt: skip
 
 
 @dataclass
@@ -61,6 +75,17 @@ class BaseTrainingArguments(TrainingArguments):
                 "epoch would repeat the draws of the first; leave it out."
             )
 
+    def training_signature(self) -> dict[str, object]:
+        """The arguments that determine the result, given the model and the data."""
+        chosen = SIGNED_CHOICE if self.load_best_model_at_end else ()
+        return self.signature_of(*SIGNED, "seed", "data_seed", "per_device_train_batch_size", *chosen)
+
+    def signature_of(self, *names: str) -> dict[str, object]:
+        """The values of these arguments, and how many examples an optimiser step sees."""
+        batch = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
+        values = {name: getattr(self, name) for name in names}
+        return {**{name: getattr(value, "value", value) for name, value in values.items()}, "batch_size": batch}
+
 
 class SetEpochCallback(TrainerCallback):
     """Tells a dataset which epoch begins, so that it draws anew and a resumed run draws what a straight one did."""
@@ -74,6 +99,19 @@ class SetEpochCallback(TrainerCallback):
         self.dataset.epoch = int(state.epoch or 0)
 
 
+class ResumeCallback(TrainerCallback):
+    """Says where a resumed run goes on, and finds its best checkpoint where the output folder was moved."""
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if state.global_step:
+            logger.info("Going on from step %d of %d.", state.global_step, state.max_steps)
+        best = Path(str(args.output_dir)) / f"checkpoint-{state.best_global_step}"
+        if best.exists():
+            state.best_model_checkpoint = str(best)
+
+
 class CardTrainer(Trainer):
     """`Trainer` that writes our model card, leaves no pickle and tells its training set the epoch.
 
@@ -83,7 +121,8 @@ class CardTrainer(Trainer):
 
     def __init__(self, *args: Any, card: Callable[[CardTrainer], None] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._card = card
+        self._card, self._stopped = card, False
+        self.add_callback(ResumeCallback())
         if hasattr(self.train_dataset, "epoch"):
             self.add_callback(SetEpochCallback(self.train_dataset))
         self.save_dtype: torch.dtype | None = None  # of weights on disk; set it after training, before the last save
@@ -105,12 +144,56 @@ class CardTrainer(Trainer):
         """In the order of the rows, to which predictions belong; the base class may sort them by length."""
         return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        # What a kill left of the same checkpoint must not be taken for part of this one.
+        if self.args.should_save:
+            folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+            shutil.rmtree(folder, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+        super()._save_checkpoint(*args, **kwargs)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()  # the state that is written next tells that all of them are there
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """As the base class, but the mean loss of a resumed run is that of all its steps."""
+        losses = [entry for entry in self.state.log_history if "loss" in entry]
+        if "train_loss" in logs and self._initial_global_step and losses:
+            starts = [0, *(entry["step"] for entry in losses[:-1])]
+            total = sum(entry["loss"] * (entry["step"] - start) for entry, start in zip(losses, starts, strict=True))
+            logs["train_loss"] = total / losses[-1]["step"]
+        super().log(logs, *args, **kwargs)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As the base class, but a resumed run evaluates nothing twice, and stays stopped if it had been."""
+        if isinstance(resume_from_checkpoint, str):
+            self.args.eval_on_start = False
+            state = read_whole(Path(resume_from_checkpoint) / "trainer_state.json") or {}
+            control = state.get("stateful_callbacks", {}).get("TrainerControl", {}).get("args", {})
+            early = state.get("global_step", 0) < state.get("max_steps", 0)
+            self._stopped = early and control.get("should_training_stop", False)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # The base class looks only after a step whether it was the last one.
+        if self._stopped or self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
     def train_to_the_end(self) -> None:
-        """Trains, from the checkpoint that is asked for or the last whole one, and stores metrics and state."""
-        folder = str(self.args.output_dir)
-        if self.is_world_process_zero():
-            remove_leftovers(Path(folder), 0)  # weights of a run that was killed, which would be uploaded
-        result = self.train(resume_from_checkpoint=self.args.resume_from_checkpoint or last_whole_checkpoint(folder))
+        """Trains, from the checkpoint that is asked for or the last whole one, and stores metrics and state.
+
+        Raises:
+            ValueError: for a checkpoint that is asked for and not whole.
+        """
+        checkpoint = self.args.resume_from_checkpoint
+        if checkpoint and (reason := damage(Path(checkpoint), self.args)):
+            raise ValueError(f"--resume_from_checkpoint {checkpoint} is not a whole checkpoint: {reason}.")
+        if self.is_world_process_zero():  # weights of a run that was killed, which would be uploaded
+            remove_leftovers(Path(str(self.args.output_dir)), 0)
+        result = self.train(checkpoint or last_whole_checkpoint(self.args))
         self.save_metrics("train", result.metrics)
         self.save_state()
 
@@ -125,21 +208,6 @@ class CardTrainer(Trainer):
         """Our card in place of the generic one, also on `push_to_hub`."""
         if self._card is not None and self.is_world_process_zero():
             self._card(self)
-
-
-def last_whole_checkpoint(folder: str | Path) -> str | None:
-    """The newest ``checkpoint-*`` that was written to its end; warns of those that a kill has cut off.
-
-    `Trainer` writes ``trainer_state.json`` after weights, optimizer and random state.
-    """
-    numbered = [path for path in Path(folder).glob("checkpoint-*") if path.name.removeprefix("checkpoint-").isdigit()]
-    for path in sorted(numbered, key=lambda path: -int(path.name.removeprefix("checkpoint-"))):
-        try:
-            json.loads((path / "trainer_state.json").read_text())
-            return str(path)
-        except (FileNotFoundError, json.JSONDecodeError):
-            logger.warning("%s is incomplete and is ignored.", path)
-    return None
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:

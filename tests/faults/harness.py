@@ -2,13 +2,15 @@
 
 An operation is whatever Python reports to its audit hooks and changes a file: opening for writing, renaming, removing,
 making and removing folders. The process is killed before the operation, so that of n operations every state between
-two of them is met. Writes inside a library in another language count as one operation with the one before.
+two of them is met. `torch.save` and safetensors write in other languages and are announced here; other such writes
+count as one operation with the one before.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import signal
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 
 # Audit events that change files, and where the path stands among their arguments.
@@ -62,14 +65,18 @@ def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, ho
         call: takes nothing; what it returns has to be picklable.
         folder: operations on paths in here are counted.
         kill_at: number of the operation, from 0, before which the process ends; None lets it run.
-        how: ``"kill"`` ends it by SIGKILL; ``"full"`` lets that operation, and each after it that would write, fail
-            as on a full disk.
+        how: the name of the signal that ends it; ``"kill"`` stands for SIGKILL. ``"full"`` lets that operation, and
+            each after it that would write, fail as on a full disk. ``"copy"`` lets it run; before every operation that
+            finds more in the folder than changed code, it is copied to ``FOLDER-states/NUMBER``: what a kill leaves.
     """
     inner, outer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(inner)
-        _run(call, folder, kill_at, how, outer)
+        try:
+            _run(call, folder, kill_at, how, outer)
+        finally:
+            os._exit(1)  # where the parent is gone: no fork may go on with its tests
     os.close(outer)
     pipe = os.fdopen(inner, "rb")
     signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
@@ -80,7 +87,7 @@ def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, ho
     pipe.close()
     if payload:
         return Outcome(False, False, **pickle.loads(payload))
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGTERM):
         return Outcome(left > 0, left == 0, None, False, kill_at or 0)
     raise RuntimeError(f"The fork ended with status {status} and told nothing.")
 
@@ -88,11 +95,14 @@ def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, ho
 def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, pipe: int) -> None:
     """The fork: never returns."""
     torch.set_num_threads(1)  # the threads of the parent did not come along, and would be waited for
-    count = 0
+    count, copying = 0, False
     place = str(folder)
+    last: dict[str, tuple[int, int]] = {}
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal count
+        nonlocal count, copying, last
+        if copying:
+            return
         if event == "open":
             path, _, flags = arguments
             if not isinstance(flags, int) or not flags & WRITES:
@@ -105,13 +115,22 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
         # Names without a folder are those that a tree is removed by.
         if not (path.startswith(place) or (path and os.sep not in path)):
             return
-        if count == kill_at and how == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "copy":
+            copying, before = True, last
+            files = [path for path in folder.rglob("*") if path.suffix != ".py"]
+            last = {str(path): (0, 0) if path.is_dir() else _stamp(path) for path in files}
+            if last != before:
+                shutil.copytree(folder, folder.with_name(f"{folder.name}-states") / f"{count:03d}")
+            copying = False
+        elif count == kill_at and how != "full":
+            os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.Signals[how])
         count += 1
         if how == "full" and kill_at is not None and count > kill_at and event in ("open", "os.mkdir"):
             raise OSError(28, "No space left on device", path)
 
     sys.addaudithook(watch)
+    _announce(torch, "save", 1)
+    _announce(safetensors.torch, "serialize_file", 1)
     told: dict[str, Any] = {"error": None, "raw": False, "value": None}
     try:
         told["value"] = call()
@@ -140,6 +159,23 @@ def at_once(calls: list[Callable[[], Any]], folder: Path) -> list[Outcome]:
         for child in children:
             os.waitpid(child, 0)
         return [pickle.loads((Path(told) / str(number)).read_bytes()) for number in range(len(calls))]
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _announce(module: Any, name: str, place: int) -> None:
+    """Lets a function that opens files outside Python report it; its argument number `place` is the path."""
+    function = getattr(module, name)
+
+    def announced(*arguments: Any, **options: Any) -> Any:
+        if len(arguments) > place and isinstance(arguments[place], (str, os.PathLike)):
+            sys.audit("open", str(arguments[place]), "w", os.O_WRONLY)
+        return function(*arguments, **options)
+
+    setattr(module, name, announced)
 
 
 def tree(folder: Path, ignored: tuple[str, ...] = ()) -> dict[str, bytes]:

@@ -141,3 +141,11 @@ def test_attentions_on_request_are_those_of_longformer():
     torch.testing.assert_close(sums[0], torch.ones_like(sums[0]))
     sums = with_attentions.global_attentions[0].sum(-2)
     torch.testing.assert_close(sums, torch.ones_like(sums))
+
+
+def test_blocks_learn_with_dropout():
+    """Where SDPA lays out its output in another way."""
+    model = tiny(attention_window=4, attention_probs_dropout_prob=0.1).train()
+    ids, mask = batch()
+    model(input_ids=ids, attention_mask=mask).last_hidden_state.sum().backward()
+    assert model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -297,7 +298,7 @@ def test_the_baselines(run_script, encoder, files, tmp_path, kind, caplog):
     assert not (tmp_path / kind / "README.md").exists()
 
 
-def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tmp_path, monkeypatch, caplog):
     class Stopped(Exception):
         pass
 
@@ -324,9 +325,16 @@ def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tm
         with pytest.raises(Stopped):
             start(run_script, tmp_path / "killed", *arguments)
     assert list(tmp_path.glob("killed/seed-0/checkpoint-*"))
-    start(run_script, tmp_path / "killed", *arguments)
-    results = [json.loads((tmp_path / name / "seed-0" / "result.json").read_text()) for name in ("killed", "straight")]
-    assert results[0]["checkpoints"] == results[1]["checkpoints"]
+    shutil.copytree(tmp_path / "killed", tmp_path / "torn")
+    sorted(tmp_path.glob("torn/seed-0/best/step-*"))[0].write_bytes(b"")
+    for name in ("killed", "torn"):
+        caplog.clear()
+        start(run_script, tmp_path / name, *arguments)
+        assert ("best is not whole: step-" in caplog.text) == (name == "torn")
+    results = [
+        json.loads((tmp_path / name / "seed-0" / "result.json").read_text()) for name in ("killed", "straight", "torn")
+    ]
+    assert results[0]["checkpoints"] == results[1]["checkpoints"] == results[2]["checkpoints"]
     assert len(results[0]["checkpoints"]) == 3
     ours, theirs = (load_file(tmp_path / name / "seed-0" / "model.safetensors") for name in ("killed", "straight"))
     for name, tensor in ours.items():

@@ -8,7 +8,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.pretraining.arguments import PretrainingArguments
 from nextlevelbert.pretraining.cdlm_arguments import CdlmPretrainingArguments
-from nextlevelbert.training.trainer import BaseTrainingArguments, CardTrainer, last_whole_checkpoint
+from nextlevelbert.training.trainer import BaseTrainingArguments, CardTrainer
 
 ALL = [PretrainingArguments, CdlmPretrainingArguments, FinetuningArguments]
 
@@ -27,7 +27,7 @@ class Rows(Dataset):
         return {"input_ids": torch.tensor([index]), "labels": index % 2}
 
 
-def trainer(folder, dataset, card=None, **options):
+def trainer(folder, dataset, card=None, evaluated=None, **options):
     torch.manual_seed(0)
     size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     model = BertForSequenceClassification(BertConfig(**size, vocab_size=8))
@@ -35,7 +35,7 @@ def trainer(folder, dataset, card=None, **options):
         str(folder), num_train_epochs=3, per_device_train_batch_size=4, save_strategy="epoch", disable_tqdm=True,
         report_to="none", **options,
     )  # fmt: skip
-    return CardTrainer(model, args, train_dataset=dataset, card=card)
+    return CardTrainer(model, args, train_dataset=dataset, eval_dataset=evaluated, card=card)
 
 
 def test_a_dataset_learns_of_every_epoch_also_after_resuming(tmp_path):
@@ -72,15 +72,3 @@ def test_columns_stay_and_a_machine_without_an_accelerator_may_use_bf16(kind, tm
 def test_persistent_workers_would_repeat_their_draws(kind, tmp_path):
     with pytest.raises(ValueError, match="--dataloader_persistent_workers"):
         kind(output_dir=str(tmp_path), dataloader_num_workers=1, dataloader_persistent_workers=True)
-
-
-def test_a_checkpoint_that_was_cut_off_is_ignored(tmp_path, caplog):
-    for step in (2, 9, 10):
-        (tmp_path / f"checkpoint-{step}").mkdir()
-        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")
-    (tmp_path / "checkpoint-10" / "trainer_state.json").write_text('{"epoch"')
-    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
-    assert "checkpoint-10 is incomplete and is ignored" in caplog.text
-    (tmp_path / "checkpoint-9" / "trainer_state.json").unlink()
-    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
-    assert last_whole_checkpoint(tmp_path / "nowhere") is None

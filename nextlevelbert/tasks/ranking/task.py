@@ -139,7 +139,7 @@ class Ranking(Task[RankingOptions, RankingData]):
         # An untrained model is random where it does not come from the chunk encoder.
         weights = reader.get_chunk_encoder().fingerprint() if options.new else weights_fingerprint(reader)
         self._chunk_encoder = reader.cpu().detach_chunk_encoder()
-        return {"weights": weights}
+        return {"weights": weights, "batch_size_per_process": args.train_batch_size}  # whence the negatives come
 
     def _new_model(self) -> Any:
         """The model at the start of a run, without its chunk encoder."""

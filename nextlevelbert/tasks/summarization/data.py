@@ -18,8 +18,8 @@ from tqdm.auto import tqdm
 
 from ...data.rows import Place, fingerprint, open_rows, short
 from ...evaluation.rouge import greedy_oracle
-from ...finetuning.task import write_whole
 from ...models.bert_al_sentences import encode_sentences, pad_batch, split_document
+from ...training.resuming import unreadable, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def _with_oracle_labels(
     """
     sides = [document.sentences for document in documents], [document.reference for document in documents]
     stored = Path(cache or ".") / f"{fingerprint(sides)}.json"
-    if cache is not None and stored.exists():
+    if cache is not None and unreadable(stored) is None:
         found = json.loads(stored.read_text())
     else:
         bar = partial(tqdm, total=len(documents), unit="text", desc=f"oracle of {name}", delay=2)

@@ -26,7 +26,7 @@ from ...training.plots import CURVE
 from .baselines import with_extended_positions
 from .card import LIMITS, MEASURES, ROUGE, snippet
 from .data import SummarizationData, SummarizationDataset, SummaryColumns, read_summarization
-from .train import SummarizationTrainer, SummaryRule, trivial_summaries, write_summaries
+from .train import SummarizationTrainer, SummaryRule, lost_evaluation, trivial_summaries, write_summaries
 
 logger = logging.getLogger(__name__)
 
@@ -204,6 +204,9 @@ class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, Summarizati
 
     def train(self, seed: int, folder: Path) -> SummarizationResult:
         model, args, resumed = self.start(seed, folder, self._new_trainee)
+        if resumed and (reason := lost_evaluation(folder / "best", resumed)):
+            logger.warning("%s is not whole: %s. Training starts anew.", folder / "best", reason)
+            resumed = None
         with args.main_process_first(local=False):
             if resumed is None and args.should_save:
                 shutil.rmtree(folder / "best", ignore_errors=True)  # of a run killed before its first checkpoint

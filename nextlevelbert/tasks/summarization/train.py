@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ...evaluation.rouge import greedy_oracle, rouge_scores
-from ...finetuning.task import write_whole
 from ...models.bert_al_sentences import select_sentences
+from ...training.resuming import read_whole, unreadable, write_whole
 from ...training.trainer import CardTrainer
 from .data import SummarizationData, SummarizationDataset, SummarizedDocument
 
 _AVERAGED = 3  # checkpoints, the paper's number
+_LOSSES = "losses.json"
 
 
 class SummarizationTrainer(CardTrainer):
@@ -33,10 +33,8 @@ class SummarizationTrainer(CardTrainer):
     def __init__(self, *args: Any, train_dataset: SummarizationDataset, **kwargs: Any) -> None:
         super().__init__(*args, train_dataset=train_dataset, data_collator=train_dataset.collate, **kwargs)
         self._best = Path(str(self.args.output_dir)) / "best"
-        index = self._best / "losses.json"
-        self.kept: dict[int, float] = {}
-        if index.exists():  # of a run that was killed
-            self.kept = {int(step): loss for step, loss in json.loads(index.read_text()).items()}
+        stored = read_whole(self._best / _LOSSES) or {}  # of a run that was killed
+        self.kept: dict[int, float] = {int(step): loss for step, loss in stored.items()}
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         scores = super().evaluate(*args, **kwargs)
@@ -51,12 +49,13 @@ class SummarizationTrainer(CardTrainer):
             self._best.mkdir(parents=True, exist_ok=True)
             weights = self.accelerator.unwrap_model(self.model).state_dict()
             save_file({name: weight.contiguous() for name, weight in weights.items()}, self.weights_of(step))
-        if len(self.kept) > _AVERAGED:
-            del self.kept[worst]
-            if self.is_world_process_zero():
-                self.weights_of(worst).unlink(missing_ok=True)
+        dropped = [worst] if len(self.kept) > _AVERAGED else []
+        for each in dropped:
+            del self.kept[each]
         if self.is_world_process_zero():
-            write_whole(self._best / "losses.json", json.dumps(self.kept))
+            write_whole(self._best / _LOSSES, json.dumps(self.kept))
+            for each in dropped:
+                self.weights_of(each).unlink(missing_ok=True)
         return scores
 
     def weights_of(self, step: int) -> Path:
@@ -78,15 +77,25 @@ class SummarizationTrainer(CardTrainer):
         for step in sorted(self.kept, key=lambda step: self.kept[step]):
             plain.load_state_dict(load_file(self.weights_of(step)))
             yield {"step": step, "loss": self.kept[step]}
-        self.accelerator.wait_for_everyone()
-        if self.is_world_process_zero():
-            shutil.rmtree(self._best)
 
     def logits(self, dataset: SummarizationDataset) -> list[np.ndarray]:
         """Scores ``[S]`` of the sentences of each document, without those past the cut."""
         found = self.predict(dataset, metric_key_prefix="test").predictions
         padded = found[0] if isinstance(found, tuple) else found  # [documents, S]
         return [row[: len(kept["labels"])] for row, kept in zip(padded, dataset.rows, strict=True)]
+
+
+def lost_evaluation(best: Path, checkpoint: str) -> str | None:
+    """What is missing of the weights in ``best/`` that were kept until a checkpoint; None if nothing is."""
+    history = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["log_history"]
+    kept = read_whole(best / _LOSSES)
+    if kept is None:
+        evaluated = any(math.isfinite(entry["eval_loss"]) for entry in history if "eval_loss" in entry)
+        return f"{_LOSSES} is missing" if evaluated else None
+    for file in (best / f"step-{step}.safetensors" for step in kept):
+        if reason := unreadable(file):
+            return reason
+    return None
 
 
 @dataclass(frozen=True)

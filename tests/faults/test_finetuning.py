@@ -1,0 +1,172 @@
+"""Fine-tuning and saving, killed at every file operation, on a full disk, by signals, and with damaged files.
+
+What is started again ends as a straight run, or with a clear refusal.
+"""
+
+from __future__ import annotations
+
+import pytest
+from safetensors.torch import load_file
+
+from nextlevelbert import NextLevelBertModel
+from tests.finetuning_toys import run_here, sea_rows, write
+from tests.golden.inputs import FOLDER
+
+from .harness import forked, tree
+from .runs import (
+    DAMAGE,
+    again,
+    damaged,
+    last_with_two_checkpoints,
+    results,
+    start_again,
+    states_of_a_kill,
+    tell,
+    uninterrupted,
+)
+
+FAST = ["--num_train_epochs", "3", "--per_device_train_batch_size", "4", "--use_cpu", "--disable_tqdm", "true"]
+FAST += ["--report_to", "none", "--logging_strategy", "steps", "--logging_steps", "1"]
+LORA = ["--lora", "--lora_target_modules", "all-linear"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A call for each task, that fine-tunes into a folder."""
+    data = tmp_path_factory.mktemp("data")
+    sets = {"train": sea_rows(8, 1), "validation": sea_rows(4, 2)}
+    made = {
+        "classification": (sets, "nextlevelbert", []),
+        "adapter": (sets, "nextlevelbert", LORA),
+        "ranking": (
+            {name: [{"query": row["label"] + row["id"], "document": row["text"]} for row in rows]
+             for name, rows in sets.items()}, "nextlevelbert", [],
+        ),
+        "summarization": (
+            {name: [_summary(row, number) for number, row in enumerate(rows)] for name, rows in sets.items()},
+            "bert-al-summarization", ["--label_column", "labels", "--summary_sentences", "2"],
+        ),
+    }  # fmt: skip
+    calls = {}
+    for name, (rows, model, options) in made.items():
+        words = ["--task", "classification" if name == "adapter" else name, "--model", str(FOLDER / model), *FAST]
+        for part, each in rows.items():
+            words += [f"--{part}_file", write(data / f"{name}-{part}.jsonl", each)]
+        words += [*options, "--cache_dir", str(data / f"{name}-cache")]
+        calls[name] = lambda folder, words=words: run_here(*words, "--output_dir", str(folder))
+    return calls
+
+
+def _summary(row, number):
+    sentences = [f"{sentence}." for sentence in row["text"].split(". ")[:5]]
+    labels = [int(place in (0, number % 4)) for place in range(len(sentences))]
+    chosen = " ".join(sentence for sentence, label in zip(sentences, labels, strict=True) if label)
+    return {"id": row["id"], "text": sentences, "summary": chosen, "labels": labels}
+
+
+@pytest.fixture(scope="module")
+def classified(runs, tmp_path_factory):
+    """A straight run, and every state that a kill would leave of one."""
+    place = tmp_path_factory.mktemp("classified")
+    straight = uninterrupted(runs["classification"], place)
+    return straight, states_of_a_kill(runs["classification"], place / "killed")
+
+
+def test_some_kills(runs, classified, tmp_path):
+    straight, states = classified
+    assert len(states) > 40
+    # While the last checkpoints of a seed are removed, while the model is published, and with all but the results.
+    removing = [state for state in states if (state / "seed-0" / "result.json").exists()][1]
+    chosen = [states[len(states) // 3], removing, states[-1]]
+    assert start_again(runs["classification"], chosen, results(straight), tmp_path) == {"same": 3}
+
+
+def torn(runs, straight, names, ways, place):
+    """What is told where one of these files of a finished run is damaged."""
+    return {
+        name: [
+            again(runs["classification"], each, results(straight)) for each in damaged(straight, [name], place, ways)
+        ]
+        for name in names
+    }
+
+
+def test_results_and_settings_that_are_torn(runs, classified, tmp_path):
+    """A torn result is made again; where the settings are torn they cannot be compared, which is told."""
+    told = torn(runs, classified[0], ("seed-0/result.json", "seed-0/settings.json"), ("halved",), tmp_path)
+    assert told == {"seed-0/result.json": ["same"], "seed-0/settings.json": ["clear"]}
+
+
+@pytest.mark.faults
+def test_files_of_a_finished_run_that_are_torn(runs, classified, tmp_path):
+    """Without its settings a finished run is as one of an older release: taken for the same, which is told."""
+    names = ("seed-0/result.json", "seed-0/model.safetensors", "results.json", "model.safetensors")
+    told = torn(runs, classified[0], names, DAMAGE, tmp_path)
+    assert told == {name: ["same"] * 3 for name in names}
+    told = torn(runs, classified[0], ("seed-0/settings.json",), DAMAGE, tmp_path)
+    assert told == {"seed-0/settings.json": ["clear", "clear", "silent: ['seed-0/settings.json']"]}
+
+
+def test_a_finished_run_is_left_alone(runs, classified):
+    straight, _ = classified
+    before = {path: path.stat().st_mtime_ns for path in straight.rglob("*") if path.is_file()}
+    assert forked(lambda: runs["classification"](straight), straight).operations == 0
+    assert {path: path.stat().st_mtime_ns for path in straight.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("name", "every"), [("classification", 1), ("adapter", 3), ("ranking", 3), ("summarization", 2)]
+)
+def test_every_kill(runs, name, every, tmp_path):
+    wanted = results(uninterrupted(runs[name], tmp_path / "straight"))
+    states = states_of_a_kill(runs[name], tmp_path / "model")
+    assert start_again(runs[name], states[::every], wanted, tmp_path).keys() == {"same"}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("how", ["full", "SIGINT", "SIGTERM"])
+def test_full_disks_and_signals(runs, classified, how, tmp_path):
+    told, run = [], runs["classification"]
+    operations = forked(lambda: run(tmp_path / "count" / "model"), tmp_path / "count").operations
+    for at in range(3, operations, operations // 9):
+        place = tmp_path / f"{at}"
+        first = forked(lambda folder=place / "model": run(folder), place, at, how)
+        error = {"full": "No space left", "SIGINT": "KeyboardInterrupt"}.get(how)
+        assert error in str(first.error) if error else first.killed, (at, first)
+        told.append(again(run, place / "model", results(classified[0])))
+    assert tell(told).keys() == {"same"}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ["classification", "adapter", "summarization"])
+def test_damaged_checkpoints(runs, name, tmp_path):
+    wanted = results(uninterrupted(runs[name], tmp_path / "straight"))
+    state, newest = last_with_two_checkpoints(states_of_a_kill(runs[name], tmp_path / "model"), "seed-0")
+    folders = [newest, *(["seed-0/best"] if name == "summarization" else [])]
+    files = [f"{each}/{path.name}" for each in folders for path in (state / each).iterdir() if path.suffix != ".py"]
+    told = tell(again(runs[name], folder, wanted) for folder in damaged(state, files, tmp_path))
+    assert told.keys() == {"same"}
+
+
+def save(folder):
+    NextLevelBertModel.from_pretrained(FOLDER / "nextlevelbert").save_pretrained(folder)
+
+
+@pytest.mark.faults
+def test_saving(tmp_path):
+    """What a kill leaves opens with the weights that were saved, or not at all; saving again completes it."""
+    wanted = tree(uninterrupted(save, tmp_path / "straight"))
+    weights = load_file(FOLDER / "nextlevelbert" / "model.safetensors")
+    told = []
+
+    def opened(folder):
+        model = NextLevelBertModel.from_pretrained(folder)
+        return all(model.state_dict()[name].equal(weight) for name, weight in weights.items())
+
+    for state in states_of_a_kill(save, tmp_path / "model"):
+        outcome = forked(lambda folder=state: opened(folder), tmp_path)
+        told.append("clear" if outcome.error else {True: "same", False: "silent"}[outcome.value])
+        print(state.name, outcome.error)
+        assert again(save, state, wanted) == "same"
+    assert tell(told).keys() == {"clear", "same"}

@@ -47,6 +47,7 @@ def test_going_on_from_any_shard_gives_the_same_bytes(corpus, minilm, rule, tmp_
     assert contents(tmp_path) == straight
 
 
+@pytest.mark.faults  # tests/faults kills at every file operation, at once
 def test_kill_9_and_go_on(minilm_path, tmp_path):
     arguments = [sys.executable, "-c", WORKER, minilm_path]
     subprocess.run([*arguments, str(tmp_path / "straight")], check=True, stdout=subprocess.DEVNULL)

@@ -11,12 +11,12 @@ import pytest
 
 from nextlevelbert.pretraining import cdlm, vectors
 from nextlevelbert.pretraining.arguments import (
-    CorpusArguments,
     NextLevelBertArguments,
     ObjectiveArguments,
     PretrainingArguments,
 )
 from nextlevelbert.pretraining.cdlm_arguments import CdlmDataArguments, CdlmModelArguments, CdlmPretrainingArguments
+from nextlevelbert.pretraining.corpus_arguments import CorpusArguments
 from tests.golden.inputs import DOCUMENTS, FOLDER
 
 from .harness import forked

@@ -152,6 +152,7 @@ def test_a_file_of_options_gives_the_same_run(sea_files, toy_checkpoint, tmp_pat
     start(tmp_path / "options", toy_checkpoint, *words, "--lora", "--max_steps", "2", "--learning_rate", "1e-3",
           **sea_files)  # fmt: skip
     results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("file", "options")]
+    assert [each.pop("model") for each in results] == ["file", "options"]
     assert results[0] == results[1]
     assert results[0]["settings"]["lora_target_modules"] == ["query"]
 

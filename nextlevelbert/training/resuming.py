@@ -99,7 +99,7 @@ def begin(args: TrainingArguments, settings: Mapping[str, object]) -> bool:
     if check_settings(folder, settings):
         logger.info("Finished already; nothing to do. For another run, give another --output_dir.")
         if args.push_to_hub and args.should_save:
-            upload(args, repository(args), ["checkpoint-*", "_*"])
+            upload(args, repository(args), ["checkpoint-*", "_*", ".tmp*"])
         return False
     if args.should_save:
         store_settings(folder, settings)

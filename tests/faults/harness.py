@@ -94,7 +94,9 @@ def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, ho
 
 def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, pipe: int) -> None:
     """The fork: never returns."""
-    torch.set_num_threads(1)  # the threads of the parent did not come along, and would be waited for
+    # The threads of the parent did not come along, and would be waited for.
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     count, copying = 0, False
     place = str(folder)
     last: dict[str, tuple[int, int]] = {}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from .harness import forked, tree
+from .harness import Outcome, forked, tree
 
 Run = Callable[[Path], object]
 # Files with times in them, and checkpoints, of which a finished run keeps others than one that was killed.
@@ -24,12 +24,17 @@ def results(folder: Path) -> dict[str, bytes]:
     return {name: data for name, data in tree(folder, TIMED).items() if "checkpoint-" not in name}
 
 
+def ended(outcome: Outcome) -> bool:
+    """Whether a run came to its end by itself, and without an error."""
+    return outcome.error is None and not outcome.killed and not outcome.stuck
+
+
 def again(run: Run, folder: Path, straight: dict[str, bytes]) -> str:
     """How starting a run once more ends: the same as a straight run, clear refusal, raw, silent or stuck."""
     outcome = forked(lambda: run(folder), folder)
     if outcome.stuck:
         return "stuck"
-    if outcome.error is not None:
+    if not ended(outcome):
         return f"raw: {outcome.error}" if outcome.raw else "clear"
     found = results(folder)
     different = [name for name in {**straight, **found} if found.get(name) != straight.get(name)]
@@ -46,7 +51,7 @@ def tell(told: Iterable[str]) -> Counter[str]:
 def states_of_a_kill(run: Run, folder: Path) -> list[Path]:
     """The output folder before every file operation of a run; those that differ in copied code only are one."""
     folder.mkdir()
-    assert forked(lambda: run(folder), folder, how="copy").error is None
+    assert ended(forked(lambda: run(folder), folder, how="copy"))
     return sorted(folder.with_name(f"{folder.name}-states").iterdir())
 
 
@@ -63,7 +68,7 @@ def damaged(folder: Path, names: Iterable[str], place: Path, ways: Iterable[str]
 def uninterrupted(run: Run, place: Path) -> Path:
     """The folder of a run that nothing stops. First one in this process, for its forks to have loaded everything."""
     run(place / "first" / "model")
-    assert forked(lambda: run(place / "model"), place).error is None
+    assert ended(forked(lambda: run(place / "model"), place))
     return place / "model"
 
 

@@ -129,7 +129,7 @@ def test_every_kill(runs, name, every, tmp_path):
 def test_full_disks_and_signals(runs, classified, how, tmp_path):
     told, run = [], runs["classification"]
     operations = forked(lambda: run(tmp_path / "count" / "model"), tmp_path / "count").operations
-    for at in range(3, operations, operations // 9):
+    for at in range(3, operations - 2, operations // 9):
         place = tmp_path / f"{at}"
         first = forked(lambda folder=place / "model": run(folder), place, at, how)
         error = {"full": "No space left", "SIGINT": "KeyboardInterrupt"}.get(how)

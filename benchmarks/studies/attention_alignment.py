@@ -22,12 +22,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from benchmarks.common.measuring import print_header, print_table
+from benchmarks.common.measuring import print_header, print_table, with_interval
 from nextlevelbert import CdlmModel, CdlmProcessor
 from nextlevelbert.models.cdlm_layout import Piece
 from nextlevelbert.tasks.coreference.data import CoreferenceData, read_ecbplus
-
-RESAMPLES = 2_000
 
 
 class Pair(NamedTuple):
@@ -124,15 +122,6 @@ def random_source(pair: Pair, processor: CdlmProcessor, rng: np.random.Generator
     return np.arange(end - first) + int(rng.integers(len(piece.ids) - (end - first) + 1))
 
 
-def with_interval(values: np.ndarray, topics: np.ndarray, seed: int) -> str:
-    """Mean and bounds of 95 % over topics, which are resampled whole."""
-    _, index = np.unique(topics, return_inverse=True)
-    sums, counts = np.bincount(index, values), np.bincount(index)
-    drawn = np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))
-    low, high = np.percentile(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1), [2.5, 97.5])
-    return f"{values.mean():.1f} ({low:.1f} to {high:.1f})"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", nargs="+", required=True, help="saved CDLMs with their processors")
@@ -157,7 +146,10 @@ def main() -> None:
         for label, positive, column in (("coreferent", True, 1), ("not coreferent", False, 1), ("random", True, 2)):
             chosen = [each for each in kept if each[0].positive == positive]
             values, topics = np.array([each[column] for each in chosen]), np.array([each[0].topic for each in chosen])
-            figures |= {f"{label}, pairs": len(chosen), f"{label}, MPR": with_interval(values, topics, args.seed)}
+            figures |= {
+                f"{label}, pairs": len(chosen),
+                f"{label}, MPR": "{:.1f} ({:.1f} to {:.1f})".format(*with_interval(values, topics, args.seed)),
+            }
         results.append(figures)
         rows.append(list(figures.values()))
     print_header("float32", f"{Path(args.file).name}; intervals of 95 %, over topics")

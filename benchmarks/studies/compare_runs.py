@@ -1,7 +1,8 @@
 """Is one fine-tuned model better than another? Bootstrap and permutation test on two runs' predictions.
 
 Takes the output folders of two runs of `run_finetune.py` on the same set. Coreference is compared by CoNLL F1 over
-topics (CDLM, section 3.2), retrieval by MRR over queries, questions by exact match, everything else by accuracy.
+topics (CDLM, section 3.2), retrieval by MRR over queries, questions by the official exact match, everything else by
+accuracy.
 
     python -m benchmarks.studies.compare_runs RUN OTHER_RUN
 """
@@ -18,6 +19,7 @@ from typing import Any
 from benchmarks.common.measuring import print_table
 from nextlevelbert.data.json_lines import read_json
 from nextlevelbert.evaluation.coreference import coreference_scores
+from nextlevelbert.evaluation.hotpotqa import normalize_answer
 from nextlevelbert.evaluation.significance import Comparison, compare
 
 Record = dict[str, Any]
@@ -50,7 +52,7 @@ def value(record: Record) -> float:
     if {"probability", "label"} <= record.keys() and record["label"] is not None:
         return float((record["probability"] > 0.5) == bool(record["label"]))
     if {"answer", "gold"} <= record.keys() and record["gold"] is not None:
-        return float(record["answer"] == record["gold"])
+        return float(normalize_answer(record["answer"]) == normalize_answer(record["gold"]))
     if {"prediction", "label"} <= record.keys():
         return float(record["prediction"] == record["label"])
     raise ValueError(f"There is nothing to score in a record with {', '.join(record)}; give runs on a labelled set.")

@@ -23,7 +23,7 @@ import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from tqdm import tqdm
 
-from benchmarks.common.measuring import print_header, print_table
+from benchmarks.common.measuring import print_header, print_table, with_interval
 from nextlevelbert import CdlmForMaskedLM, CdlmProcessor
 from nextlevelbert.models.cdlm_layout import DOCUMENT
 from nextlevelbert.pretraining.document_sets import PATTERNS, DocumentClusters, read_document_clusters
@@ -31,7 +31,6 @@ from nextlevelbert.pretraining.document_sets import PATTERNS, DocumentClusters, 
 KINDS = ("shared", "unshared")
 CONDITIONS = ("related", "unrelated", "alone")
 SHARE, MOST = 0.15, 20  # of a target's shared words that are masked by default
-RESAMPLES = 2_000
 
 
 class Word(NamedTuple):
@@ -190,15 +189,6 @@ def predict(model: Any, cases: list[Case], tokenizer: Any, pattern: str, dtype: 
             row.append(torch.stack([loss, (scores.argmax(dim=1) == true).float()], dim=1))
         found.append(torch.stack(row, dim=1).cpu().numpy())
     return np.concatenate(found).astype(np.float64)
-
-
-def with_interval(differences: np.ndarray, clusters: np.ndarray, seed: int) -> list[float]:
-    """The mean of differences ``[N]`` and its bounds of 95 %, by resampling whole clusters (``[N]``)."""
-    _, index = np.unique(clusters, return_inverse=True)
-    sums, counts = np.bincount(index, differences), np.bincount(index)
-    drawn = np.random.default_rng(seed).integers(len(sums), size=(RESAMPLES, len(sums)))
-    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    return [float(value) for value in (differences.mean(), *np.percentile(means, [2.5, 97.5]))]
 
 
 def summary(cases: list[Case], found: np.ndarray, kind: int, seed: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
 from .layout import MANIFEST, chunking_facts, differing_fields, has_sums, mending, read_manifest, shard_name
-from .shard_files import check_chain, check_shards, open_shard, read_shard_head
+from .shard_files import check_chain, check_shards, open_shard
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -81,6 +81,8 @@ class VectorCorpus:
         if len(self._index) < len(self.document_ids):
             twice = next(name for place, name in enumerate(self.document_ids) if self._index[name] != place)
             raise ValueError(f"The corpus at {self.path} has two documents with the id {twice!r}; encode it again.")
+        documents = "".join(f"{entry['id']!r} {entry['sha256']}\n" for head in heads for entry in head.documents)
+        self._fingerprint = hashlib.sha256(documents.encode()).hexdigest()
         self._sums = [head.sums for head in heads]
         self._files: dict[int, Any] = {}
 
@@ -104,11 +106,7 @@ class VectorCorpus:
 
     def fingerprint(self) -> str:
         """SHA-256 of the ids and texts of its documents, in order."""
-        digest = hashlib.sha256()
-        for number in range(self.manifest["shards"]):
-            for entry in read_shard_head(self.path / shard_name(number), has_sums(self.manifest)).documents:
-                digest.update(f"{entry['id']!r} {entry['sha256']}\n".encode())
-        return digest.hexdigest()
+        return self._fingerprint
 
     def vectors(self, start: int, stop: int) -> torch.Tensor:
         """Chunk vectors ``[stop - start, D]`` float16 by their number in the corpus, across documents and shards."""

@@ -197,7 +197,7 @@ def load_int8_chunk_encoder(source: LoadedChunkEncoder, folder: str | os.PathLik
             raise ValueError(f"{_FACTS} has other fields than were written")
         if expected not in (None, found := _digest(folder)):
             raise ValueError(f"its network has the hash {found[:12]}…, not {expected[:12]}…")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"The int8 chunk encoder in {folder} is damaged ({error!r}). Delete the folder, and make it again with "
             "quantize_chunk_encoder."

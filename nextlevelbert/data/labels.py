@@ -124,8 +124,13 @@ def read_label_names(path: str | None) -> tuple[str, ...] | None:
     """
     if path is None:
         return None
-    with open_utf8(Path(path)) as file:
-        names = json.load(file)
+    try:
+        with open_utf8(Path(path)) as file:
+            names = json.load(file)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path} is no JSON ({error}); give a list of classes, or an object with them as keys."
+        ) from error
     if not isinstance(names, (list, dict)) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path} must hold a JSON list of classes, or an object with them as keys.")
     return tuple(names)

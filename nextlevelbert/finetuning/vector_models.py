@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -182,7 +183,7 @@ class OtherEncoder:
         from sentence_transformers import SentenceTransformer
 
         self.model = SentenceTransformer(name, device="cpu")
-        self._name, self._warned = name, False
+        self._name, self._read, self._cut = name, 0, 0
 
     @property
     def hidden_size(self) -> int:
@@ -194,24 +195,28 @@ class OtherEncoder:
         return self
 
     def encode(self, texts: Sequence[str], dtype: str = "float32", **_: Any) -> list[DocumentEmbedding]:
-        """One vector for each text, as a document of one chunk; texts that are cut are counted in a warning."""
+        """One vector for each text, as a document of one chunk; `report_cuts` says how many were cut."""
         self.model.to(getattr(torch, dtype))
-        limit = self.model.max_seq_length
-        if limit and not self._warned:
-            lengths = [len(ids) for ids in self.model.tokenizer(list(texts), verbose=False)["input_ids"]]
-            if long := sum(length > limit for length in lengths):
-                self._warned = True
-                logger.warning(
-                    "%s reads the first %d tokens of a text; %d of the first %d texts are longer, up to %s tokens.",
-                    self._name, limit, long, len(texts), f"{max(lengths):,}",
-                )  # fmt: skip
-        vectors = (
-            self.model.encode(list(texts), convert_to_tensor=True, show_progress_bar=False).float().cpu()
-        )  # [N, D]
+        limit = self.model.max_seq_length or math.inf
+        if long := [text for text in texts if len(text.encode()) > limit - 2]:  # a token is a byte or more
+            lengths = map(len, self.model.tokenizer(long, verbose=False)["input_ids"])
+            self._cut += sum(length > limit for length in lengths)
+        self._read += len(texts)
+        found = self.model.encode(list(texts), convert_to_tensor=True, show_progress_bar=False)  # [N, D]
+        vectors = found.float().cpu()
         return [
             DocumentEmbedding(vector, vector[None], vector[None], np.array([[0, len(text)]]))
             for vector, text in zip(vectors, texts, strict=True)
         ]
+
+    def report_cuts(self) -> None:
+        """Says how many of the texts since the last report were cut."""
+        if self._cut:
+            logger.warning(
+                "%s reads the first %d tokens of a text; %d of %d texts are longer.",
+                self._name, self.model.max_seq_length, self._cut, self._read,
+            )  # fmt: skip
+        self._read = self._cut = 0
 
 
 def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -241,3 +246,5 @@ def encode_in_parts(model: Any, texts: Sequence[str], desc: str, **encode: Any) 
                 yield from model.encode(part, **encode)
                 bar.update(len(part))
                 part = []
+    if isinstance(model, OtherEncoder):
+        model.report_cuts()

@@ -86,6 +86,11 @@ def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -
     return {**values, **{key: probability for key in _ATTENTION_DROPOUTS if key in values}}
 
 
+def attention_dropout(config: PreTrainedConfig) -> float:
+    """The attention dropout probability of an encoder, under whatever name; 0 where it has none."""
+    return next((getattr(config, name) for name in _ATTENTION_DROPOUTS if hasattr(config, name)), 0.0)
+
+
 def hidden_dropout(config: PreTrainedConfig) -> float:
     """The hidden dropout probability of an encoder, under whatever name; 0.1 where it has none."""
     names = ("hidden_dropout_prob", "dropout", "mlp_dropout")

@@ -24,7 +24,6 @@ class HateConfig(VectorDocumentConfig):
         pooling: the document vector: ``"cls"``, or ``"mean"`` (the paper's MSR) or ``"sum"`` (its SSR) of the
             contextual sentence vectors.
         loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see `nextlevelbert.models.losses`.
-        norm_order: the p of ``"p_norm"``, which the paper does not name; at least 1.
         max_chunks: most sentences in a window; 511 by default, or what the `max_position_embeddings` of a given
             `encoder_config` allows, although the table of positions is gone.
         vector_scale: factor of the sentence vectors before positions are added, so that both count. By default sqrt(D)
@@ -42,7 +41,6 @@ class HateConfig(VectorDocumentConfig):
 
     pooling: Literal["cls", "mean", "sum"] = "mean"
     loss: Literal["p_norm", "cross_entropy"] = "p_norm"
-    norm_order: float = 2.0
     vector_scale: float | None = None
 
     def check_sizes(self) -> None:
@@ -58,8 +56,6 @@ class HateConfig(VectorDocumentConfig):
                 f"(or hidden_size) of at most {self.chunk_hidden_size}."
             )
         super().check_sizes()
-        if not 1 <= self.norm_order < math.inf:
-            raise ValueError(f"norm_order must be 1 or more, and finite, got {self.norm_order}.")
         if self.vector_scale is None:
             self.vector_scale = self.chunk_hidden_size**0.5 if self.chunk_encoder_normalize else 1.0
         if not 0 < self.vector_scale < math.inf:

@@ -22,8 +22,6 @@ class NextLevelBertConfig(VectorDocumentConfig):
             starts. With 0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.
         whiten_chunks: whether chunk vectors are whitened before anything else, see `pooling.ChunkWhitening`.
         loss: the loss of masked vector modelling, see `losses`.
-        loss_mean: over all masked ``"vectors"`` of a batch, or over ``"sequences"`` of the means within them, as in
-            the authors' code.
         The other fields are those of `VectorDocumentConfig`.
 
     Raises:
@@ -37,7 +35,6 @@ class NextLevelBertConfig(VectorDocumentConfig):
     residual_start: float = 0.0
     whiten_chunks: bool = False
     loss: VectorLoss = "smooth_l1"
-    loss_mean: Literal["vectors", "sequences"] = "vectors"
 
     def check_sizes(self) -> None:
         """Checks that the hidden sizes of the two encoders are equal.

@@ -1,6 +1,7 @@
 """What the configurations of models over chunk vectors share, and the numbers of their special vectors."""
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -42,6 +43,9 @@ class VectorDocumentConfig(PreTrainedConfig):
             warning that counts the rest (as the original code does); ``"error"`` raises an error.
         window_overlap: chunks that neighbouring windows share; a quarter of `max_chunks` by default.
         temperature: that of the ``"cross_entropy"`` loss.
+        norm_order: the p of the ``"p_norm"`` loss, at least 1; HATE's paper does not name it.
+        loss_mean: the loss is a mean over all masked ``"vectors"`` of a batch, or over ``"sequences"`` of the means
+            within them, as in the NextLevelBERT authors' code.
         text_pair: whether the sequence classifier reads a question with the document.
         classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
         initializer_range: standard deviation of new linear layers.
@@ -72,6 +76,8 @@ class VectorDocumentConfig(PreTrainedConfig):
     long_documents: Literal["window", "truncate", "error"] = "window"
     window_overlap: int | None = None
     temperature: float = 0.05
+    norm_order: float = 2.0
+    loss_mean: Literal["vectors", "sequences"] = "vectors"
     text_pair: bool = False
     classifier_hidden_size: int = 768
     initializer_range: float = 0.02
@@ -90,6 +96,8 @@ class VectorDocumentConfig(PreTrainedConfig):
         self.max_chunks, _ = self.window()
         if not self.temperature > 0:  # NaN, too
             raise ValueError(f"temperature must be positive, got {self.temperature}.")
+        if not 1 <= self.norm_order < math.inf:
+            raise ValueError(f"norm_order must be 1 or more, and finite, got {self.norm_order}.")
         if self.classifier_hidden_size < 1:
             raise ValueError(f"classifier_hidden_size must be at least 1, got {self.classifier_hidden_size}.")
         self.chunking_rule()

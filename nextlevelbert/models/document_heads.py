@@ -94,18 +94,10 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
         check_embeds(labels, selected, "labels of sequence(s)")
         targets = self.model.prepare_chunks(labels[selected])  # [M, D]
         self._warn_of_too_few(len(targets))
-        return (
-            masked_vector_loss(
-                self.config.loss,
-                predictions,
-                targets,
-                self.config.temperature,
-                getattr(self.config, "norm_order", 2.0),
-                selected.nonzero()[:, 0] if getattr(self.config, "loss_mean", "vectors") == "sequences" else None,
-            ),
-            predictions,
-            targets,
-        )
+        config = self.config
+        sequences = selected.nonzero()[:, 0] if config.loss_mean == "sequences" else None  # [M]
+        loss = masked_vector_loss(config.loss, predictions, targets, config.temperature, config.norm_order, sequences)
+        return loss, predictions, targets
 
     def _warn_of_too_few(self, masked: int) -> None:
         """Counts batches with a single masked vector, which has no others to be told from; warns at 1, 10, 100 …"""

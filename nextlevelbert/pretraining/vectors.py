@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..corpus.corpus import VectorCorpus
 from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from ..corpus.writer import finish_corpus, write_shards
 from ..data.documents import Document, check_documents, clean_text, read_documents, read_hub_documents
+from ..models.backbones import attention_dropout
 from ..models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
@@ -100,7 +102,8 @@ def run(
 
     # 4. Training.
     facts = objective.facts(model.config.loss, len(train_dataset))
-    facts |= against_paper(model.config.model_type, model.config, model_args, objective_args, args)
+    dropout = SimpleNamespace(attention_dropout=attention_dropout(model.config.encoder_config))
+    facts |= against_paper(model.config.model_type, model.config, dropout, model_args, objective_args, args)
     trainer = CardTrainer(
         model=model,
         args=args,

@@ -91,13 +91,14 @@ def with_recipe(words: Sequence[str], key: str) -> list[str]:
     recipe = dict(PAPERS[key])
     if total := recipe.pop("batch_size", None):
         given, accumulated = peek(words, "per_device_train_batch_size", "gradient_accumulation_steps")
-        at_once = int(given or 8) * int(os.environ.get("WORLD_SIZE", "1"))
+        size = int(given) if given and given.isdecimal() and int(given) else 8  # the parser refuses anything else
+        at_once = size * int(os.environ.get("WORLD_SIZE", "1"))
         if total % at_once and accumulated is None:
             refuse(
                 f"The paper's batch of {total} is no multiple of {at_once} (--per_device_train_batch_size times "
                 "processes); give one that divides it, or --gradient_accumulation_steps."
             )
-        recipe |= {"per_device_train_batch_size": int(given or 8), "gradient_accumulation_steps": total // at_once}
+        recipe |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": total // at_once}
     found = []
     for name, value in {**recipe, **_BESIDE.get(key, {})}.items():
         found += [f"--{name}", *map(str, value)] if isinstance(value, list) else [f"--{name}={value}"]

@@ -33,13 +33,13 @@ def read_whole(path: Path) -> dict[str, Any] | None:
     """The JSON object in a file; None for a file that is not there, or that is empty or cut off, which is logged."""
     if not path.exists():
         return None
-    reason = unreadable(path)
-    if reason is None:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(value, dict):
-            return value
-        reason = f"{path.name} holds no JSON object"
-    logger.warning("%s is ignored: %s.", path, reason)
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    logger.warning("%s is ignored: %s.", path, unreadable(path) or f"{path.name} holds no JSON object")
     return None
 
 
@@ -212,19 +212,29 @@ def unreadable(file: Path) -> str | None:
 
     All bytes of a `torch.save` are compared with its check sums. Of safetensors, header and length are read. None for
     a file that can be read, or of another kind.
+
+    Raises:
+        OSError: for a file that this process may not open: that is no damage, and nothing is made again for it.
     """
     if not file.exists():
         return f"{file.name} is missing"
+    if file.is_dir() or file.suffix not in (".json", ".safetensors", ".pt", ".pth", ".bin"):
+        return None
+    with file.open("rb") as stream:
+        if not stream.read(1):
+            return f"{file.name} is empty"
     try:
         if file.suffix == ".json":
-            json.loads(file.read_text(encoding="utf-8"))
+            json.loads(file.read_bytes())
         elif file.suffix == ".safetensors":
             with safe_open(file, framework="pt"):
                 pass
-        elif file.suffix in (".pt", ".pth", ".bin"):
+        else:
             with zipfile.ZipFile(file) as archive:
                 if (bad := archive.testzip()) is not None:
                     return f"{file.name} is damaged (in {bad})"
+    # What readers raise for bytes that are not theirs: `zipfile` looks for places before the start of a file that was
+    # cut off (OSError), finds its end (EOFError), or a way of packing that does not exist (NotImplementedError).
     except (OSError, ValueError, SafetensorError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        return f"{file.name} is {'empty' if not file.stat().st_size else 'cut off or damaged'} ({error})"
+        return f"{file.name} is cut off or damaged ({error})"
     return None

@@ -8,15 +8,15 @@ count as one operation with the one before.
 
 from __future__ import annotations
 
+import json
 import os
-import pickle
 import shutil
 import signal
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, ho
     """Runs `call` in a fork of this process.
 
     Args:
-        call: takes nothing; what it returns has to be picklable.
+        call: takes nothing; what it returns has to be a value of JSON.
         folder: operations on paths in here are counted.
         kill_at: number of the operation, from 0, before which the process ends; None lets it run.
         how: the name of the signal that ends it; ``"kill"`` stands for SIGKILL. ``"full"`` lets that operation, and
@@ -86,7 +86,7 @@ def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, ho
     left = signal.alarm(0)
     pipe.close()
     if payload:
-        return Outcome(False, False, **pickle.loads(payload))
+        return Outcome(False, False, **json.loads(payload))
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGTERM):
         return Outcome(left > 0, left == 0, None, False, kill_at or 0)
     raise RuntimeError(f"The fork ended with status {status} and told nothing.")
@@ -142,8 +142,8 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
         told["raw"] = "nextlevelbert" not in frames[-1].filename if frames else True
     told["operations"] = count
     sys.stdout.flush()
-    with os.fdopen(pipe, "wb") as file:
-        pickle.dump(told, file)
+    with os.fdopen(pipe, "w", encoding="utf-8") as file:
+        json.dump(told, file)
     os._exit(0)
 
 
@@ -155,12 +155,12 @@ def at_once(calls: list[Callable[[], Any]], folder: Path) -> list[Outcome]:
             child = os.fork()
             if child == 0:
                 outcome = forked(call, folder)
-                (Path(told) / str(number)).write_bytes(pickle.dumps(outcome))
+                (Path(told) / str(number)).write_text(json.dumps(asdict(outcome)))
                 os._exit(0)
             children.append(child)
         for child in children:
             os.waitpid(child, 0)
-        return [pickle.loads((Path(told) / str(number)).read_bytes()) for number in range(len(calls))]
+        return [Outcome(**json.loads((Path(told) / str(number)).read_text())) for number in range(len(calls))]
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -8,9 +8,10 @@ import json
 
 import pytest
 
-from nextlevelbert.tasks.classification.data import read_classification
+from nextlevelbert.data.labels import read_label_names
+from nextlevelbert.tasks.classification.data import Columns, read_classification
 
-from ..finetuning_toys import start
+from ..finetuning_toys import start, write
 
 
 def law(number: int, concepts: list[str]) -> dict:
@@ -134,3 +135,23 @@ def test_a_run_on_laws_with_classes_from_a_file(laws, toy_encoder_path, tmp_path
     start(tmp_path / "out", "untrained", "--max_steps", "1", "--arrangement", "inverted", **options)
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert list(config["label2id"]) == ["192", "2356", "77", "unseen"]
+
+
+def test_pairs_of_other_columns_and_what_a_row_lacks(tmp_path, laws):
+    rows = [{"body": f"Text {number}.", "topics": [f"t{number}", "all"]} for number in range(4)]
+    columns = Columns("body", label="topics")
+    data = read_classification(write(tmp_path / "rows.jsonl", rows), columns, arrangement="paired")
+    assert data.documents == ["Text 0.\nText 1.", "Text 2.\nText 3."]
+    assert [len(each.label) for each in data.examples] == [3, 3]
+    with pytest.raises(ValueError, match=r"row 0 .* has no column 'label'"):
+        read_classification(tmp_path / "rows.jsonl", Columns("body"), arrangement="paired")
+    (laws.parent / "last.json").write_text(json.dumps({"celex_id": "x", "concepts": []}))
+    with pytest.raises(ValueError, match=r"last.json, row 0 .* column 'header': is missing, which the laws before"):
+        read_classification(laws)
+
+
+def test_a_file_of_classes_that_is_none(tmp_path):
+    for content, message in (("[1]", "must hold a JSON list of classes"), ("a\nb", "is no JSON")):
+        (tmp_path / "names.json").write_text(content)
+        with pytest.raises(ValueError, match=message):
+            read_label_names(str(tmp_path / "names.json"))

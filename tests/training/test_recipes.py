@@ -128,6 +128,9 @@ def test_the_batch_is_made_up_of_processes_and_steps(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         with_recipe(["--recipe", "paper", "--per_device_train_batch_size", "24"], "nextlevelbert")
     assert "The paper's batch of 512 is no multiple of 96" in capsys.readouterr().err
+    for wrong in ("abc", "0"):  # which the parser refuses in its own words
+        words = ["--recipe", "paper", "--per_device_train_batch_size", wrong]
+        assert with_recipe(words, "nextlevelbert")[-len(words) :] == words
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -245,3 +246,16 @@ def test_a_checkpoint_is_written_into_an_empty_folder(tmp_path):
     trainer(tmp_path, Rows(), max_steps=2).train_to_the_end()
     assert not (tmp_path / "checkpoint-2" / "rng_state_7.pth").exists()
     assert (tmp_path / "checkpoint-2" / "trainer_state.json").exists()
+
+
+def test_a_file_that_may_not_be_opened_is_not_damaged(tmp_path, monkeypatch):
+    """Otherwise training would start anew, over checkpoints that are whole."""
+    path = tmp_path / "optimizer.pt"
+    path.write_bytes(b"PK")
+
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(PermissionError):
+        unreadable(path)

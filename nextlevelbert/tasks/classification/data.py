@@ -123,8 +123,7 @@ def read_classification(
     floats (regression). Where there is no label at all (no column, null, or -1 of a `ClassLabel`, as in
     test splits), every label is None.
 
-    Columns ``input`` and ``output`` are read as MuLD's Character Archetype Classification, see `muld_rows`; for
-    EURLEX-57K and the CMU Book Summary Corpus see `open_layout`.
+    MuLD's Character Archetype Classification is known by its columns (`muld_rows`), so are others (`open_layout`).
 
     Args:
         source: a .jsonl, .json or .parquet file (also .gz), any other file whose first line is a JSON object,
@@ -147,7 +146,8 @@ def read_classification(
         )
     if label_names is not None and (not label_names or len(set(label_names)) < len(label_names)):
         raise ValueError(f"label_names must be distinct names of classes, got {list(label_names)}.")
-    name, first, rows, class_names = open_layout(source, split, dataset_config, arrangement)
+    table = open_layout(source, split, dataset_config, arrangement, columns.text, columns.label)
+    name, first, rows, class_names = table
     if columns == Columns() and "text" not in first and {"input", "output"} <= first.keys():
         columns = Columns("input", "question" if first_line(str(first["input"])) else None, "output")
         rows = muld_rows(rows, with_question=columns.question is not None)

@@ -21,12 +21,15 @@ EURLEX_COLUMNS = {"celex_id", "concepts", "header", "recitals", "main_body"}
 BOOK_SUMMARIES = "booksummaries.txt"
 
 
-def open_layout(source: str | Path, split: str, config: str | None, arrangement: Arrangement | None) -> Table:
+def open_layout(
+    source: str | Path, split: str, config: str | None, arrangement: Arrangement | None, text: str, label: str
+) -> Table:
     """As `open_rows`, with EURLEX-57K and the CMU Book Summary Corpus as ``id``, ``text`` and ``label``.
 
     Args:
         source, split, config: as in `open_rows`; also a folder with ``booksummaries.txt``.
         arrangement: see `eurlex_rows` and `paired_rows`.
+        text, label: columns of the rows to pair.
 
     Raises:
         ValueError: as `open_rows`; for an arrangement of something else.
@@ -41,7 +44,7 @@ def open_layout(source: str | Path, split: str, config: str | None, arrangement:
     elif arrangement == "inverted":
         columns = ", ".join(sorted(EURLEX_COLUMNS))
         raise ValueError(f"{table.name}: 'inverted' is an arrangement of EURLEX-57K, which has {columns}.")
-    return table._replace(rows=paired_rows(table.rows)) if arrangement == "paired" else table
+    return table._replace(rows=paired_rows(table.rows, text, label)) if arrangement == "paired" else table
 
 
 def quality_questions(rows: Rows) -> Rows:
@@ -97,10 +100,12 @@ def eurlex_rows(rows: Rows, inverted: bool = False) -> Rows:
             2022, which the ChunkBERT paper takes over).
     """
     for place, values in rows:
+        if missing := EURLEX_COLUMNS - values.keys():
+            raise place.error(min(missing), "is missing, which the laws before have.")
         body = values["main_body"]
-        parts = [values["header"], values["recitals"], *(body if isinstance(body, list) else [body])]
-        if inverted:
-            parts = [*parts[2:], *parts[1::-1]]
+        body = body if isinstance(body, list) else [body]
+        head = [values["header"], values["recitals"]]
+        parts = [*body, *head[::-1]] if inverted else [*head, *body]
         text = " ".join(part.strip() for part in parts if isinstance(part, str) and part.strip())
         yield place, {"id": values["celex_id"], "text": text, "label": values["concepts"]}
 
@@ -138,7 +143,7 @@ def book_summary_rows(path: Path, split: str) -> Rows:
     logger.info("%s, %s: %d books without a genre are left out.", path.name, split, without)
 
 
-def paired_rows(rows: Rows) -> Rows:
+def paired_rows(rows: Rows, text: str = "text", label: str = "label") -> Rows:
     """Every two rows in a row as one: texts joined, with the labels of both (Paired Book Summary of Park et al. 2022).
 
     A last row without a partner is left out, with a line that says so.
@@ -148,14 +153,10 @@ def paired_rows(rows: Rows) -> Rows:
         if second is None:
             logger.warning("%s has no partner and is left out.", place)
             return
-        labels = [first["label"], second["label"]]
-        if not all(isinstance(label, list) for label in labels):
-            raise place.error("label", f"must be a list of classes to be joined, got {short(first['label'])}.")
-        yield (
-            place,
-            {
-                "id": f"{first.get('id', place.row)}+{second.get('id', '')}",
-                "text": f"{first['text']}\n{second['text']}",
-                "label": list(dict.fromkeys(labels[0] + labels[1])),
-            },
-        )
+        both = (first, second)
+        texts = [place.checked(place.value(row, text, "--text_column"), text) for row in both]
+        labels = [place.value(row, label, "--label_column") for row in both]
+        if wrong := [each for each in labels if not isinstance(each, list)]:
+            raise place.error(label, f"must be a list of classes to be joined, got {short(wrong[0])}.")
+        joined = {text: "\n".join(texts), label: list(dict.fromkeys(labels[0] + labels[1]))}
+        yield place, {"id": "+".join(str(row.get("id", place.row)) for row in both), **joined}

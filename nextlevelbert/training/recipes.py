@@ -11,7 +11,7 @@ from .command_line import OptionParser, peek, refuse
 # By model type for pretraining, by task and model type for fine-tuning. ``batch_size`` is that of all processes and
 # accumulated batches together. What a paper leaves open is not here.
 PAPERS: dict[str, dict[str, Any]] = {
-    # NextLevelBERT, sections 2.2 and 3.1; dropout is that of the encoder's own configuration.
+    # NextLevelBERT, sections 2.2 and 3.1; dropout and the mean of the loss are those of the authors' code.
     "nextlevelbert": {
         "batch_size": 512, "num_train_epochs": 20, "learning_rate": 1e-4, "lr_scheduler_type": "cosine",
         "warmup_steps": 0.05, "adam_beta1": 0.9, "adam_beta2": 0.999, "weight_decay": 0.01, "attention_dropout": 0.1,

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 ENCODED = """
 from nextlevelbert import NextLevelBertModel
 model = NextLevelBertModel.from_chunk_encoder(sys.argv[1], chunk_size=256)
@@ -43,6 +45,7 @@ def measure(what: str, encoder: str, tokens: int) -> tuple[int, float]:
     return tokens, peak
 
 
+@pytest.mark.long
 def test_three_million_tokens_take_little_more_than_thirty_thousand(toy_encoder_path):
     """The toy encoder leaves what could grow: text, ids, offsets, vectors and windows."""
     short_tokens, short = measure(ENCODED, toy_encoder_path, 30_000)
@@ -51,6 +54,7 @@ def test_three_million_tokens_take_little_more_than_thirty_thousand(toy_encoder_
     assert long - short < 400
 
 
+@pytest.mark.long
 def test_a_summary_of_half_a_million_tokens_takes_little_more_than_one_of_thirty_thousand(toy_encoder_path):
     """As above: without passes of `tokens_at_once`, the states of a layer alone would take 700 MB."""
     short_tokens, short = measure(SUMMARIZED, toy_encoder_path, 30_000)

@@ -386,7 +386,7 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
 
     Example:
         >>> model = BertAlForSequenceClassification.from_encoder(minilm, num_labels=20)
-        >>> posts = model.tokenizer(["A short post.", "A long one. " * 2000], padding=True, return_tensors="pt")
+        >>> posts = model.tokenizer(["A short post.", "A long one. " * 300], padding=True, return_tensors="pt")
         >>> model(**posts).logits.shape
         torch.Size([2, 20])
     """

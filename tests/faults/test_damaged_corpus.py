@@ -141,12 +141,11 @@ def test_signals(encoder, whole, tmp_path, number):
 
     for shards in range(2):
         folder = tmp_path / f"{number}-{shards}"
+        outcome = forked(told(shards), tmp_path)
         if number == signal.SIGINT:
-            outcome = forked(told(shards), tmp_path)
             assert outcome.error == "KeyboardInterrupt: ", outcome
         else:
-            with pytest.raises(RuntimeError, match="status 15"):
-                forked(told(shards), tmp_path)
+            assert outcome.killed, outcome
         encode_corpus(DOCUMENTS, *encoder, folder, **OPTIONS)
         assert tree(folder) == tree(whole)
 

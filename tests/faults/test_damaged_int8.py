@@ -22,4 +22,8 @@ def test_every_file(tmp_path, flips, cuts):
                      flips, cuts)  # fmt: skip
     print(tally)
     assert tally.bad == [], str(tally)
-    assert all(tally.counts[name]["clear"] == flips + cuts + 2 for name in names), str(tally)
+    for name in names:
+        # The facts are JSON, and end in a line break: without it they are the same facts.
+        harmless = tally.counts[name]["same"] if name.endswith(".json") else 0
+        assert tally.counts[name]["clear"] + harmless == flips + cuts + 2, str(tally)
+        assert harmless <= 1, str(tally)

@@ -165,22 +165,20 @@ def test_results_are_json_that_every_reader_knows(sea_files, toy_encoder_path, t
 
 
 def test_two_processes_learn_what_one_does(sea_files, toy_checkpoint, tmp_path):
-    arguments = ["--task", "classification", "--model", toy_checkpoint, "--max_steps", "6", "--learning_rate", "3e-3",
-                 "--logging_strategy", "steps", "--logging_steps", "1", "--disable_tqdm", "true",
-                 "--class_weights", "--cache_dir", str(tmp_path / "cache")]  # fmt: skip
-    arguments += [word for option in sea_files.items() for word in option]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    curves, logits = [], []
-    for name, launch, size in (("one", [], "8"), ("two", launcher, "4")):
-        folder = tmp_path / name
-        command = [sys.executable, *launch, str(SCRIPT), *arguments, "--output_dir", str(folder)]
-        process = subprocess.run(
-            [*command, "--per_device_train_batch_size", size], capture_output=True, text=True, timeout=300
-        )
-        assert process.returncode == 0, process.stderr
-        result = json.loads((folder / "seed-0" / "result.json").read_text())
-        curves.append([entry["loss"] for entry in result["curve"] if "loss" in entry])
-        logits.append(torch.tensor(result["logits"]["test"]))
+    options = ["--max_steps", "6", "--learning_rate", "3e-3", "--logging_strategy", "steps", "--logging_steps", "1",
+               "--class_weights", "--cache_dir", str(tmp_path / "cache")]  # fmt: skip
+    options += [word for option in sea_files.items() for word in option]
+    start(tmp_path / "one", toy_checkpoint, *options, "--per_device_train_batch_size", "8")
+    process = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT),
+         "--task", "classification", "--model", toy_checkpoint, *options, "--per_device_train_batch_size", "4",
+         "--disable_tqdm", "true", "--output_dir", str(tmp_path / "two")],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    results = [json.loads((tmp_path / name / "seed-0" / "result.json").read_text()) for name in ("one", "two")]
+    curves = [[entry["loss"] for entry in result["curve"] if "loss" in entry] for result in results]
+    logits = [torch.tensor(result["logits"]["test"]) for result in results]
     assert len(curves[0]) == 6
     assert logits[0].shape == (11, 2)
     torch.testing.assert_close(logits[1], logits[0], atol=5e-3, rtol=0)

@@ -19,6 +19,7 @@ from transformers import (
 __version__ = "0.1.0"
 
 from .corpus.corpus import VectorCorpus
+from .corpus.distillation import distill_chunk_encoder
 from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from .corpus.writer import encode_corpus, finish_corpus, repair_corpus, write_shards
 from .data.documents import Document, read_documents
@@ -122,6 +123,7 @@ __all__ = [
     "SegmentPairDataset",
     "VectorCache",
     "VectorCorpus",
+    "distill_chunk_encoder",
     "encode_corpus",
     "finish_corpus",
     "load_chunk_encoder",

@@ -121,7 +121,7 @@ def chunk_vectors(model: Any, texts: Sequence[str], cache_dir: str | None) -> li
     found: list[torch.Tensor] = []
     for start in tqdm(range(0, len(texts), TEXTS_PER_PASS), desc="encoding", unit=f" x {TEXTS_PER_PASS} texts"):
         part = list(texts[start : start + TEXTS_PER_PASS])
-        found += [book.plain for book in model.encode(part, dtype=torch.bfloat16, cache_dir=cache_dir)]
+        found += [book.plain for book in model.encode(part, cache_dir=cache_dir)]
     return found
 
 

@@ -18,10 +18,9 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ..data.documents import Document
-from ..models.cached_encoding import CachedEncoder, opened
 from ..models.chunk_encoder import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
-from ..models.vector_cache import VectorCache
+from ..models.vector_cache import CachedEncoder, VectorCache, opened
 from .corpus import VectorCorpus
 from .files import remove_leftovers, write_atomically
 from .layout import (

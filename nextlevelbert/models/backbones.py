@@ -11,6 +11,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoTokenizer,
+    BertConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -22,6 +23,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging
 
 from .input_checks import check_weights
+from .static_encoder import StaticEmbeddingConfig, StaticEmbeddingModel
 
 # Backbones whose position table starts after the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = (
@@ -44,6 +46,8 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
         ValueError: for a number of layers that no encoder has.
     """
     check_claims(config)
+    if config.model_type == StaticEmbeddingConfig.model_type:
+        return StaticEmbeddingModel(config)
     dtype = torch.get_default_dtype()
     try:
         return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
@@ -84,6 +88,19 @@ def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -
     """The configuration as a dictionary with that attention dropout, which on a CPU more than doubles a step."""
     values = config.to_dict()
     return {**values, **{key: probability for key in _ATTENTION_DROPOUTS if key in values}}
+
+
+def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
+    """A new BERT over chunk vectors: heads of 32 dimensions (or one), a feed-forward layer of four times the width."""
+    return BertConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1,
+        intermediate_size=4 * hidden_size,
+        attention_probs_dropout_prob=0.0,  # on a CPU it more than doubles a training step
+        max_position_embeddings=positions,
+        vocab_size=1,  # no word table
+    )
 
 
 def attention_dropout(config: PreTrainedConfig) -> float:

@@ -20,14 +20,17 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .backbones import backbone_from_config, check_claims, usable_positions
 from .chunking import ChunkingRule
 from .input_checks import check_weights
 from .pooling import PoolingMode, masked_mean, pool
+from .static_encoder import StaticEmbeddingConfig, StaticEmbeddingModel
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -101,7 +104,7 @@ class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 2.2 "Input Encoding").
 
     Args:
-        config: configuration of the backbone, any `AutoModel` over token ids.
+        config: configuration of the backbone, any `AutoModel` over token ids, or of a table of token vectors.
         pooling: how token vectors become the chunk's vector.
         normalize: whether that vector is scaled to unit length.
     """
@@ -122,6 +125,11 @@ class ChunkEncoder(nn.Module):
     @property
     def hidden_size(self) -> int:
         return self.model.config.hidden_size
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it looks vectors up, and runs no network."""
+        return isinstance(self.model, StaticEmbeddingModel)
 
     @property
     def device(self) -> torch.device:
@@ -171,6 +179,11 @@ class ChunkEncoder(nn.Module):
         Returns:
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
         """
+        if self.is_static:  # a bag of tokens needs no micro-batches
+            means = self.model.means(input_ids, boundaries)
+            if bar is not None:
+                bar.update(len(means))
+            return nn.functional.normalize(means, dim=-1) if self.normalize else means
         device = self.device
         budget = tokens_per_batch or default_tokens_per_batch(device)
         prefix, suffix = np.asarray(rule.prefix_ids, np.int64), np.asarray(rule.suffix_ids, np.int64)
@@ -243,7 +256,7 @@ class LoadedChunkEncoder:
 def load_chunk_encoder(
     name_or_path: str | os.PathLike[str], name: str | None = None, pooling: PoolingMode | None = None
 ) -> LoadedChunkEncoder:
-    """Loads any sentence-transformers model made of a transformer, pooling and optionally normalisation.
+    """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`; normalised or not.
 
     Args:
         name_or_path: a Hub name or a folder.
@@ -271,7 +284,7 @@ def load_chunk_encoder(
             "SentenceTransformer(modules=[Transformer(path), Pooling(hidden_size, 'mean'), Normalize()]).save(folder)."
         )
     try:
-        if modules is not None:
+        if modules is not None and not _is_static(modules):
             check_claims(_transformer_config(name_or_path, modules))
         source = SentenceTransformer(name_or_path, device="cpu", model_kwargs={"dtype": torch.float32})
     except (OSError, ValueError) as error:
@@ -287,14 +300,55 @@ def load_chunk_encoder(
             "'sentence-transformers/all-MiniLM-L6-v2'."
         ) from error
     own, normalize = _read_modules(source, name_or_path)
-    backbone, tokenizer = source[0].auto_model, source[0].tokenizer
-    encoder = ChunkEncoder(backbone.config, pooling or own, normalize)
+    if own is None:
+        config, tokenizer = _static_parts(source[0], name_or_path, pooling)
+        backbone, own = source[0], "mean"
+    else:
+        config, tokenizer = source[0].auto_model.config, source[0].tokenizer
+        backbone = source[0].auto_model
+    encoder = ChunkEncoder(config, pooling or own, normalize)
     wanted = encoder.model.state_dict().keys()
     encoder.model.load_state_dict({key: value for key, value in backbone.state_dict().items() if key in wanted})
     check_weights(encoder.model, name_or_path)
     fingerprint = encoder.fingerprint()
     public_name = name or (Path(name_or_path).name if Path(name_or_path).is_dir() else name_or_path)
     return LoadedChunkEncoder(encoder, tokenizer, public_name, fingerprint)
+
+
+def _is_static(modules: str) -> bool:
+    """Whether a ``modules.json`` begins with a table of token vectors."""
+    try:
+        return str(json.loads(Path(modules).read_text(encoding="utf-8"))[0]["type"]).endswith(".StaticEmbedding")
+    except (ValueError, LookupError, TypeError):
+        return False  # what is wrong with the file is said by those who need more of it
+
+
+def _static_parts(
+    module: Any, name: str, pooling: PoolingMode | None
+) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerBase]:
+    """Configuration and tokenizer of a `StaticEmbedding`; the tokenizer adds no special tokens, as there.
+
+    Raises:
+        ValueError: for another pooling than the mean, or a table that does not fit the tokenizer.
+    """
+    if pooling not in (None, "mean"):
+        raise ValueError(f"The static chunk encoder {name!r} has no token order to pool by {pooling!r}; use 'mean'.")
+    rows, size = module.embedding.weight.shape
+    highest = max(module.tokenizer.get_vocab().values(), default=-1)
+    if highest < 0 or rows <= highest or size == 0:
+        raise ValueError(
+            f"The static chunk encoder {name!r} has a table of {rows} x {size}, but its tokenizer has ids up to "
+            f"{highest}. Its tokenizer.json is that of another model: save the two together."
+        )
+    plain = Tokenizer.from_str(module.tokenizer.to_str())
+    plain.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    plain.no_truncation()
+    special = {"unk_token": ("[UNK]", "<unk>"), "pad_token": ("[PAD]", "<pad>")}
+    words = plain.get_vocab()
+    known = {key: token for key, tokens in special.items() for token in tokens if token in words}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, model_max_length=int(1e30), **known)
+    ids = {"pad_token_id": tokenizer.pad_token_id, "unk_token_id": tokenizer.unk_token_id}
+    return StaticEmbeddingConfig(vocab_size=rows, hidden_size=size, **ids), tokenizer
 
 
 def _transformer_config(name: str, modules: str) -> PreTrainedConfig:
@@ -307,16 +361,18 @@ def _transformer_config(name: str, modules: str) -> PreTrainedConfig:
     return AutoConfig.from_pretrained(name, subfolder=folder, trust_remote_code=False)
 
 
-def _read_modules(source: Any, name: str) -> tuple[PoolingMode, bool]:
-    """Pooling mode and normalisation of a SentenceTransformer; a ValueError names what is not supported."""
+def _read_modules(source: Any, name: str) -> tuple[PoolingMode | None, bool]:
+    """Pooling mode (None for a static encoder) and normalisation; a ValueError names what is not supported."""
     kinds = [type(module).__name__ for module in source]
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+    static = kinds[:1] == ["StaticEmbedding"]
+    if not (static or kinds[:2] == ["Transformer", "Pooling"]) or kinds[2 - static :] not in ([], ["Normalize"]):
         raise ValueError(
-            f"The chunk encoder {name!r} consists of {' → '.join(kinds)}; supported are Transformer → Pooling, "
-            "with or without Normalize. Choose such a model, or encode with it yourself and give inputs_embeds."
+            f"The chunk encoder {name!r} consists of {' → '.join(kinds)}; supported are Transformer → Pooling and "
+            "StaticEmbedding, with or without Normalize. Choose such a model, or encode with it yourself and give "
+            "inputs_embeds."
         )
-    mode = source[1].pooling_mode
-    if mode not in get_args(PoolingMode):
+    mode = None if static else source[1].pooling_mode
+    if mode not in (None, *get_args(PoolingMode)):
         raise ValueError(
             f"The chunk encoder {name!r} pools by {mode!r}; supported are {', '.join(get_args(PoolingMode))}."
         )

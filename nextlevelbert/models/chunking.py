@@ -19,12 +19,18 @@ from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 from .sentences import pack_sentences, sentence_boundaries, sentence_token_ids, split_sentences
+from .word_lookup import word_lookup
 
 ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
 
 # Long enough to make a call worthwhile, short enough that the Python lists of one batch stay around 10 MB.
 _PIECE_CHARACTERS = 16_384
 _PIECES_PER_CALL = 16
+# Words are looked up in longer pieces, in which a byte takes some 50 bytes of arrays.
+_BLOCK_CHARACTERS = 2_000_000
+
+_WHITE_SPACE = re.compile(r"[ \n]")
+_NOTHING = (np.zeros(0, np.int32),) * 3
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ def safe_cut(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
         return None
     pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer
     if isinstance(pre_tokenizer, pre_tokenizers.BertPreTokenizer):
-        return re.compile(r"[ \n]")
+        return _WHITE_SPACE
     plain_bytes = tokenizer.backend_tokenizer.normalizer is None and isinstance(
         pre_tokenizer, pre_tokenizers.ByteLevel
     )
@@ -110,8 +116,8 @@ def _pieces(text: str, size: int, cut: re.Pattern[str] | None) -> Iterator[tuple
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
     """Tokenises a whole document: no special tokens, no truncation, no length warning.
 
-    If the tokenizer allows it (see `safe_cut`), it gets the text in pieces, on all cores and in constant memory; the
-    ids are those of a single call.
+    If the tokenizer allows it, its words are looked up (see `word_lookup`), or it gets the text in pieces (see
+    `safe_cut`), on all cores and in constant memory; the ids are those of a single call.
 
     Args:
         tokenizer: a fast Hugging Face tokenizer (it must report character offsets).
@@ -125,6 +131,10 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
             f"{type(tokenizer).__name__} is not a fast tokenizer, so it cannot tell which characters a token stands "
             "for. Use an encoder with a tokenizer.json."
         )
+    if (lookup := word_lookup(tokenizer, text)) is not None:
+        blocks = [(start, lookup(block)) for start, block in _pieces(text, _BLOCK_CHARACTERS, _WHITE_SPACE)]
+        parts = [(ids, first + np.int32(start), last + np.int32(start)) for start, (ids, first, last) in blocks]
+        return TokenizedDocument(*(np.concatenate(each) for each in zip(*parts or [_NOTHING], strict=True)))
     pieces = list(_pieces(text, _PIECE_CHARACTERS, safe_cut(tokenizer)))
     ids: list[np.ndarray] = []
     spans: list[np.ndarray] = []

@@ -14,13 +14,13 @@ from tqdm.auto import tqdm
 from transformers import AutoModel
 
 from .backbones import check_same_architecture
-from .cached_encoding import CachedEncoder, opened
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, same_fingerprint
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, load_chunk_encoder, same_fingerprint
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
 from .input_checks import check_embeds, check_token_ids
 from .outputs import DocumentEmbedding, DocumentPlan
 from .portable_checkpoint import PortablePreTrainedModel
-from .vector_cache import VectorCache
+from .static_encoder import StaticEmbeddingConfig
+from .vector_cache import CachedEncoder, VectorCache, opened
 
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
 _CHUNKS_PER_GROUP = 4_096
@@ -95,20 +95,26 @@ class DocumentEncodingModel(PortablePreTrainedModel):
             return self.chunk_encoder
         if self._borrowed_chunk_encoder is None:
             name = self.named_chunk_encoder()
-            try:
-                source = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
-            except (OSError, ValueError, TypeError) as error:
-                raise ValueError(
-                    f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
-                    "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
-                ) from error
-            check_same_architecture(self.config.chunk_encoder_config, source.config, name)
-            encoder = self._new_chunk_encoder().float()  # hashed in its own dtype, not in the model's
-            weights = source.state_dict()
-            encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
+            encoder = self._load_named(name)
             self._check_fingerprint(encoder.fingerprint(), name)
             self._borrowed_chunk_encoder = (encoder,)
         return self._borrowed_chunk_encoder[0].to(self.device, self.dtype)
+
+    def _load_named(self, name: str | None) -> ChunkEncoder:
+        """The chunk encoder of that name, in float32: hashed in its own dtype, not in the model's."""
+        try:
+            if isinstance(self.config.chunk_encoder_config, StaticEmbeddingConfig):
+                return load_chunk_encoder(str(name)).encoder
+            source = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(
+                f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
+                "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
+            ) from error
+        check_same_architecture(self.config.chunk_encoder_config, source.config, name)
+        encoder, weights = self._new_chunk_encoder().float(), source.state_dict()
+        encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
+        return encoder
 
     def _prepared_chunk_encoder(
         self, other: LoadedChunkEncoder | None, dtype: torch.dtype | str | None, compile: bool

@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import BertConfig
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
-from .backbones import backbone_from_config
+from .backbones import backbone_from_config, bert_over_vectors
 from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .configuration_hate import HateConfig
 from .configuration_vector_document import PAD
@@ -178,15 +177,8 @@ class HatePreTrainedModel(VectorDocumentPreTrainedModel):
         layers = 6 if num_hidden_layers is None else num_hidden_layers
         if width < 1 or layers < 1:
             raise ValueError(f"hidden_size and num_hidden_layers must be 1 or more, got {width}, {layers}.")
-        values["encoder_config"] = BertConfig(
-            hidden_size=width,
-            num_hidden_layers=layers,
-            num_attention_heads=width // 32 if width % 32 == 0 else 1,
-            intermediate_size=4 * width,
-            attention_probs_dropout_prob=0.0,  # on a CPU it more than doubles a training step
-            max_position_embeddings=max(512, (config_kwargs.get("max_chunks") or 0) + 1),
-            vocab_size=1,  # no word table
-        )
+        positions = max(512, (config_kwargs.get("max_chunks") or 0) + 1)
+        values["encoder_config"] = bert_over_vectors(width, layers, positions)
         model = cls(HateConfig(**{**values, **config_kwargs}))
         return model.adopt(source)
 

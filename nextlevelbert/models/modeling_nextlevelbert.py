@@ -87,17 +87,21 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
         chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
         chunk_size: int = 256,
         *,
+        num_hidden_layers: int | None = None,
         random_layers: bool = False,
         attention_dropout: float = 0.0,
         **config_kwargs: Any,
     ) -> NextLevelBertPreTrainedModel:
         """A new model around a sentence encoder, initialised from that encoder's own layers.
 
-        The position table is copied, the word embeddings are not.
+        The position table is copied, the word embeddings are not. A static encoder has no layers: those over its
+        vectors start at random, and the document vector as the mean of the chunk vectors (`pooling="residual"`).
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             chunk_size: most tokens in a chunk.
+            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder's, by default
+                all. Over a static encoder, new ones, by default two. With 0, nothing passes between chunks.
             random_layers: start from random layers, which fails in the paper (section 4.5, table 4).
             attention_dropout: of the encoder over chunks. The paper's models have 0.1, that of their encoders; on a
                 CPU it makes a training step more than twice as slow.
@@ -110,8 +114,15 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
         cls.check_fields(config_kwargs)
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
+        static = source.encoder.is_static
+        if static:
+            values["pooling"] = "residual"
+        if num_hidden_layers is not None:
+            if "encoder_config" in config_kwargs:
+                raise ValueError("encoder_config already says how many layers there are: leave out num_hidden_layers.")
+            values["encoder_config"]["num_hidden_layers"] = num_hidden_layers
         model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))
-        if not random_layers:
+        if not (random_layers or static):
             copy_layers(source, model.base_model.encoder)
         return model.adopt(source)
 

@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers.utils import can_return_tuple
 
-from .backbones import with_attention_dropout
+from .backbones import bert_over_vectors, with_attention_dropout
 from .chunk_encoder import LoadedChunkEncoder, micro_batches
 from .chunking import ChunkingMode, ChunkingRule
 from .configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP, VectorDocumentConfig
@@ -27,6 +27,8 @@ from .pooling import PoolingMode, pool
 from .portable_checkpoint import PortablePreTrainedModel
 
 logger = logging.getLogger(__name__)
+
+_LAYERS_OVER_STATIC = 2
 
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB on a CPU.
 _POSITIONS_PER_PASS = 4_096
@@ -289,6 +291,8 @@ def config_values(
 ) -> dict[str, Any]:
     """Fields of a configuration whose two encoders both have the architecture of the chunk encoder.
 
+    A static chunk encoder has no layers to copy: over its vectors stands a new BERT of two layers.
+
     Attention dropout of the encoder over chunks is 0 by default: it makes a training step on a CPU more than
     twice as slow.
 
@@ -297,8 +301,10 @@ def config_values(
     """
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)
     backbone = source.encoder.model
+    size = backbone.config.hidden_size
+    layers = bert_over_vectors(size, _LAYERS_OVER_STATIC) if source.encoder.is_static else backbone.config
     return {
-        "encoder_config": with_attention_dropout(backbone.config, attention_dropout),
+        "encoder_config": with_attention_dropout(layers, attention_dropout),
         "chunk_encoder_config": backbone.config.to_dict(),
         "chunk_encoder_name": source.name,
         "chunk_encoder_fingerprint": source.fingerprint,

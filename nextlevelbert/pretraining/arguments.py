@@ -172,6 +172,11 @@ class NextLevelBertArguments(VectorModelArguments):
         metadata={"help": "The loss is a mean over all masked vectors of a batch (vectors, the default), or over its "
                           "sequences (as in the authors' code)."},
     )  # fmt: skip
+    num_hidden_layers: int | None = field(
+        default=None,
+        metadata={"help": "Layers over the chunk vectors: the first of --chunk_encoder's, by default all; over a "
+                          "static one new layers, by default 2. With 0, nothing passes between chunks."},
+    )  # fmt: skip
     random_layers: bool = field(
         default=False, metadata={"help": "Start from random layers, not from those of --chunk_encoder."}
     )
@@ -196,9 +201,10 @@ class NextLevelBertArguments(VectorModelArguments):
     def __post_init__(self) -> None:
         if self.residual_start is not None and self.pooling != "residual":
             raise ValueError("--residual_start needs --pooling residual; add it, or leave out --residual_start.")
-        if self.model and (self.random_layers or self.attention_dropout):
+        if self.model and (self.random_layers or self.attention_dropout or self.num_hidden_layers is not None):
             raise ValueError(
-                "--random_layers and --attention_dropout are for new models; leave them out, or leave out --model."
+                "--num_hidden_layers, --random_layers and --attention_dropout are for new models; leave them out, or "
+                "leave out --model."
             )
         if self.model and self.whiten_chunks:
             raise ValueError(

@@ -152,7 +152,7 @@ def _new_nextlevelbert(options: NextLevelBertArguments, source: LoadedChunkEncod
     kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
     given = options.given("loss", "loss_mean", "temperature", "pooling", "residual_start")
     if options.model is None:
-        given |= options.given("chunk_size", "chunking", "random_layers", "attention_dropout")
+        given |= options.given("chunk_size", "chunking", "num_hidden_layers", "random_layers", "attention_dropout")
         given["whiten_chunks"] = options.whiten_chunks
         return kind.from_chunk_encoder(source, include_chunk_encoder=False, **given)
     model = kind.from_pretrained(options.model, dtype=torch.float32, **given)

@@ -12,10 +12,9 @@ import torch
 from tqdm.auto import tqdm
 
 from nextlevelbert import ChunkingRule, Document, NextLevelBertModel, encode_corpus, load_chunk_encoder
-from nextlevelbert.models.cached_encoding import CachedEncoder
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
 from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.models.vector_cache import VectorCache
+from nextlevelbert.models.vector_cache import CachedEncoder, VectorCache
 
 TEXT = " ".join(f"On day {day} the whale swam {day * 7} miles, and nobody on board slept." for day in range(60))
 
@@ -145,7 +144,7 @@ def test_what_a_kill_leaves_is_used(source, encoded, tmp_path, monkeypatch):
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 8)
     ids = tokenize_document(source.tokenizer, TEXT).input_ids
     boundaries = rule.boundaries(ids)
-    monkeypatch.setattr("nextlevelbert.models.cached_encoding._CHUNKS_PER_WRITE", 50)
+    monkeypatch.setattr("nextlevelbert.models.vector_cache._CHUNKS_PER_WRITE", 50)
     encode, calls = ChunkEncoder.encode, []
 
     def dying(self, *args, **kwargs):

@@ -1,0 +1,119 @@
+"""Looking words up gives the tokenizer's own ids and characters, for any text."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tokenizers.normalizers import BertNormalizer
+
+from nextlevelbert.models import chunking, word_lookup
+from nextlevelbert.models.chunking import tokenize_document
+
+WORDS = st.sampled_from(
+    ["don’t", "“Go!”", "…", "—", "café", "e\u0301", "\u0301", "ΣΑΣ", "İ", "ﬁ", "日本", "\x00", "\u200b", "\t", "\r\n",
+     "\u00a0", "3.14", "__", "[SEP", "a" * 101, "ß", "\ufffd", "🙂", "한국", "ก็", " ", "\n", "."]
+)  # fmt: skip
+TEXTS = st.lists(WORDS | st.text(max_size=5), max_size=40).map("".join) | st.text(max_size=200)
+
+
+@pytest.fixture(scope="module", params=["uncased", "cased"])
+def tokenizer(minilm, request):
+    """MiniLM's own, and one that keeps case and accents."""
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    if request.param == "cased":
+        tokenizer.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
+    return tokenizer
+
+
+def by_tokenizer(tokenizer, text):
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    spans = np.asarray(encoded["offset_mapping"], np.int32).reshape(-1, 2)
+    return encoded["input_ids"], spans[:, 0].tolist(), spans[:, 1].tolist()
+
+
+def found(tokenizer, text):
+    document = tokenize_document(tokenizer, text)
+    return document.input_ids.tolist(), document.char_starts.tolist(), document.char_ends.tolist()
+
+
+@given(TEXTS)
+@example("")
+@example("’")
+@example("x’")
+@example("\u2018\u0301a")
+def test_any_text(tokenizer, text):
+    if not any(token.content in text for token in tokenizer.added_tokens_decoder.values()):
+        assert word_lookup.word_lookup(tokenizer, text) is not None
+    assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
+
+
+def test_every_character(tokenizer):
+    """Each character of Unicode, between letters and beside each kind of mark."""
+    characters = [chr(code) for code in range(0x11_0000) if unicodedata.category(chr(code)) not in ("Cs", "Cn", "Co")]
+    characters = characters[:: max(1, len(characters) // 20_000)] + characters[:12_000]
+    text = " ".join(f"a{each}b {each}. .{each} ’{each} {each}’" for each in characters)
+    assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
+
+
+def test_a_novel(minilm, shared):
+    with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
+        text = json.loads(next(lines))["text"]
+    assert found(minilm.tokenizer, text) == by_tokenizer(minilm.tokenizer, text)
+
+
+def test_blocks_of_a_long_text(minilm, monkeypatch):
+    text = "The sea, the sea’s tides — unaffected.\n" * 40
+    expected = by_tokenizer(minilm.tokenizer, text)
+    monkeypatch.setattr(chunking, "_BLOCK_CHARACTERS", 50)
+    assert found(minilm.tokenizer, text) == expected
+
+
+def test_texts_with_added_tokens_go_through_the_tokenizer(minilm):
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    text = "A [MASK] here, <doc-s> there."
+    assert word_lookup.word_lookup(tokenizer, text) is None
+    assert word_lookup.word_lookup(tokenizer, "A <doc-s> there.") is not None
+    before = found(tokenizer, "A <doc-s> there.")
+    tokenizer.add_tokens(["<doc-s>"], special_tokens=True)
+    assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
+    assert found(tokenizer, "A <doc-s> there.") == by_tokenizer(tokenizer, "A <doc-s> there.") != before
+
+
+def test_a_tokenizer_that_is_changed(minilm):
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    lower = found(tokenizer, "SEA and É")
+    tokenizer.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
+    assert found(tokenizer, "SEA and É") == by_tokenizer(tokenizer, "SEA and É") != lower
+
+
+def test_the_table_stays_small(minilm, monkeypatch):
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    monkeypatch.setattr(word_lookup, "_MOST_WORDS", 10)
+    for start in range(0, 60, 6):
+        text = " ".join(f"word{number}" for number in range(start, start + 9))
+        assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
+        assert len(word_lookup.word_lookup(tokenizer, text)._numbers) <= 10 + 2 * 9
+
+
+def test_several_threads(minilm):
+    tokenizer = copy.deepcopy(minilm.tokenizer)
+    texts = [" ".join(f"{stem}{number}" for stem in ("sea", "un", "x")) for number in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda text: found(tokenizer, text), texts))
+    assert results == [by_tokenizer(tokenizer, text) for text in texts]
+
+
+def test_without_pyarrow(minilm, monkeypatch):
+    """Where a checkpoint is opened without the package's dependencies."""
+    expected = found(minilm.tokenizer, "The sea’s tides.")
+    monkeypatch.setattr(word_lookup, "pyarrow", None)
+    assert word_lookup.word_lookup(minilm.tokenizer, "x") is None
+    assert found(minilm.tokenizer, "The sea’s tides.") == expected

@@ -20,18 +20,19 @@ __version__ = "0.1.0"
 
 from .corpus.corpus import VectorCorpus
 from .corpus.distillation import distill_chunk_encoder
+from .corpus.hybrid import combine_chunk_encoders
 from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from .corpus.writer import encode_corpus, finish_corpus, repair_corpus, write_shards
 from .data.documents import Document, read_documents
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.cdlm_layout import read_marked
-from .models.chunk_encoder import load_chunk_encoder
 from .models.chunking import ChunkingRule
 from .models.configuration_bert_al import BertAlConfig
 from .models.configuration_cdlm import CdlmConfig
 from .models.configuration_chunkbert import ChunkBertConfig
 from .models.configuration_hate import HateConfig
 from .models.configuration_nextlevelbert import NextLevelBertConfig
+from .models.encoder_loading import load_chunk_encoder
 from .models.modeling_bert_al import BertAlForExtractiveSummarization, BertAlForSequenceClassification, BertAlModel
 from .models.modeling_cdlm import (
     CdlmForCrossDocumentCoreference,
@@ -123,6 +124,7 @@ __all__ = [
     "SegmentPairDataset",
     "VectorCache",
     "VectorCorpus",
+    "combine_chunk_encoders",
     "distill_chunk_encoder",
     "encode_corpus",
     "finish_corpus",

@@ -20,7 +20,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from .checkpoint_files import read_checkpoint, some
-from .models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
+from .models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder
+from nextlevelbert.models.chunk_encoder import ChunkEncoder
 from nextlevelbert.models.chunking import ChunkingMode
+from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
 
 
 class _RandomVectors(ChunkEncoder):

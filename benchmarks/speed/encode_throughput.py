@@ -32,7 +32,7 @@ from benchmarks.common import measuring
 from benchmarks.common.fresh_process import in_fresh_process, resident_peak_mib
 from benchmarks.common.models import LONG_MODELS, one_window
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder, load_int8_chunk_encoder, quantize_chunk_encoder
-from nextlevelbert.models.chunk_encoder import LoadedChunkEncoder
+from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
 
 Run = Callable[[], Any]
 BARE, OURS, BY_HAND = "bare forward", "`NextLevelBertModel.encode`", "sentence-transformers + mean"

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from ..models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
+from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 
 
 def distill_chunk_encoder(
@@ -34,7 +34,7 @@ def distill_chunk_encoder(
 
     Raises:
         ImportError: without model2vec and skeletoken.
-        ValueError: for an encoder that is static already, or more dimensions than it has.
+        ValueError: for an encoder that is no transformer, or more dimensions than it has.
     """
     try:
         from model2vec.distill.distillation import distill_from_model
@@ -45,8 +45,8 @@ def distill_chunk_encoder(
 
     source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
     size = source.encoder.hidden_size
-    if source.encoder.is_static:
-        raise ValueError(f"The chunk encoder {source.name!r} is static already; distil a transformer.")
+    if not source.encoder.has_layers:
+        raise ValueError(f"The chunk encoder {source.name!r} is no transformer; distil one of those.")
     if hidden_size is not None and not 1 <= hidden_size <= size:
         raise ValueError(f"hidden_size must be from 1 to {size}, that of {source.name!r}, got {hidden_size}.")
     distilled = distill_from_model(

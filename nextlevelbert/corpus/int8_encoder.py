@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder, same_fingerprint
+from ..models.chunk_encoder import ChunkEncoder, same_fingerprint
 from ..models.chunking import ChunkingRule, tokenize_document
+from ..models.encoder_loading import LoadedChunkEncoder
 from .files import write_atomically
 
 _MODEL = "chunk_encoder_int8.xml"  # and .bin

@@ -22,8 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from ..models.chunk_encoder import LoadedChunkEncoder, same_fingerprint
+from ..models.chunk_encoder import same_fingerprint
 from ..models.chunking import ChunkingRule
+from ..models.encoder_loading import LoadedChunkEncoder
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 3

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
-from ..models.chunk_encoder import load_chunk_encoder
+from ..models.encoder_loading import load_chunk_encoder
 from ..models.modeling_hate import HateForSequenceClassification, HateModel
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,

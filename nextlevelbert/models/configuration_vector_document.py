@@ -11,6 +11,7 @@ from transformers.configuration_utils import SubConfigSpec
 
 from .backbones import usable_positions
 from .chunking import ChunkingRule
+from .hybrid_encoder import HybridConfig
 from .pooling import PoolingMode
 from .static_encoder import StaticEmbeddingConfig
 
@@ -25,8 +26,8 @@ class VectorDocumentConfig(PreTrainedConfig):
 
     Args:
         encoder_config: the encoder over chunk vectors, any architecture of `AutoModel` that accepts ``inputs_embeds``.
-        chunk_encoder_config: the architecture of the frozen encoder of single chunks, or the sizes of a table of token
-            vectors.
+        chunk_encoder_config: the architecture of the frozen encoder of single chunks; or the sizes of a table of token
+            vectors, or the parts of a hybrid.
         chunk_encoder_name: where others find the chunk encoder; it is loaded from there when text arrives and the
             checkpoint does not hold it.
         chunk_encoder_fingerprint: hash of its weights, pooling and normalisation; a corpus made by another encoder is
@@ -89,8 +90,9 @@ class VectorDocumentConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         chunks = self.chunk_encoder_config
-        if isinstance(chunks, dict) and chunks.get("model_type") == StaticEmbeddingConfig.model_type:
-            self.chunk_encoder_config = StaticEmbeddingConfig(**chunks)  # no architecture of transformers
+        for kind in (StaticEmbeddingConfig, HybridConfig):  # no architectures of transformers
+            if isinstance(chunks, dict) and chunks.get("model_type") == kind.model_type:
+                self.chunk_encoder_config = kind(**chunks)
         super().__post_init__(**kwargs)
         # From JSON they come back as lists; to compare equal, they have to be lists from the start.
         self.chunk_prefix_ids = list(self.chunk_prefix_ids)

@@ -14,13 +14,18 @@ from tqdm.auto import tqdm
 from transformers import AutoModel
 
 from .backbones import check_same_architecture
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, load_chunk_encoder, same_fingerprint
+from .chunk_encoder import ChunkEncoder, same_fingerprint
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
+from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
+from .hybrid_encoder import HybridChunkEncoder, HybridConfig
 from .input_checks import check_embeds, check_token_ids
 from .outputs import DocumentEmbedding, DocumentPlan
 from .portable_checkpoint import PortablePreTrainedModel
 from .static_encoder import StaticEmbeddingConfig
 from .vector_cache import CachedEncoder, VectorCache, opened
+
+# Chunk encoders that `AutoModel` does not know. By name: a checkpoint's own code may have been imported twice.
+_NOT_OF_TRANSFORMERS = (StaticEmbeddingConfig.model_type, HybridConfig.model_type)
 
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
 _CHUNKS_PER_GROUP = 4_096
@@ -40,7 +45,9 @@ class DocumentEncodingModel(PortablePreTrainedModel):
 
     def _new_chunk_encoder(self) -> ChunkEncoder:
         config = self.config
-        return ChunkEncoder(config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize)
+        hybrid = config.chunk_encoder_config.model_type == HybridConfig.model_type
+        kind = HybridChunkEncoder if hybrid else ChunkEncoder
+        return kind(config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize)
 
     def check_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Raises a ValueError for a chunk encoder with other weights than the model was trained with."""
@@ -103,7 +110,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
     def _load_named(self, name: str | None) -> ChunkEncoder:
         """The chunk encoder of that name, in float32: hashed in its own dtype, not in the model's."""
         try:
-            if isinstance(self.config.chunk_encoder_config, StaticEmbeddingConfig):
+            if self.config.chunk_encoder_config.model_type in _NOT_OF_TRANSFORMERS:
                 return load_chunk_encoder(str(name)).encoder
             source = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
         except (OSError, ValueError, TypeError) as error:

@@ -20,10 +20,10 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
 from .backbones import backbone_from_config, bert_over_vectors
-from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .configuration_hate import HateConfig
 from .configuration_vector_document import PAD
 from .document_heads import VectorDocumentForMaskedVectorModeling, VectorDocumentForSequenceClassification
+from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values
 
 

@@ -21,7 +21,6 @@ from transformers.modeling_outputs import MultipleChoiceModelOutput
 from transformers.utils import can_return_tuple
 
 from .backbones import backbone_from_config
-from .chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .configuration_vector_document import PAD
 from .document_heads import (
@@ -29,6 +28,7 @@ from .document_heads import (
     VectorDocumentForSequenceClassification,
     VectorDocumentWithClassifier,
 )
+from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from .input_checks import check_result
 from .losses import comparable_segments, pair_loss, single_label_loss
 from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values, copy_layers
@@ -114,15 +114,14 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
         cls.check_fields(config_kwargs)
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
-        static = source.encoder.is_static
-        if static:
+        if not source.encoder.has_layers:
             values["pooling"] = "residual"
         if num_hidden_layers is not None:
             if "encoder_config" in config_kwargs:
                 raise ValueError("encoder_config already says how many layers there are: leave out num_hidden_layers.")
             values["encoder_config"]["num_hidden_layers"] = num_hidden_layers
         model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))
-        if not (random_layers or static):
+        if not random_layers and source.encoder.has_layers:
             copy_layers(source, model.base_model.encoder)
         return model.adopt(source)
 

@@ -17,10 +17,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.utils import can_return_tuple
 
 from .backbones import bert_over_vectors, with_attention_dropout
-from .chunk_encoder import LoadedChunkEncoder, micro_batches
+from .chunk_encoder import micro_batches
 from .chunking import ChunkingMode, ChunkingRule
 from .configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP, VectorDocumentConfig
 from .document_encoding import DocumentEncodingModel, warn_of_empty_documents
+from .encoder_loading import LoadedChunkEncoder
 from .input_checks import check_embeds, check_result
 from .outputs import DocumentModelOutput
 from .pooling import PoolingMode, pool
@@ -28,7 +29,7 @@ from .portable_checkpoint import PortablePreTrainedModel
 
 logger = logging.getLogger(__name__)
 
-_LAYERS_OVER_STATIC = 2
+_NEW_LAYERS = 2
 
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB on a CPU.
 _POSITIONS_PER_PASS = 4_096
@@ -302,7 +303,7 @@ def config_values(
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)
     backbone = source.encoder.model
     size = backbone.config.hidden_size
-    layers = bert_over_vectors(size, _LAYERS_OVER_STATIC) if source.encoder.is_static else backbone.config
+    layers = backbone.config if source.encoder.has_layers else bert_over_vectors(size, _NEW_LAYERS)
     return {
         "encoder_config": with_attention_dropout(layers, attention_dropout),
         "chunk_encoder_config": backbone.config.to_dict(),

@@ -93,7 +93,7 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
 
 
 class ChunkWhitening(nn.Module):
-    """``[..., D]`` chunk vectors to whitened ones of length 1: normalise(W (v - m)).
+    """``[..., D]`` chunk vectors to whitened ones of length 1, ``[..., K]``: normalise(W (v - m)).
 
     Mean and weight are buffers, not parameters: saved with the model, but out of reach of optimisers and of
     unfreezing. Before `fit_whitening` they are zero and the identity.
@@ -102,45 +102,56 @@ class ChunkWhitening(nn.Module):
     mean: torch.Tensor
     weight: torch.Tensor
 
-    def __init__(self, hidden_size: int) -> None:
+    def __init__(self, hidden_size: int, size: int | None = None) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(hidden_size))
-        self.register_buffer("weight", torch.eye(hidden_size))
+        self.register_buffer("weight", torch.eye(size or hidden_size, hidden_size))  # [K, D]
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         centred = vectors.to(self.weight.dtype) - self.mean
         return F.normalize((centred @ self.weight.T).float(), dim=-1).to(self.weight.dtype)
 
 
-def fit_whitening(documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> tuple[torch.Tensor, torch.Tensor]:
+def fit_whitening(
+    documents: Iterable[torch.Tensor], shrinkage: float = 0.1, size: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean m ``[D]`` and symmetric matrix W ``[D, D]`` of chunk vectors, in one pass over them and closed form.
 
     W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors around the mean of
     their own document.
+
+    With a `size` K, W is ``[K, D]``: turned so that its rows are the directions in which whitened documents differ
+    most, and cut to the first K. That is linear discriminant analysis with the document as the class (Fisher 1936),
+    and any first k of its rows are the best k.
 
     Args:
         documents: the chunk vectors ``[n, D]`` of each document, in any floating dtype; at least two documents, one of
             them with two chunks.
         shrinkage: added to the variances, as a share of their mean; it limits how far directions with little spread
             are scaled up.
+        size: rows of W; by default D, not turned.
 
     Raises:
-        ValueError: for too few documents or chunks, chunks that do not differ, or a shrinkage that is not positive.
+        ValueError: for a size above D, too few documents or chunks, chunks that do not differ, or a shrinkage that is
+            not positive.
     """
     if not shrinkage > 0:
         raise ValueError(f"shrinkage must be positive, got {shrinkage}.")
     chunks = filled = 0
-    total = scatter = torch.zeros(0, dtype=torch.float64)
+    total = scatter = between = torch.zeros(0, dtype=torch.float64)
     for document in documents:
         if len(document) == 0:
             continue
         vectors = document.double()
         if not filled:
-            size = vectors.shape[1]
-            total, scatter = vectors.new_zeros(size), vectors.new_zeros(size, size)
-        around = vectors - vectors.mean(dim=0)
+            width = vectors.shape[1]
+            total = vectors.new_zeros(width)
+            scatter, between = vectors.new_zeros(width, width), vectors.new_zeros(width, width)
+        own = vectors.mean(dim=0)
+        around = vectors - own
         total += vectors.sum(dim=0)
         scatter += around.T @ around
+        between += len(vectors) * torch.outer(own, own)
         chunks, filled = chunks + len(vectors), filled + 1
     if filled < 2 or chunks == filled:
         raise ValueError(
@@ -151,7 +162,13 @@ def fit_whitening(documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> 
         raise ValueError(
             f"The {chunks} chunks do not differ within their documents, or contain NaN: there is nothing to whiten."
         )
-    return (total / chunks).float(), inverse_root(scatter / chunks, shrinkage).float()
+    mean, weight = total / chunks, inverse_root(scatter / chunks, shrinkage)
+    if size is not None:
+        if not 1 <= size <= len(mean):
+            raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
+        spread = weight @ (between / chunks - torch.outer(mean, mean)) @ weight
+        weight = torch.linalg.eigh(spread)[1].flip(1).T[:size] @ weight  # largest first
+    return mean.float(), weight.float()
 
 
 def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:

@@ -20,8 +20,8 @@ from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encode
 from ..corpus.writer import finish_corpus, write_shards
 from ..data.documents import Document, check_documents, clean_text, read_documents, read_hub_documents
 from ..models.backbones import attention_dropout
-from ..models.chunk_encoder import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunking import ChunkingRule
+from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
 from ..training.recipes import against_paper

@@ -75,3 +75,27 @@ def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_skl
 def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
     with pytest.raises(ValueError, match=message):
         fit_whitening(iter(documents), shrinkage)
+
+
+def test_whitening_cut_to_the_directions_that_tell_documents_apart():
+    """Against scikit-learn's linear discriminant analysis: the same subspace, in the same order."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    draw = torch.Generator().manual_seed(0)
+    spread = torch.randn(6, 6, generator=draw)
+    documents = [torch.randn(6, generator=draw) + torch.randn(40, 6, generator=draw) @ spread for _ in range(12)]
+    mean, whole = fit_whitening(documents, shrinkage=1e-9, size=6)
+    for size in (1, 2, 4):
+        cut = fit_whitening(documents, shrinkage=1e-9, size=size)
+        torch.testing.assert_close(cut[1].abs(), whole[:size].abs(), atol=1e-4, rtol=1e-3)  # up to the sign
+    judge = LinearDiscriminantAnalysis(solver="eigen").fit(
+        torch.cat(documents).numpy(), [number for number, each in enumerate(documents) for _ in each]
+    )
+    theirs = torch.from_numpy(judge.scalings_[:, :4].T).float()
+    cosines = torch.nn.functional.cosine_similarity(whole[:4], theirs)
+    torch.testing.assert_close(cosines.abs(), torch.ones(4), atol=1e-3, rtol=0)
+    plain = fit_whitening(documents, shrinkage=1e-9)
+    vectors = documents[3] - mean
+    torch.testing.assert_close((vectors @ whole.T).norm(dim=1), (vectors @ plain[1].T).norm(dim=1))
+    with pytest.raises(ValueError, match="size must be from 1 to 6"):
+        fit_whitening(documents, size=7)

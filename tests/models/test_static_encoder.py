@@ -61,7 +61,7 @@ def plain(model, text, **options):
 
 def test_loaded(source):
     assert source.name == "words"
-    assert source.encoder.is_static
+    assert not source.encoder.has_layers
     assert source.max_chunk_size is None
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 8)
     assert (rule.prefix_ids, rule.suffix_ids, rule.capacity) == ((), (), 8)

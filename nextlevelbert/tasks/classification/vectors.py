@@ -25,7 +25,8 @@ from ...finetuning.vector_models import (
     load,
     pad_vectors,
 )
-from ...models.chunk_encoder import LoadedChunkEncoder, weights_fingerprint
+from ...models.chunk_encoder import weights_fingerprint
+from ...models.encoder_loading import LoadedChunkEncoder
 from ...training.cards import CardText
 from .baselines import ChunkMeanClassifier
 from .data import Example, TaskData

@@ -1,0 +1,134 @@
+"""A chunk encoder made of several: its vectors are those of its parts, and it is saved, cached and known as one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from nextlevelbert import (
+    Document,
+    NextLevelBertModel,
+    combine_chunk_encoders,
+    distill_chunk_encoder,
+    encode_corpus,
+    load_chunk_encoder,
+)
+from nextlevelbert.models.pooling import fit_whitening
+from tests.golden.inputs import DOCUMENTS, FOLDER
+
+TEXTS = [document.text for document in DOCUMENTS]
+ENCODER = FOLDER / "encoder" / "sentences"
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    whole = load_chunk_encoder(ENCODER, "golden/encoder")
+    return [distill_chunk_encoder(whole, tmp_path_factory.mktemp("parts") / "static"), whole]
+
+
+@pytest.fixture(scope="module")
+def hybrid(parts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hybrid") / "both"
+    return combine_chunk_encoders(parts, TEXTS, folder, weights=[3, 4], sizes=[5, None], chunk_size=12)
+
+
+@pytest.fixture(scope="module")
+def model(hybrid):
+    torch.manual_seed(0)
+    return NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12, num_hidden_layers=0)
+
+
+def chunks_of(part, model, text):
+    ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+    rule = model.config.chunking_rule()
+    return part.encoder.encode(np.asarray(ids), rule.boundaries(np.asarray(ids)), rule)
+
+
+def test_vectors_by_hand(parts, hybrid, model):
+    sizes = (5, parts[1].encoder.hidden_size)
+    assert hybrid.encoder.hidden_size == sum(sizes)
+    shares = []
+    for part, size, weight in zip(parts, (5, None), (0.6, 0.8), strict=True):
+        found = [chunks_of(part, model, text) for text in TEXTS]
+        mean, matrix = fit_whitening(found, size=size)
+        vectors = (found[2] - mean) @ matrix.T
+        shares.append(weight * vectors / vectors.norm(dim=1, keepdim=True))
+    plain = model.encode(TEXTS[2]).plain
+    torch.testing.assert_close(plain, torch.cat(shares, dim=1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(plain.norm(dim=1), torch.ones(len(plain)))
+
+
+def test_one_encoder_everywhere(hybrid, model, tmp_path):
+    book = model.encode(TEXTS[3])
+    batch = model.tokenizer(TEXTS[3], return_tensors="pt")
+    torch.testing.assert_close(model(**batch).pooler_output[0], book.document)
+    for _ in range(2):
+        torch.testing.assert_close(model.encode(TEXTS[3], cache_dir=tmp_path / "cache").plain, book.plain)
+    rule = model.config.chunking_rule()
+    corpus = encode_corpus([Document("a", TEXTS[3])], hybrid, rule, tmp_path / "corpus", progress=False)
+    corpus.check_model(model.config)
+    torch.testing.assert_close(corpus[0].vectors.float(), book.plain, atol=1e-3, rtol=0)
+    ids = [(*rule.prefix_ids, 7, 8, 9, *rule.suffix_ids), (*rule.prefix_ids, 5, *rule.suffix_ids, 0, 0)]
+    mask = torch.tensor([[1] * 5, [1, 1, 1, 0, 0]])
+    by_hand = hybrid.encoder.encode(np.array([7, 8, 9, 5]), np.array([0, 3, 4]), rule)
+    torch.testing.assert_close(hybrid.encoder(torch.tensor(ids), mask), by_hand)
+
+
+def test_saved_and_opened(hybrid, model, tmp_path):
+    model.save_pretrained(tmp_path)
+    again = NextLevelBertModel.from_pretrained(tmp_path)
+    expected = model.encode(TEXTS[1]).document
+    torch.testing.assert_close(again.encode(TEXTS[1]).document, expected)
+    assert again.detach_chunk_encoder().fingerprint == hybrid.fingerprint == hybrid.encoder.fingerprint()
+    code = (
+        "import sys; sys.modules['nextlevelbert'] = sys.modules['sentence_transformers'] = None\n"
+        "from transformers import AutoModel\n"
+        f"model = AutoModel.from_pretrained({str(tmp_path)!r}, trust_remote_code=True)\n"
+        f"print(model.encode({TEXTS[1]!r}).document.tolist())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    np.testing.assert_allclose(np.fromstring(printed.strip("[]\n"), sep=","), expected.numpy(), atol=1e-5)
+
+
+def test_another_weight_is_another_encoder(parts, hybrid, model, tmp_path):
+    other = combine_chunk_encoders(parts, TEXTS, tmp_path / "other", weights=[4, 3], sizes=[5, None], chunk_size=12)
+    assert other.fingerprint != hybrid.fingerprint
+    assert other.encoder.identity() != hybrid.encoder.identity()
+    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
+        model.encode(TEXTS[0], chunk_encoder=other)
+
+
+def test_cosines_are_weighted_means(parts, tmp_path):
+    """Of the parts' cosines, by the squares of the weights."""
+    alone = [
+        combine_chunk_encoders([part, part], TEXTS, tmp_path / f"{size}", chunk_size=size)
+        for size, part in zip((10, 12), parts, strict=True)  # the first knows no special tokens
+    ]
+    both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", weights=[1, 2], chunk_size=12)
+    model = NextLevelBertModel.from_chunk_encoder(both, chunk_size=12)
+    cosines = []
+    for part in (*alone, both):
+        vectors = chunks_of(part, model, TEXTS[4])
+        cosines.append(vectors @ vectors.T)
+    torch.testing.assert_close(cosines[2], 0.2 * cosines[0] + 0.8 * cosines[1], atol=1e-5, rtol=0)
+
+
+def test_refused(parts, minilm, hybrid, tmp_path):
+    for wrong, message in [
+        ({"parts": parts[:1]}, "two encoders or more"),
+        ({"parts": parts, "weights": [1.0]}, "2 encoders, 1 weights"),
+        ({"parts": parts, "weights": [1.0, 0.0]}, "must be positive"),
+        ({"parts": parts, "weights": [1.0, float("nan")]}, "must be positive"),
+        ({"parts": [parts[0], minilm]}, "different tokens"),
+        ({"parts": [hybrid, parts[0]]}, "'both' is a hybrid already"),
+        ({"parts": parts, "sizes": [10_000, None]}, "size must be from 1 to"),
+        ({"parts": parts, "texts": TEXTS[:1]}, "at least two documents"),
+        ({"parts": parts, "chunk_size": 100_000}, "above the chunk encoder's limit"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            combine_chunk_encoders(**{"texts": TEXTS, "folder": tmp_path / "no", "chunk_size": 12, **wrong})
+    assert not (tmp_path / "no").exists()

@@ -24,6 +24,7 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertModel,
 )
 from ..models.outputs import DocumentEmbedding
+from ..training.precision import precision_that_pays
 from .arguments import BASELINES, ModelOptions
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,10 @@ class VectorModelOptions(ModelOptions):
             )
         if self.chunk_size is None and self.model != "sbert":
             self.chunk_size = 256
+
+    def precision(self, device: torch.device) -> str:
+        """The precision of encoding there."""
+        return precision_that_pays(self.encoder_dtype, device, "--encoder_dtype")
 
     @property
     def title(self) -> str:

@@ -24,6 +24,7 @@ from ..models.chunking import ChunkingRule
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
+from ..training.precision import precision_that_pays
 from ..training.recipes import against_paper
 from ..training.resuming import begin, finish
 from ..training.trainer import CardTrainer
@@ -216,13 +217,14 @@ def encoded_corpus(
     folder = Path(corpus_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
     given = corpus_args.train_file or corpus_args.dataset_name or corpus_args.repair_corpus
     if given or not (folder / "manifest.json").exists():
-        int8 = model_args.encoder_dtype == "int8"
+        precision = precision_that_pays(model_args.encoder_dtype, args.device, "--encoder_dtype")
+        int8 = precision == "int8"
         shards = write_shards(
             documents_of(corpus_args),
             in_int8(source, corpus_args, rule, folder / "int8_encoder", args) if int8 else source,
             rule,
             folder,
-            dtype=torch.float32 if int8 else getattr(torch, model_args.encoder_dtype),
+            dtype=torch.float32 if int8 else getattr(torch, precision),
             device=args.device,
             characters_per_shard=corpus_args.characters_per_shard,
             num_workers=args.dataloader_num_workers or None,

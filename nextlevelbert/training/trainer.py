@@ -17,6 +17,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from ..corpus.files import remove_leftovers
 from ..models.portable_checkpoint import store_weights_as
+from .precision import precision_that_pays
 from .resuming import damage, last_whole_checkpoint, read_whole
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,8 @@ class BaseTrainingArguments(TrainingArguments):
         if not torch.accelerator.is_available():
             self.use_cpu = True  # stated outright, this allows bf16 on a CPU
             self.dataloader_pin_memory = False
+        if self.bf16 and self.use_cpu:
+            self.bf16 = precision_that_pays("bfloat16", "cpu", "--bf16") == "bfloat16"
         super().__post_init__()
         if self.dataloader_persistent_workers:
             raise ValueError(

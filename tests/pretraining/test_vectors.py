@@ -187,7 +187,8 @@ def test_only_encoding(run, books, tmp_path):
     assert shard.read_bytes() == content
 
 
-def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(run, books, tmp_path):
+def test_encoding_in_int8_goes_on_with_the_encoder_that_it_calibrated(run, books, tmp_path, monkeypatch):
+    monkeypatch.setattr("nextlevelbert.training.precision.lacks_instructions", lambda precision: False)
     arguments = ["--train_file", str(books), "--do_train", "false", "--encoder_dtype", "int8"]
     run(tmp_path / "model", *arguments)
     corpus = VectorCorpus(tmp_path / "model-corpus")

@@ -61,11 +61,13 @@ def test_publishing_saves_the_model_and_our_card_and_no_pickle(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_columns_stay_and_a_machine_without_an_accelerator_may_use_bf16(kind, tmp_path):
-    args = kind(output_dir=str(tmp_path), bf16=True)
+@pytest.mark.parametrize("lacking", [False, True])
+def test_columns_stay_and_a_machine_without_an_accelerator_may_use_bf16(kind, lacking, tmp_path, monkeypatch):
+    monkeypatch.setattr("nextlevelbert.training.precision.lacks_instructions", lambda precision: lacking)
+    args = kind(output_dir=str(tmp_path), bf16=True, use_cpu=True)
+    assert args.bf16 != lacking
     assert not args.remove_unused_columns
     assert args.hub_strategy == "end"
-    assert args.use_cpu != torch.accelerator.is_available()
 
 
 @pytest.mark.parametrize("kind", ALL)

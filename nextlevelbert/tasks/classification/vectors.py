@@ -202,7 +202,7 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
         )
     if not baseline and task_class not in MODEL_CLASSES[reader.config.model_type]:
         raise ValueError(f"A {reader.config.model_type} has no head for this task; give a NextLevelBERT.")
-    encode = {"dtype": options.encoder_dtype, "cache_dir": options.cache(args.output_dir)}
+    encode = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
     with args.main_process_first(local=False, desc="encoding"):  # the others read what the first one stored
         vectors = {name: encode_task(reader, data, **encode) for name, data in sets.by_name.items()}
     if options.model == "sbert":

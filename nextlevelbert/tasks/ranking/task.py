@@ -132,7 +132,7 @@ class Ranking(Task[RankingOptions, RankingData]):
             self.vectors = encode_ranking(
                 reader,
                 self.sets.by_name,
-                dtype=options.encoder_dtype,
+                dtype=options.precision(args.device),
                 cache_dir=options.cache(args.output_dir),
             )
         self._model_type = reader.config.model_type

@@ -107,7 +107,7 @@ class Retrieval:
         if options.model not in ("tfidf", "bm25"):
             model = OtherEncoder(options.model) if options.other else load(options)
             model.to(args.device)
-        encode = {"dtype": options.encoder_dtype, "cache_dir": options.cache(args.output_dir)}
+        encode = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
         ranks = search(found, options.public_name, model, **encode)
         print(f"\n{write_search(Path(args.output_dir), found, ranks, options.k)}\n")
 

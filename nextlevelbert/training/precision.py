@@ -22,7 +22,8 @@ def lacks_instructions(precision: str) -> bool:
 
     Without them, a pretraining step in bfloat16 took 68 s against 2.8 s in float32 on two cores.
     """
-    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions of torch do not tell
+    # Older versions of torch do not tell.
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities) and not any(capabilities.get(name) for name in _INSTRUCTIONS[precision])
 
 

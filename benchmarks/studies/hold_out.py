@@ -1,0 +1,40 @@
+"""Sets 20 novels of the training set aside, by a rule that knows nothing about them, for a last look at the end.
+
+    python -m benchmarks.studies.hold_out --data DATA --output_dir novels
+
+Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``. Everything that the
+study of static encoders trains or fits has seen only the latter (docs/study.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
+
+from benchmarks.common.studies import data_folder
+from nextlevelbert.data.rows import file_rows
+
+BOOKS = 20
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=data_folder, required=True, help="folder with novels/")
+    parser.add_argument("--output_dir", type=Path, required=True)
+    args = parser.parse_args()
+    rows = list(file_rows(args.data / "novels/train.jsonl.gz"))
+    order = sorted(rows, key=lambda row: hashlib.sha256(str(row["id"]).encode()).hexdigest())
+    aside = {row["id"] for row in order[:BOOKS]}
+    args.output_dir.mkdir(parents=True, exist_ok=True)
+    for name, wanted in (("held_out", True), ("train", False)):
+        with open(args.output_dir / f"{name}.jsonl", "w", encoding="utf-8") as file:
+            for row in rows:
+                if (row["id"] in aside) == wanted:
+                    file.write(json.dumps({key: row[key] for key in ("id", "text")}, ensure_ascii=False) + "\n")
+    print(f"{len(rows) - BOOKS} novels to train on, {BOOKS} held out: {', '.join(sorted(map(str, aside)))}")
+
+
+if __name__ == "__main__":
+    main()

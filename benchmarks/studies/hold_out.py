@@ -2,8 +2,8 @@
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
 
-Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``. Everything that the
-study of static encoders trains or fits has seen only the latter (docs/study.md).
+Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``. All that the study of
+static encoders trains or fits has seen only the latter (docs/study.md).
 """
 
 from __future__ import annotations

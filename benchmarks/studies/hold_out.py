@@ -2,7 +2,7 @@
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
 
-Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``. All that the study of
+Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``. What the study of
 static encoders trains or fits has seen only the latter (docs/study.md).
 """
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .backbones import check_claims, usable_positions
 from .chunk_encoder import ChunkEncoder
-from .hybrid_encoder import HybridChunkEncoder, HybridConfig, HybridModel
+from .hybrid_encoder import HybridChunkEncoder, HybridConfig, HybridModel, part_config
 from .input_checks import check_weights
 from .pooling import PoolingMode
 from .static_encoder import StaticEmbeddingConfig
@@ -48,7 +49,7 @@ def load_chunk_encoder(
     """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`; normalised or not.
 
     Args:
-        name_or_path: a Hub name or a folder.
+        name_or_path: a Hub name or a folder; also of a document model of this package that holds its chunk encoder.
         name: where others find this encoder, if `name_or_path` is a folder of this machine.
         pooling: how a vector is made of token vectors, in place of the encoder's own way; ``"cls"`` is HATE's.
 
@@ -66,7 +67,10 @@ def load_chunk_encoder(
             "Reading a sentence encoder needs sentence-transformers: pip install nextlevelbert"
         ) from error
     modules, plain = (load_file_path(name_or_path, file) for file in ("modules.json", "config.json"))
-    if modules is None and plain is not None and _kind(plain) == HybridConfig.model_type:
+    stored = {} if plain is None else _stored(plain)
+    if "chunk_encoder_config" in stored:
+        return _load_from_checkpoint(name_or_path, stored, load_file_path(name_or_path, "model.safetensors"), name)
+    if modules is None and stored.get("model_type") == HybridConfig.model_type:
         return _load_hybrid(name_or_path, name)
     if modules is None and plain is not None:
         raise ValueError(
@@ -109,12 +113,40 @@ def _public(name_or_path: str, name: str | None) -> str:
     return name or (Path(name_or_path).name if Path(name_or_path).is_dir() else name_or_path)
 
 
-def _kind(config: str) -> str | None:
-    """The model type in a ``config.json``; None where it says none."""
+def _stored(config: str) -> dict[str, Any]:
+    """The fields of a ``config.json``; none where it cannot be read, which those say who need more of it."""
     try:
-        return json.loads(Path(config).read_text(encoding="utf-8")).get("model_type")
-    except (ValueError, AttributeError):
-        return None  # what is wrong with the file is said by those who need more of it
+        stored = json.loads(Path(config).read_text(encoding="utf-8"))
+    except ValueError:
+        return {}
+    return stored if isinstance(stored, dict) else {}
+
+
+def _load_from_checkpoint(
+    name_or_path: str, stored: dict[str, Any], weights: str | None, name: str | None
+) -> LoadedChunkEncoder:
+    """The chunk encoder within a document model of this package."""
+    config = part_config(stored["chunk_encoder_config"])
+    kind = HybridChunkEncoder if config.model_type == HybridConfig.model_type else ChunkEncoder
+    found: dict[str, torch.Tensor] = {}
+    if weights is not None:
+        with safe_open(weights, framework="pt") as file:
+            names = [key for key in file.keys() if "chunk_encoder." in key]
+            found = {key.split("chunk_encoder.", 1)[1]: file.get_tensor(key).float() for key in names}
+    if not found:
+        raise ValueError(
+            f"The checkpoint {name_or_path!r} holds no chunk encoder; it was made with "
+            f"{stored.get('chunk_encoder_name')!r}: give that."
+        )
+    encoder = kind(config, stored["chunk_encoder_pooling"], stored["chunk_encoder_normalize"])
+    encoder.load_state_dict(found)
+    check_weights(encoder, name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path, config=encoder.model.config)
+    own = name or stored.get("chunk_encoder_name") or _public(name_or_path, None)
+    # In half precision on disk, they would hash to something else than the weights that they were made from.
+    return LoadedChunkEncoder(
+        encoder, tokenizer, own, stored.get("chunk_encoder_fingerprint") or encoder.fingerprint()
+    )
 
 
 def _load_hybrid(name_or_path: str, name: str | None) -> LoadedChunkEncoder:

@@ -48,9 +48,10 @@ class HybridConfig(PreTrainedConfig):
 
 
 def part_config(values: dict[str, Any]) -> PreTrainedConfig:
-    """The configuration of one part."""
-    if values["model_type"] == StaticEmbeddingConfig.model_type:
-        return StaticEmbeddingConfig(**values)
+    """The configuration of a chunk encoder of any kind."""
+    for kind in (StaticEmbeddingConfig, HybridConfig):  # no architectures of transformers
+        if values["model_type"] == kind.model_type:
+            return kind(**values)
     return AutoConfig.for_model(**values)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from transformers import AutoConfig
+
 from ..training.trainer import BaseTrainingArguments
 from .segment_pairs import DataCollatorForSegmentPairs, Positives, SegmentPairs
 from .sequences import (
@@ -14,6 +16,8 @@ from .sequences import (
     PackedVectorDataset,
     VectorSequenceDataset,
 )
+
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 ModelType = Literal["nextlevelbert", "hate", "cdlm"]
 
@@ -94,10 +98,11 @@ class ChunkEncoderArguments:
 
     _argument_group_name = "chunk encoder"
 
-    chunk_encoder: str = field(
-        default="sentence-transformers/all-MiniLM-L6-v2",
+    chunk_encoder: str | None = field(
+        default=None,
         metadata={"help": "The sentence-transformers model that encodes chunks, name or folder; a new NextLevelBERT "
-                          "starts from its layers. Default sentence-transformers/all-MiniLM-L6-v2."},
+                          "starts from its layers. Also a checkpoint, for the encoder that it holds. Default: that "
+                          "of --model, or sentence-transformers/all-MiniLM-L6-v2."},
     )  # fmt: skip
     chunk_encoder_name: str | None = field(
         default=None, metadata={"help": "The encoder's name on the Hub, if --chunk_encoder is a folder."}
@@ -141,6 +146,14 @@ class VectorModelArguments(ChunkEncoderArguments):
     save_dtype: Literal["float32", "float16", "bfloat16"] = field(
         default="float32", metadata={"help": "Precision of the final weights on disk; they are read as float32."}
     )
+
+    @property
+    def encoder_source(self) -> str:
+        """Name or folder of the chunk encoder: as given, that within the model to continue from, or MiniLM."""
+        model = getattr(self, "model", None)
+        if self.chunk_encoder is None and model and AutoConfig.from_pretrained(model).include_chunk_encoder:
+            return model
+        return self.chunk_encoder or _MINILM
 
     def given(self, *names: str) -> dict[str, Any]:
         """Those of these options that were given."""

@@ -64,7 +64,7 @@ def run(
     # 1. The frozen encoder, which stays out of training, and the model over vectors.
     pooling: Any = getattr(model_args, "sentence_pooling", "own")
     source = load_chunk_encoder(
-        model_args.chunk_encoder, model_args.chunk_encoder_name, None if pooling == "own" else pooling
+        model_args.encoder_source, model_args.chunk_encoder_name, None if pooling == "own" else pooling
     )
     if model_args.attn_implementation:
         source.encoder.model.set_attn_implementation(model_args.attn_implementation)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from nextlevelbert.pretraining import run
 
@@ -107,7 +108,9 @@ def test_an_error_comes_before_a_short_usage(refused, words, message):
 
 
 @pytest.mark.parametrize("ending", ["yaml", "json"])
-def test_options_stand_in_a_file_and_the_command_line_overrules_it(called, tmp_path, ending):
+def test_options_stand_in_a_file_and_the_command_line_overrules_it(called, tmp_path, ending, monkeypatch):
+    # A processor without bfloat16 would put bf16 aside.
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     path = tmp_path / f"options.{ending}"
     values = {"model_type": "hate", "hidden_size": 48, "train_file": "books.jsonl", "bf16": True, "seed": 7}
     if ending == "json":

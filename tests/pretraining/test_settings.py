@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from nextlevelbert.pretraining.run import PRETRAINING
 from nextlevelbert.training.command_line import OptionParser
@@ -52,7 +53,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_another_run_is_refused_by_the_name_of_what_differs(finished, documents, name):
+def test_another_run_is_refused_by_the_name_of_what_differs(finished, documents, name, monkeypatch):
+    # On a processor without bfloat16, --bf16 would be put aside and the run be the same.
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     before = tree(finished)
     with pytest.raises(
         ValueError, match=rf"holds a run with other settings \(.*{name}: .* there, .* now.*--output_dir"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 
@@ -132,3 +133,28 @@ def test_refused(parts, minilm, hybrid, tmp_path):
         with pytest.raises(ValueError, match=message):
             combine_chunk_encoders(**{"texts": TEXTS, "folder": tmp_path / "no", "chunk_size": 12, **wrong})
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_checkpoint_lends_the_encoder_that_it_holds(hybrid, model, parts, tmp_path, dtype):
+    """Also in half precision, which may not change under what fingerprint its vectors are known."""
+    static = NextLevelBertModel.from_chunk_encoder(parts[0], chunk_size=12, num_hidden_layers=0)
+    for whole, source in ((model, hybrid), (static, parts[0])):
+        folder = tmp_path / str(type(source.encoder.model).__name__)
+        copy.deepcopy(whole).to(dtype).save_pretrained(folder)
+        found = load_chunk_encoder(folder)
+        assert (found.name, found.fingerprint) == (source.name, source.fingerprint)
+        assert found.tokenizer(TEXTS[0])["input_ids"] == source.tokenizer(TEXTS[0])["input_ids"]
+        again = NextLevelBertModel.from_chunk_encoder(found, chunk_size=12, num_hidden_layers=0)
+        expected = chunks_of(source, whole, TEXTS[0])
+        tolerance = 1e-6 if dtype == torch.float32 else 2e-3
+        assert np.allclose(chunks_of(found, again, TEXTS[0]), expected, atol=tolerance)
+
+
+def test_a_checkpoint_without_an_encoder_names_the_one_it_was_made_with(parts, tmp_path):
+    bare = NextLevelBertModel.from_chunk_encoder(
+        parts[0], chunk_size=12, num_hidden_layers=0, include_chunk_encoder=False
+    )
+    bare.save_pretrained(tmp_path / "bare")
+    with pytest.raises(ValueError, match=f"holds no chunk encoder; it was made with '{parts[0].name}': give that"):
+        load_chunk_encoder(tmp_path / "bare")

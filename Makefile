@@ -28,7 +28,7 @@ demo: .venv/.installed-demo  ## Python's own manual: search it by the checkpoint
 	$(OFFLINE) $(BIN)/python run_pretraining.py --train_file python-manual --chunk_encoder $(CHECKPOINT) \
 	    --corpus_dir $(DEMO)/corpus-static --output_dir $(DEMO)/static --do_train --objective contrastive \
 	    --pooling residual --whiten_chunks --num_hidden_layers 0 --min_segment 1 --max_segment 8 \
-	    --per_device_train_batch_size 64 --max_steps 300 --learning_rate 3e-4
+	    --per_device_train_batch_size 64 --max_steps 100 --learning_rate 3e-4
 	$(OFFLINE) $(BIN)/python examples/nearest_documents.py --model $(DEMO)/static --corpus_dir $(DEMO)/corpus-static
 	$(OFFLINE) $(BIN)/python run_pretraining.py --train_file python-manual \
 	    --chunk_encoder $(MINILM) --chunk_encoder_name sentence-transformers/all-MiniLM-L6-v2 \

@@ -56,6 +56,7 @@ from .models.vector_cache import VectorCache
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
 from .pretraining.segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset
 from .pretraining.sequences import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
+from .static_checkpoint import static_checkpoint
 
 AutoConfig.register("nextlevelbert", NextLevelBertConfig, exist_ok=True)
 AutoModel.register(NextLevelBertConfig, NextLevelBertModel, exist_ok=True)
@@ -134,5 +135,6 @@ __all__ = [
     "read_documents",
     "read_marked",
     "repair_corpus",
+    "static_checkpoint",
     "write_shards",
 ]

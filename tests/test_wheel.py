@@ -32,6 +32,8 @@ def wheel(tmp_path_factory) -> Path:
     """Built from a copy, because setuptools leaves folders beside what it builds."""
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT / "nextlevelbert", folder / "nextlevelbert", ignore=shutil.ignore_patterns("__pycache__"))
+    checkpoint = Path("checkpoints/nextlevelbert-static")
+    shutil.copytree(ROOT / checkpoint, folder / checkpoint, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
@@ -61,6 +63,17 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
     }
     there = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nextlevelbert/")}
     assert there == here
+
+
+def test_the_checkpoint_is_installed_and_opens_offline(installed, tmp_path):
+    """Away from the sources, a text becomes a vector with what pip put there."""
+    program = (
+        "import nextlevelbert; from transformers import AutoModel; folder = nextlevelbert.static_checkpoint();"
+        "print(folder); print(AutoModel.from_pretrained(folder).encode('A whale.').document.norm().item())"
+    )
+    folder, norm = run(installed / "python", "-c", program, cwd=tmp_path).splitlines()[-2:]
+    assert Path(folder).is_relative_to(installed.parent)
+    assert float(norm) > 0
 
 
 def test_both_console_scripts_run_from_an_installed_wheel(installed, tmp_path):

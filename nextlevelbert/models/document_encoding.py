@@ -19,7 +19,7 @@ from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunk
 from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from .hybrid_encoder import HybridChunkEncoder, HybridConfig
 from .input_checks import check_embeds, check_token_ids
-from .outputs import DocumentEmbedding, DocumentPlan
+from .outputs import BeyondFirstWindow, DocumentEmbedding, DocumentPlan
 from .portable_checkpoint import PortablePreTrainedModel
 from .static_encoder import StaticEmbeddingConfig
 from .vector_cache import CachedEncoder, VectorCache, opened
@@ -306,7 +306,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         return means.reshape(*input_ids.shape[:-1], -1)
 
     def plan(self, texts: str | Sequence[str]) -> DocumentPlan | list[DocumentPlan]:
-        """Counts tokens, chunks and windows, and what truncation would lose, without running any network."""
+        """Counts tokens, chunks and windows, and what is beyond the first one, without running any network."""
         found = [self._plan_document(text) for text in check_texts(texts)]
         return found[0] if isinstance(texts, str) else found
 
@@ -314,14 +314,16 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         document = tokenize_document(self.tokenizer, text)
         boundaries = self.config.chunking_rule().boundaries(document.input_ids)
         chunks, (limit, _) = len(boundaries) - 1, self.config.window()
-        lost = document.input_ids[boundaries[limit] :] if chunks > limit else document.input_ids[:0]
+        rest = len(document) - int(boundaries[limit]) if chunks > limit else 0  # tokens
         return DocumentPlan(
             tokens=len(document),
             chunks=chunks,
             windows=len(self.config.windows_of(chunks)),
-            lost_chunks=max(chunks - limit, 0),
-            lost_tokens=len(lost),
-            lost_characters=int(document.char_ends[-1] - document.char_starts[-len(lost)]) if len(lost) else 0,
+            beyond_first_window=BeyondFirstWindow(
+                chunks=max(chunks - limit, 0),
+                tokens=rest,
+                characters=int(document.char_ends[-1] - document.char_starts[-rest]) if rest else 0,
+            ),
         )
 
 

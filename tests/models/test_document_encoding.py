@@ -33,10 +33,15 @@ def test_the_plan_counts_what_encoding_will_do(toy):
     embedding = toy.encode(text)
     assert (plan.tokens, plan.chunks, plan.windows) == (61, 11, 2)
     assert len(embedding.chunks) == plan.chunks
-    assert plan.lost_chunks == 3
-    assert plan.lost_tokens == 61 - 8 * 6
-    assert text[-plan.lost_characters :] == "word " * 12 + "tail"
+    beyond = plan.beyond_first_window
+    assert (beyond.chunks, beyond.tokens) == (3, 61 - 8 * 6)
+    assert text[-beyond.characters :] == "word " * 12 + "tail"
     assert toy.plan(["short", ""])[1].windows == 0
+
+
+def test_an_embedding_prints_shapes(toy):
+    embedding = toy.encode("word " * 60 + "tail")
+    assert repr(embedding) == "DocumentEmbedding(document=[32], chunks=[11, 32], plain=[11, 32], spans=[11, 2])"
 
 
 def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, minilm_path, tmp_path, monkeypatch):

@@ -58,7 +58,8 @@ def split_document(
         TypeError: for anything that is not text.
     """
     if not isinstance(document, str):
-        sentences = check_texts(document)
+        if not (sentences := check_texts(document)):
+            raise ValueError("The document has no sentences; leave it out.")
         if blank := [number for number, sentence in enumerate(sentences) if not sentence.strip()]:
             raise ValueError(f"Sentences {blank} of the document are blank; leave them out.")
         ends = np.cumsum([len(sentence) + 1 for sentence in sentences]) - 1

@@ -22,6 +22,10 @@ from transformers.dynamic_module_utils import custom_object_save
 
 from .input_checks import check_weights
 
+# The limit in a saved tokenizer, which sentence-transformers shows as `max_seq_length` and cuts at. No document gets
+# there: characters are counted in int32. transformers has no value for "no limit": it makes 1e30 of None.
+LONGEST_DOCUMENT = 2**31 - 1
+
 # Arguments of `from_pretrained` that the tokenizer has to be read with, too.
 LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
 # Arguments of `save_pretrained(push_to_hub=True)` that go to the Hub.
@@ -204,13 +208,12 @@ class PortablePreTrainedModel(PreTrainedModel):
 def _write_sentence_transformer_files(folder: str | Path, tokenizer: PreTrainedTokenizerBase | None) -> None:
     """Adds to a saved model what `SentenceTransformer(folder)` needs: three small files and the tokenizer.
 
-    The tokenizer is saved without a length limit, because sentence-transformers cuts texts at that limit, and no
-    document is too long here.
+    The tokenizer is saved with a limit that no document reaches, because sentence-transformers cuts texts there.
     """
     for name, content in _SENTENCE_TRANSFORMER_FILES.items():
         (Path(folder) / name).write_text(json.dumps(content, indent=2) + "\n")
     if tokenizer is not None:
-        limit, tokenizer.model_max_length = tokenizer.model_max_length, int(1e30)
+        limit, tokenizer.model_max_length = tokenizer.model_max_length, LONGEST_DOCUMENT
         tokenizer.save_pretrained(folder)
         tokenizer.model_max_length = limit
 

@@ -180,9 +180,8 @@ def test_rules_that_cannot_be(values, message):
 @pytest.mark.parametrize(
     ("texts", "error", "message"),
     [
-        ([], ValueError, "empty list"),
         (["a", 3], TypeError, "document 1 is int"),
-        (None, TypeError, "list of texts, got NoneType"),
+        (None, TypeError, "list, array, Series or iterator, got NoneType"),
         (["fine", "bad \ud800"], ValueError, "Document 1 is not valid Unicode: character 4"),
     ],
 )

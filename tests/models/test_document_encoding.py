@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification
 
 from nextlevelbert import NextLevelBertForSequenceClassification, NextLevelBertModel
@@ -33,10 +36,15 @@ def test_the_plan_counts_what_encoding_will_do(toy):
     embedding = toy.encode(text)
     assert (plan.tokens, plan.chunks, plan.windows) == (61, 11, 2)
     assert len(embedding.chunks) == plan.chunks
-    assert plan.lost_chunks == 3
-    assert plan.lost_tokens == 61 - 8 * 6
-    assert text[-plan.lost_characters :] == "word " * 12 + "tail"
+    beyond = plan.beyond_first_window
+    assert (beyond.chunks, beyond.tokens) == (3, 61 - 8 * 6)
+    assert text[-beyond.characters :] == "word " * 12 + "tail"
     assert toy.plan(["short", ""])[1].windows == 0
+
+
+def test_an_embedding_prints_shapes(toy):
+    embedding = toy.encode("word " * 60 + "tail")
+    assert repr(embedding) == "DocumentEmbedding(document=[32], chunks=[11, 32], plain=[11, 32], spans=[11, 2])"
 
 
 def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, minilm_path, tmp_path, monkeypatch):
@@ -94,12 +102,29 @@ def test_blank_text_has_the_zero_vector_and_a_warning(toy):
     close(output.pooler_output[0], found[0].document)
 
 
-@pytest.mark.parametrize(("texts", "error"), [([], ValueError), (["a", None], TypeError), (7, TypeError)])
-def test_encode_refuses_what_is_not_text(toy, texts, error):
-    with pytest.raises(error):
+@pytest.mark.parametrize("texts", [["a", None], 7, {"a": "b"}, {"a", "b"}, pd.DataFrame({"a": ["b"]}), np.array("a")])
+def test_encode_refuses_what_is_not_text(toy, texts):
+    with pytest.raises(TypeError):
         toy.encode(texts)
-    with pytest.raises(error):
+    with pytest.raises(TypeError):
         toy.plan(texts)
+
+
+def test_no_text_gives_no_embedding(toy, toy_encoder_path):
+    """As in sentence-transformers, where one text gives one vector, and no text none."""
+    theirs = SentenceTransformer(toy_encoder_path, device="cpu").encode([], convert_to_numpy=False)
+    assert toy.encode([]) == toy.plan([]) == theirs == []
+
+
+@pytest.mark.parametrize("made", [iter, tuple, np.array, pd.Series, lambda texts: pd.Series(texts, index=[7, 3, 5, 1])])
+def test_texts_come_in_any_order_that_can_be_gone_through(toy, made):
+    assert toy.plan(made(TEXTS)) == toy.plan(TEXTS)
+    texts = TEXTS[1:2] * 4
+    expected = toy.encode(texts[0]).document
+    found = toy.encode(made(texts))
+    assert len(found) == 4
+    for embedding in found:
+        close(embedding.document, expected)
 
 
 def test_messages_count_documents_across_groups(toy, monkeypatch, caplog):

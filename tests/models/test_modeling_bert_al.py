@@ -362,7 +362,7 @@ def test_a_summary_stands_in_its_document(saved):
     [
         ("", {}, ValueError, r"The document has no words \(0 characters\)"),
         (" \n\n ", {}, ValueError, "has no words"),
-        ([], {}, ValueError, "empty list"),
+        ([], {}, ValueError, "has no sentences"),
         (["A sentence.", " "], {}, ValueError, r"Sentences \[1\] of the document are blank"),
         (7, {}, TypeError, "Expected a text"),
         ("A sentence.", {"sentences": 0}, ValueError, "sentences must be 1 or more, got 0"),

@@ -20,9 +20,10 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import AutoModel, AutoProcessor
+from transformers import AutoModel, AutoProcessor, AutoTokenizer
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from nextlevelbert.models.chunking import tokenize_document
 
 from ..golden.inputs import CLASSES, FOLDER
 from ..golden.outputs import outputs_of
@@ -201,6 +202,14 @@ def test_encode_gives_the_models_own_document_vectors(folder):
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     assert sentence_transformer.get_embedding_dimension() == 384
     assert [type(module).__name__ for module in sentence_transformer] == ["Transformer"]
+
+
+def test_the_limit_that_it_names_is_none_that_a_document_reaches(folder):
+    """sentence-transformers shows what transformers keeps, and that has a number for "no limit"."""
+    model = SentenceTransformer(str(folder), device="cpu")
+    assert model.max_seq_length == np.iinfo(tokenize_document(model.tokenizer, "sea").char_ends.dtype).max
+    unlimited = AutoTokenizer.from_pretrained(folder, model_max_length=None)
+    assert unlimited.model_max_length == int(1e30)  # if it were None, None could be saved
 
 
 def test_saving_it_again_changes_nothing(folder, tmp_path):

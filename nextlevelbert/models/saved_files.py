@@ -118,9 +118,9 @@ def _meaning(name: str, content: Any) -> Any:
 
 def _json(path: Path) -> Any:
     """The content of a JSON file; a ValueError if it is none, or says something else than a file of its name."""
-    content = json.loads(path.read_bytes())
-    expected: type = list if path.name == _MODULES else dict
-    if not isinstance(content, expected):
+    content: Any = json.loads(path.read_bytes())
+    expected = list if path.name == _MODULES else dict
+    if not issubclass(type(content), expected):
         raise ValueError(f"it holds a {type(content).__name__} where a {expected.__name__} belongs")
     if path.name == _MODULES and not (content and all(isinstance(each, dict) and "type" in each for each in content)):
         raise ValueError("it is not a list of modules")

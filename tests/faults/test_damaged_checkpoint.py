@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module

@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer
 
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
+from ..models.saved_files import write_sums
 
 
 def distill_chunk_encoder(
@@ -63,4 +64,5 @@ def distill_chunk_encoder(
             table[number] = rows[places[token]]
     static = SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu")
     static.save(str(folder), create_model_card=False)
+    write_sums(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

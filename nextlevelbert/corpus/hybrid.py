@@ -14,6 +14,7 @@ from ..models.chunking import ChunkingRule, tokenize_document
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.hybrid_encoder import HybridConfig, HybridModel
 from ..models.pooling import fit_whitening
+from ..models.saved_files import write_sums
 
 
 def combine_chunk_encoders(
@@ -80,6 +81,7 @@ def combine_chunk_encoders(
     tokenizer = copy.deepcopy(whole.tokenizer)
     tokenizer.model_max_length = int(1e30)  # documents are tokenised whole
     tokenizer.save_pretrained(folder)
+    write_sums(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Self
 
 import torch
-from transformers import AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from .backbones import load_backbone, load_tokenizer
-from .portable_checkpoint import LOADING_ARGUMENTS, PortablePreTrainedModel
+from .portable_checkpoint import PortablePreTrainedModel
 
 _OFFSET = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding id, as Longformer does
 KNOWN = ("bert", *_OFFSET)
@@ -37,17 +38,14 @@ class LongformerStartModel(PortablePreTrainedModel):
     has_word_head = False
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `PreTrainedModel.from_pretrained`; also opens a Longformer, such as `biu-nlp/cdlm`."""
-        if kwargs.get("config") is None and pretrained_model_name_or_path is not None:
-            loading = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
-            stored, _ = PreTrainedConfig.get_config_dict(pretrained_model_name_or_path, **loading)
-            if stored.get("model_type") == "longformer":
-                fields = {key: kwargs.pop(key) for key in list(kwargs) if key in cls._config_fields()}
-                dropped = ("model_type", "architectures", "auto_map", "transformers_version", "mask_token_id")
-                values = {key: value for key, value in stored.items() if key not in dropped}
-                kwargs["config"] = cls.config_class(**{"mask_token_id": None, **values, **fields})
-        return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+    def _read_as(cls, source: Any, stored: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """As in the base class; a Longformer, such as `biu-nlp/cdlm`, is opened, too."""
+        if stored.get("model_type") != "longformer":
+            return super()._read_as(source, stored, given)
+        fields = {key: given.pop(key) for key in list(given) if key in cls._config_fields()}
+        dropped = ("model_type", "architectures", "auto_map", "transformers_version", "mask_token_id")
+        values = {key: value for key, value in stored.items() if key not in dropped}
+        return {"config": cls.config_class(**{"mask_token_id": None, **values, **fields})}
 
     @classmethod
     def from_encoder(

@@ -7,10 +7,11 @@ from huggingface_hub.dataclasses import strict
 from transformers import LongformerConfig
 
 from .backbones import check_claims
+from .saved_files import SavedConfig
 
 
 @strict
-class CdlmConfig(LongformerConfig):
+class CdlmConfig(SavedConfig, LongformerConfig):
     """The parts and sizes of a CDLM: a Longformer that reads a set of documents (paper: Caciularu et al., 2021).
 
     Defaults are those of `allenai/longformer-base-4096`, with the two document separators of `biu-nlp/cdlm`.

@@ -9,10 +9,11 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .backbones import hidden_dropout, usable_positions
+from .saved_files import SavedConfig
 
 
 @strict
-class TokenDocumentConfig(PreTrainedConfig):
+class TokenDocumentConfig(SavedConfig, PreTrainedConfig):
     """Fields of models around one encoder that reads the token ids of whole documents piece by piece."""
 
     sub_configs_defaults = {"encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import AutoModel
 
@@ -113,7 +114,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
             if self.config.chunk_encoder_config.model_type in _NOT_OF_TRANSFORMERS:
                 return load_chunk_encoder(str(name)).encoder
             source = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, SafetensorError) as error:
             raise ValueError(
                 f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
                 "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."

@@ -12,6 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
+from ..models.saved_files import changed_weights
 from .cards import repository, upload
 
 logger = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ def damage(checkpoint: Path, args: TrainingArguments) -> str | None:
 
 
 def damaged_weights(folder: Path) -> str | None:
-    """What is missing in the weights of a model or an adapter, or cannot be read; None if they are whole."""
+    """What is missing in the weights of a model or an adapter, unreadable, or not what was saved; else None."""
     found = next((name for name in _WEIGHTS if (folder / name).exists()), None)
     if found is None:
         return f"{_WEIGHTS[0]} is missing"
@@ -187,7 +188,7 @@ def damaged_weights(folder: Path) -> str | None:
     for name in files:
         if reason := unreadable(folder / name):
             return reason
-    return None
+    return changed_weights(folder)
 
 
 def _damaged_random_states(checkpoint: Path, processes: int) -> str | None:

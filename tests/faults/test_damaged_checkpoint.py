@@ -1,0 +1,168 @@
+"""A saved checkpoint whose files are changed, cut, emptied, removed or exchanged: every way of opening it says so."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+from nextlevelbert import combine_chunk_encoders, distill_chunk_encoder, load_chunk_encoder
+from nextlevelbert.models.saved_files import SUMS
+from tests.golden.inputs import CLASSES, DOCUMENTS, FOLDER
+
+from .damage import Tally, damages
+from .harness import forked
+
+FAMILIES = {
+    "nextlevelbert": "nextlevelbert-classification",
+    "hate": "hate-masked",
+    "chunkbert": "chunkbert-classification",
+    "bert-al": "bert-al-summarization",
+    "cdlm": "cdlm-questions",
+}
+TEXT = DOCUMENTS[0].text
+OTHER_JSON = {"a list": b"[]", "an empty object": b"{}", "a text": b'"config"', "a number": b"1", "null": b"null"}
+# Read by transformers and sentence-transformers before any code of a model: errors of theirs come first.
+READ_BEFORE = {
+    "auto": {"config.json"},
+    "sentence-transformers": {
+        "config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+    },
+}  # fmt: skip
+
+
+def digest(model: Any, tokenizer: Any) -> str:
+    """A hash of all weights, the configuration, and how a text is read."""
+    config = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}
+    found = hashlib.sha256(repr((sorted(config.items(), key=str), tokenizer(TEXT)["input_ids"])).encode())
+    for name, weight in sorted(model.state_dict().items()):
+        found.update(name.encode() + weight.numpy().tobytes())
+    return found.hexdigest()
+
+
+def by_class(family: str) -> Callable[[Path], str]:
+    def read(folder: Path) -> str:
+        model = CLASSES[FAMILIES[family]].from_pretrained(folder)
+        return digest(model, model.tokenizer)
+
+    return read
+
+
+def by_auto_class(folder: Path) -> str:
+    model = AutoModel.from_pretrained(folder)
+    return digest(model, model.tokenizer)
+
+
+def by_sentence_transformers(folder: Path) -> list[float]:
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXT).tolist()
+
+
+def chunk_encoder(folder: Path) -> str:
+    source = load_chunk_encoder(folder, "name")
+    return digest(source.encoder.model, source.tokenizer) + source.encoder.fingerprint() + source.encoder.pooling
+
+
+def by_own_code(folder: Path) -> str:
+    """As `trust_remote_code` does: by the code in the folder. The error's place is told, for it is not here."""
+    try:
+        kind = get_class_from_dynamic_module("modeling_nextlevelbert.NextLevelBertModel", str(folder))
+        model = kind.from_pretrained(folder)
+    except ValueError as error:
+        raise ValueError(str(error)) from error  # its last frame is here
+    return digest(model, model.tokenizer)
+
+
+ROUTES: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    **{family: (family, by_class(family)) for family in FAMILIES},
+    **{f"auto {family}": (family, by_auto_class) for family in FAMILIES},
+    **{f"sentence-transformers {family}": (family, by_sentence_transformers) for family in FAMILIES},
+    "chunk encoder of nextlevelbert": ("nextlevelbert", chunk_encoder),
+    "chunk encoder of hate": ("hate", chunk_encoder),
+    "chunk encoder static": ("static", chunk_encoder),
+    "chunk encoder hybrid": ("hybrid", chunk_encoder),
+    "own code": ("nextlevelbert", by_own_code),
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Saves what a route opens, once each."""
+    place = tmp_path_factory.mktemp("saved")
+
+    def save(what: str) -> Path:
+        folder = place / what
+        if folder.exists():
+            return folder
+        if what in FAMILIES:
+            CLASSES[FAMILIES[what]].from_pretrained(FOLDER / FAMILIES[what]).save_pretrained(folder)
+            return folder
+        whole = load_chunk_encoder(FOLDER / "encoder" / "sentences", "golden/encoder")
+        if what == "static":
+            distill_chunk_encoder(whole, folder)
+        else:
+            combine_chunk_encoders([whole, whole], [each.text for each in DOCUMENTS], folder, chunk_size=12)
+        return folder
+
+    return save
+
+
+def changes(folder: Path, other: Path, flips: int, cuts: int) -> Iterator[tuple[str, str, bytes | None]]:
+    """Of every file: the damages, and for JSON other content, each field left out, and the file of another family."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() or path.suffix in (".py", ".md"):
+            continue
+        name, content = str(path.relative_to(folder)), path.read_bytes()
+        for what, damaged in damages(content, flips, cuts):
+            yield name, what, damaged
+        if path.suffix == ".json":
+            for what, damaged in OTHER_JSON.items():
+                yield name, f"replaced by {what}", damaged
+            fields = json.loads(content)
+            for key in fields if isinstance(fields, dict) and name != "tokenizer.json" and flips > 4 else []:
+                left = {each: value for each, value in fields.items() if each != key}
+                yield name, f"without {key}", json.dumps(left).encode()
+        if (other / name).exists() and (theirs := (other / name).read_bytes()) != content:
+            yield name, "replaced by another family's", theirs
+
+
+def damage_checkpoint(saved, route: str, work: Path, flips: int, cuts: int, every: int = 1) -> tuple[Tally, list[str]]:
+    """What came of damages (each, or every so many), and the errors of others that came before any code of a model."""
+    what, read = ROUTES[route]
+    whole, other = saved(what), saved("hate" if what == "nextlevelbert" else "nextlevelbert")
+    before = READ_BEFORE.get(route.split()[0], set())
+    tally, theirs = Tally(read(whole)), []
+    for name, how, damaged in itertools.islice(changes(whole, other, flips, cuts), 0, None, every):
+        folder = shutil.copytree(whole, work / "copy")
+        (folder / name).unlink()
+        if damaged is not None:
+            (folder / name).write_bytes(damaged)
+        outcome = forked(lambda folder=folder: read(folder), work)
+        if outcome.raw and name in before:
+            theirs.append(f"{name} {how}: {outcome.error}")
+            outcome = replace(outcome, raw=False)
+        tally.note(name, how, outcome, harmless=(name, damaged) == (SUMS, None))
+        shutil.rmtree(folder)
+    print(f"--- {route}\n{tally}\nraised by others: {len(theirs)}", *theirs, sep="\n")
+    return tally, theirs
+
+
+def test_some_damages(saved, tmp_path):
+    tally, _ = damage_checkpoint(saved, "nextlevelbert", tmp_path, 2, 1, every=4)
+    assert tally.bad == [], str(tally)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("route", ROUTES)
+def test_many_damages(saved, tmp_path, route):
+    tally, _ = damage_checkpoint(saved, route, tmp_path, 6, 2)
+    assert tally.bad == [], str(tally)

@@ -1,8 +1,8 @@
 """Documents compared by their chunks: how near do the nearest chunks of two documents come?
 
-One vector for a document averages everything that it says; a shared scene or subject is lost in it. Late interaction
-keeps the parts: ColBERT (Khattab and Zaharia 2020, section 3.3) sums, over the tokens of a query, the similarity of the
-nearest token of a document. Here the parts are chunks, so a book is some hundreds of vectors, not some 100,000.
+One vector for a document averages everything that it says, and a single shared scene is lost in it. Late interaction
+keeps the parts: ColBERT (Khattab and Zaharia 2020, section 3.3) sums, over the tokens of a query, the similarity of
+the nearest token of a document. Here the parts are chunks, so a book is some hundreds of vectors, not 100,000.
 
 Notation for shapes: Q queries, N documents in the pool, D size of a vector; a block has q texts of up to l chunks on
 one side and n texts of up to m chunks on the other.
@@ -76,7 +76,9 @@ def chunk_similarity(
     if top_k < 1:
         raise ValueError(f"top_k must be 1 or more, got {top_k}.")
     if (query_vectors is None) != (document_vectors is None) or (document_vectors is not None and not document_weight):
-        raise ValueError("Give both query_vectors and document_vectors, and a document_weight other than 0; or neither.")
+        raise ValueError(
+            "Give both query_vectors and document_vectors, and a document_weight other than 0; or neither."
+        )
     device = torch.as_tensor(documents[0]).device if len(documents) else torch.device("cpu")
     ours, theirs = _unit_chunks(queries, "queries", device), _unit_chunks(documents, "documents", device)
     if ours[0].shape[1] != theirs[0].shape[1]:
@@ -102,7 +104,7 @@ def _unit_chunks(texts: Sequence[Vectors], what: str, device: torch.device) -> l
     """Chunk vectors ``[n, D]`` of length 1 of each text, in float32; zero vectors stay zero."""
     if not len(texts):
         raise ValueError(f"{what} is empty; give the chunk vectors [n, D] of at least one text.")
-    found = []
+    found: list[torch.Tensor] = []
     for number, text in enumerate(texts):
         vectors = torch.as_tensor(text).detach()
         if vectors.ndim != 2 or not vectors.shape[1] or not vectors.is_floating_point():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +41,7 @@ def run_documents(
 
 
 def run_by_scores(task: RetrievalTask, scores: np.ndarray, depth: int = DEPTH) -> Run:
-    """As `run_documents`, from ready scores ``[Q, N]`` (of `chunk_similarity`, say), in the order of the task's ids."""
+    """As `run_documents`, from ready scores ``[Q, N]`` (of `chunk_similarity`, say), in the order of the task."""
     return _run(task, passes_of_scores(task, scores), depth)
 
 

@@ -31,7 +31,9 @@ def test_ndcg_is_that_of_scikit_learn(seed, k):
     assert ndcg(task, run, k) == pytest.approx(ndcg_score(truth, scores, k=k))
     assert 0.05 < ndcg(task, run, k) < 0.95
     same = run_documents(task, queries, documents)
-    assert {query: list(found) for query, found in same.items()} == {query: list(found) for query, found in run.items()}
+    assert {query: list(found) for query, found in same.items()} == {
+        query: list(found) for query, found in run.items()
+    }
 
 
 def test_a_run_file_scores_the_same_in_trec_eval(tmp_path):

@@ -24,6 +24,7 @@ from .corpus.hybrid import combine_chunk_encoders
 from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from .corpus.writer import encode_corpus, finish_corpus, repair_corpus, write_shards
 from .data.documents import Document, read_documents
+from .evaluation.chunk_scores import chunk_similarity
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.cdlm_layout import read_marked
 from .models.chunking import ChunkingRule
@@ -125,6 +126,7 @@ __all__ = [
     "SegmentPairDataset",
     "VectorCache",
     "VectorCorpus",
+    "chunk_similarity",
     "combine_chunk_encoders",
     "distill_chunk_encoder",
     "encode_corpus",

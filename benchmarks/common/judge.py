@@ -25,7 +25,8 @@ class Judge:
     """The retrieval tasks over stored chunk vectors of their texts."""
 
     def __init__(self, args: Namespace) -> None:
-        self.tasks = [task for task in retrieval.load_tasks(args.data) if not args.tasks or task.name in args.tasks]
+        tasks = retrieval.load_tasks(args.data, args.letters_only)
+        self.tasks = [task for task in tasks if not args.tasks or task.name in args.tasks]
         torch.manual_seed(0)  # [CLS] and [SEP] of the untrained model
         self.base = NextLevelBertModel.from_chunk_encoder(
             load_chunk_encoder(args.encoder, args.encoder_name), chunk_size=args.chunk_size, chunking=args.chunking
@@ -50,7 +51,7 @@ class Judge:
         """The scores of every task, and the average precision of every book of the judged one."""
         found: dict[str, Any] = {}
         for task, rank in source:
-            for label, metric, grades in retrieval.COLUMNS[task.name.removesuffix(retrieval.MASKED)]:
+            for label, metric, grades in retrieval.columns(task):
                 found[f"{task.name}: {label}"] = retrieval_scores(rank(task, grades))[metric]
             if task.name == JUDGED:
                 found |= self.by_book(rank(task, None))
@@ -81,7 +82,9 @@ def vectors_of(corpus: VectorCorpus) -> Iterator[torch.Tensor]:
 
 
 def closed_forms(judge: Judge, corpus: VectorCorpus) -> dict[str, dict[str, Any]]:
-    """Rows without training: means of chunk vectors, plain, centred and whitened, the untrained model, word counts."""
+    """Rows without training: means of chunk vectors (plain, centred, whitened), documents compared by whitened chunks,
+    the untrained model, and word counts.
+    """
     vectors = torch.cat(list(vectors_of(corpus))).float()
     centre = vectors.mean(dim=0)
     total = inverse_root(torch.cov(vectors.T))
@@ -103,6 +106,9 @@ def closed_forms(judge: Judge, corpus: VectorCorpus) -> dict[str, dict[str, Any]
         "next level, untrained": retrieval.contextual(judge.base, "untrained"),
     }
     found = {name: judge.scores(encode) for name, encode in rows.items()}
+    white = dict(zip(judge.texts, retrieval.whitened(mean, within, judge.chunks), strict=True))
+    by_chunks = retrieval.rankings_by_chunks(judge.tasks, white)
+    found |= {f"whitened, {name}": judge.collect(source) for name, source in by_chunks.items()}
     lexical = [
         (task, retrieval.ranking_by(tfidf_scores(list(task.queries.values()), list(task.documents.values()))))
         for task in judge.tasks

@@ -14,9 +14,10 @@ import torch
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import NextLevelBertModel, chunk_similarity
 from nextlevelbert.data.rows import file_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents
+from nextlevelbert.evaluation.chunk_scores import ChunkScore
 from nextlevelbert.evaluation.retrieval import Ranks
 
 Encode = Callable[[list[torch.Tensor]], torch.Tensor]  # chunk vectors of each document -> document vectors [B, D]
@@ -26,14 +27,18 @@ CHUNK_SIZE = 256
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 TEXTS_PER_PASS = 32
 
-# Task name (without "names masked") → columns: heading, metric, grades that count (None: all).
+# Task name (without what was left out of its texts) → columns: heading, metric, grades that count (None: all).
 COLUMNS: dict[str, list[tuple[str, str, set[int] | None]]] = {
     "chapters": [("MAP", "map", None), ("adjacent recall@10", "recall@10", {2})],
     "excerpts": [("MAP", "map", None)],
     "squality plot": [("MRR", "mrr", None), ("HR@10", "hit_rate@10", None)],
     "squality": [("MRR", "mrr", None), ("HR@10", "hit_rate@10", None)],
 }
-MASKED = ", names masked"
+MASKED, LETTERS = ", names masked", ", letters only"
+
+
+def columns(task: RetrievalTask) -> list[tuple[str, str, set[int] | None]]:
+    return COLUMNS[task.name.partition(",")[0]]
 
 
 def word_key(word: str) -> str:
@@ -65,8 +70,17 @@ def masked(task: RetrievalTask, words: set[str]) -> RetrievalTask:
     )
 
 
-def load_tasks(data: Path) -> list[RetrievalTask]:
-    """The tasks of the data folder, each with all words and with names masked."""
+def letters_only(task: RetrievalTask) -> RetrievalTask:
+    """The same without digits and punctuation, which give editions away."""
+    queries, documents = (
+        {key: re.sub(r"[^A-Za-z]+", " ", text) for key, text in texts.items()}
+        for texts in (task.queries, task.documents)
+    )
+    return RetrievalTask(task.name + LETTERS, queries, documents, task.relevant)
+
+
+def load_tasks(data: Path, letters: bool = False) -> list[RetrievalTask]:
+    """The tasks of the data folder, with all words and with names masked; on request the latter also as letters only."""
     books = {row["id"]: row["text"] for row in file_rows(data / "novels/validation.jsonl.gz")}
     with gzip.open(data / "retrieval/capitalised.validation.txt.gz", "rt", encoding="utf-8") as file:
         names = set(file.read().split())
@@ -92,7 +106,8 @@ def load_tasks(data: Path) -> list[RetrievalTask]:
     stories = squality_tasks(data / "squality")
     story_names = mostly_capitalised(stories[0].documents.values())
     pairs = [(task, masked(task, names)) for task in tasks] + [(task, masked(task, story_names)) for task in stories]
-    return [task for pair in pairs for task in pair]
+    found = [task for pair in pairs for task in pair]
+    return found + [letters_only(task) for task in found if letters and task.name.endswith(MASKED)]
 
 
 def squality_tasks(folder: Path) -> list[RetrievalTask]:
@@ -144,7 +159,12 @@ def mean_of_chunks(chunks: list[torch.Tensor]) -> torch.Tensor:
 
 def whitened_mean(mean: torch.Tensor, weight: torch.Tensor) -> Encode:
     """The mean of chunk vectors that are whitened (see `fit_whitening`) and normalised."""
-    return lambda chunks: mean_of_chunks([F.normalize((vectors - mean) @ weight.T, dim=-1) for vectors in chunks])
+    return lambda chunks: mean_of_chunks(whitened(mean, weight, chunks))
+
+
+def whitened(mean: torch.Tensor, weight: torch.Tensor, chunks: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Whitened chunk vectors of length 1 of each text."""
+    return [F.normalize((vectors.float() - mean) @ weight.T, dim=-1) for vectors in chunks]
 
 
 def first_chunk(chunks: list[torch.Tensor]) -> torch.Tensor:
@@ -183,3 +203,31 @@ def rankings(
         pool = torch.stack([documents[text] for text in task.documents.values()])  # [N, D]
         mean = pool.mean(dim=0) if centre else torch.zeros_like(pool[0])
         yield task, ranking(queries - mean, pool - mean)
+
+
+def filled(chunks: torch.Tensor) -> torch.Tensor:
+    """Chunk vectors of a text, and where it has none a zero vector, which is like nothing."""
+    return chunks if len(chunks) else torch.zeros(1, chunks.shape[1])
+
+
+def chunk_scores(
+    task: RetrievalTask, chunks: Mapping[str, torch.Tensor], score: ChunkScore = "nearest"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores ``[Q, N]`` by chunks, which are looked up by text, and the same plus the cosine of their means."""
+    queries, pool = ([filled(chunks[text]) for text in texts.values()] for texts in (task.queries, task.documents))
+    alone = chunk_similarity(queries, pool, score)
+    means = [F.normalize(mean_of_chunks(side), dim=1) for side in (queries, pool)]
+    return alone.numpy(), (alone + means[0] @ means[1].T).round(decimals=6).numpy()
+
+
+def rankings_by_chunks(
+    tasks: list[RetrievalTask], chunks: Mapping[str, torch.Tensor]
+) -> dict[str, list[tuple[RetrievalTask, Rank]]]:
+    """By name of the row, for each task a function that ranks by the chunks of texts, alone and with their mean."""
+    found: dict[str, list[tuple[RetrievalTask, Rank]]] = {}
+    names: dict[str, ChunkScore] = {"3 nearest chunks": "nearest", "MaxSim of chunks": "maxsim"}
+    for name, score in names.items():
+        for task in tqdm(tasks, desc=name, unit="task"):
+            for row, scores in zip((name, f"{name} + mean"), chunk_scores(task, chunks, score), strict=True):
+                found.setdefault(row, []).append((task, ranking_by(scores)))
+    return found

@@ -28,6 +28,14 @@ def study_parser(description: str | None) -> ArgumentParser:
     return parser
 
 
+def add_letters_option(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--letters_only",
+        action="store_true",
+        help="also every task with names masked and all but letters dropped: punctuation gives editions away",
+    )
+
+
 def data_folder(path: str) -> Path:
     """A folder with the three data sets.
 

@@ -5,7 +5,8 @@ Tasks, all on the validation split of the data folder: chapters of novels find t
 book; human answers about a short story (SQuALITY; question 1 asks for the plot) find their story among all. Each also
 with names deleted: words that are mostly written with a capital, with which a lexical match is easy.
 
-Chunk vectors are computed once, in chunks of 256 tokens; every row reads the same ones. Prints a Markdown table and
+Chunk vectors are computed once, in chunks of 256 tokens; every row reads the same ones. Rows of chunks compare them
+pair by pair, where all others have one vector for a document (see `chunk_similarity`). Prints a Markdown table and
 writes it to ``table.md``, all scores to ``scores.json``, and the MRR over story length to ``mrr_by_length.png``.
 """
 
@@ -26,19 +27,20 @@ from tqdm import tqdm
 from benchmarks.common import measuring
 from benchmarks.common.retrieval_tasks import (
     CHUNK_SIZE,
-    COLUMNS,
     MASKED,
     Rank,
     chunk_vectors,
+    columns,
     contextual,
     first_chunk,
     load_tasks,
     mean_of_chunks,
     ranking_by,
     rankings,
+    rankings_by_chunks,
     trained,
 )
-from benchmarks.common.studies import study_parser
+from benchmarks.common.studies import add_letters_option, study_parser
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.evaluation import RetrievalTask, retrieval_scores
 from nextlevelbert.tasks.retrieval import bm25_scores, plot_by_length, scores_by_length, tfidf_scores
@@ -52,7 +54,7 @@ Scores = dict[str, Any]
 def evaluate(task: RetrievalTask, rank: Rank) -> tuple[Scores, list[dict[str, float]]]:
     """All scores of a task, by grades, and those by story length where the task is the plotted one."""
     scores: Scores = {}
-    for _, _, grades in COLUMNS[task.name.removesuffix(MASKED)]:
+    for _, _, grades in columns(task):
         scores["all grades" if grades is None else f"grades {sorted(grades)}"] = retrieval_scores(rank(task, grades))
     lengths = scores_by_length(task, rank(task, None), STORY_WORDS) if task.name == PLOTTED else []
     return scores, lengths
@@ -70,7 +72,7 @@ def cells(scores: Mapping[str, Scores], tasks: Iterable[RetrievalTask]) -> list[
     return [
         f"{scores[task.name]['all grades' if grades is None else f'grades {sorted(grades)}'][metric]:.3f}"
         for task in tasks
-        for _, metric, grades in COLUMNS[task.name.removesuffix(MASKED)]
+        for _, metric, grades in columns(task)
     ]
 
 
@@ -78,7 +80,7 @@ def write_results(
     folder: Path, tasks: list[RetrievalTask], results: Mapping[str, dict[str, Scores]], lengths: dict, facts: dict
 ) -> None:
     """Prints the table and writes table, scores and plot."""
-    head = [""] + [f"{t.name}: {label}" for t in tasks for label, _, _ in COLUMNS[t.name.removesuffix(MASKED)]]
+    head = [""] + [f"{t.name}: {label}" for t in tasks for label, _, _ in columns(t)]
     text = StringIO()
     with redirect_stdout(text):
         measuring.print_table(head, [[name, *cells(scores, tasks)] for name, scores in results.items()])
@@ -92,6 +94,7 @@ def write_results(
 
 def parse_arguments() -> Namespace:
     parser = study_parser(__doc__)
+    add_letters_option(parser)
     parser.add_argument("--model", action="append", default=[], metavar="NAME=PATH", help="a checkpoint; repeatable")
     parser.add_argument("--cache_dir", help="folder with a cache of chunk vectors; made if it is missing")
     parser.add_argument(
@@ -107,7 +110,7 @@ def parse_arguments() -> Namespace:
 
 def main() -> None:
     args = parse_arguments()
-    tasks = load_tasks(args.data)
+    tasks = load_tasks(args.data, args.letters_only)
     torch.manual_seed(0)  # [CLS] and [SEP] of the untrained model
     encoder = load_chunk_encoder(args.encoder, args.encoder_name)
     base = NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=CHUNK_SIZE)
@@ -122,6 +125,8 @@ def main() -> None:
         documents = dict(zip(texts, encode(chunks), strict=True))
         for centre in (False, True) if args.centre else (False,):
             sources[f"{name}, centred" if centre else name] = rankings(tasks, documents, centre)
+    by_chunks = rankings_by_chunks(tasks, dict(zip(texts, chunks, strict=True)))
+    sources |= {name: iter(source) for name, source in by_chunks.items()}
     sources |= {"tfidf": lexical_rankings(tasks, tfidf_scores), "bm25": lexical_rankings(tasks, bm25_scores)}
 
     results: dict[str, dict[str, Scores]] = {}

@@ -12,7 +12,6 @@ of the checkpoint to each has an interval of 95 % over books.
 from __future__ import annotations
 
 import json
-import re
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import measuring
-from benchmarks.common.retrieval_tasks import masked, mostly_capitalised
+from benchmarks.common.retrieval_tasks import letters_only, masked, mostly_capitalised
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.data.rows import file_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
@@ -44,11 +43,6 @@ def excerpts_task(path: Path) -> RetrievalTask:
         for one in texts
     }
     return RetrievalTask("excerpts", texts, texts, relevant)
-
-
-def letters_only(task: RetrievalTask) -> RetrievalTask:
-    texts = {key: re.sub(r"[^A-Za-z]+", " ", text) for key, text in task.documents.items()}
-    return RetrievalTask(f"{task.name}, letters only", texts, texts, task.relevant)
 
 
 def ranks_of(task: RetrievalTask, model: NextLevelBertModel, name: str) -> dict[str, Ranks]:

@@ -30,7 +30,7 @@ import torch
 from benchmarks.common import measuring
 from benchmarks.common import retrieval_tasks as retrieval
 from benchmarks.common.judge import JUDGED, Judge, average, closed_forms, interval, plot
-from benchmarks.common.studies import pretrain, study_parser
+from benchmarks.common.studies import add_letters_option, pretrain, study_parser
 from nextlevelbert import (
     NextLevelBertConfig,
     NextLevelBertForContrastiveLearning,
@@ -169,6 +169,7 @@ def curve(name: str, corpus: VectorCorpus, judge: Judge, args: Namespace) -> lis
 
 def parse_arguments() -> Namespace:
     parser = study_parser(__doc__)
+    add_letters_option(parser)
     parser.add_argument("--corpus", type=Path, required=True, help="chunk vectors of the training novels")
     parser.add_argument("--cache_dir", help="folder with a cache of chunk vectors; made if it is missing")
     parser.add_argument("--chunk_size", type=int, default=retrieval.CHUNK_SIZE)
@@ -209,8 +210,11 @@ def write(args: Namespace, corpus: VectorCorpus, curves: dict) -> str:
         "adjacent": f"{JUDGED}: adjacent recall@10", "excerpts MAP": "excerpts, names masked: MAP",
         "with names: chapters": "chapters: MAP", "excerpts": "excerpts: MAP",
         "SQuALITY MRR": "squality, names masked: MRR",
+        "letters only: chapters": "chapters, names masked, letters only: MAP",
+        "excerpts, letters only": "excerpts, names masked, letters only: MAP",
+        "SQuALITY, letters only": "squality, names masked, letters only: MRR",
     }  # fmt: skip
-    columns = {label: key for label, key in columns.items() if key in base}
+    columns = {label: key for label, key in columns.items() if all(key in found[0] for found in rows.values())}
     lines = [f"| | seeds | {' | '.join(columns)} | above Avg. SBERT | masked vector found |",
              f"| --- |{' ---: |' * (len(columns) + 3)}"]  # fmt: skip
     record: dict[str, Any] = {}

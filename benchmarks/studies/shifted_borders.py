@@ -63,7 +63,7 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--books", type=int, default=15, help="training novels, the first ones")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.set_defaults(chunk_size=retrieval.CHUNK_SIZE, chunking="fixed", tasks=[JUDGED])
+    parser.set_defaults(chunk_size=retrieval.CHUNK_SIZE, chunking="fixed", tasks=[JUDGED], letters_only=False)
     return parser.parse_args()
 
 

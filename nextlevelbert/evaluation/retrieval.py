@@ -112,6 +112,16 @@ def rank_documents(
     Raises:
         ValueError: for vectors of another number or size, NaN or infinity (ids named), or unused grades.
     """
+    return _ranks(task, passes_of_vectors(task, query_vectors, document_vectors), grades, candidates)
+
+
+def rank_by_scores(task: RetrievalTask, scores: np.ndarray, grades: Collection[int] | None = None) -> Ranks:
+    """As `rank_documents`, from ready scores ``[Q, N]`` (of `tfidf_scores`, say), in the order of the task's ids."""
+    return _ranks(task, passes_of_scores(task, scores), grades)
+
+
+def passes_of_vectors(task: RetrievalTask, query_vectors: Any, document_vectors: Any) -> Iterator[np.ndarray]:
+    """Cosines ``[q, N]`` of some queries at a time, in the order of the task; arguments as for `rank_documents`."""
     queries = _unit_vectors(query_vectors, list(task.queries), f"query_vectors of task {task.name!r}")
     documents = _unit_vectors(document_vectors, list(task.documents), f"document_vectors of task {task.name!r}")
     if queries.shape[1] != documents.shape[1]:
@@ -119,32 +129,24 @@ def rank_documents(
             f"Vectors of queries and documents must have the same size, got {queries.shape[1]} and "
             f"{documents.shape[1]}."
         )
-
-    def passes() -> Iterator[np.ndarray]:
-        for part in queries.split(_queries_per_pass(len(documents))):
-            yield np.round((part @ documents.T).numpy(), _DECIMALS)  # [q, N]
-
-    return _ranks(task, passes(), grades, candidates)
+    for part in queries.split(_queries_per_pass(len(documents))):
+        yield np.round((part @ documents.T).numpy(), _DECIMALS)
 
 
-def rank_by_scores(task: RetrievalTask, scores: np.ndarray, grades: Collection[int] | None = None) -> Ranks:
-    """As `rank_documents`, from ready scores ``[Q, N]`` (of `tfidf_scores`, say), in the order of the task's ids."""
+def passes_of_scores(task: RetrievalTask, scores: np.ndarray) -> Iterator[np.ndarray]:
+    """Rows ``[q, N]`` of ready scores ``[Q, N]``, checked, some queries at a time."""
     shape = (len(task.queries), len(task.documents))
     if np.shape(scores) != shape:
         raise ValueError(f"scores of task {task.name!r} must be [queries, documents] {shape}, got {np.shape(scores)}.")
     scores, step, ids = np.asarray(scores), _queries_per_pass(shape[1]), list(task.queries)
-
-    def passes() -> Iterator[np.ndarray]:
-        for start in range(0, shape[0], step):
-            part = scores[start : start + step]
-            if bad := np.flatnonzero(~np.isfinite(part).all(axis=1)).tolist():
-                raise ValueError(
-                    f"scores of task {task.name!r} contain NaN or infinity for queries "
-                    f"{_names(ids[start + row] for row in bad)}."
-                )
-            yield part
-
-    return _ranks(task, passes(), grades)
+    for start in range(0, shape[0], step):
+        part = scores[start : start + step]
+        if bad := np.flatnonzero(~np.isfinite(part).all(axis=1)).tolist():
+            raise ValueError(
+                f"scores of task {task.name!r} contain NaN or infinity for queries "
+                f"{_names(ids[start + row] for row in bad)}."
+            )
+        yield part
 
 
 def _queries_per_pass(documents: int) -> int:

@@ -11,7 +11,16 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
+from nextlevelbert.evaluation import (
+    RetrievalTask,
+    chunk_similarity,
+    ndcg,
+    rank_by_scores,
+    rank_documents,
+    retrieval_scores,
+    run_by_scores,
+    run_documents,
+)
 from nextlevelbert.evaluation.sentence_evaluator import LongDocumentRetrievalEvaluator
 
 
@@ -38,6 +47,7 @@ def test_the_evaluator(sentence_transformer, words_task, tmp_path, caplog):
     queries = sentence_transformer.encode(list(words_task.queries.values()))
     documents = sentence_transformer.encode(list(words_task.documents.values()))
     own = retrieval_scores(rank_documents(words_task, queries, documents), k=3)
+    own["ndcg@3"] = ndcg(words_task, run_documents(words_task, queries, documents), 3)
     assert metrics == pytest.approx({f"words_{name}": value for name, value in own.items()})
     assert evaluator.primary_metric == "words_mrr"
     assert 0 < metrics["words_mrr"] < 1
@@ -47,6 +57,27 @@ def test_the_evaluator(sentence_transformer, words_task, tmp_path, caplog):
     assert [(line["epoch"], line["steps"]) for line in lines] == [("1", "20"), ("2", "40")]
     assert float(lines[0]["mrr@3"]) == own["mrr@3"]
     assert "cut" not in caplog.text
+
+
+@pytest.mark.parametrize("score", ["chunks", "maxsim", "both"])
+def test_the_evaluator_by_chunks(score, sentence_transformer, toy_encoder_path, words_task):
+    metrics = LongDocumentRetrievalEvaluator(words_task, k=3, score=score, top_chunks=2)(sentence_transformer)
+    inside = sentence_transformer[0].model
+    sides = [inside.encode(list(texts.values())) for texts in (words_task.queries, words_task.documents)]
+    found = chunk_similarity(
+        *([book.chunks for book in side] for side in sides), "maxsim" if score == "maxsim" else "nearest", 2
+    )
+    if score == "both":
+        one, other = (torch.stack([book.document for book in side]) for side in sides)
+        found = (found + torch.cosine_similarity(one[:, None], other[None], dim=2)).round(decimals=6)
+    own = retrieval_scores(rank_by_scores(words_task, found.numpy()), k=3)
+    own["ndcg@3"] = ndcg(words_task, run_by_scores(words_task, found.numpy()), 3)
+    assert metrics == pytest.approx({f"words_{name}": value for name, value in own.items()})
+    assert 0 < metrics["words_mrr"] < 1
+    with pytest.raises(ValueError, match="needs the chunk vectors of a NextLevelBERT or HATE"):
+        LongDocumentRetrievalEvaluator(words_task, score=score)(SentenceTransformer(toy_encoder_path, device="cpu"))
+    with pytest.raises(ValueError, match="document, chunks, maxsim or both, got 'best'"):
+        LongDocumentRetrievalEvaluator(words_task, score="best")
 
 
 def test_a_model_that_cuts_is_named(toy_encoder_path, words_task, caplog):

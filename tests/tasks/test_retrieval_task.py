@@ -11,10 +11,12 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoTokenizer, LongformerConfig, LongformerModel
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.evaluation.retrieval import RetrievalTask, rank_documents
+from nextlevelbert.evaluation import chunk_similarity, ndcg
+from nextlevelbert.evaluation.retrieval import RetrievalTask, rank_by_scores, rank_documents
 from nextlevelbert.finetuning.vector_models import OtherEncoder, VectorModelOptions, load
 from nextlevelbert.models.pooling import fit_whitening
-from nextlevelbert.tasks.retrieval.search import document_vectors, search
+from nextlevelbert.tasks.retrieval import search as module
+from nextlevelbert.tasks.retrieval.search import row_vectors, search
 
 from ..finetuning_toys import BREAD, SEA, predictions, sea_rows, start, write
 
@@ -96,8 +98,64 @@ def test_the_controls_stand_beside_the_model(toy_checkpoint):
         torch.stack([whitened(book.plain) for book in model.encode(list(part.values()))]) for part in (queries, texts)
     ]
     by_hand = rank_documents(task, *vectors)
-    assert {query: found.tolist() for query, found in rows["whitened mean"].items()} == {
+    assert {query: found.tolist() for query, found in rows["whitened mean"].ranks.items()} == {
         query: found.tolist() for query, found in by_hand.items()
     }
-    [first] = document_vectors(model, [texts["d0"]], "sbert").values()
-    torch.testing.assert_close(first[0], books[0].plain[0])
+    [first] = row_vectors(model.encode([texts["d0"]]), "sbert").values()
+    torch.testing.assert_close(first.document[0], books[0].plain[0])
+
+
+@pytest.mark.parametrize("score", ["chunks", "maxsim", "both"])
+def test_rows_by_chunks_stand_above_those_by_document(score, toy_checkpoint, monkeypatch):
+    monkeypatch.setattr(module, "_CHUNKS_PER_PART", 10)  # documents come in several parts
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    texts = {f"d{number}": row["text"] * 6 for number, row in enumerate(sea_rows(8, 1))}
+    queries = {f"q{name}": text[: len(text) // 2] for name, text in texts.items()}
+    task = RetrievalTask("toy", queries, texts, {f"q{name}": {name: 1} for name in texts})
+    rows = search(task, "toy", model, score, 2, depth=5)
+    name = {"chunks": "2 nearest chunks", "maxsim": "MaxSim of chunks"}.get(
+        score, "2 nearest chunks + document vector"
+    )
+    kinds = ["toy", "mean of the chunk vectors", "whitened mean"]
+    assert list(rows) == [*(f"{kind}, {name}" for kind in kinds), *kinds]
+    books = [model.encode(list(part.values())) for part in (queries, texts)]
+    chunks = [[book.chunks for book in side] for side in books]
+    scores = chunk_similarity(*chunks, "maxsim" if score == "maxsim" else "nearest", 2)
+    if score == "both":
+        one, other = (torch.stack([book.document for book in side]) for side in books)
+        scores = scores + torch.cosine_similarity(one[:, None], other[None], dim=2)
+    ranking = rows[f"toy, {name}"]
+    expected = rank_by_scores(task, scores.numpy().round(6))
+    assert {query: found.tolist() for query, found in ranking.ranks.items()} == {
+        query: found.tolist() for query, found in expected.items()
+    }
+    assert {len(found) for found in ranking.run.values()} == {5}
+    assert max(ranking.run["qd0"].values()) == pytest.approx(scores[0].max().item(), abs=2e-6)
+
+
+def test_scores_by_chunks_and_a_run_file_by_the_script(longformer, toy_checkpoint, tmp_path):
+    pairs = [{"query": f"the {word}", "document": f"The {word} of the {word}. " * 9} for word in (*SEA, *BREAD)]
+    options = {"--test_file": write(tmp_path / "pairs.jsonl", pairs), "--score": "chunks", "--top_chunks": "2"}
+    start(tmp_path / "toy", toy_checkpoint, task="retrieval", **options, **{"--run_file": str(tmp_path / "toy.run")})
+    results = json.loads((tmp_path / "toy" / "results.json").read_text())
+    assert results["model"] == "toy, 2 nearest chunks" == next(iter(results["rows"]))
+    run: dict[str, dict[str, float]] = {}
+    for line in (tmp_path / "toy.run").read_text().splitlines():
+        query, _, document, rank, score, tag = line.split(" ")
+        run.setdefault(query, {})[document] = float(score)
+        assert int(rank) == len(run[query])
+        assert tag == "toy,_2_nearest_chunks"
+    numbers = [f"{number:06d}" for number in range(10)]
+    task = RetrievalTask(
+        "read again",
+        dict.fromkeys(run, ""),
+        {f"document-{number}": "" for number in numbers},
+        {f"query-{number}": {f"document-{number}": 1} for number in numbers},
+    )
+    assert results["scores"]["ndcg@10"] == pytest.approx(ndcg(task, run, 10))
+    with pytest.raises(ValueError, match="gives one vector a text"):
+        start(tmp_path / "other", longformer, task="retrieval", **options)
+    with pytest.raises(ValueError, match="bm25 has no chunk vectors to compare"):
+        start(tmp_path / "bm25", "bm25", task="retrieval", **options)
+    with pytest.raises(ValueError, match="--top_chunks must be 1 or more, got 0"):
+        start(tmp_path / "none", toy_checkpoint, task="retrieval", **{**options, "--top_chunks": "0"})

@@ -1,78 +1,169 @@
-"""Document vectors of a model and of its baselines, and the ranks that they give the relevant documents."""
+"""Document vectors of a model and of its baselines, and how they rank a collection: by one vector, or by chunks."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
+from ...evaluation.chunk_scores import chunk_similarity
 from ...evaluation.retrieval import Ranks, RetrievalTask, rank_by_scores, rank_documents
+from ...evaluation.runs import DEPTH, Run, run_by_scores, run_documents
 from ...finetuning.vector_models import OtherEncoder, encode_in_parts
+from ...models.outputs import DocumentEmbedding
 from ...models.pooling import ChunkWhitening, fit_whitening
 from .lexical import bm25_scores, tfidf_scores
 
 logger = logging.getLogger(__name__)
 
 MEAN, WHITENED = "mean of the chunk vectors", "whitened mean"
+Score = Literal["document", "chunks", "maxsim", "both"]
+
+# Chunks of documents that are held at once to be compared with the queries': 150 MB at 384 dimensions.
+_CHUNKS_PER_PART = 100_000
 
 
-def document_vectors(
-    model: Any, texts: Sequence[str], kind: str, whitening: ChunkWhitening | None = None, **encode: Any
-) -> dict[str, torch.Tensor]:
-    """Document vectors ``[N, D]`` by row of the table: the model's, and baselines over the same chunk vectors.
+@dataclass(frozen=True)
+class Ranking:
+    """Where one row finds the relevant documents, and which documents it finds first."""
+
+    ranks: Ranks
+    run: Run
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Of one row of the table: document vectors ``[N, D]``, and the chunk vectors ``[n, D]`` of each document."""
+
+    document: torch.Tensor
+    chunks: list[torch.Tensor]
+
+
+def row_vectors(
+    books: Sequence[DocumentEmbedding], kind: str, whitening: ChunkWhitening | None = None, own: bool = True
+) -> dict[str, Vectors]:
+    """Vectors by row of the table: the model's, and baselines over the same chunk vectors.
 
     Args:
-        model: a `NextLevelBertModel`, a `HateModel` or an `OtherEncoder`.
-        texts: whole documents.
+        books: what the model gave for the documents.
         kind: name of the row; ``"avg_sbert"`` has the mean of the plain chunk vectors, ``"sbert"`` the first one,
-            anything else the model's own vector.
+            anything else the model's own vector, and of the chunks the contextual ones.
         whitening: of chunk vectors, for a row of their whitened mean.
-        encode: further arguments of `model.encode`.
+        own: whether the model has plain chunk vectors of its own, for a row of their mean.
     """
-    rows: dict[str, list[torch.Tensor]] = {}
-    for book in encode_in_parts(model, texts, "encoding", **encode):
-        mean = book.plain.mean(dim=0) if len(book.plain) else torch.zeros(book.plain.shape[1])
-        if kind == "avg_sbert":
-            rows.setdefault(kind, []).append(mean)
-        elif kind == "sbert":
-            rows.setdefault(kind, []).append(book.plain[0].clone() if len(book.plain) else mean)
-        else:
-            rows.setdefault(kind, []).append(book.document)
-            if not isinstance(model, OtherEncoder):
-                rows.setdefault(MEAN, []).append(mean)
-        if whitening is not None:
-            white = whitening(book.plain)
-            rows.setdefault(WHITENED, []).append(white.mean(dim=0) if len(white) else mean)
-    return {name: torch.stack(vectors) for name, vectors in rows.items()}
+    plain = [_filled(book.plain) for book in books]
+    mean = [vectors.mean(dim=0) for vectors in plain]
+    if kind == "avg_sbert":
+        rows = {kind: (mean, plain)}
+    elif kind == "sbert":
+        rows = {kind: ([vectors[0].clone() for vectors in plain], plain)}
+    else:
+        rows = {kind: ([book.document for book in books], [_filled(book.chunks) for book in books])}
+        if own:
+            rows[MEAN] = (mean, plain)
+    if whitening is not None:
+        white = [_filled(whitening(book.plain)) for book in books]
+        rows[WHITENED] = ([vectors.mean(dim=0) for vectors in white], white)
+    return {name: Vectors(torch.stack(document), chunks) for name, (document, chunks) in rows.items()}
 
 
-def search(task: RetrievalTask, kind: str, model: Any = None, **encode: Any) -> dict[str, Ranks]:
-    """Ranks of the relevant documents by a model, and by what is made of the same chunk vectors without it.
+def _filled(chunks: torch.Tensor) -> torch.Tensor:
+    """Chunk vectors, and of a text without chunks one zero vector, which is like nothing."""
+    return chunks if len(chunks) else chunks.new_zeros(1, chunks.shape[1])
 
-    The whitened mean is fitted to the chunks of the pool, without judgements.
+
+def check_score(kind: str, score: str) -> None:
+    """Raises a ValueError for a score by chunks of a row that has no chunk vectors."""
+    if score != "document" and kind in ("tfidf", "bm25", "sbert"):
+        raise ValueError(f"{kind} has no chunk vectors to compare; score it by document, not by {score}.")
+
+
+def search(
+    task: RetrievalTask,
+    kind: str,
+    model: Any = None,
+    score: Score = "document",
+    top_chunks: int = 3,
+    depth: int = DEPTH,
+    **encode: Any,
+) -> dict[str, Ranking]:
+    """Ranks documents by a model, and by what is made of the same chunk vectors without it.
+
+    The whitening is fitted to the chunks of the pool, without judgements.
 
     Args:
         task: what to search for.
         kind: name of the row; ``"tfidf"``, ``"bm25"``, ``"avg_sbert"`` and ``"sbert"`` are these baselines.
-        model: as in `document_vectors`; not needed for word counts.
+        model: a `NextLevelBertModel`, a `HateModel` or an `OtherEncoder`; not needed for word counts.
+        score: by the cosine of document vectors, by `chunk_similarity` (``"chunks"`` are the nearest ones), or by
+            ``"both"``, the sum of nearest chunks and document vectors. The rows by document vectors are always there.
+        top_chunks: pairs of chunks that count for ``"chunks"`` and ``"both"``.
+        depth: documents of a run.
         encode: further arguments of `model.encode`.
 
     Returns:
-        For each row, the asked for first, and for each query id the ranks of its relevant documents; see
-        `rank_documents`.
+        For each row, the asked for first, the ranks of the relevant documents and the first documents.
+
+    Raises:
+        ValueError: for a score by chunks of a row that has one vector a text.
     """
     queries, documents = list(task.queries.values()), list(task.documents.values())
-    if kind == "tfidf":
-        return {kind: rank_by_scores(task, tfidf_scores(queries, documents))}
-    if kind == "bm25":
-        return {kind: rank_by_scores(task, bm25_scores(queries, documents))}
+    check_score(kind, score)
+    if score != "document" and isinstance(model, OtherEncoder):
+        raise ValueError(f"{kind} gives one vector a text, so there are no chunks; leave out --score {score}.")
+    if kind in ("tfidf", "bm25"):
+        counted = (tfidf_scores if kind == "tfidf" else bm25_scores)(queries, documents)
+        return {kind: _by_scores(task, counted, depth)}
     whitening = None
-    if kind != "sbert" and not isinstance(model, OtherEncoder):
+    own = not isinstance(model, OtherEncoder)
+    if kind != "sbert" and own:
         whitening = _whitening(encode_in_parts(model, documents, "fitting the whitening", **encode))
-    found = [document_vectors(model, texts, kind, whitening, **encode) for texts in (queries, documents)]
-    return {name: rank_documents(task, vectors, found[1][name]) for name, vectors in found[0].items()}
+    rows = row_vectors(list(encode_in_parts(model, queries, "encoding queries", **encode)), kind, whitening, own)
+    pool: dict[str, list[torch.Tensor]] = {name: [] for name in rows}
+    scores: dict[str, list[torch.Tensor]] = {name: [] for name in rows}
+    for part in _parts(encode_in_parts(model, documents, "encoding", **encode)):
+        for name, found in row_vectors(part, kind, whitening, own).items():
+            pool[name].append(found.document)
+            if score != "document":
+                method: Any = "maxsim" if score == "maxsim" else "nearest"
+                added = {"query_vectors": rows[name].document, "document_vectors": found.document}
+                options: Any = {"document_weight": 1.0, **added} if score == "both" else {}
+                scores[name].append(chunk_similarity(rows[name].chunks, found.chunks, method, top_chunks, **options))
+    label = {"chunks": f"{top_chunks} nearest chunks", "maxsim": "MaxSim of chunks"}
+    label["both"] = f"{label['chunks']} + document vector"
+    by_chunks = {
+        f"{name}, {label[score]}": _by_scores(task, torch.cat(parts, dim=1).cpu().numpy(), depth)
+        for name, parts in scores.items()
+        if parts
+    }
+    by_document = {
+        name: Ranking(
+            rank_documents(task, rows[name].document, torch.cat(parts)),
+            run_documents(task, rows[name].document, torch.cat(parts), depth),
+        )
+        for name, parts in pool.items()
+    }
+    return by_chunks | by_document
+
+
+def _by_scores(task: RetrievalTask, scores: np.ndarray, depth: int) -> Ranking:
+    return Ranking(rank_by_scores(task, scores), run_by_scores(task, scores, depth))
+
+
+def _parts(books: Iterator[DocumentEmbedding]) -> Iterator[list[DocumentEmbedding]]:
+    """Some documents at a time, so that not all chunk vectors are held at once."""
+    part: list[DocumentEmbedding] = []
+    for book in books:
+        part.append(book)
+        if sum(len(one.plain) for one in part) >= _CHUNKS_PER_PART:
+            yield part
+            part = []
+    if part:
+        yield part
 
 
 def _whitening(documents: Iterator[Any]) -> ChunkWhitening | None:

@@ -7,19 +7,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import torch
 from accelerate import PartialState
 from transformers import set_seed
 
 from ...data.files import check_source
-from ...evaluation.retrieval import Ranks, RetrievalTask, retrieval_scores
+from ...evaluation.retrieval import RetrievalTask, retrieval_scores
+from ...evaluation.runs import DEPTH, ndcg, write_run
 from ...finetuning.vector_models import OtherEncoder, VectorModelOptions, load
 from ...training.plots import results_table
 from .data import read_retrieval_task
 from .lengths import plot_by_length, scores_by_length
-from .search import search
+from .search import Ranking, Score, check_score, search
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +70,21 @@ class RetrievalOptions(VectorModelOptions):
     )
     query_column: str | None = field(default=None, metadata={"help": "Column of the queries; default query."})
     document_column: str | None = field(default=None, metadata={"help": "Column of documents; default document."})
-    k: int = field(default=10, metadata={"help": "Cut-off rank for hit rate and recall; default 10."})
+    k: int = field(default=10, metadata={"help": "Cut-off rank for hit rate, recall and nDCG; default 10."})
+    score: str = field(
+        default="document",
+        metadata={"help": "What is compared: document vectors; chunks, the mean of the --top_chunks nearest pairs of "
+                          "chunks of query and document; maxsim, the mean over the query's chunks of the nearest "
+                          "chunk; both, the sum of document and chunks. Default document.",
+                  "choices": list(get_args(Score))},
+    )  # fmt: skip
+    top_chunks: int = field(
+        default=3, metadata={"help": "Pairs of chunks that count for --score chunks and both; default 3."}
+    )
+    run_file: str | None = field(
+        default=None,
+        metadata={"help": f"Where the first {DEPTH} documents of each query go, in TREC's format; default nowhere."},
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,6 +94,9 @@ class RetrievalOptions(VectorModelOptions):
             raise ValueError("Give the task with --test_file (pairs, or a folder in BEIR's layout) or --dataset_name.")
         if self.k < 1:
             raise ValueError(f"--k must be 1 or more, got {self.k}.")
+        if self.top_chunks < 1:
+            raise ValueError(f"--top_chunks must be 1 or more, got {self.top_chunks}.")
+        check_score(self.model, self.score)
 
 
 class Retrieval:
@@ -108,25 +126,31 @@ class Retrieval:
             model = OtherEncoder(options.model) if options.other else load(options)
             model.to(args.device)
         encode = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
-        ranks = search(found, options.public_name, model, **encode)
-        print(f"\n{write_search(Path(args.output_dir), found, ranks, options.k)}\n")
+        how: Any = {"score": options.score, "top_chunks": options.top_chunks, "depth": max(DEPTH, options.k)}
+        rows = search(found, options.public_name, model, **how, **encode)
+        if options.run_file:
+            [(name, first), *_] = rows.items()
+            write_run(options.run_file, first.run, name)
+        print(f"\n{write_search(Path(args.output_dir), found, rows, options.k)}\n")
 
 
-def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Ranks], k: int) -> str:
+def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Ranking], k: int) -> str:
     """Writes scores, the ranks of each query and a plot over document length.
 
     Args:
         output: folder for ``results.json``, ``predictions.jsonl`` and ``mrr_by_length.png``.
         task, rows: of `search`; predictions are those of the first row.
-        k: cut-off rank for hit rate and recall.
+        k: cut-off rank for hit rate, recall and nDCG.
 
     Returns:
         The scores as a table in markdown.
     """
     output.mkdir(parents=True, exist_ok=True)
-    [(name, ranks), *_] = rows.items()
-    scores = {row: retrieval_scores(found, k) for row, found in rows.items()}
-    lengths = {row: scores_by_length(task, found, k=k) for row, found in rows.items()}
+    [(name, first), *_] = rows.items()
+    scores = {
+        row: {f"ndcg@{k}": ndcg(task, found.run, k), **retrieval_scores(found.ranks, k)} for row, found in rows.items()
+    }
+    lengths = {row: scores_by_length(task, found.ranks, k=k) for row, found in rows.items()}
     plot_by_length(lengths, output / "mrr_by_length.png", title=task.name)
     results = {
         "task": task.name,
@@ -137,6 +161,6 @@ def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Ranks], k
     }
     (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     with (output / "predictions.jsonl").open("w", encoding="utf-8") as file:
-        for query, found in ranks.items():
+        for query, found in first.ranks.items():
             file.write(json.dumps({"query": query, "ranks_of_relevant_documents": found.tolist()}) + "\n")
     return results_table(scores)

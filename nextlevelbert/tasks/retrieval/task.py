@@ -15,7 +15,7 @@ from transformers import set_seed
 
 from ...data.files import check_source
 from ...evaluation.retrieval import Ranks, RetrievalTask, retrieval_scores
-from ...finetuning.vector_models import OtherEncoder, VectorModelOptions, load
+from ...finetuning.vector_models import VectorModelOptions, open_reader
 from ...training.plots import results_table
 from .data import read_retrieval_task
 from .lengths import plot_by_length, scores_by_length
@@ -105,10 +105,9 @@ class Retrieval:
         logger.info("%s: %d queries, %d documents", found.name, len(found.queries), len(found.documents))
         model: Any = None
         if options.model not in ("tfidf", "bm25"):
-            model = OtherEncoder(options.model) if options.other else load(options)
-            model.to(args.device)
+            model = open_reader(options).to(args.device)
         encode = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
-        ranks = search(found, options.public_name, model, **encode)
+        ranks = search(found, options.title, model, **encode)
         print(f"\n{write_search(Path(args.output_dir), found, ranks, options.k)}\n")
 
 

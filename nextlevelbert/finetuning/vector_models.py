@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
@@ -26,8 +23,7 @@ from ..models.modeling_nextlevelbert import (
 from ..models.outputs import DocumentEmbedding
 from ..training.precision import precision_that_pays
 from .arguments import BASELINES, ModelOptions
-
-logger = logging.getLogger(__name__)
+from .other_encoders import LateChunkingEncoder, OtherEncoder
 
 CARD_NAMES = {
     "nextlevelbert": "[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
@@ -77,6 +73,11 @@ class VectorModelOptions(ModelOptions):
         metadata={"help": "Maximum tokens per chunk for untrained and the baselines; default 256, and for sbert as "
                           "many as --chunk_encoder reads."},
     )  # fmt: skip
+    late_chunking: bool = field(
+        default=False,
+        metadata={"help": "For --model, any other encoder: its windows are read whole, overlapping where the document "
+                          "is longer, and a chunk's vector is the mean of its tokens' vectors there."},
+    )  # fmt: skip
     encoder_dtype: str = field(
         default="float32",
         metadata={"help": "Precision of encoding; bfloat16 is faster on hardware that supports it.",
@@ -97,6 +98,11 @@ class VectorModelOptions(ModelOptions):
             )
         if self.chunk_size is None and self.model != "sbert":
             self.chunk_size = 256
+        if self.late_chunking and self.new:
+            raise ValueError(
+                f"--late_chunking is for an encoder of another kind, and --model {self.model} is none. For MiniLM: "
+                "--model sentence-transformers/all-MiniLM-L6-v2 --late_chunking."
+            )
 
     def precision(self, device: torch.device) -> str:
         """The precision of encoding there."""
@@ -104,7 +110,7 @@ class VectorModelOptions(ModelOptions):
 
     @property
     def title(self) -> str:
-        return self.public_name
+        return f"{self.public_name}, late chunking" if self.late_chunking else self.public_name
 
     @cached_property
     def other(self) -> bool:
@@ -126,6 +132,11 @@ class VectorModelOptions(ModelOptions):
             raise ValueError(f"--model {self.model!r} is a {kind}; add --model_type {kind}.")
         if self.model_type == "hate" and kind != "hate":
             raise ValueError(f"--model {self.model!r} is a {kind}; give a HATE, or leave out --model_type hate.")
+        if self.late_chunking and kind in MODEL_CLASSES:
+            raise ValueError(
+                f"--late_chunking is for an encoder of another kind, and --model {self.model!r} is a {kind}; leave it "
+                "out."
+            )
         return kind not in MODEL_CLASSES
 
     @property
@@ -139,6 +150,19 @@ class VectorModelOptions(ModelOptions):
 
     def training_signature(self) -> dict[str, object]:
         return {**super().training_signature(), "chunk_encoder": Path(self.chunk_encoder).name}
+
+
+def open_reader(options: VectorModelOptions) -> Any:
+    """What turns texts into vectors by its `encode`: a model of this package, or an encoder of another kind.
+
+    Raises:
+        ValueError: as `load`.
+    """
+    if not options.other:
+        return load(options)
+    if options.late_chunking:
+        return LateChunkingEncoder(options.model, options.chunk_size or 256)
+    return OtherEncoder(options.model)
 
 
 def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> Any:
@@ -172,56 +196,6 @@ def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> 
         name = options.chunk_encoder_name or model.config.chunk_encoder_name
         model.attach_chunk_encoder(load_chunk_encoder(path, name, model.config.chunk_encoder_pooling))
     return model
-
-
-class OtherEncoder:
-    """An encoder of another kind, as sentence-transformers opens it: one vector a text, of the tokens that it reads.
-
-    Without a pooling of its own it is given the mean of its token vectors (section 3.3 of the NextLevelBERT paper does
-    the same with Longformer). `encode` and `to` are called as those of our models.
-
-    Args:
-        name: folder or name on the Hub.
-    """
-
-    def __init__(self, name: str) -> None:
-        from sentence_transformers import SentenceTransformer
-
-        self.model = SentenceTransformer(name, device="cpu")
-        self._name, self._read, self._cut = name, 0, 0
-
-    @property
-    def hidden_size(self) -> int:
-        """Dimensions of a vector."""
-        return int(self.model.get_embedding_dimension() or 0)
-
-    def to(self, device: torch.device) -> OtherEncoder:
-        self.model.to(device)
-        return self
-
-    def encode(self, texts: Sequence[str], dtype: str = "float32", **_: Any) -> list[DocumentEmbedding]:
-        """One vector for each text, as a document of one chunk; `report_cuts` says how many were cut."""
-        self.model.to(getattr(torch, dtype))
-        limit = self.model.max_seq_length or math.inf
-        if long := [text for text in texts if len(text.encode()) > limit - 2]:  # a token is a byte or more
-            lengths = map(len, self.model.tokenizer(long, verbose=False)["input_ids"])
-            self._cut += sum(length > limit for length in lengths)
-        self._read += len(texts)
-        found = self.model.encode(list(texts), convert_to_tensor=True, show_progress_bar=False)  # [N, D]
-        vectors = found.float().cpu()
-        return [
-            DocumentEmbedding(vector, vector[None], vector[None], np.array([[0, len(text)]]))
-            for vector, text in zip(vectors, texts, strict=True)
-        ]
-
-    def report_cuts(self) -> None:
-        """Says how many of the texts since the last report were cut."""
-        if self._cut:
-            logger.warning(
-                "%s reads the first %d tokens of a text; %d of %d texts are longer.",
-                self._name, self.model.max_seq_length, self._cut, self._read,
-            )  # fmt: skip
-        self._read = self._cut = 0
 
 
 def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -116,7 +116,9 @@ def test_no_text_gives_no_embedding(toy, toy_encoder_path):
     assert toy.encode([]) == toy.plan([]) == theirs == []
 
 
-@pytest.mark.parametrize("made", [iter, tuple, np.array, pd.Series, lambda texts: pd.Series(texts, index=[7, 3, 5, 1])])
+@pytest.mark.parametrize(
+    "made", [iter, tuple, np.array, pd.Series, lambda texts: pd.Series(texts, index=[7, 3, 5, 1])]
+)
 def test_texts_come_in_any_order_that_can_be_gone_through(toy, made):
     assert toy.plan(made(TEXTS)) == toy.plan(TEXTS)
     texts = TEXTS[1:2] * 4

@@ -7,9 +7,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import RidgeCV
 from torch import nn
 
+from nextlevelbert.finetuning.task import Sets
+from nextlevelbert.models.pooling import fit_whitening
 from nextlevelbert.tasks.classification.baselines import ChunkMeanClassifier, tfidf_logistic_regression
+from nextlevelbert.tasks.classification.controls import TaskVectors, control_rows
 from nextlevelbert.tasks.classification.data import Example, TaskData, read_classification
 
 from ..finetuning_toys import sea_rows, start, write
@@ -71,3 +75,72 @@ def test_the_baselines_in_the_same_script(toy_encoder_path, tmp_path):
     )  # fmt: skip
     # Truncated to the first chunk of 14 tokens, which all documents have in common, it can only guess.
     assert accuracy["sbert"] <= 6 / 11
+
+
+def vectors_of(documents: int, seed: int, pairs: int | None = None) -> TaskVectors:
+    """Random chunk vectors of three dimensions, whose first one is high in every second document."""
+    torch.manual_seed(seed)
+    chunks = [torch.randn(4, 3) + torch.tensor([3.0 * (number % 2), 0, 0]) for number in range(documents)]
+    return TaskVectors(chunks, None if pairs is None else [torch.randn(pairs, 3) for _ in range(documents)])
+
+
+def sets_of(problem: str, labels: list, names: tuple[str, ...] | None) -> Sets:
+    examples = [
+        Example(str(n), n, "q?", ("a", "b") if names is None else None, label) for n, label in enumerate(labels)
+    ]
+    data = TaskData(problem, [f"document {n}" for n in range(len(labels))], examples, names, "here")
+    return Sets(data, data)
+
+
+def whitened_means(vectors: TaskVectors) -> np.ndarray:
+    mean, weight = fit_whitening(vectors.documents)
+    rows = [nn.functional.normalize((chunks - mean) @ weight.T, dim=1).mean(dim=0) for chunks in vectors.documents]
+    return torch.stack(rows).numpy()
+
+
+def test_the_means_beside_a_classifier():
+    vectors = {"train": vectors_of(20, 0), "validation": vectors_of(20, 1)}
+    sets = sets_of("single_label_classification", [0, 1] * 10, ("low", "high"))
+    rows = control_rows(sets, vectors)
+    assert list(rows) == ["mean of the chunk vectors, logistic regression", "whitened mean, logistic regression"]
+    assert min(row["accuracy"] for row in rows.values()) > 0.9
+    shuffled = [0, 0, 1, 1] * 5  # nothing in the vectors tells them apart
+    assert max(row["accuracy"] for row in control_rows(sets_of("single_label_classification", shuffled, ("a", "b")),
+                                                       vectors).values()) < 0.9  # fmt: skip
+    single = sets_of("single_label_classification", [0] * 19 + [1], ("low", "high"))
+    assert control_rows(single, vectors) == {}
+
+
+def test_the_means_beside_several_labels_and_values():
+    vectors = {"train": vectors_of(20, 0), "validation": vectors_of(20, 1)}
+    several = control_rows(sets_of("multi_label_classification", [(0,), (0, 1)] * 10, ("all", "high")), vectors)
+    assert list(several) == ["mean of the chunk vectors, ridge regression", "whitened mean, ridge regression"]
+    assert min(row["accuracy"] for row in several.values()) > 0.9
+    values = [0.5 * (number % 2) for number in range(20)]
+    found = control_rows(sets_of("regression", values, None), vectors)
+    train, reported = (
+        torch.stack([chunks.mean(dim=0) for chunks in vectors[name].documents]).numpy().astype(float)
+        for name in ("train", "validation")
+    )
+    expected = RidgeCV(alphas=np.logspace(-3, 3, 13)).fit(train, values).predict(reported)
+    row = found["mean of the chunk vectors, ridge regression"]
+    assert row["mse"] == pytest.approx(np.mean((expected - values) ** 2))
+
+
+def test_the_candidate_that_is_nearest_to_the_mean():
+    vectors = {"train": vectors_of(6, 0, pairs=2)}
+    vectors["validation"] = vectors["train"]
+    means = torch.stack([chunks.mean(dim=0) for chunks in vectors["train"].documents]).numpy()
+    white, (centre, weight) = whitened_means(vectors["train"]), fit_whitening(vectors["train"].documents)
+    for title, documents, change in (
+        ("mean of the chunk vectors", means, lambda pair: pair),
+        ("whitened mean", white, lambda pair: (pair - centre) @ weight.T),
+    ):
+        pairs = [change(pair).numpy() for pair in vectors["train"].pairs]
+        best = [
+            int(np.argmax([row @ pair / np.linalg.norm(pair) for pair in own]))
+            for row, own in zip(documents, pairs, strict=True)
+        ]
+        for labels, accuracy in ((best, 1.0), ([1 - label for label in best], 0.0)):
+            rows = control_rows(sets_of("multiple_choice", labels, None), vectors)
+            assert rows[f"candidate nearest to the {title}"]["accuracy"] == accuracy

@@ -18,10 +18,14 @@ from nextlevelbert.tasks.classification.data import (
     Columns,
     Example,
     TaskData,
-    halve_by_document,
-    hold_out_documents,
     read_classification,
     read_multiple_choice,
+)
+from nextlevelbert.tasks.classification.splits import (
+    halve_by_document,
+    hold_out_documents,
+    questions_first,
+    with_one_output,
 )
 
 CHOICE = Columns(question="question", candidates="options")
@@ -428,3 +432,25 @@ def test_splits_that_are_refused():
         hold_out_documents(data_of([1, 1]), 0.5, 0)
     with pytest.raises(ValueError, match=r"here has 1 document; a split by document needs at least two"):
         halve_by_document(data_of([1, 1]))
+
+
+def test_questions_before_their_documents():
+    examples = [Example("a", 0, "Who?", label=0), Example("b", 0, "Why?", label=1), Example("c", 1, "Who?", label=1)]
+    data = TaskData("single_label_classification", ["one", "two"], examples, ("no", "yes"), "here")
+    found = questions_first(data)
+    assert [found.documents[example.document] for example in found.examples] == ["Who?\none", "Why?\none", "Who?\ntwo"]
+    assert all(example.question is None for example in found.examples)
+    assert found.labels().tolist() == [0, 1, 1]
+    with pytest.raises(ValueError, match="here has no questions to put first"):
+        questions_first(found)
+
+
+def test_one_output_is_for_two_classes():
+    examples = [Example("a", 0, label=0), Example("b", 0, label=1)]
+    data = TaskData("single_label_classification", ["one"], examples, ("no", "yes"), "here")
+    found = with_one_output(data)
+    assert (data.outputs, found.outputs, found.head_type) == (2, 1, "multi_label_classification")
+    with pytest.raises(ValueError, match=r"two classes apart, but here has 3 classes \(single label classification\)"):
+        with_one_output(replace(data, label_names=("no", "yes", "both")))
+    with pytest.raises(ValueError, match=r"but here has values \(regression\)"):
+        with_one_output(replace(data, problem_type="regression", label_names=None))

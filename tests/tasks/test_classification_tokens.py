@@ -476,3 +476,20 @@ def test_long_examples_share_documents_and_values_have_one_score(encoder, tmp_pa
         ValueError, match="has no maximum input length, so --model_type truncated has no window to cut"
     ):
         prepared(encoder, "truncated", files, tmp_path)
+
+
+def test_questions_first_and_one_output(encoder, tmp_path):
+    """ChunkBERT reads the question as the first words of the document, and has one output for two classes."""
+    made = [
+        {"id": f"{row['id']} {word}", "text": row["text"], "asked": f"About {word}?", "label": word == row["label"]}
+        for row in rows(4, 5)
+        for word in ("bread", "sea")
+    ]
+    data = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", made) for name in ("train", "validation")}
+    start(tmp_path / "model", encoder, *CHUNKBERT, "--num_train_epochs", "1", "--question_column", "asked",
+          "--question_first", "--sigmoid", **data)  # fmt: skip
+    model = ChunkBertForSequenceClassification.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    for row, found in zip(made, predictions(tmp_path / "model" / "validation_predictions.jsonl"), strict=True):
+        logits = model(**tokenizer(f"{row['asked']}\n{row['text']}", return_tensors="pt")).logits
+        assert found["scores"][1] == pytest.approx(logits.sigmoid().item(), abs=1e-5)

@@ -18,9 +18,10 @@ from nextlevelbert import (
     NextLevelBertModel,
 )
 from nextlevelbert.finetuning.adapters import with_lora
+from nextlevelbert.tasks.classification.controls import TaskVectors
 from nextlevelbert.tasks.classification.data import Example, TaskData
 from nextlevelbert.tasks.classification.task import VectorClassification
-from nextlevelbert.tasks.classification.vectors import TaskVectorDataset, TaskVectors, encode_task, frozen
+from nextlevelbert.tasks.classification.vectors import TaskVectorDataset, encode_task, frozen
 from nextlevelbert.training.trainer import count_parameters
 
 from ..conftest import toy_config
@@ -174,3 +175,26 @@ def test_what_a_hate_cannot_do(sea_files, hate, toy_checkpoint, tmp_path):
         start(tmp_path / "model", hate, *choice, *columns, task="multiple_choice")
     with pytest.raises(ValueError, match="is a nextlevelbert; give a HATE"):
         start(tmp_path / "model", toy_checkpoint, "--model_type", "hate", **sea_files)
+
+
+def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
+    """Section 3.2 of the NextLevelBERT paper, on MuLD: the second class where the sigmoid is above 0.5."""
+    start(tmp_path / "model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert (model.config.id2label, model.config.problem_type) == ({0: "sea"}, "multi_label_classification")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    rows = sea_rows(11, 3)
+    batch = tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt")
+    [share] = model(**batch).logits.sigmoid().T.tolist()
+    found = predictions(tmp_path / "model" / "test_predictions.jsonl")
+    assert [row["scores"][1] for row in found] == pytest.approx(share, abs=1e-5)
+    assert [row["prediction"] for row in found] == ["sea" if value > 0.5 else "bread" for value in share]
+    labels = torch.tensor([float(row["label"] == "sea") for row in rows])
+    results = json.loads((tmp_path / "model" / "results.json").read_text())
+    assert results["seeds"]["0"]["loss"] == pytest.approx(
+        torch.nn.functional.binary_cross_entropy(torch.tensor(share), labels).item(), abs=1e-4
+    )
+    right = sum(row["prediction"] == row["label"] for row in found)
+    assert results["seeds"]["0"]["accuracy"] == pytest.approx(right / 11)
+    with pytest.raises(SystemExit):  # word counts give probabilities of their own
+        start(tmp_path / "counts", "tfidf", "--sigmoid", **sea_files)

@@ -375,7 +375,9 @@ def test_the_script_trains_publishes_and_does_not_run_a_seed_twice(run, pairs, t
     assert "mean of the chunk vectors" in printed
     results = json.loads((tmp_path / "ranker" / "results.json").read_text())
     assert results["reported"] == "test"
-    assert set(results["rows"]) == {"base, 2 seeds, test", "before training", "mean of the chunk vectors"}
+    assert set(results["rows"]) == {
+        "base, 2 seeds, test", "before training", "mean of the chunk vectors", "whitened mean"
+    }  # fmt: skip
     card = (tmp_path / "ranker" / "README.md").read_text()
     assert re.search(r"type: mrr@10\s+value: [01]\.\d+", card)
     assert "48 queries of test" in card

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import AutoTokenizer, LongformerConfig, LongformerModel
+from transformers import AutoModel, AutoTokenizer, LongformerConfig, LongformerModel
 
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.evaluation import chunk_similarity, ndcg
 from nextlevelbert.evaluation.retrieval import RetrievalTask, rank_by_scores, rank_documents
-from nextlevelbert.finetuning.vector_models import OtherEncoder, VectorModelOptions, load
+from nextlevelbert.finetuning.other_encoders import LateChunkingEncoder, OtherEncoder
+from nextlevelbert.finetuning.vector_models import VectorModelOptions, load
 from nextlevelbert.models.pooling import fit_whitening
 from nextlevelbert.tasks.retrieval import search as module
 from nextlevelbert.tasks.retrieval.search import row_vectors, search
 
-from ..finetuning_toys import BREAD, SEA, predictions, sea_rows, start, write
+from ..finetuning_toys import BREAD, SEA, predictions, refusal, sea_rows, start, write
 
 
 def test_retrieval_by_the_script(toy_checkpoint, tmp_path):
@@ -101,8 +103,9 @@ def test_the_controls_stand_beside_the_model(toy_checkpoint):
     assert {query: found.tolist() for query, found in rows["whitened mean"].ranks.items()} == {
         query: found.tolist() for query, found in by_hand.items()
     }
-    [first] = row_vectors(model.encode([texts["d0"]]), "sbert").values()
-    torch.testing.assert_close(first.document[0], books[0].plain[0])
+    found = row_vectors(model.encode([texts["d0"]]), "sbert")
+    assert list(found) == ["sbert", "mean of the chunk vectors"]
+    torch.testing.assert_close(found["sbert"].document[0], books[0].plain[0])
 
 
 @pytest.mark.parametrize("score", ["chunks", "maxsim", "both"])
@@ -133,7 +136,7 @@ def test_rows_by_chunks_stand_above_those_by_document(score, toy_checkpoint, mon
     assert max(ranking.run["qd0"].values()) == pytest.approx(scores[0].max().item(), abs=2e-6)
 
 
-def test_scores_by_chunks_and_a_run_file_by_the_script(longformer, toy_checkpoint, tmp_path):
+def test_scores_by_chunks_and_a_run_file_by_the_script(longformer, toy_checkpoint, tmp_path, capsys):
     pairs = [{"query": f"the {word}", "document": f"The {word} of the {word}. " * 9} for word in (*SEA, *BREAD)]
     options = {"--test_file": write(tmp_path / "pairs.jsonl", pairs), "--score": "chunks", "--top_chunks": "2"}
     start(tmp_path / "toy", toy_checkpoint, task="retrieval", **options, **{"--run_file": str(tmp_path / "toy.run")})
@@ -155,7 +158,65 @@ def test_scores_by_chunks_and_a_run_file_by_the_script(longformer, toy_checkpoin
     assert results["scores"]["ndcg@10"] == pytest.approx(ndcg(task, run, 10))
     with pytest.raises(ValueError, match="gives one vector a text"):
         start(tmp_path / "other", longformer, task="retrieval", **options)
-    with pytest.raises(ValueError, match="bm25 has no chunk vectors to compare"):
-        start(tmp_path / "bm25", "bm25", task="retrieval", **options)
-    with pytest.raises(ValueError, match="--top_chunks must be 1 or more, got 0"):
-        start(tmp_path / "none", toy_checkpoint, task="retrieval", **{**options, "--top_chunks": "0"})
+    bad = {"bm25": options, toy_checkpoint: {**options, "--top_chunks": "0"}}
+    messages = ("bm25 has no chunk vectors to compare", "--top_chunks must be 1 or more, got 0")
+    for (model, given), message in zip(bad.items(), messages, strict=True):
+        assert message in refusal(capsys, lambda m=model, o=given: start(tmp_path / "bad", m, task="retrieval", **o))
+
+
+def test_late_chunking_by_hand(minilm_path):
+    """The mean of the rows of `last_hidden_state` of each span; MiniLM reads 512 tokens, two of them special."""
+    encoder = LateChunkingEncoder(minilm_path, chunk_size=102)  # 100 tokens of text
+    assert (encoder.window, encoder.overlap) == (510, 127)
+    model, tokenizer = AutoModel.from_pretrained(minilm_path).eval(), AutoTokenizer.from_pretrained(minilm_path)
+    words = ["sail", "ship", "whale", "harbour", "captain", "the", "of", "storm"]
+    draw = np.random.default_rng(0)
+    text = " ".join(draw.choice(words, 950).tolist())
+    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    assert len(ids) == 950
+
+    def rows(start: int, end: int) -> torch.Tensor:
+        """Of one window, without those of [CLS] and [SEP]."""
+        whole = torch.tensor([[tokenizer.cls_token_id, *ids[start:end], tokenizer.sep_token_id]])
+        with torch.no_grad():
+            return model(whole).last_hidden_state[0, 1:-1]
+
+    # Windows from 0, 383 and 766; of the later ones, the vectors of the first 127 tokens are left out.
+    states = torch.cat([rows(0, 510), rows(383, 893)[127:], rows(766, 950)[127:]])
+    assert len(states) == 950
+    expected = torch.stack([states[start : start + 100].mean(dim=0) for start in range(0, 950, 100)])
+    expected = expected / expected.norm(dim=1, keepdim=True)
+    short = "The ship sailed."  # beside a long document
+    [found, one] = encoder.encode([text, short])
+    torch.testing.assert_close(found.plain, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found.document, expected.mean(dim=0), atol=1e-5, rtol=1e-4)
+    starts, ends = found.spans.T
+    assert text[starts[1] : ends[1]] == " ".join(text.split()[100:200])
+    inside = model(**tokenizer(short, return_tensors="pt")).last_hidden_state[0, 1:-1].mean(dim=0)
+    torch.testing.assert_close(one.document, inside / inside.norm(), atol=1e-5, rtol=1e-4)
+    [blank] = encoder.encode([" "])
+    assert (blank.plain.shape, blank.document.abs().sum()) == ((0, 384), 0)
+    with pytest.raises(ValueError, match="overlap must be from 0 to 509, within a window, got 510"):
+        LateChunkingEncoder(minilm_path, overlap=510)
+
+
+def test_late_chunking_in_the_script(longformer, toy_checkpoint, tmp_path):
+    pairs = [{"query": f"the {word}", "document": f"The {word} of the {word}. " * 40} for word in (*SEA, *BREAD)]
+    options = {"--test_file": write(tmp_path / "pairs.jsonl", pairs), "--chunk_size": "20"}
+    start(tmp_path / "late", longformer, "--late_chunking", task="retrieval", **options)
+    results = json.loads((tmp_path / "late" / "results.json").read_text())
+    name = f"{Path(longformer).name}, late chunking"
+    assert list(results["rows"]) == [name, "whitened mean", "best chunk"]
+    encoder = LateChunkingEncoder(longformer, 20)
+    texts = [pair["document"] for pair in pairs]
+    chunks = [book.plain for book in encoder.encode(texts)]
+    queries = [book.document for book in encoder.encode([pair["query"] for pair in pairs])]
+    best = [[max(float(torch.dot(query / query.norm(), row)) for row in rows) for rows in chunks] for query in queries]
+    ranks = [1 + sum(score > scores[own] + 1e-6 for score in scores) for own, scores in enumerate(best)]
+    assert results["rows"]["best chunk"]["mrr"] == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    for model, message in (
+        ("avg_sbert", "and --model avg_sbert is none"),
+        (toy_checkpoint, "is a nextlevelbert; leave"),
+    ):
+        with pytest.raises((ValueError, SystemExit), match=message if model == toy_checkpoint else "2"):
+            start(tmp_path / "wrong", model, "--late_chunking", task="retrieval", **options)

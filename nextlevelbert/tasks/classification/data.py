@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from ...data.labels import (
     class_name,
     guess_problem,
 )
-from ...data.rows import Place, draw, open_rows, short
+from ...data.rows import Place, open_rows, short
 from .schemas import MULD_CLASSES, Arrangement, first_line, muld_rows, open_layout, quality_questions
 
 _OPTIONAL_IDS = ("id", "question_unique_id")  # examples without them are numbered
@@ -56,6 +55,7 @@ class TaskData:
         examples: in the order of the rows.
         label_names: classification: names by class index; None for regression and multiple choice.
         source: what it was read from (without folders), for messages and model cards.
+        sigmoid: two classes are told apart by one output, the log-odds of the second, and not by one for each.
     """
 
     problem_type: ProblemType
@@ -63,6 +63,7 @@ class TaskData:
     examples: list[Example]
     label_names: tuple[str, ...] | None
     source: str
+    sigmoid: bool = False
 
     def content(self) -> Iterator[object]:
         """Everything that a run depends on, for `fingerprint`."""
@@ -78,8 +79,13 @@ class TaskData:
 
     @property
     def outputs(self) -> int:
-        """K, classes to tell apart; 1 for values and for candidates."""
-        return len(self.label_names or ("value",))
+        """K, outputs of a model: one for each class; 1 for values, for candidates and with `sigmoid`."""
+        return 1 if self.sigmoid else len(self.label_names or ("value",))
+
+    @property
+    def head_type(self) -> ProblemType:
+        """The kind of problem as a model has to be told: one output with a sigmoid is a single label of several."""
+        return "multi_label_classification" if self.sigmoid else self.problem_type
 
     def labels(self) -> np.ndarray:
         """Labels ``[N]``, or ``[N, K]`` zeros and ones for several labels."""
@@ -222,51 +228,6 @@ def read_multiple_choice(
                 raise place.error(columns.label, f"must be {wanted}, one of the candidates, got {short(label)}.")
         labels = [label - lowest for _, label in found.labels]
     return found.finish("multiple_choice", labels, None, name)
-
-
-def hold_out_documents(data: TaskData, share: float, seed: int) -> tuple[TaskData, TaskData]:
-    """Splits by document, drawn from `seed`: the rest, then about `share` of the documents with their examples.
-
-    No document is on both sides, and each side has at least one.
-
-    Raises:
-        ValueError: for a share outside 0 to 1 (exclusive), or fewer than two documents.
-    """
-    drawn = draw(range(len(data.documents)), share, seed, f"documents of {data.source}")
-    held_out, rest = _by_document(data, drawn)
-    return rest, held_out
-
-
-def halve_by_document(data: TaskData) -> tuple[TaskData, TaskData]:
-    """Halves the documents in the order of the SHA-256 of their texts; an odd one goes to the first half.
-
-    The NextLevelBERT paper (section 3.2) halves QuALITY's validation set at the document level, to validate and
-    to test, because the test labels are not public; it does not say how. Here a document's half follows from
-    the texts alone, not from a seed or the order of the rows.
-
-    Raises:
-        ValueError: for fewer than two documents.
-    """
-    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in data.documents]
-    order = sorted(range(len(digests)), key=digests.__getitem__)
-    return _by_document(data, set(order[: (len(order) + 1) // 2]))
-
-
-def _by_document(data: TaskData, first: set[int]) -> tuple[TaskData, TaskData]:
-    if len(data.documents) < 2:
-        raise ValueError(f"{data.source} has {len(data.documents)} document; a split by document needs at least two.")
-    return _of_documents(data, first), _of_documents(data, set(range(len(data.documents))) - first)
-
-
-def _of_documents(data: TaskData, kept: set[int]) -> TaskData:
-    """The examples of some documents, in their order, with these documents alone."""
-    numbers: dict[int, int] = {}
-    examples = [
-        replace(example, document=numbers.setdefault(example.document, len(numbers)))
-        for example in data.examples
-        if example.document in kept
-    ]
-    return replace(data, documents=[data.documents[number] for number in numbers], examples=examples)
 
 
 class _Examples:

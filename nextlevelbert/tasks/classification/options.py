@@ -50,6 +50,17 @@ class ClassificationOptions(LabelledDataOptions):
                           "joined, with the labels of both (Paired Book Summary)."},
     )  # fmt: skip
     class_weights: bool = field(default=False, metadata={"help": "Weight classes by inverse frequency."})
+    sigmoid: bool = field(
+        default=False,
+        metadata={"help": "Tell two classes apart by one output and a sigmoid, with a threshold of 0.5, as the "
+                          "NextLevelBERT paper does on MuLD; by default, by a softmax over both."},
+    )  # fmt: skip
+    question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
+    question_first: bool = field(
+        default=False,
+        metadata={"help": "Put each question before its document, as text. By default, a model over chunk vectors "
+                          "encodes it apart and joins the two vectors; models trained from text read no questions."},
+    )  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -59,12 +70,11 @@ class VectorClassification(TrainedVectorOptions, ClassificationOptions):
     _argument_group_name = "data"
     baselines = ("avg_sbert", "sbert", "tobert", "tfidf")
 
-    question_column: str | None = field(default=None, metadata={"help": "Column of questions about the documents."})
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.class_weights and self.model == "tfidf":
-            raise ValueError("--class_weights has no effect on --model tfidf; leave it out.")
+        for name in ("class_weights", "sigmoid"):
+            if getattr(self, name) and self.model == "tfidf":
+                raise ValueError(f"--{name} has no effect on --model tfidf; leave it out.")
 
 
 @dataclass(kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from ...training.cards import CardFacts, plain
 from ...training.plots import CONFUSION, CURVE, plot_confusion
 from . import tokens, vectors, window_classifier
 from .baselines import tfidf_logistic_regression
-from .data import Columns, TaskData, halve_by_document, hold_out_documents, read_classification, read_multiple_choice
+from .data import Columns, TaskData, read_classification, read_multiple_choice
 from .options import (
     BertAlClassification,
     ChoiceOptions,
@@ -27,6 +28,7 @@ from .options import (
     VectorClassification,
     WindowClassification,
 )
+from .splits import halve_by_document, hold_out_documents, questions_first, with_one_output
 from .train import ClassificationResult, Prepared, balanced_class_weights, train_classifier, write_predictions
 
 _PICTURES = {CURVE: "Loss and score over epochs", CONFUSION: "Confusion matrix"}
@@ -67,10 +69,9 @@ class Classification(Task[LabelledDataOptions, TaskData]):
     def read(self, source: Source, train: TaskData | None) -> TaskData:
         options = self.options
         assert isinstance(options, ClassificationOptions)
-        question = options.question_column if isinstance(options, VectorClassification) else None
         return read_classification(
             source.path,
-            Columns(options.text_column, question, options.label_column, id=options.id_column),
+            Columns(options.text_column, options.question_column, options.label_column, id=options.id_column),
             split=source.split or "train",
             dataset_config=options.dataset_config_name,
             label_names=train.label_names if train else read_label_names(options.label_names_file),
@@ -84,6 +85,10 @@ class Classification(Task[LabelledDataOptions, TaskData]):
     def split(self, sets: Sets[TaskData]) -> Sets[TaskData]:
         if self.options.halve_validation:
             sets.validation, sets.test = halve_by_document(sets.validation)
+        for wanted, change in (("question_first", questions_first), ("sigmoid", with_one_output)):
+            if getattr(self.options, wanted, False):  # after the split, so that no document is on both sides
+                test = None if sets.test is None else change(sets.test)
+                sets = replace(sets, train=change(sets.train), validation=change(sets.validation), test=test)
         return sets
 
     def labelled(self, data: TaskData) -> bool:
@@ -150,7 +155,8 @@ class Classification(Task[LabelledDataOptions, TaskData]):
         train, scored = self.sets.train, self.sets.scored
         classes = results[0].logits[self.sets.reported].shape[-1]
         chance = majority_scores(train.problem_type, train.labels(), scored.labels(), classes)
-        return {"mean of the labels" if train.problem_type == "regression" else "most frequent label": {**chance}}
+        trivial = "mean of the labels" if train.problem_type == "regression" else "most frequent label"
+        return {trivial: {**chance}, **self.prepared.controls()}
 
     def details(self, results: Sequence[ClassificationResult]) -> dict[str, object]:
         long = self._long(results)

@@ -101,8 +101,9 @@ class TaskTokenDataset(ExampleDataset):
         self.data, self.tokens, self.pad_token_id = data, tokens, pad_token_id
         self.labels: torch.Tensor | None = None
         if data.labelled:
-            single = data.problem_type == "single_label_classification"
-            self.labels = torch.tensor(data.labels(), dtype=torch.long if single else torch.float32)
+            single = data.head_type == "single_label_classification"
+            labels = torch.tensor(data.labels(), dtype=torch.long if single else torch.float32)
+            self.labels = labels[:, None] if data.sigmoid else labels
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         document = self.data.examples[index].document
@@ -174,7 +175,8 @@ def check_no_questions(options: TextModelOptions, train: TaskData) -> None:
     if train.examples[0].question is not None:
         raise ValueError(
             f"{train.source} has a question for each document, but --model_type {options.model_type} reads only "
-            "documents; use --model_type nextlevelbert."
+            "documents. Add --question_first to put each question before its document, or use --model_type "
+            "nextlevelbert, which encodes it apart, as its paper does."
         )
 
 

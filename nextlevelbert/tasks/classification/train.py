@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from transformers import EvalPrediction
 
 from ...evaluation.scores import predicted, task_scores
-from ...finetuning.task import Scores, SeedResult, Task
+from ...finetuning.task import Row, Scores, SeedResult, Task
 from ...training.cards import CardText
 from ...training.trainer import CardTrainer
 from .data import TaskData
@@ -55,6 +55,7 @@ class Prepared:
         publish: saves the model from the folder of a seed (first argument) to another folder, with everything
             needed to open it; None for a baseline.
         text: what the model card says of this family; None for a baseline.
+        controls: scores of what needs no training of a model, by row of the table.
     """
 
     datasets: dict[str, ExampleDataset] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Prepared:
     window: int | None = None
     publish: Callable[[Path, Path], None] | None = None
     text: CardText | None = None
+    controls: Callable[[], dict[str, Row]] = dict
 
 
 @dataclass(kw_only=True)
@@ -90,7 +92,7 @@ class ClassificationTrainer(CardTrainer):
             *args,
             train_dataset=train_dataset,
             data_collator=train_dataset.collate,
-            compute_metrics=partial(_metrics, train_dataset.data.problem_type),
+            compute_metrics=partial(_metrics, train_dataset.data),
             **kwargs,
         )
         self._class_weights = class_weights
@@ -113,8 +115,16 @@ class ClassificationTrainer(CardTrainer):
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
 
-def _metrics(problem_type: str, prediction: EvalPrediction) -> Scores:
-    return task_scores(problem_type, np.asarray(prediction.predictions), np.asarray(prediction.label_ids))
+def _metrics(data: TaskData, prediction: EvalPrediction) -> Scores:
+    labels = np.asarray(prediction.label_ids)
+    logits = class_logits(data, prediction.predictions)
+    return task_scores(data.problem_type, logits, labels[:, 0] if data.sigmoid else labels)
+
+
+def class_logits(data: TaskData, outputs: Any) -> np.ndarray:
+    """Outputs of a model as logits ``[N, K]`` of K classes; one output z of two classes is 0 and z."""
+    logits = np.asarray(outputs)
+    return np.concatenate([np.zeros_like(logits), logits], axis=1) if data.sigmoid else logits
 
 
 def balanced_class_weights(data: TaskData) -> torch.Tensor:
@@ -123,8 +133,8 @@ def balanced_class_weights(data: TaskData) -> torch.Tensor:
     Raises:
         ValueError: for a task without single labels, or a class without a training example.
     """
-    if data.problem_type != "single_label_classification" or data.label_names is None:
-        raise ValueError(f"--class_weights is for single labels, not for {data.problem_type}; remove it.")
+    if data.head_type != "single_label_classification" or data.label_names is None:
+        raise ValueError(f"--class_weights is for single labels, not for {data.head_type}; remove it.")
     counts = np.bincount(data.labels(), minlength=data.outputs)
     if not counts.all():
         missing = [name for name, count in zip(data.label_names, counts, strict=True) if not count]
@@ -133,10 +143,10 @@ def balanced_class_weights(data: TaskData) -> torch.Tensor:
 
 
 def head_config(data: TaskData) -> dict[str, Any]:
-    """Names of the classes and kind of problem, as fields of a configuration; a value is a single "class"."""
-    names = dict(enumerate(data.label_names or ("value",)))
+    """Names of the outputs and kind of problem, as fields of a configuration; a value is a single "class"."""
+    names = dict(enumerate((data.label_names or ("value",))[-data.outputs :]))  # with a sigmoid, the second class
     labels = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
-    return labels | {"problem_type": data.problem_type}
+    return labels | {"problem_type": data.head_type}
 
 
 def train_classifier(
@@ -157,8 +167,8 @@ def train_classifier(
     assert prepared.new_model is not None  # TF-IDF is not trained here
     datasets = dict(prepared.datasets)
     train = datasets.pop("train")
-    if task.args.label_smoothing_factor and train.data.problem_type != "single_label_classification":
-        raise ValueError(f"--label_smoothing_factor is for single labels, not for {train.data.problem_type}.")
+    if task.args.label_smoothing_factor and train.data.head_type != "single_label_classification":
+        raise ValueError(f"--label_smoothing_factor is for single labels, not for {train.data.head_type}.")
     model, args, resumed = task.start(seed, folder, prepared.new_model)
     trainer = ClassificationTrainer(
         model=model,
@@ -174,10 +184,10 @@ def train_classifier(
     logits: dict[str, np.ndarray] = {}
     for name, dataset in datasets.items():
         prediction = trainer.predict(dataset, metric_key_prefix=name)
-        logits[name] = np.asarray(prediction.predictions)
+        logits[name] = class_logits(dataset.data, prediction.predictions)
         if prediction.label_ids is not None:
             labels = dataset.data.labels()
-            if not np.allclose(prediction.label_ids, labels):
+            if not np.allclose(np.reshape(prediction.label_ids, labels.shape), labels):
                 raise RuntimeError(f"Predictions of the {name} set are not in the order of its rows.")
             loss = prediction.metrics[f"{name}_loss"]
             scores[name] = {**task_scores(dataset.data.problem_type, logits[name], labels), "loss": loss}

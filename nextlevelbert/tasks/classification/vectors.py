@@ -15,20 +15,22 @@ from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassif
 
 from ...finetuning.adapters import copy_adapter, with_lora
 from ...finetuning.arguments import FinetuningArguments, LoraOptions
+from ...finetuning.other_encoders import OtherEncoder
 from ...finetuning.task import Sets
 from ...finetuning.vector_models import (
     CARD_NAMES,
     MODEL_CLASSES,
-    OtherEncoder,
     VectorModelOptions,
     encode_in_parts,
     load,
+    open_reader,
     pad_vectors,
 )
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.encoder_loading import LoadedChunkEncoder
 from ...training.cards import CardText
 from .baselines import ChunkMeanClassifier
+from .controls import TaskVectors, control_rows
 from .data import Example, TaskData
 from .train import ExampleDataset, Prepared, head_config
 
@@ -60,20 +62,6 @@ class TrainedVectorOptions(VectorModelOptions, LoraOptions):
     @property
     def usual_learning_rate(self) -> float:
         return 1e-3 if self.lora or self.freeze_encoder or self.vectors_only else self.whole_model_rate
-
-
-@dataclass(frozen=True)
-class TaskVectors:
-    """The frozen vectors of a task.
-
-    Attributes:
-        documents: chunk vectors ``[n, D]`` of each document of `TaskData.documents`, float32.
-        pairs: for each example the vector ``[D]`` of its question, or ``[C, D]`` of question and candidate; None for
-            a task without questions.
-    """
-
-    documents: list[torch.Tensor]
-    pairs: list[torch.Tensor] | None
 
 
 def pair_texts(example: Example) -> list[str]:
@@ -146,7 +134,7 @@ class TaskVectorDataset(ExampleDataset):
 
     def _label(self, label: int | float | tuple[int, ...]) -> torch.Tensor:
         if not isinstance(label, tuple):
-            return torch.tensor(label)
+            return torch.tensor([float(label)]) if self.data.sigmoid else torch.tensor(label)
         row = torch.zeros(self.data.outputs)
         row[list(label)] = 1.0
         return row
@@ -194,7 +182,7 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
     text_pair = not choice and train.examples[0].question is not None
     task_class = AutoModelForMultipleChoice if choice else AutoModelForSequenceClassification
 
-    reader: Any = (OtherEncoder(options.model) if options.other else load(options)).to(args.device)
+    reader: Any = open_reader(options).to(args.device)
     if options.other and (options.lora or options.freeze_encoder):
         raise ValueError(
             f"--model {options.model} gives one frozen vector a document, to which a head is fitted; leave out --lora "
@@ -205,10 +193,11 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
     encode = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
     with args.main_process_first(local=False, desc="encoding"):  # the others read what the first one stored
         vectors = {name: encode_task(reader, data, **encode) for name, data in sets.by_name.items()}
+    controls = partial(control_rows, sets, vectors) if not isinstance(reader, OtherEncoder) else dict
     if options.model == "sbert":
         vectors = {name: TaskVectors([d[:1] for d in v.documents], v.pairs) for name, v in vectors.items()}
     # A new model has random special vectors, so it is identified by its chunk encoder.
-    if isinstance(reader, OtherEncoder):
+    if options.other:
         weights, hidden_size, source = weights_fingerprint(reader.model), reader.hidden_size, None
     else:
         weights = reader.get_chunk_encoder().fingerprint() if options.new else weights_fingerprint(reader)
@@ -217,7 +206,7 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
 
     def new_model() -> Any:
         if baseline:
-            return ChunkMeanClassifier(hidden_size, train.problem_type, train.outputs, text_pair)
+            return ChunkMeanClassifier(hidden_size, train.head_type, train.outputs, text_pair)
         model = load(options, task_class, **config)
         if (
             model.base_model.chunk_encoder is not None
@@ -231,6 +220,7 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
         {name: TaskVectorDataset(data, vectors[name]) for name, data in sets.by_name.items()},
         new_model,
         {"weights": weights},
+        controls=controls,
     )
     if baseline or source is None:
         return prepared

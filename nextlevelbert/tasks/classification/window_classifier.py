@@ -240,7 +240,7 @@ def prepare(options: WindowOptions, args: FinetuningArguments, sets: Sets[TaskDa
     count = 1 if kind == "truncated" else 2
 
     def new_model() -> Any:
-        model: Any = WindowClassifier.from_encoder(options.model, train.problem_type, train.outputs, count)
+        model: Any = WindowClassifier.from_encoder(options.model, train.head_type, train.outputs, count)
         if options.attn_implementation:
             model.encoder.set_attn_implementation(options.attn_implementation)
         return model

@@ -11,6 +11,7 @@ from transformers import AutoModel
 
 from ...evaluation.retrieval import retrieval_scores
 from ...finetuning.arguments import FinetuningArguments, OwnLossArguments, TaskOptions
+from ...finetuning.controls import MEAN, WHITENED, fitted_whitening
 from ...finetuning.task import Row, Scores, SeedResult, Source, Task, mean_and_deviation
 from ...finetuning.vector_models import CARD_NAMES, VectorModelOptions, load
 from ...models.chunk_encoder import weights_fingerprint
@@ -171,8 +172,11 @@ class Ranking(Task[RankingOptions, RankingData]):
         return {"before training": mean_and_deviation([result.before[self.sets.reported] for result in results])}
 
     def baselines(self, results: Sequence[RankingResult]) -> dict[str, Row]:
-        scores = retrieval_scores(rank(self.vectors[self.sets.reported]), self.options.k)
-        return {"mean of the chunk vectors": {**scores}}
+        vectors = self.vectors[self.sets.reported]
+        ranks = {MEAN: rank(vectors)}
+        if (whitening := fitted_whitening(self.vectors["train"].documents)) is not None:
+            ranks[WHITENED] = rank(vectors, whitening=whitening)
+        return {name: {**retrieval_scores(found, self.options.k)} for name, found in ranks.items()}
 
     def publish(self, best: RankingResult, folder: Path, output: Path) -> None:
         model = AutoModel.from_pretrained(folder)

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ...evaluation.retrieval import Ranks, rank_documents, retrieval_scores
 from ...finetuning.vector_models import encode_in_parts, pad_vectors
+from ...models.pooling import ChunkWhitening
 from ...training.trainer import CardTrainer
 from .data import RankingData
 
@@ -86,9 +87,11 @@ def mean_vectors(documents: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([rows.float().mean(dim=0) for rows in documents])
 
 
-def rank(vectors: RankingVectors, model: Any = None) -> Ranks:
-    """Ranks of the relevant documents by a model, or by the mean of the chunk vectors where it is None."""
-    parts = (vectors.queries, vectors.documents)
+def rank(vectors: RankingVectors, model: Any = None, whitening: ChunkWhitening | None = None) -> Ranks:
+    """Ranks of the relevant documents by a model, or, where it is None, by the mean of the chunk vectors."""
+    parts = [vectors.queries, vectors.documents]
+    if whitening is not None:
+        parts = [[whitening(rows.float()) for rows in part] for part in parts]
     queries, documents = (mean_vectors(rows) if model is None else pooled_vectors(model, rows) for rows in parts)
     return rank_documents(vectors.data.task, queries, documents, candidates=vectors.data.candidates)
 

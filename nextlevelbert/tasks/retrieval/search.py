@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from ...evaluation.chunk_scores import chunk_similarity
 from ...evaluation.retrieval import Ranks, RetrievalTask, rank_by_scores, rank_documents
 from ...evaluation.runs import DEPTH, Run, run_by_scores, run_documents
-from ...finetuning.vector_models import OtherEncoder, encode_in_parts
+from ...finetuning.controls import MEAN, WHITENED, fitted_whitening
+from ...finetuning.other_encoders import LateChunkingEncoder, OtherEncoder
+from ...finetuning.vector_models import encode_in_parts
 from ...models.outputs import DocumentEmbedding
-from ...models.pooling import ChunkWhitening, fit_whitening
+from ...models.pooling import ChunkWhitening
 from .lexical import bm25_scores, tfidf_scores
 
-logger = logging.getLogger(__name__)
-
-MEAN, WHITENED = "mean of the chunk vectors", "whitened mean"
+BEST = "best chunk"
 Score = Literal["document", "chunks", "maxsim", "both"]
 
 # Chunks of documents that are held at once to be compared with the queries': 150 MB at 384 dimensions.
@@ -43,6 +43,29 @@ class Vectors:
     chunks: list[torch.Tensor]
 
 
+class Books:
+    """The embeddings of texts, to be read several times.
+
+    Those of late chunking, which nothing stores, are kept; all others are encoded again, from the cache of chunk
+    vectors.
+
+    Args:
+        model: a `NextLevelBertModel`, a `HateModel`, an `OtherEncoder` or a `LateChunkingEncoder`.
+        texts: whole documents.
+        encode: further arguments of `model.encode`.
+    """
+
+    def __init__(self, model: Any, texts: Sequence[str], **encode: Any) -> None:
+        self._model, self._texts, self._encode = model, texts, encode
+        self._kept = [*self._read()] if isinstance(model, LateChunkingEncoder) else None
+
+    def _read(self) -> Iterator[DocumentEmbedding]:
+        return encode_in_parts(self._model, self._texts, "encoding", **self._encode)
+
+    def __iter__(self) -> Iterator[DocumentEmbedding]:
+        return self._read() if self._kept is None else iter(self._kept)
+
+
 def row_vectors(
     books: Sequence[DocumentEmbedding], kind: str, whitening: ChunkWhitening | None = None, own: bool = True
 ) -> dict[str, Vectors]:
@@ -63,8 +86,8 @@ def row_vectors(
         rows = {kind: ([vectors[0].clone() for vectors in plain], plain)}
     else:
         rows = {kind: ([book.document for book in books], [_filled(book.chunks) for book in books])}
-        if own:
-            rows[MEAN] = (mean, plain)
+    if own and kind != "avg_sbert":
+        rows[MEAN] = (mean, plain)
     if whitening is not None:
         white = [_filled(whitening(book.plain)) for book in books]
         rows[WHITENED] = ([vectors.mean(dim=0) for vectors in white], white)
@@ -93,12 +116,13 @@ def search(
 ) -> dict[str, Ranking]:
     """Ranks documents by a model, and by what is made of the same chunk vectors without it.
 
-    The whitening is fitted to the chunks of the pool, without judgements.
+    The whitened mean is fitted to the chunks of the pool, without judgements. Late chunking also has a row of its
+    paper, which ranks a document by the chunk that is nearest to the query.
 
     Args:
         task: what to search for.
         kind: name of the row; ``"tfidf"``, ``"bm25"``, ``"avg_sbert"`` and ``"sbert"`` are these baselines.
-        model: a `NextLevelBertModel`, a `HateModel` or an `OtherEncoder`; not needed for word counts.
+        model: as in `Books`; not needed for word counts.
         score: by the cosine of document vectors, by `chunk_similarity` (``"chunks"`` are the nearest ones), or by
             ``"both"``, the sum of nearest chunks and document vectors. The rows by document vectors are always there.
         top_chunks: pairs of chunks that count for ``"chunks"`` and ``"both"``.
@@ -118,14 +142,14 @@ def search(
     if kind in ("tfidf", "bm25"):
         counted = (tfidf_scores if kind == "tfidf" else bm25_scores)(queries, documents)
         return {kind: _by_scores(task, counted, depth)}
-    whitening = None
-    own = not isinstance(model, OtherEncoder)
-    if kind != "sbert" and own:
-        whitening = _whitening(encode_in_parts(model, documents, "fitting the whitening", **encode))
-    rows = row_vectors(list(encode_in_parts(model, queries, "encoding queries", **encode)), kind, whitening, own)
+    asked, books = (Books(model, part, **encode) for part in (queries, documents))
+    late, whole = isinstance(model, LateChunkingEncoder), isinstance(model, OtherEncoder)
+    own = not (late or whole)
+    whitening = None if whole else fitted_whitening(book.plain for book in books)
+    rows = row_vectors([*asked], kind, whitening, own)
     pool: dict[str, list[torch.Tensor]] = {name: [] for name in rows}
     scores: dict[str, list[torch.Tensor]] = {name: [] for name in rows}
-    for part in _parts(encode_in_parts(model, documents, "encoding", **encode)):
+    for part in _parts(iter(books)):
         for name, found in row_vectors(part, kind, whitening, own).items():
             pool[name].append(found.document)
             if score != "document":
@@ -147,7 +171,8 @@ def search(
         )
         for name, parts in pool.items()
     }
-    return by_chunks | by_document
+    best = {BEST: _by_scores(task, best_chunk_scores(rows[kind].document, books), depth)} if late else {}
+    return by_chunks | by_document | best
 
 
 def _by_scores(task: RetrievalTask, scores: np.ndarray, depth: int) -> Ranking:
@@ -166,14 +191,11 @@ def _parts(books: Iterator[DocumentEmbedding]) -> Iterator[list[DocumentEmbeddin
         yield part
 
 
-def _whitening(documents: Iterator[Any]) -> ChunkWhitening | None:
-    """Whitening within documents; None, and a line that says why, where it cannot be fitted."""
-    try:
-        mean, weight = fit_whitening(book.plain for book in documents)
-    except ValueError as error:
-        logger.warning("There is no row for the whitened mean: %s", error)
-        return None
-    whitening = ChunkWhitening(len(mean))
-    whitening.mean.copy_(mean)
-    whitening.weight.copy_(weight)
-    return whitening
+def best_chunk_scores(queries: torch.Tensor, documents: Iterable[DocumentEmbedding]) -> np.ndarray:
+    """The highest cosine ``[Q, N]`` of each query ``[Q, D]`` with a chunk of each document; -1 without chunks."""
+    unit = F.normalize(queries, dim=-1)
+    columns = [
+        (unit @ F.normalize(book.plain, dim=-1).T).amax(dim=1) if len(book.plain) else -torch.ones(len(unit))
+        for book in documents
+    ]
+    return torch.stack(columns, dim=1).numpy()

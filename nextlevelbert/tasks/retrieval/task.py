@@ -16,7 +16,7 @@ from transformers import set_seed
 from ...data.files import check_source
 from ...evaluation.retrieval import RetrievalTask, retrieval_scores
 from ...evaluation.runs import DEPTH, ndcg, write_run
-from ...finetuning.vector_models import OtherEncoder, VectorModelOptions, load
+from ...finetuning.vector_models import VectorModelOptions, open_reader
 from ...training.plots import results_table
 from .data import read_retrieval_task
 from .lengths import plot_by_length, scores_by_length
@@ -123,11 +123,10 @@ class Retrieval:
         logger.info("%s: %d queries, %d documents", found.name, len(found.queries), len(found.documents))
         model: Any = None
         if options.model not in ("tfidf", "bm25"):
-            model = OtherEncoder(options.model) if options.other else load(options)
-            model.to(args.device)
+            model = open_reader(options).to(args.device)
         encode = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
         how: Any = {"score": options.score, "top_chunks": options.top_chunks, "depth": max(DEPTH, options.k)}
-        rows = search(found, options.public_name, model, **how, **encode)
+        rows = search(found, options.title, model, **how, **encode)
         if options.run_file:
             [(name, first), *_] = rows.items()
             write_run(options.run_file, first.run, name)

@@ -23,6 +23,7 @@ FOLDERS = [  # from the bottom to the top: a folder imports only what is below i
     ("pretraining/", "objectives, masks, sequences"),
     ("finetuning/", "one driver for all tasks"),
     ("tasks/", "one folder per task"),
+    ("commands/", "search, embed, map, plan"),
     ("scripts", "run_pretraining, run_finetune"),
 ]
 WALKS = [  # (what is done, colour, [(folder, what happens there)])

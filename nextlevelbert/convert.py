@@ -1,6 +1,6 @@
 """Checkpoints as the authors of NextLevelBERT published them, turned into ours.
 
-python -m nextlevelbert.convert aiintelligentsystems/nextlevelbert-256 my-model
+nextlevelbert convert aiintelligentsystems/nextlevelbert-256 my-model
 
 Their format: a `config.json` with `_encoder_name` (the sentence encoder), `encoder_config` (its architecture,
 only what differs from the defaults of `transformers`) and `chunk_size` (0: one chunk per sentence); and the weights
@@ -210,9 +210,9 @@ def _renamed(ours: str, names: dict[str, str]) -> str:
     return names[prefix] + ours.removeprefix(prefix)
 
 
-def main() -> None:
+def main(prog: str | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m nextlevelbert.convert",
+        prog=prog,
         description="Turns a checkpoint of NextLevelBERT's authors into one for AutoModel and SentenceTransformer.",
     )
     parser.add_argument("source", help="the checkpoint: a name on the Hub, a folder, or a file such as last.ckpt")
@@ -234,4 +234,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main("python -m nextlevelbert.convert")

@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "nextlevelbert"
 # A folder imports only what stands before it.
-FOLDERS = ("models", "data", "corpus", "evaluation", "training", "pretraining", "finetuning", "tasks")
+FOLDERS = ("models", "data", "corpus", "evaluation", "training", "pretraining", "finetuning", "tasks", "commands")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 

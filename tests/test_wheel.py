@@ -1,4 +1,4 @@
-"""What `pip install nextlevelbert` gives: every folder, the card's template, and both console scripts, which run."""
+"""What `pip install nextlevelbert` gives: every folder, the card's template, and the console scripts, which run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def wheel(tmp_path_factory) -> Path:
     shutil.copytree(ROOT / "nextlevelbert", folder / "nextlevelbert", ignore=shutil.ignore_patterns("__pycache__"))
     checkpoint = Path("checkpoints/nextlevelbert-static")
     shutil.copytree(ROOT / checkpoint, folder / checkpoint, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "nextlevelbert_command.py"):
         shutil.copy(ROOT / name, folder)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
     run(*command, "--wheel-dir", folder / "dist", folder, cwd=folder)
@@ -76,7 +76,7 @@ def test_the_checkpoint_is_installed_and_opens_offline(installed, tmp_path):
     assert float(norm) > 0
 
 
-def test_both_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
+def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     """Documents to a pretrained model, and that to a classifier, away from the sources."""
     where = run(installed / "python", "-c", "import nextlevelbert; print(nextlevelbert.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(installed.parent)
@@ -98,3 +98,7 @@ def test_both_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     )  # fmt: skip
     assert "accuracy" in printed
     assert (tmp_path / "classifier" / "model.safetensors").exists()
+    printed = run(
+        installed / "nextlevelbert", "search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache", cwd=tmp_path
+    )  # fmt: skip
+    assert "rows.jsonl#0\t" in printed  # by the checkpoint that is installed

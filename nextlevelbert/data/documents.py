@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .book_files import BOOKS, read_book
 from .files import Source, SourceFile, source_files, suffix
 from .html_text import read_html
 from .rows import Place, Rows, placed_rows, short
@@ -51,7 +52,8 @@ class Document:
 def read_documents(source: Source, text_column: str = "text", id_column: str = "id") -> Iterator[Document]:
     """Streams the documents of files, one in memory at a time (of Parquet, a few), always in the same order.
 
-    A text file is one document: ``.txt`` and ``.md`` as they stand, ``.html`` without its markup. Its id is its path
+    A text file is one document: ``.txt`` and ``.md`` as they stand, ``.html`` without its markup, and the text of
+    ``.epub``, ``.pdf`` and ``.docx`` (the last two with ``pip install nextlevelbert[files]``). Its id is its path
     below the folder, without suffix. In a table every row is one: ``.jsonl``, ``.json`` (an array, one object, or one
     a line), ``.csv`` (the first line names the columns), ``.parquet``, and a folder that `datasets` wrote by
     ``save_to_disk``. Its id is `id_column` as it stands; rows without one are numbered through all files. All files
@@ -124,11 +126,18 @@ def _documents(files: Iterable[SourceFile], text_column: str, id_column: str) ->
     count = 0  # of rows
     for path, name in files:
         if name is not None:
-            yield Document(name, read_html(path) if suffix(path) in (".html", ".htm") else read_text(path))
+            yield Document(name, _text(path))
             continue
         for place, row in _rows(path):
             yield _document(place, row, text_column, id_column, count)
             count += 1
+
+
+def _text(path: Path) -> str:
+    kind = suffix(path)
+    if kind in BOOKS:
+        return read_book(path, kind)
+    return read_html(path) if kind in (".html", ".htm") else read_text(path)
 
 
 def _rows(path: Path) -> Rows:

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from .book_files import BOOKS, check_package
 from .texts import check_kind, open_binary, open_utf8
 
 logger = logging.getLogger(__name__)
 
 Source = str | Path | Iterable[str | Path]
 
-TEXTS = (".txt", ".md", ".markdown", ".html", ".htm")  # one document a file
+TEXTS = (".txt", ".md", ".markdown", ".html", ".htm", *BOOKS)  # one document a file
 TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
 SUPPORTED = f"{', '.join(TEXTS + TABLES)} (all also .gz), folders and patterns of these, and folders of save_to_disk"
 
@@ -49,28 +50,31 @@ def check_source(source: str | Path | None) -> None:
 
     Raises:
         FileNotFoundError: if there is nothing of that name.
-        ValueError: for a pipe or device, a link that leads nowhere, and a file that is empty or not UTF-8.
+        ValueError: for a pipe or device, a link that leads nowhere, a file that is empty or not UTF-8, and a kind of
+            file whose package is not installed.
     """
     if source is None:
         return
     for path in _found(source, "Check the path. A dataset on the Hub is given by --dataset_name."):
         if not path.is_dir():
-            with (open_binary if suffix(path) == ".parquet" else open_utf8)(path) as file:
+            check_package(path, suffix(path))
+            with (open_binary if suffix(path) in (".parquet", *BOOKS) else open_utf8)(path) as file:
                 if not file.peek(1):
                     raise ValueError(f"{path} is empty: it has no rows.")
 
 
-def source_files(source: Source) -> list[SourceFile]:
+def source_files(source: Source, unique_ids: bool = True) -> list[SourceFile]:
     """The files of a source, always in the same order; nothing is opened.
 
     Args:
         source: a file, a folder (with the folders in it, but without what begins with a dot), a pattern such as
             ``books/**/*.txt``, or several of these. A pattern is one only where no file has that very name.
+        unique_ids: refuse two files whose documents would have one id, such as ``a.txt`` and ``a.pdf``.
 
     Raises:
         FileNotFoundError: if there is nothing of that name.
-        ValueError: for a kind of file that is not supported, a pipe or device, a link to a folder above it, and two
-            files whose documents would have one id.
+        ValueError: for a kind of file that is not supported or whose package is not installed, a pipe or device, a
+            link to a folder above it, and ids that are not unique.
     """
     files = [file for each in ([source] if isinstance(source, (str, Path)) else source) for file in _files_of(each)]
     if not files:
@@ -80,7 +84,7 @@ def source_files(source: Source) -> list[SourceFile]:
         if first.setdefault(os.path.abspath(path), path) is not path:
             raise ValueError(f"{path} is given twice. Name each file once.")
     first = {}
-    for path, name in files:
+    for path, name in files if unique_ids else ():
         if name is not None and first.setdefault(name, path) is not path:
             raise ValueError(
                 f"{first[name]} and {path} would both be document {name!r}. Rename or leave out one of them, or "
@@ -119,6 +123,7 @@ def _files_of(source: str | Path) -> list[SourceFile]:
     for path in found:
         for each in _supported_files(path) if path.is_dir() and not is_saved_dataset(path) else [path]:
             if suffix(each) in TEXTS:
+                check_package(each, suffix(each))
                 files.append(SourceFile(each, _text_id(each, root)))
             elif suffix(each) in TABLES or each.is_dir():
                 files.append(SourceFile(each, None))

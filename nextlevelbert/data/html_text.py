@@ -24,9 +24,14 @@ def read_html(path: Path) -> str:
     Raises:
         FileNotFoundError, ValueError: as `read_text`; ValueError for a script or style that is never closed.
     """
+    return page_text(read_text(path), path)
+
+
+def page_text(page: str, path: Path) -> str:
+    """As `read_html`, of a page that was read already; `path` is what messages call it."""
     parser = _TextParser()
     try:
-        parser.feed(read_text(path))
+        parser.feed(page)
         parser.close()
     except AssertionError as error:  # what html.parser raises where a declaration is broken
         raise ValueError(f"{path}, line {parser.getpos()[0]}: the HTML cannot be read ({error}). Mend it.") from error

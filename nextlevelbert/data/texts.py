@@ -25,7 +25,7 @@ _BEGINNINGS = (
     (b"\xfd7zXZ\0", "compressed with xz", "unpack it with unxz"),
     (b"BZh91AY&SY", "compressed with bzip2", "unpack it with bunzip2"),
     (b"PAR1\x15", "Parquet", "give it a name that ends in .parquet"),
-    (b"%PDF-1.", "PDF", "extract its text, for example with pdftotext"),
+    (b"%PDF-1.", "PDF", "give it a name that ends in .pdf"),
 )
 _SPECIAL_KINDS = (
     (stat.S_ISFIFO, "a named pipe (FIFO)"),

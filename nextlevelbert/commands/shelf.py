@@ -1,0 +1,274 @@
+"""A shelf: the documents of a folder with their vectors, kept in a cache and brought up to date.
+
+Every file has a record, found by its content: the texts of its documents (a table has many), and their spans and
+vectors. A record appears when it is whole, so that an interrupted run goes on with the files that have none. Below
+that, chunk vectors of encoders that take long are in a `VectorCache`: of a long document that was edited, or whose
+encoding was interrupted, only the missing chunks are encoded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from tqdm.auto import tqdm
+
+from ..corpus.files import remove_leftovers, write_atomically
+from ..data.documents import Document, read_documents
+from ..data.files import source_files, suffix
+from ..models.modeling_vector_document import VectorDocumentModel
+from ..models.outputs import DocumentEmbedding
+from ..models.vector_cache import VectorCache
+from .opening import check_encoder, identity
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = "1"  # of the records; raised when they, or the text that is read from files, change
+
+# Documents are encoded together up to so many characters; little is lost when a run is stopped.
+_CHARACTERS = 2_000_000
+_CHARACTERS_OF_SLOW_ENCODERS = 200_000
+
+
+class Unreadable(NamedTuple):
+    """A file that was left out, and why."""
+
+    place: str
+    reason: str
+
+
+class ShelfFile(NamedTuple):
+    """A file of a shelf: where it is, what it is called, and whether each of its rows is a document."""
+
+    path: Path
+    place: str
+    is_table: bool
+
+
+@dataclass(frozen=True)
+class ShelvedDocument:
+    """A document of a shelf (n chunks, D size of a chunk vector, H of a document vector), vectors in float32.
+
+    Attributes:
+        place: its path below the folder; for a row of a table, followed by ``#`` and its id.
+        text: all of it.
+        metadata: the other columns of its row.
+        spans: ``[n, 2]``, the characters of each chunk.
+        plain: ``[n, D]`` chunk vectors as the chunk encoder made them.
+        vector: ``[H]`` the document vector.
+    """
+
+    place: str
+    text: str
+    metadata: dict[str, Any]
+    spans: np.ndarray
+    plain: torch.Tensor
+    vector: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The records of a folder's files, in order.
+
+    Attributes:
+        folder: where the records are.
+        records: each file that has one, and its name.
+        encoded: how many of them were made just now.
+        unreadable: the files that were left out.
+    """
+
+    folder: Path
+    records: list[tuple[ShelfFile, str]]
+    encoded: int
+    unreadable: list[Unreadable]
+
+    def __iter__(self) -> Iterator[ShelvedDocument]:
+        """The documents, with one record in memory at a time."""
+        for file, name in self.records:
+            yield from _read(self.folder / name, file)
+
+
+def list_files(source: str) -> list[ShelfFile]:
+    """The files of a folder, file or pattern.
+
+    Raises:
+        SystemExit: with a message, where there is nothing to read.
+    """
+    try:
+        files = source_files(source, unique_ids=False)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from error
+    base = Path(source) if Path(source).is_dir() else Path(source).parent
+    return [
+        ShelfFile(path, path.relative_to(base).as_posix() if path.is_relative_to(base) else str(path), name is None)
+        for path, name in files
+    ]
+
+
+def read_file(file: ShelfFile) -> list[Document] | Unreadable:
+    """The documents of a file, those without text left out; or why it has none."""
+    try:
+        documents = [document for document in read_documents(file.path) if document.text.strip()]
+    except (OSError, ValueError) as error:
+        return Unreadable(file.place, str(error))
+    return documents or Unreadable(file.place, "holds no text")
+
+
+def place_of(file: ShelfFile, document: Document) -> str:
+    return f"{file.place}#{document.id}" if file.is_table else file.place
+
+
+def open_shelf(model: VectorDocumentModel, source: str, cache_dir: Path) -> Shelf:
+    """Brings the shelf of a folder up to date: encodes what is new or changed, forgets what is gone.
+
+    Args:
+        model: encodes the documents.
+        source: folder, file or pattern.
+        cache_dir: keeps a folder of records for each source and model, and chunk vectors.
+
+    Raises:
+        SystemExit: with a message, where nothing can be read, or the chunk encoder is missing.
+        KeyboardInterrupt: with a message that says how far it came.
+    """
+    files = list_files(source)
+    check_encoder(model)
+    owner = hashlib.sha256(f"{_FORMAT} {identity(model)} {os.path.abspath(source)}".encode()).hexdigest()
+    folder = cache_dir / "shelves" / owner[:32]
+    (cache_dir / "shelves").mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
+    folder.mkdir(exist_ok=True)
+    remove_leftovers(folder)
+    unreadable: list[Unreadable] = []
+    names: dict[ShelfFile, str] = {}
+    for file in files:
+        try:
+            names[file] = f"{_content_hash(file.path)}.safetensors"
+        except OSError as error:
+            unreadable.append(Unreadable(file.place, str(error)))
+    missing = [file for file, name in names.items() if not _is_whole(folder / name)]
+    with tqdm(total=len(names), initial=len(names) - len(missing), unit="file", disable=not missing) as bar:
+        try:
+            for number, result in enumerate(_encode_files(model, missing, cache_dir)):
+                if isinstance(result, Unreadable):
+                    unreadable.append(result)
+                else:
+                    write_atomically(folder / names[missing[number]], result)
+                bar.update()
+        except KeyboardInterrupt:
+            done = f"{bar.n:.0f} of {len(names)} files are done. "
+            raise KeyboardInterrupt(done + "Start the same command again to go on from there.") from None
+    left_out = {each.place for each in unreadable}
+    records = [(file, name) for file, name in names.items() if file.place not in left_out]
+    for path in folder.glob("*.safetensors"):
+        if path.name not in {name for _, name in records}:
+            path.unlink(missing_ok=True)
+    if not records:
+        reasons = "\n".join(f"  {each.place}: {each.reason}" for each in unreadable)
+        raise SystemExit(f"error: no file of {source!r} can be read.\n{reasons}")
+    made = len(missing) - len(left_out & {file.place for file in missing})
+    return Shelf(folder, records, made, unreadable)
+
+
+def _content_hash(path: Path) -> str:
+    """Of the bytes of a file and its suffix, which says how they are read; or of all files of a saved data set."""
+    paths = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    digest = hashlib.sha256()
+    for each in paths:
+        with each.open("rb") as file:
+            digest.update(f"{suffix(each)} {each.suffix} ".encode() + hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _encode_files(model: VectorDocumentModel, files: list[ShelfFile], cache_dir: Path) -> Iterator[bytes | Unreadable]:
+    """The record of each file, in order. Small documents are encoded together, also of several files."""
+    slow = model.get_chunk_encoder().has_layers
+    limit = _CHARACTERS_OF_SLOW_ENCODERS if slow else _CHARACTERS
+    with VectorCache(cache_dir / "chunks") if slow else nullcontext() as cache:
+        waiting: list[list[Document] | Unreadable] = []
+        size = 0
+        for file in files:
+            waiting.append(found := read_file(file))
+            size += 0 if isinstance(found, Unreadable) else sum(len(document.text) for document in found)
+            if size >= limit:
+                yield from _records(model, waiting, cache, limit)
+                waiting, size = [], 0
+        yield from _records(model, waiting, cache, limit)
+
+
+def _records(
+    model: VectorDocumentModel, waiting: list[list[Document] | Unreadable], cache: VectorCache | None, limit: int
+) -> Iterator[bytes | Unreadable]:
+    texts = [doc.text for documents in waiting if not isinstance(documents, Unreadable) for doc in documents]
+    embeddings = _embeddings(model, texts, cache, limit)
+    for documents in waiting:
+        if isinstance(documents, Unreadable):
+            yield documents
+        else:
+            yield _record(documents, list(itertools.islice(embeddings, len(documents))))
+
+
+def _embeddings(
+    model: VectorDocumentModel, texts: list[str], cache: VectorCache | None, limit: int
+) -> Iterator[DocumentEmbedding]:
+    """Of each text; as many at once as have this many characters together."""
+    first = size = 0
+    for number, text in enumerate(texts, start=1):
+        size += len(text)
+        if size >= limit or number == len(texts):
+            yield from model.encode(texts[first:number], cache_dir=cache)  # type: ignore[misc]  # a list for a list
+            first, size = number, 0
+
+
+def _record(documents: list[Document], embeddings: list[DocumentEmbedding]) -> bytes:
+    texts = [np.frombuffer(document.text.encode("utf-8", "surrogatepass"), np.uint8) for document in documents]
+    tensors = {
+        "texts": torch.from_numpy(np.concatenate(texts)),  # UTF-8
+        "text_sizes": torch.tensor([len(text) for text in texts]),
+        "chunk_counts": torch.tensor([len(each.plain) for each in embeddings]),
+        "spans": torch.from_numpy(np.concatenate([each.spans for each in embeddings])),  # [N, 2]
+        "plain": torch.cat([each.plain for each in embeddings]),  # [N, D]
+        "vectors": torch.stack([each.document for each in embeddings]),  # [documents, H]
+    }
+    rows = [{"id": document.id, "metadata": dict(document.metadata)} for document in documents]
+    return save(tensors, {"documents": json.dumps(rows, default=str)})
+
+
+def _read(path: Path, file: ShelfFile) -> Iterator[ShelvedDocument]:
+    with safe_open(path, framework="pt") as record:
+        found = {name: record.get_tensor(name) for name in record.keys()}  # not a dictionary
+        rows = json.loads(record.metadata()["documents"])
+    counts = found["chunk_counts"].tolist()
+    spans, plain = found["spans"].split(counts), found["plain"].split(counts)
+    for number, text in enumerate(found["texts"].split(found["text_sizes"].tolist())):
+        row = Document(rows[number]["id"], text.numpy().tobytes().decode("utf-8", "surrogatepass"))
+        yield ShelvedDocument(
+            place=place_of(file, row),
+            text=row.text,
+            metadata=rows[number]["metadata"],
+            spans=spans[number].numpy(),
+            plain=plain[number],
+            vector=found["vectors"][number],
+        )
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a record; one that is damaged is made anew, and the log says so."""
+    if not path.exists():
+        return False
+    try:
+        with safe_open(path, framework="pt"):
+            return True
+    except SafetensorError as error:
+        logger.warning("%s is damaged (%s); its file is encoded again.", path, error)
+        return False

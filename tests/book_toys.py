@@ -1,0 +1,65 @@
+"""Small PDF, EPUB and Word files."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import matplotlib
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
+
+_CONTAINER = """<?xml version="1.0"?>
+<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>
+<rootfile full-path="OEBPS/package.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
+_PACKAGE = """<?xml version="1.0"?>
+<package xmlns="http://www.idpf.org/2007/opf" version="3.0" unique-identifier="id">
+<manifest><item id="css" href="style.css" media-type="text/css"/>{items}</manifest><spine>{spine}</spine></package>"""
+_CONTENT_TYPES = """<?xml version="1.0"?>
+<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
+<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>
+<Override PartName="/word/document.xml"
+ ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>"""
+_RELATIONSHIPS = """<?xml version="1.0"?>
+<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1"
+ Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+ Target="word/document.xml"/></Relationships>"""
+_WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+
+
+def write_pdf(path: Path, pages: Sequence[str]) -> Path:
+    """One page each, by matplotlib; an empty one has no text."""
+    with matplotlib.rc_context({"pdf.fonttype": 42}), PdfPages(path) as pdf:
+        for page in pages:
+            figure = Figure()
+            figure.text(0.1, 0.5, page)
+            pdf.savefig(figure)
+    return path
+
+
+def write_epub(path: Path, pages: Sequence[str]) -> Path:
+    """Pages of HTML; in the archive and in the manifest they stand in the opposite order."""
+    names = [f"text/page {number}.xhtml" for number in range(len(pages))]
+    items = [
+        f'<item id="p{number}" href="text/page%20{number}.xhtml" media-type="application/xhtml+xml"/>'
+        for number in range(len(pages))
+    ]
+    spine = "".join(f'<itemref idref="p{number}"/>' for number in range(len(pages)))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", "application/epub+zip")
+        archive.writestr("META-INF/container.xml", _CONTAINER)
+        for name, page in reversed(list(zip(names, pages, strict=True))):
+            archive.writestr(f"OEBPS/{name}", f"<html><head><title>no</title></head><body>{page}</body></html>")
+        archive.writestr("OEBPS/package.opf", _PACKAGE.format(items="".join(reversed(items)), spine=spine))
+    return path
+
+
+def write_docx(path: Path, paragraphs: Sequence[str]) -> Path:
+    body = "".join(f"<w:p><w:r><w:t>{escape(paragraph)}</w:t></w:r></w:p>" for paragraph in paragraphs)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("[Content_Types].xml", _CONTENT_TYPES)
+        archive.writestr("_rels/.rels", _RELATIONSHIPS)
+        archive.writestr("word/document.xml", f'<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>')
+    return path

@@ -1,0 +1,77 @@
+"""The command in this process, with a toy model, on a folder of small documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import transformers
+
+import nextlevelbert_command
+
+SEA = "The whale swims under the ship. The captain hunts it over the sea, and the harbour is far away. " * 4
+KITCHEN = "The baker lights the oven. Flour and yeast become a crust, and the kitchen is warm. " * 5
+COURT = "The judge reads the law aloud. The lawyers argue, and the jury leaves the court. " * 6
+
+
+class Said(NamedTuple):
+    """What a command printed, and its exit status."""
+
+    out: str
+    err: str
+    status: int
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def books(tmp_path) -> Path:
+    folder = tmp_path / "books"
+    (folder / "far").mkdir(parents=True)
+    for name, text in (("sea", SEA), ("kitchen", KITCHEN), ("far/court", COURT)):
+        (folder / f"{name}.txt").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said]:
+    """Runs `nextlevelbert` with these words. Its model is a toy, its cache is in `tmp_path`."""
+    monkeypatch.setenv("NEXTLEVELBERT_MODEL", toy_checkpoint)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    verbosity = transformers.utils.logging.get_verbosity()
+
+    def run(*words: object) -> Said:
+        capsys.readouterr()
+        try:
+            status = nextlevelbert_command.main([*map(str, words)])
+        except SystemExit as exit:
+            status = exit.code if isinstance(exit.code, int) else 1
+            if isinstance(exit.code, str):  # as the interpreter does
+                return Said(*(capsys.readouterr().out, exit.code), status)
+        finally:
+            transformers.utils.logging.set_verbosity(verbosity)
+            transformers.utils.logging.enable_progress_bar()
+        return Said(*capsys.readouterr(), status)
+
+    return run
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[str]:
+    """The texts that were encoded, in order."""
+    from nextlevelbert.models.document_encoding import DocumentEncodingModel
+
+    texts: list[str] = []
+    encode = DocumentEncodingModel.encode
+
+    def spy(self, given, *args, **kwargs):
+        texts.extend([given] if isinstance(given, str) else given)
+        return encode(self, given, *args, **kwargs)
+
+    monkeypatch.setattr(DocumentEncodingModel, "encode", spy)
+    return texts

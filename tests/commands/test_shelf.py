@@ -1,0 +1,149 @@
+"""A shelf that is brought up to date: what is encoded, kept, forgotten and left out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from nextlevelbert import NextLevelBertModel
+from nextlevelbert.commands import shelf as shelves
+from nextlevelbert.commands.shelf import open_shelf
+from nextlevelbert.models.document_encoding import DocumentEncodingModel
+
+from ..book_toys import write_docx, write_epub, write_pdf
+from .conftest import COURT, KITCHEN, SEA
+
+
+@pytest.fixture(scope="module")
+def model(toy_checkpoint) -> NextLevelBertModel:
+    return NextLevelBertModel.from_pretrained(toy_checkpoint)
+
+
+def test_documents_have_what_encode_gives(model, books, tmp_path):
+    found = list(open_shelf(model, str(books), tmp_path / "cache"))
+    assert [(each.place, each.text) for each in found] == [
+        ("far/court.txt", COURT),
+        ("kitchen.txt", KITCHEN),
+        ("sea.txt", SEA),
+    ]
+    for each in found:
+        expected = model.encode(each.text)
+        torch.testing.assert_close(each.vector, expected.document)
+        torch.testing.assert_close(each.plain, expected.plain)
+        np.testing.assert_array_equal(each.spans, expected.spans)
+        assert len(each.plain) > 3
+
+
+def test_only_what_is_new_or_changed_is_encoded(model, books, tmp_path, encoded):
+    cache = tmp_path / "cache"
+    assert open_shelf(model, str(books), cache).encoded == 3
+    assert encoded == [COURT, KITCHEN, SEA]
+    encoded.clear()
+    assert open_shelf(model, str(books), cache).encoded == 0
+    (books / "new.txt").write_text("A new one, about the moon.")
+    (books / "sea.txt").write_text(SEA + "The end.")
+    (books / "kitchen.txt").rename(books / "bakery.txt")
+    (books / "far" / "court.txt").unlink()
+    found = open_shelf(model, str(books), cache)
+    assert encoded == ["A new one, about the moon.", SEA + "The end."]
+    assert [each.place for each in found] == ["bakery.txt", "new.txt", "sea.txt"]
+    assert len(list(found.folder.iterdir())) == 3  # what is gone is forgotten
+
+
+def test_another_model_has_another_shelf(model, books, tmp_path, encoded, toy_checkpoint):
+    cache = tmp_path / "cache"
+    first = open_shelf(model, str(books), cache)
+    other = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    assert open_shelf(other, str(books), cache).encoded == 0
+    with torch.no_grad():
+        other.special_embeddings.weight += 1
+    second = open_shelf(other, str(books), cache)
+    assert second.encoded == 3
+    assert not torch.equal(next(iter(first)).vector, next(iter(second)).vector)
+    assert torch.equal(next(iter(first)).plain, next(iter(second)).plain)
+
+
+def test_an_interrupted_run_goes_on(command, books, monkeypatch, encoded):
+    """Each document is encoded for itself; the second is interrupted."""
+    monkeypatch.setattr(shelves, "_CHARACTERS_OF_SLOW_ENCODERS", 1)
+    encode = DocumentEncodingModel.encode
+
+    def interrupted(self, texts, *args, **kwargs):
+        if KITCHEN in texts:
+            raise KeyboardInterrupt
+        return encode(self, texts, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DocumentEncodingModel, "encode", interrupted)
+        said = command("search", books, "whales?")
+    assert said.status == 130
+    assert "Stopped. 1 of 3 files are done. Start the same command again to go on from there." in said.err
+    encoded.clear()
+    assert command("search", books, "whales?").status == 0
+    assert encoded == [KITCHEN, SEA, "whales?"]
+
+
+def test_a_damaged_record_is_made_again(model, books, tmp_path, encoded, caplog):
+    found = open_shelf(model, str(books), tmp_path / "cache")
+    before = [each.vector for each in found]
+    path = found.folder / found.records[1][1]
+    path.write_bytes(path.read_bytes()[:-5])
+    encoded.clear()
+    again = open_shelf(model, str(books), tmp_path / "cache")
+    assert encoded == [KITCHEN]
+    assert f"{path} is damaged" in caplog.text
+    torch.testing.assert_close([each.vector for each in again], before)
+
+
+def test_rows_of_a_table_and_books_of_every_kind(model, tmp_path):
+    books = tmp_path / "books"
+    books.mkdir()
+    rows = [{"id": "é", "text": SEA, "year": 1851}, {"text": "  "}, {"text": "Short — naïve."}]
+    (books / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_pdf(books / "same.pdf", ["The whale."])
+    write_epub(books / "same.epub", ["<p>The whale.</p>"])
+    write_docx(books / "same.docx", ["The whale."])
+    found = {each.place: each for each in open_shelf(model, str(books), tmp_path / "cache")}
+    assert list(found) == ["same.docx", "same.epub", "same.pdf", "table.jsonl#é", "table.jsonl#document-000002"]
+    assert {each.text for place, each in found.items() if place.startswith("same")} == {"The whale."}
+    assert found["table.jsonl#é"].metadata == {"year": 1851}
+    assert found["table.jsonl#document-000002"].text == "Short — naïve."
+
+
+def test_what_cannot_be_read_is_named_and_left_out(command, books):
+    (books / "latin.txt").write_bytes("naïve".encode("latin-1"))
+    (books / "blank.txt").write_text(" \n")
+    (books / "scan.pdf").write_bytes(b"%PDF-1.4 broken")
+    (books / "settings.json").write_text('{"colour": "red"}')
+    for _ in range(2):  # a second time, too
+        said = command("search", books, "whales?")
+        assert said.status == 0
+        assert said.out.count(".txt") > 3
+        for line in (
+            "left out: blank.txt: holds no text",
+            "left out: latin.txt: ",
+            "left out: scan.pdf: ",
+            "left out: settings.json: ",
+        ):
+            assert line in said.err
+    said = command("search", books, "whales?", "--json")
+    assert {each["place"] for each in said.json["unreadable"]} == {
+        "blank.txt", "latin.txt", "scan.pdf", "settings.json",
+    }  # fmt: skip
+    for name in ("sea", "kitchen", "far/court"):
+        (books / f"{name}.txt").unlink()
+    for words in (("search", books, "whales?"), ("plan", books)):
+        said = command(*words)
+        assert said.status == 1
+        assert "latin.txt" in said.err
+        assert "is not UTF-8" in said.err
+
+
+def test_an_empty_folder(command, tmp_path):
+    (tmp_path / "empty").mkdir()
+    said = command("search", tmp_path / "empty", "whales?")
+    assert said.status == 1
+    assert "holds nothing to read (no file)" in said.err

@@ -210,8 +210,20 @@ class NextLevelBertArguments(VectorModelArguments):
         default=False,
         metadata={"help": "Centre and whiten chunk vectors within documents, fitted to the training documents."},
     )
+    train_chunk_encoder: bool = field(
+        default=False,
+        metadata={"help": "Train the token vectors of a static --chunk_encoder, too, on text: no vectors are stored, "
+                          "and chunk borders are new in every epoch."},
+    )  # fmt: skip
+    token_dropout: float = field(
+        default=0.0, metadata={"help": "With --train_chunk_encoder: share of the tokens left out; default 0."}
+    )
 
     def __post_init__(self) -> None:
+        if self.token_dropout and not (self.train_chunk_encoder and 0 < self.token_dropout < 1):
+            raise ValueError(
+                f"--token_dropout {self.token_dropout} must be from 0 to below 1, and needs --train_chunk_encoder."
+            )
         if self.residual_start is not None and self.pooling != "residual":
             raise ValueError("--residual_start needs --pooling residual; add it, or leave out --residual_start.")
         if self.model and (self.random_layers or self.attention_dropout or self.num_hidden_layers is not None):

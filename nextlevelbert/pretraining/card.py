@@ -9,6 +9,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from ..corpus.layout import Manifest
+from ..corpus.token_corpus import TokenCorpus
 from ..training.cards import CardFacts, code, plain, safe_name, write_card
 from ..training.plots import CURVE, LOSS_CURVE, plot_pretraining, results_table
 from ..training.trainer import CardTrainer
@@ -25,6 +26,11 @@ to find masked sentences among those of its batch.""",
 A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in one sequence, with
 global attention on what it has to predict.""",
 }
+
+_TRAINED_TOKENS = """\
+A [NextLevelBERT](https://arxiv.org/abs/2402.17682) over static chunk vectors: it cuts a document of any length into
+chunks, turns each into the mean of its tokens' vectors, and reads the sequence of vectors. Unlike in the paper, the
+chunk encoder is not frozen: the token vectors were trained with the model."""
 
 _VECTORS_SNIPPET = """\
 import nextlevelbert  # registers the architecture
@@ -58,7 +64,7 @@ the cosine of document vectors; `chance_accuracy`: what guessing gives."""
 
 def write_vector_card(
     trainer: CardTrainer,
-    corpus: Manifest,
+    corpus: Manifest | TokenCorpus,
     objective: Mapping[str, object],
     baseline: Mapping[str, float] | None = None,
 ) -> None:
@@ -66,12 +72,12 @@ def write_vector_card(
 
     Args:
         trainer: after training.
-        corpus: manifest of the training corpus.
+        corpus: manifest of the training corpus; or its tokens, where their vectors were trained.
         objective: what was learned, by name.
         baseline: scores of the mean of the context, from `context_mean_baseline`.
     """
     args, log, config = trainer.args, trainer.state.log_history, trainer.config
-    name, encoder = _name(args), config.chunk_encoder_name
+    name, encoder = model_name(args), config.chunk_encoder_name
     plot_pretraining(log, Path(args.output_dir) / LOSS_CURVE)
     losses = [entry["loss"] for entry in log if "loss" in entry]
     evaluations = [entry for entry in log if "eval_chance_accuracy" in entry]
@@ -91,12 +97,12 @@ def write_vector_card(
         args.output_dir,
         CardFacts(
             name=name,
-            summary=_FAMILIES[config.model_type],
+            summary=_TRAINED_TOKENS if isinstance(corpus, TokenCorpus) else _FAMILIES[config.model_type],
             snippet=_VECTORS_SNIPPET.format(name=name),
             note=_VECTORS_NOTE.format(name=name),
             pipeline_tag="sentence-similarity",
             tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
-            base_model=encoder if "/" in encoder else None,  # a name on the Hub
+            base_model=encoder if "/" in encoder and encoder != name else None,  # a name on the Hub
             model=_vector_model(config, corpus),
             training={**objective, **_recipe(trainer)},
             training_note=f"Training loss went from {losses[0]:.5f} to {losses[-1]:.5f} (first and last logged)."
@@ -135,7 +141,7 @@ def write_cdlm_card(trainer: CardTrainer, started_from: str, on_hub: bool, sets:
         column: {"loss": entry["loss"], "cross-document perplexity": entry["perplexity"]}
         for column, entry in (_first_and_last(evaluations) if evaluations else {}).items()
     }
-    name = _name(args)
+    name = model_name(args)
     write_card(
         args.output_dir,
         CardFacts(
@@ -166,7 +172,7 @@ def write_cdlm_card(trainer: CardTrainer, started_from: str, on_hub: bool, sets:
     )
 
 
-def _name(args: TrainingArguments) -> str:
+def model_name(args: TrainingArguments) -> str:
     """The model's name: its repository on the Hub, or its folder."""
     return safe_name(args.hub_model_id or Path(args.output_dir).name)
 
@@ -180,11 +186,11 @@ def _first_and_last(evaluations: list[dict[str, float]]) -> dict[str, Mapping[st
     }
 
 
-def _vector_model(config: Any, corpus: Manifest) -> dict[str, object]:
+def _vector_model(config: Any, corpus: Manifest | TokenCorpus) -> dict[str, object]:
     """What a model over chunk vectors is made of."""
-    upper = config.encoder_config
+    upper, trained = config.encoder_config, isinstance(corpus, TokenCorpus)
     facts: dict[str, object] = {
-        "chunk encoder (frozen)": f"{code(config.chunk_encoder_name)}, weights "
+        f"chunk encoder ({'trained' if trained else 'frozen'})": f"{code(config.chunk_encoder_name)}, weights "
         f"{code(config.chunk_encoder_fingerprint[:12] + '…')}",
         "chunking": f"{config.chunking}, at most {config.chunk_size} tokens per chunk",
         "encoder over chunks": f"{upper.model_type}, {upper.num_hidden_layers} layers, hidden size "
@@ -202,8 +208,10 @@ def _vector_model(config: Any, corpus: Manifest) -> dict[str, object]:
         else f"{config.pooling} of the contextual chunk vectors"
     )
     facts["training corpus"] = (
-        f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, {corpus['chunks']:,} chunks (encoded in "
-        f"{plain(corpus['encoder']['dtype'])})"
+        f"{len(corpus):,} documents, {corpus.num_tokens:,} tokens, cut into other chunks in every epoch"
+        if isinstance(corpus, TokenCorpus)
+        else f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, {corpus['chunks']:,} chunks (encoded "
+        f"in {plain(corpus['encoder']['dtype'])})"
     )
     return facts
 

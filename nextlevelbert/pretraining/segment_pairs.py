@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -56,6 +56,9 @@ class SegmentPairDataset(Dataset):
         ValueError: for lengths that do not fit each other, or a corpus in which every document is too short.
     """
 
+    corpus: Any
+    unit = "chunks"
+
     def __init__(
         self,
         corpus: VectorCorpus,
@@ -77,12 +80,12 @@ class SegmentPairDataset(Dataset):
         self._documents = chosen[lengths >= 2 * min_segment]
         self._lengths = lengths[lengths >= 2 * min_segment]
         if short := len(chosen) - len(self._documents):
-            logger.warning("%d of %d documents have fewer than %d chunks, two of the shortest segments, and are left "
-                           "out.", short, len(chosen), 2 * min_segment)  # fmt: skip
+            logger.warning("%d of %d documents have fewer than %d %s, two of the shortest segments, and are left "
+                           "out.", short, len(chosen), 2 * min_segment, self.unit)  # fmt: skip
         if len(self._documents) < 2:
             raise ValueError(
                 f"{corpus!r}: {len(self._documents)} of the {len(chosen)} chosen documents have {2 * min_segment} "
-                "chunks or more; contrastive learning needs two. Use a smaller min_segment or more documents."
+                f"{self.unit} or more; contrastive learning needs two. Use a smaller min_segment or more documents."
             )
         seen = min(2 * max_segment * pairs_per_document, np.iinfo(np.int64).max)  # chunks in an item, at most
         items = np.maximum(self._lengths // seen, 1)
@@ -110,10 +113,14 @@ class SegmentPairDataset(Dataset):
                 )
         first_chunk = int(self.corpus.document_offsets[document])
         first, second = (
-            [self.corpus.vectors(first_chunk + start, first_chunk + start + width) for start in column.tolist()]
+            [self.run(first_chunk + start, first_chunk + start + width) for start in column.tolist()]
             for column in starts.T
         )
         return {"first": first, "second": second, "starts": starts, "document": document, "mask_key": key}
+
+    def run(self, start: int, stop: int) -> torch.Tensor:
+        """What is in the corpus from one place to another."""
+        return self.corpus.vectors(start, stop)
 
 
 def _check_segments(min_segment: int, max_segment: int, positives: str) -> None:
@@ -215,7 +222,7 @@ class SegmentPairs:
     label_names = ("document_ids",)
 
     def __init__(self, collator: DataCollatorForSegmentPairs, pairs_per_document: int) -> None:
-        self.collator, self._pairs_per_document = collator, pairs_per_document
+        self.collator, self.pairs_per_document = collator, pairs_per_document
 
     def check(self, window: int, positions: int) -> None:
         """Refuses what the model cannot read at once: `window` chunks, `positions` with special vectors.
@@ -232,7 +239,7 @@ class SegmentPairs:
     def dataset(self, corpus: VectorCorpus, documents: np.ndarray | None, seed: int) -> SegmentPairDataset:
         ours = self.collator
         return SegmentPairDataset(
-            corpus, ours.min_segment, ours.max_segment, ours.positives, self._pairs_per_document, documents, seed
+            corpus, ours.min_segment, ours.max_segment, ours.positives, self.pairs_per_document, documents, seed
         )
 
     def baseline(self, *arguments: object) -> None:
@@ -240,7 +247,7 @@ class SegmentPairs:
 
     def scores_of_batch(self, scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
         """``[items, 2]``, see `pairs_found`."""
-        return pairs_found(scores, document_ids, self._pairs_per_document)
+        return pairs_found(scores, document_ids, self.pairs_per_document)
 
     @staticmethod
     def metrics(prediction: EvalPrediction) -> dict[str, float]:
@@ -255,6 +262,6 @@ class SegmentPairs:
         masked = f", and {ours.masking.described(loss)}" if ours.masking else ""
         return {
             "objective": f"contrastive, {kind}{masked}",
-            "segments": f"{items} x {self._pairs_per_document} pairs an epoch, of {ours.min_segment} to "
+            "segments": f"{items} x {self.pairs_per_document} pairs an epoch, of {ours.min_segment} to "
                         f"{ours.max_segment} chunks",
         }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..corpus.corpus import VectorCorpus
+from ..corpus.token_corpus import TokenCorpus
 from ..models.chunk_encoder import weights_fingerprint
 from .arguments import HateArguments, MaskingArguments, NextLevelBertArguments, PretrainingArguments
 from .corpus_arguments import CorpusArguments
@@ -19,8 +20,8 @@ def settings_of(
     corpus_args: CorpusArguments,
     args: PretrainingArguments,
     model: Any,
-    corpus: VectorCorpus,
-    evaluation: VectorCorpus,
+    corpus: VectorCorpus | TokenCorpus,
+    evaluation: VectorCorpus | TokenCorpus,
 ) -> dict[str, object]:
     """Everything that determines the result, without paths; the output folder belongs to it."""
     options = {name: value for name, value in vars(model_args).items() if name not in _UNSIGNED}
@@ -32,7 +33,7 @@ def settings_of(
         "weights": weights_fingerprint(model.base_model) if continued else None,
         **vars(objective_args),
         "documents": corpus.fingerprint(),
-        "vectors": corpus.manifest["encoder"]["dtype"],
+        "vectors": corpus.manifest["encoder"]["dtype"] if isinstance(corpus, VectorCorpus) else "trained",
         "validation_share": corpus_args.validation_share,
         "validation_documents": evaluation.fingerprint(),
         **args.training_signature(),

@@ -17,6 +17,7 @@ from transformers import set_seed
 
 from ..corpus.corpus import VectorCorpus
 from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
+from ..corpus.token_corpus import TokenCorpus
 from ..corpus.writer import finish_corpus, write_shards
 from ..data.documents import Document, check_documents, clean_text, read_documents, read_hub_documents
 from ..models.backbones import attention_dropout
@@ -35,9 +36,10 @@ from .arguments import (
     PretrainingArguments,
     VectorModelArguments,
 )
-from .card import write_vector_card
+from .card import model_name, write_vector_card
 from .corpus_arguments import CorpusArguments
 from .settings import settings_of
+from .trained_tokens import TrainedTokens, vectors_of, with_trained_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +75,17 @@ def run(
     window = model.config.window()[0]
     objective.check(window, window + model.config.special_positions)
 
-    # 2. The corpus of chunk vectors.
-    corpus = encoded_corpus(corpus_args, model_args, source, model.config.chunking_rule(), args)
-    if not args.do_train:
-        return
-    corpus.check_model(model.config)
+    # 2. The corpus of chunk vectors; of tokens where their vectors are trained.
+    corpus: Any
+    learner = model
+    if isinstance(model_args, NextLevelBertArguments) and model_args.train_chunk_encoder:
+        learner, objective = with_trained_tokens(model, objective, source, model_args, corpus_args, args.do_train)
+        corpus = TokenCorpus(documents_of(corpus_args), source.tokenizer)
+    else:
+        corpus = encoded_corpus(corpus_args, model_args, source, model.config.chunking_rule(), args)
+        if not args.do_train:
+            return
+        corpus.check_model(model.config)
 
     # 3. Sequences or segments to train on and to evaluate on.
     training, (evaluation, held_out) = share_out(corpus, corpus_args, objective.held_out_at_least, args.seed)
@@ -87,7 +95,7 @@ def run(
     if not begin(args, settings):
         return
     if model_args.whiten_chunks:
-        model.base_model.fit_whitening(corpus[int(number)].vectors for number in training)
+        model.base_model.fit_whitening(vectors_of(corpus, training, source, model.config.chunking_rule()))
     args.label_names = list(objective.label_names)
     train_dataset: Any = objective.dataset(corpus, training, args.seed)
     eval_dataset: Any = None
@@ -106,14 +114,14 @@ def run(
     dropout = SimpleNamespace(attention_dropout=attention_dropout(model.config.encoder_config))
     facts |= against_paper(model.config.model_type, model.config, dropout, model_args, objective_args, args)
     trainer = CardTrainer(
-        model=model,
+        model=learner,
         args=args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         data_collator=objective.collator,
         preprocess_logits_for_metrics=objective.scores_of_batch,
         compute_metrics=objective.metrics,
-        card=lambda trainer: write_vector_card(trainer, corpus.manifest, facts, baseline),
+        card=lambda trainer: write_vector_card(trainer, getattr(corpus, "manifest", corpus), facts, baseline),
     )
     trainer.train_to_the_end()
     if eval_dataset is not None:
@@ -121,7 +129,9 @@ def run(
         trainer.save_metrics("eval", metrics)
 
     # 5. A checkpoint that needs nothing else, unless a small one is asked for.
-    if model_args.include_chunk_encoder:
+    if isinstance(learner, TrainedTokens):
+        trainer.model = learner.finish(model_name(args))
+    elif model_args.include_chunk_encoder:
         model.base_model.attach_chunk_encoder(source)
     if model_args.save_dtype != "float32":
         trainer.save_dtype = getattr(torch, model_args.save_dtype)

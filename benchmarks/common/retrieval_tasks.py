@@ -80,7 +80,7 @@ def letters_only(task: RetrievalTask) -> RetrievalTask:
 
 
 def load_tasks(data: Path, letters: bool = False) -> list[RetrievalTask]:
-    """The tasks of the data folder, with all words and with names masked; on request the latter also as letters only."""
+    """The tasks of the data folder, with all words and with names masked; on request also those in letters only."""
     books = {row["id"]: row["text"] for row in file_rows(data / "novels/validation.jsonl.gz")}
     with gzip.open(data / "retrieval/capitalised.validation.txt.gz", "rt", encoding="utf-8") as file:
         names = set(file.read().split())

@@ -31,8 +31,8 @@ class LongDocumentRetrievalEvaluator(SentenceEvaluator):
         batch_size: texts in a batch of `model.encode`.
         show_progress_bar: of `model.encode`.
         write_csv: whether to add a line to a ``.csv`` where an `output_path` is given.
-        score: by the cosine of the model's vectors, or by its contextual chunk vectors: ``"chunks"`` is the mean of the
-            `top_chunks` nearest pairs, ``"maxsim"`` the mean over the query's chunks of the nearest one (see
+        score: by the cosine of the model's vectors, or by its contextual chunk vectors: ``"chunks"`` is the mean of
+            the `top_chunks` nearest pairs, ``"maxsim"`` the mean over the query's chunks of the nearest one (see
             `chunk_similarity`), ``"both"`` the sum of ``"chunks"`` and the cosine. By chunks the model has to be a
             NextLevelBERT or HATE with its own chunk encoder.
         top_chunks: pairs of chunks that count.

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import torch
 from accelerate import PartialState
@@ -71,12 +71,11 @@ class RetrievalOptions(VectorModelOptions):
     query_column: str | None = field(default=None, metadata={"help": "Column of the queries; default query."})
     document_column: str | None = field(default=None, metadata={"help": "Column of documents; default document."})
     k: int = field(default=10, metadata={"help": "Cut-off rank for hit rate, recall and nDCG; default 10."})
-    score: str = field(
+    score: Score = field(
         default="document",
         metadata={"help": "What is compared: document vectors; chunks, the mean of the --top_chunks nearest pairs of "
                           "chunks of query and document; maxsim, the mean over the query's chunks of the nearest "
-                          "chunk; both, the sum of document and chunks. Default document.",
-                  "choices": list(get_args(Score))},
+                          "chunk; both, the sum of document and chunks. Default document."},
     )  # fmt: skip
     top_chunks: int = field(
         default=3, metadata={"help": "Pairs of chunks that count for --score chunks and both; default 3."}
@@ -125,7 +124,7 @@ class Retrieval:
         if options.model not in ("tfidf", "bm25"):
             model = OtherEncoder(options.model) if options.other else load(options)
             model.to(args.device)
-        encode = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
+        encode: Any = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
         how: Any = {"score": options.score, "top_chunks": options.top_chunks, "depth": max(DEPTH, options.k)}
         rows = search(found, options.public_name, model, **how, **encode)
         if options.run_file:

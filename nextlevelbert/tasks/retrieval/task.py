@@ -124,7 +124,7 @@ class Retrieval:
         model: Any = None
         if options.model not in ("tfidf", "bm25"):
             model = open_reader(options).to(args.device)
-        encode = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
+        encode: Any = {"dtype": options.precision(args.device), "cache_dir": options.cache(args.output_dir)}
         how: Any = {"score": options.score, "top_chunks": options.top_chunks, "depth": max(DEPTH, options.k)}
         rows = search(found, options.title, model, **how, **encode)
         if options.run_file:

@@ -95,7 +95,11 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cdlm_attention --encoder $(MINILM) --lengths 512 2048
 
 checkpoint-code:  ## Copy the modelling code into the checkpoint that carries it, after a change
-	$(BIN)/python -c "import shutil, transformers.dynamic_module_utils as utils; source = 'nextlevelbert/models/modeling_nextlevelbert.py'; [shutil.copy(file, '') for file in (source, *utils.get_relative_import_files(source))]"
+	$(BIN)/python -c "import shutil, transformers.dynamic_module_utils as utils; \
+	    from nextlevelbert.models.saved_files import write_sums; \
+	    source = 'nextlevelbert/models/modeling_nextlevelbert.py'; \
+	    [shutil.copy(file, '$(CHECKPOINT)') for file in (source, *utils.get_relative_import_files(source))]; \
+	    write_sums('$(CHECKPOINT)')"
 
 clean:  ## Remove the environments and what the demo made
 	rm -rf .venv .venv-lowest .venv-313 $(DEMO)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -23,6 +25,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils import logging
 
 from .input_checks import check_weights
+from .saved_files import check_folder
 from .static_encoder import StaticEmbeddingConfig, StaticEmbeddingModel
 
 # Backbones whose position table starts after the padding id, so that two rows are never used.
@@ -144,6 +147,8 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrain
         ValueError: if there is no such model, it is not an encoder, or some of its weights are missing (named).
     """
     name = str(name_or_path)
+    if Path(name).is_dir():
+        check_folder(Path(name) / loading.get("subfolder", ""))
     absent = (
         f"Cannot load the encoder {name!r}: no folder with a model and its weights, and not on the Hub or in its "
         "cache. Give the folder of a saved encoder, or a name such as 'google-bert/bert-base-uncased'."
@@ -165,7 +170,7 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrain
         )
     try:
         encoder, info = _load_without_pooler(name, type(config).from_dict(with_attention_dropout(config)), loading)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(absent) from error
     if missing := sorted(info["missing_keys"]):
         raise ValueError(
@@ -185,11 +190,27 @@ def load_tokenizer(name_or_path: str | PathLike[str], **loading: Any) -> PreTrai
     Raises:
         ValueError: if there is none; for a folder without one transformers makes a tokenizer that knows no words.
     """
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path, model_max_length=int(1e30), **loading)
+    return read_tokenizer(name_or_path, model_max_length=int(1e30), **loading)
+
+
+def read_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
+    """As `AutoTokenizer.from_pretrained`.
+
+    Raises:
+        ValueError: if there is none, or its files cannot be read.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path, **arguments)
+    except Exception as error:  # tokenizers raises nothing more exact for a file that is cut off
+        raise ValueError(
+            f"The tokenizer of {str(name_or_path)!r} cannot be read ({error}). Its tokenizer.json or "
+            "tokenizer_config.json is missing or damaged: get them again, or save the tokenizer there with "
+            "tokenizer.save_pretrained(folder)."
+        ) from error
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
         raise ValueError(
-            f"There is no tokenizer next to the encoder {str(name_or_path)!r} (the one found has no words). Save the "
-            "encoder's tokenizer into that folder: tokenizer.save_pretrained(folder)."
+            f"There is no tokenizer next to the model {str(name_or_path)!r} (the one found has no words). Save the "
+            "model's tokenizer into that folder: tokenizer.save_pretrained(folder)."
         )
     return tokenizer
 

@@ -10,7 +10,7 @@ Notation for shapes: T tokens in a document, n chunks in a document.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -51,23 +51,23 @@ class TokenizedDocument:
         return len(self.input_ids)
 
 
-def check_texts(texts: str | Sequence[str], names: Sequence[str] | None = None) -> list[str]:
+def check_texts(texts: str | Iterable[str], names: Sequence[str] | None = None) -> list[str]:
     """Returns the texts as a list; raises an error that names what is not text.
 
     Args:
-        texts: a text or several.
+        texts: a text, or several in a list, a generator, a pandas Series, a NumPy array of one dimension, or the like.
         names: their names in an error; their numbers by default.
 
     Raises:
-        ValueError: for an empty list, or a string that is not valid Unicode (a lone surrogate).
-        TypeError: for anything that is not a string or a sequence of strings.
+        ValueError: for a string that is not valid Unicode (a lone surrogate).
+        TypeError: for anything that is not a string or strings in a certain order, such as a set or a table.
     """
     if isinstance(texts, str):
         texts = [texts]
-    elif not isinstance(texts, Sequence):
-        raise TypeError(f"Expected a text or a list of texts, got {type(texts).__name__}.")
-    if len(texts) == 0:
-        raise ValueError("Got an empty list of texts; give at least one document.")
+    # Going through a dict or a DataFrame would give its keys or the names of its columns.
+    elif not isinstance(texts, Iterable) or isinstance(texts, (Mapping, Set)) or getattr(texts, "ndim", 1) != 1:
+        raise TypeError(f"Expected a text, or texts in a list, array, Series or iterator, got {type(texts).__name__}.")
+    texts = list(texts)
     for index, text in enumerate(texts):
         name = repr(names[index]) if names else str(index)
         if not isinstance(text, str):
@@ -79,7 +79,7 @@ def check_texts(texts: str | Sequence[str], names: Sequence[str] | None = None) 
                 f"Document {name} is not valid Unicode: character {error.start} is a lone surrogate. "
                 "Decode the file with errors='replace', or remove the character."
             ) from error
-    return list(texts)
+    return texts
 
 
 def safe_cut(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:

@@ -13,6 +13,7 @@ from .backbones import usable_positions
 from .chunking import ChunkingRule
 from .hybrid_encoder import HybridConfig
 from .pooling import PoolingMode
+from .saved_files import SavedConfig
 from .static_encoder import StaticEmbeddingConfig
 
 # Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
@@ -21,7 +22,7 @@ NOT_SPECIAL = -1
 
 
 @strict
-class VectorDocumentConfig(PreTrainedConfig):
+class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
     """Fields of every model that reads documents as chunk vectors.
 
     Args:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import AutoModel
 
@@ -19,7 +20,7 @@ from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunk
 from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from .hybrid_encoder import HybridChunkEncoder, HybridConfig
 from .input_checks import check_embeds, check_token_ids
-from .outputs import DocumentEmbedding, DocumentPlan
+from .outputs import BeyondFirstWindow, DocumentEmbedding, DocumentPlan
 from .portable_checkpoint import PortablePreTrainedModel
 from .static_encoder import StaticEmbeddingConfig
 from .vector_cache import CachedEncoder, VectorCache, opened
@@ -113,7 +114,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
             if self.config.chunk_encoder_config.model_type in _NOT_OF_TRANSFORMERS:
                 return load_chunk_encoder(str(name)).encoder
             source = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, SafetensorError) as error:
             raise ValueError(
                 f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
                 "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
@@ -163,7 +164,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
 
     def encode(
         self,
-        texts: str | Sequence[str],
+        texts: str | Iterable[str],
         tokens_per_batch: int | None = None,
         show_progress_bar: bool = False,
         dtype: torch.dtype | str | None = None,
@@ -176,7 +177,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         Documents may have any length. Beside the results, memory holds one micro-batch.
 
         Args:
-            texts: a document, or a list of them.
+            texts: a document; or several, in a list, a generator, a pandas Series, a NumPy array, or the like.
             tokens_per_batch: token positions of one forward pass of the chunk encoder.
             show_progress_bar: show a bar that counts chunks.
             dtype: the dtype that the chunk encoder computes in, instead of its own. bfloat16 is about twice as fast
@@ -189,11 +190,11 @@ class DocumentEncodingModel(PortablePreTrainedModel):
                 `quantize_chunk_encoder`).
 
         Returns:
-            One `DocumentEmbedding` for a single text, a list for a list.
+            One `DocumentEmbedding` for a single text, otherwise a list of them; empty if there is no text.
 
         Raises:
-            TypeError, ValueError: for an empty list or something that is not text (named), or a `chunk_encoder` with
-                other weights, pooling or normalisation than the model's.
+            TypeError, ValueError: for something that is not text (named), or a `chunk_encoder` with other weights,
+                pooling or normalisation than the model's.
         """
         documents = check_texts(texts)
         if self.config.long_documents == "error":  # before any computation
@@ -305,8 +306,8 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         means = torch.stack([chunks.mean(dim=0) for chunks in vectors])  # [N * C, D]
         return means.reshape(*input_ids.shape[:-1], -1)
 
-    def plan(self, texts: str | Sequence[str]) -> DocumentPlan | list[DocumentPlan]:
-        """Counts tokens, chunks and windows, and what truncation would lose, without running any network."""
+    def plan(self, texts: str | Iterable[str]) -> DocumentPlan | list[DocumentPlan]:
+        """Counts tokens, chunks and windows, and what is beyond the first one, without running any network."""
         found = [self._plan_document(text) for text in check_texts(texts)]
         return found[0] if isinstance(texts, str) else found
 
@@ -314,14 +315,16 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         document = tokenize_document(self.tokenizer, text)
         boundaries = self.config.chunking_rule().boundaries(document.input_ids)
         chunks, (limit, _) = len(boundaries) - 1, self.config.window()
-        lost = document.input_ids[boundaries[limit] :] if chunks > limit else document.input_ids[:0]
+        rest = len(document) - int(boundaries[limit]) if chunks > limit else 0  # tokens
         return DocumentPlan(
             tokens=len(document),
             chunks=chunks,
             windows=len(self.config.windows_of(chunks)),
-            lost_chunks=max(chunks - limit, 0),
-            lost_tokens=len(lost),
-            lost_characters=int(document.char_ends[-1] - document.char_starts[-len(lost)]) if len(lost) else 0,
+            beyond_first_window=BeyondFirstWindow(
+                chunks=max(chunks - limit, 0),
+                tokens=rest,
+                characters=int(document.char_ends[-1] - document.char_starts[-rest]) if rest else 0,
+            ),
         )
 
 

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import safe_open
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .backbones import check_claims, usable_positions
+from .backbones import check_claims, read_tokenizer, usable_positions
 from .chunk_encoder import ChunkEncoder
 from .hybrid_encoder import HybridChunkEncoder, HybridConfig, HybridModel, part_config
 from .input_checks import check_weights
 from .pooling import PoolingMode
+from .saved_files import opening
 from .static_encoder import StaticEmbeddingConfig
 
 
@@ -55,10 +57,15 @@ def load_chunk_encoder(
 
     Raises:
         ImportError: without sentence-transformers.
-        ValueError: if there is no such model, it does not say how it pools, or it has a step that is not supported
-            (named).
+        ValueError: if there is no such model, it does not say how it pools, it has a step that is not supported, or
+            a file of it is missing, damaged or not what was saved (each is named).
     """
     name_or_path = os.fspath(name_or_path)
+    with opening(name_or_path, {}):
+        return _load(name_or_path, name, pooling)
+
+
+def _load(name_or_path: str, name: str | None, pooling: PoolingMode | None) -> LoadedChunkEncoder:
     try:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.util import load_file_path
@@ -69,7 +76,7 @@ def load_chunk_encoder(
     modules, plain = (load_file_path(name_or_path, file) for file in ("modules.json", "config.json"))
     stored = {} if plain is None else _stored(plain)
     if "chunk_encoder_config" in stored:
-        return _load_from_checkpoint(name_or_path, stored, load_file_path(name_or_path, "model.safetensors"), name)
+        return _load_from_checkpoint(name_or_path, stored, name)
     if modules is None and stored.get("model_type") == HybridConfig.model_type:
         return _load_hybrid(name_or_path, name)
     if modules is None and plain is not None:
@@ -82,12 +89,12 @@ def load_chunk_encoder(
         if modules is not None and not _is_static(modules):
             check_claims(_transformer_config(name_or_path, modules))
         source = SentenceTransformer(name_or_path, device="cpu", model_kwargs={"dtype": torch.float32})
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged file can fail in any way, tokenizers in none of its own
         if modules is not None:  # there it is, but it cannot be read
             raise ValueError(
-                f"Cannot load the chunk encoder {name_or_path!r}: {error} Code that comes with a model "
-                "(trust_remote_code) is never run; give a sentence-transformers model of an architecture that "
-                "transformers has."
+                f"Cannot load the chunk encoder {name_or_path!r}: {error} If a file of it is damaged, get it "
+                "again. Code that comes with a model (trust_remote_code) is never run; give a sentence-transformers "
+                "model of an architecture that transformers has."
             ) from error
         raise ValueError(
             f"Cannot load the chunk encoder {name_or_path!r}: no such folder, and not on the Hub or in its cache. "
@@ -122,26 +129,32 @@ def _stored(config: str) -> dict[str, Any]:
     return stored if isinstance(stored, dict) else {}
 
 
-def _load_from_checkpoint(
-    name_or_path: str, stored: dict[str, Any], weights: str | None, name: str | None
-) -> LoadedChunkEncoder:
+def _load_from_checkpoint(name_or_path: str, stored: dict[str, Any], name: str | None) -> LoadedChunkEncoder:
     """The chunk encoder within a document model of this package."""
-    config = part_config(stored["chunk_encoder_config"])
-    kind = HybridChunkEncoder if config.model_type == HybridConfig.model_type else ChunkEncoder
     found: dict[str, torch.Tensor] = {}
-    if weights is not None:
+    for weights in _weight_files(name_or_path):
         with safe_open(weights, framework="pt") as file:
             names = [key for key in file.keys() if "chunk_encoder." in key]
-            found = {key.split("chunk_encoder.", 1)[1]: file.get_tensor(key).float() for key in names}
+            found |= {key.split("chunk_encoder.", 1)[1]: file.get_tensor(key).float() for key in names}
     if not found:
         raise ValueError(
             f"The checkpoint {name_or_path!r} holds no chunk encoder; it was made with "
             f"{stored.get('chunk_encoder_name')!r}: give that."
         )
-    encoder = kind(config, stored["chunk_encoder_pooling"], stored["chunk_encoder_normalize"])
-    encoder.load_state_dict(found)
+    try:
+        config = part_config(stored["chunk_encoder_config"])
+        kind = HybridChunkEncoder if config.model_type == HybridConfig.model_type else ChunkEncoder
+        if (pooling := stored["chunk_encoder_pooling"]) not in get_args(PoolingMode):
+            raise TypeError(f"chunk_encoder_pooling is {pooling!r}")
+        encoder = kind(config, pooling, stored["chunk_encoder_normalize"])
+        encoder.load_state_dict(found)
+    except (StrictDataclassError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"The config.json of the checkpoint {name_or_path!r} does not describe the chunk encoder that its weights "
+            f"hold ({error!r}). It is damaged or was changed: get the checkpoint again."
+        ) from error
     check_weights(encoder, name_or_path)
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path, config=encoder.model.config)
+    tokenizer = read_tokenizer(name_or_path, config=encoder.model.config)
     own = name or stored.get("chunk_encoder_name") or _public(name_or_path, None)
     # In half precision on disk, they would hash to something else than the weights that they were made from.
     return LoadedChunkEncoder(
@@ -149,14 +162,35 @@ def _load_from_checkpoint(
     )
 
 
+def _weight_files(name_or_path: str) -> list[str]:
+    """The files of a checkpoint's weights, which may be one or several."""
+    from sentence_transformers.util import load_file_path
+
+    whole, index = (load_file_path(name_or_path, f"model.safetensors{end}") for end in ("", ".index.json"))
+    if whole is not None or index is None:
+        return [whole] if whole is not None else []
+    names = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
+    return [str(load_file_path(name_or_path, name)) for name in sorted(names)]
+
+
 def _load_hybrid(name_or_path: str, name: str | None) -> LoadedChunkEncoder:
     """An encoder of several, as `LoadedChunkEncoder.save` wrote it."""
     config = HybridConfig.from_pretrained(name_or_path)
-    model = HybridModel.from_pretrained(name_or_path, config=config, dtype=torch.float32)
+    try:
+        model, info = HybridModel.from_pretrained(
+            name_or_path, config=config, dtype=torch.float32, output_loading_info=True
+        )
+    except (StrictDataclassError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"The config.json of the chunk encoder {name_or_path!r} does not describe its weights ({error!r}). It is "
+            "damaged or was changed: get it again."
+        ) from error
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"The chunk encoder {name_or_path!r} lacks its weight {missing[0]}: get it again.")
     check_weights(model, name_or_path)
     encoder = HybridChunkEncoder(model.config)
     encoder.model.load_state_dict(model.state_dict())
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path, config=config)
+    tokenizer = read_tokenizer(name_or_path, config=config)
     return LoadedChunkEncoder(encoder, tokenizer, _public(name_or_path, name), encoder.fingerprint())
 
 

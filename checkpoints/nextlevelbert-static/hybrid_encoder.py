@@ -18,11 +18,12 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from .chunk_encoder import ChunkEncoder
 from .chunking import ChunkingRule
 from .pooling import ChunkWhitening
+from .saved_files import SavedConfig
 from .static_encoder import StaticEmbeddingConfig
 
 
 @strict
-class HybridConfig(PreTrainedConfig):
+class HybridConfig(SavedConfig, PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
     Args:

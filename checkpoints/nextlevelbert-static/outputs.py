@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -112,21 +112,33 @@ class DocumentEmbedding:
     plain: torch.Tensor
     spans: np.ndarray
 
+    def __repr__(self) -> str:
+        """Shapes, not numbers."""
+        shapes = [f"{each.name}={list(getattr(self, each.name).shape)}" for each in fields(self)]
+        return f"{type(self).__name__}({', '.join(shapes)})"
+
+
+@dataclass(frozen=True)
+class BeyondFirstWindow:
+    """What of a document comes after its first window; zero for a document that fits one."""
+
+    chunks: int
+    tokens: int
+    characters: int
+
 
 @dataclass(frozen=True)
 class DocumentPlan:
-    """What encoding one document would take, and what a cut would lose.
+    """What encoding one document would take.
 
     Attributes:
         tokens, chunks: of the whole document.
         windows: passes of the encoder over chunks.
-        lost_chunks, lost_tokens, lost_characters: what does not fit one window: lost with
-            ``long_documents="truncate"``, and only then.
+        beyond_first_window: chunks, tokens and characters that further windows read. With
+            ``long_documents="truncate"``, and only then, they are lost.
     """
 
     tokens: int
     chunks: int
     windows: int
-    lost_chunks: int
-    lost_tokens: int
-    lost_characters: int
+    beyond_first_window: BeyondFirstWindow

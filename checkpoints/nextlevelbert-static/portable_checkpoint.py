@@ -17,10 +17,16 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 
+from .backbones import read_tokenizer
 from .input_checks import check_weights
+from .saved_files import begin_sums, opening, update_sums, write_sums
+
+# The limit in a saved tokenizer, which sentence-transformers shows as `max_seq_length` and cuts at. No document gets
+# there: characters are counted in int32. transformers has no value for "no limit": it makes 1e30 of None.
+LONGEST_DOCUMENT = 2**31 - 1
 
 # Arguments of `from_pretrained` that the tokenizer has to be read with, too.
 LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
@@ -62,22 +68,37 @@ class PortablePreTrainedModel(PreTrainedModel):
         """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read on first use.
 
         Raises:
-            ValueError: for a checkpoint of another kind of model, or with NaN or infinity in a weight.
+            ValueError: for a checkpoint of another kind of model, with NaN or infinity in a weight, or with files
+                that are missing, damaged or not what was saved (named).
         """
+        source = pretrained_model_name_or_path
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
-        if kwargs.get("config") is None and pretrained_model_name_or_path is not None:
-            stored, _ = PreTrainedConfig.get_config_dict(pretrained_model_name_or_path, **loaded_with)
-            ours = cls.config_class.model_type
-            if (kind := stored.get("model_type", ours)) != ours:
-                raise ValueError(
-                    f"{str(pretrained_model_name_or_path)!r} is a {kind}, not a {ours}. To make a new model from an "
-                    f"encoder, use {cls.__name__}.{cls.made_by}."
-                )
-        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if source is None:
+            return super().from_pretrained(source, *args, **kwargs)
+        with opening(source, loaded_with, code=cls.__module__.startswith("transformers_modules.")):
+            if kwargs.get("config") is None:
+                stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
+                kwargs |= cls._read_as(source, stored, kwargs)
+            loaded = super().from_pretrained(source, *args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info=True
-        check_weights(model, pretrained_model_name_or_path)
+        check_weights(model, source)
         model.base_model._loaded_with = loaded_with
         return loaded
+
+    @classmethod
+    def _read_as(cls, source: Any, stored: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """Further arguments that open a checkpoint with the configuration `stored`: none, for one of the family.
+
+        Raises:
+            ValueError: for a checkpoint of another kind of model.
+        """
+        ours = cls.config_class.model_type
+        if (kind := stored.get("model_type", ours)) != ours:
+            raise ValueError(
+                f"{str(source)!r} is a {kind}, not a {ours}. To make a new model from an encoder, use "
+                f"{cls.__name__}.{cls.made_by}."
+            )
+        return {}
 
     @staticmethod
     def _finalize_model_loading(model: Any, load_config: Any, loading_info: Any) -> Any:
@@ -140,19 +161,23 @@ class PortablePreTrainedModel(PreTrainedModel):
     def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **kwargs: Any) -> None:
         """Saves a folder that opens with this package, with `SentenceTransformer`, and with `trust_remote_code`.
 
-        Beside weights and configuration it holds the tokenizer, the modelling code, and three small files
-        that tell sentence-transformers to take `pooler_output`. Arguments as in `PreTrainedModel`.
+        Beside weights and configuration it holds the tokenizer, the modelling code, three small files that tell
+        sentence-transformers to take `pooler_output`, and check sums of all of them. Arguments as in
+        `PreTrainedModel`.
         """
         push = kwargs.pop("push_to_hub", False)
         hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
         tokenizer = self._find_tokenizer()
         self.config.auto_map = dict(self.family_auto_map)
+        if is_main_process:
+            begin_sums(save_directory)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if not is_main_process:
             return
         if not self.is_remote_code():  # otherwise opened by `trust_remote_code`, and transformers has written the code
             custom_object_save(self, save_directory)
         _write_sentence_transformer_files(save_directory, tokenizer)
+        write_sums(save_directory)
         if push:
             self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
 
@@ -163,11 +188,12 @@ class PortablePreTrainedModel(PreTrainedModel):
         if base._tokenizer is None:
             source = base.name_or_path
             try:
-                base._tokenizer = AutoTokenizer.from_pretrained(source, config=base.config, **base._loaded_with)
-            except (OSError, ValueError) as error:
+                base._tokenizer = read_tokenizer(source, config=base.config, **base._loaded_with)
+            except ValueError as error:
                 raise ValueError(
-                    f"Found no tokenizer next to the model (looked in {source!r}). Set model.tokenizer to that of the "
-                    "encoder it was made from; save_pretrained then saves it with the model."
+                    f"Found no tokenizer next to the model, or one that is damaged (looked in {source!r}). "
+                    "Set model.tokenizer to that of the encoder it was made from; save_pretrained then saves "
+                    "it with the model."
                 ) from error
         return base._tokenizer
 
@@ -204,13 +230,12 @@ class PortablePreTrainedModel(PreTrainedModel):
 def _write_sentence_transformer_files(folder: str | Path, tokenizer: PreTrainedTokenizerBase | None) -> None:
     """Adds to a saved model what `SentenceTransformer(folder)` needs: three small files and the tokenizer.
 
-    The tokenizer is saved without a length limit, because sentence-transformers cuts texts at that limit, and no
-    document is too long here.
+    The tokenizer is saved with a limit that no document reaches, because sentence-transformers cuts texts there.
     """
     for name, content in _SENTENCE_TRANSFORMER_FILES.items():
         (Path(folder) / name).write_text(json.dumps(content, indent=2) + "\n")
     if tokenizer is not None:
-        limit, tokenizer.model_max_length = tokenizer.model_max_length, int(1e30)
+        limit, tokenizer.model_max_length = tokenizer.model_max_length, LONGEST_DOCUMENT
         tokenizer.save_pretrained(folder)
         tokenizer.model_max_length = limit
 
@@ -220,7 +245,9 @@ def store_weights_as(folder: str | Path, dtype: torch.dtype) -> None:
 
     Loading follows the ``dtype`` in ``config.json``, which stays as it is.
     """
-    for path in Path(folder).glob("*.safetensors"):
+    files = list(Path(folder).glob("*.safetensors"))
+    for path in files:
         weights = {name: values.to(dtype) if values.is_floating_point() else values
                    for name, values in load_file(path).items()}  # fmt: skip
         save_file(weights, path, metadata={"format": "pt"})
+    update_sums(folder, [path.name for path in files])

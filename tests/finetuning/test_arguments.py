@@ -59,7 +59,7 @@ def test_options_that_are_refused(capsys, tmp_path, task, arguments, message):
         ),
         ("random", {"--task": "retrieval"}, "--task retrieval takes --model_type nextlevelbert, hate, not random"),
         ("extended", {}, "--task classification takes --model_type .*, not extended"),
-        ("chunkbert", {"--question_column": "id"}, "no --question_column here; it is an option of .*nextlevelbert"),
+        ("chunkbert", {"--freeze_encoder": "true"}, "no --freeze_encoder here; it is an option of .*nextlevelbert"),
         ("chunkbert", {"--freeze_encoder": "true"}, "There is no --freeze_encoder here; it is an option of"),
         ("truncated", {"--cache_dir": "x", "--encoder_dtype": "bfloat16"}, "no --cache_dir here.* no --encoder_dtype"),
         ("chunkbert", {"--chunk_encoder_name": "x"}, "There is no --chunk_encoder_name here"),
@@ -114,7 +114,7 @@ def test_the_help_shows_what_the_task_and_the_model_can_use(capsys):
         for kind in ("nextlevelbert", "chunkbert", "bert-al", "truncated")
     }
     only = {
-        "nextlevelbert": {"--freeze_encoder", "--question_column", "--encoder_dtype", "--cache_dir"},
+        "nextlevelbert": {"--freeze_encoder", "--late_chunking", "--encoder_dtype", "--cache_dir"},
         "chunkbert": {"--chunk_batch_size"},
         "bert-al": {"--segment_length", "--recurrence"},
         "truncated": set(),

@@ -64,7 +64,8 @@ def by_auto_class(folder: Path) -> str:
 
 
 def by_sentence_transformers(folder: Path) -> list[float]:
-    return SentenceTransformer(str(folder), device="cpu").encode(TEXT).tolist()
+    # Rounded: the last bits depend on where in memory the weights lie.
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXT).round(3).tolist()
 
 
 def chunk_encoder(folder: Path) -> str:
@@ -73,12 +74,9 @@ def chunk_encoder(folder: Path) -> str:
 
 
 def by_own_code(folder: Path) -> str:
-    """As `trust_remote_code` does: by the code in the folder. The error's place is told, for it is not here."""
-    try:
-        kind = get_class_from_dynamic_module("modeling_nextlevelbert.NextLevelBertModel", str(folder))
-        model = kind.from_pretrained(folder)
-    except ValueError as error:
-        raise ValueError(str(error)) from error  # its last frame is here
+    """As `trust_remote_code` does: by the code in the folder."""
+    kind = get_class_from_dynamic_module("modeling_nextlevelbert.NextLevelBertModel", str(folder))
+    model = kind.from_pretrained(folder)
     return digest(model, model.tokenizer)
 
 
@@ -150,6 +148,8 @@ def damage_checkpoint(saved, route: str, work: Path, flips: int, cuts: int, ever
         if outcome.raw and name in before:
             theirs.append(f"{name} {how}: {outcome.error}")
             outcome = replace(outcome, raw=False)
+        if route == "own code" and str(outcome.error).startswith(f"ValueError: {folder}"):
+            outcome = replace(outcome, raw=False)  # of our code, which lies elsewhere now
         tally.note(name, how, outcome, harmless=(name, damaged) == (SUMS, None))
         shutil.rmtree(folder)
     print(f"--- {route}\n{tally}\nraised by others: {len(theirs)}", *theirs, sep="\n")

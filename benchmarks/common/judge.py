@@ -26,7 +26,8 @@ class Judge:
 
     def __init__(self, args: Namespace) -> None:
         tasks = retrieval.load_tasks(args.data, args.letters_only)
-        self.tasks = [task for task in tasks if not args.tasks or task.name in args.tasks]
+        wanted = {name + ending for name in args.tasks or () for ending in ("", retrieval.LETTERS)}
+        self.tasks = [task for task in tasks if not wanted or task.name in wanted]
         torch.manual_seed(0)  # [CLS] and [SEP] of the untrained model
         self.base = NextLevelBertModel.from_chunk_encoder(
             load_chunk_encoder(args.encoder, args.encoder_name), chunk_size=args.chunk_size, chunking=args.chunking

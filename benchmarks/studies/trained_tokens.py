@@ -4,8 +4,9 @@
         --output_dir tokens --seeds 0 1 2
 
 Every row is a run of run_pretraining.py without layers, on the same novels for the same number of steps of 64 pairs;
-`FROZEN` reads stored chunk vectors, the others read text. Judged like every row of next_level_study.py, each by chunk
-vectors of its own. Finished parts are kept. Prints a Markdown table and writes ``study.json``.
+frozen tables read stored chunk vectors, trained ones read text. Judged like every row of next_level_study.py, by chunk
+vectors of the row's own table, and also with all but letters dropped, since punctuation gives editions away. Finished
+parts are kept. Prints a Markdown table and writes ``study.json``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ FROZEN = "frozen table"
 TRAINED = ["--train_chunk_encoder", "--token_dropout", "0.15"]
 ROWS = {
     FROZEN: [],
+    "frozen table, rate 1e-3": ["--learning_rate", "1e-3"],
     "trained, rate 3e-4": TRAINED,
     "trained, rate 1e-3": [*TRAINED, "--learning_rate", "1e-3"],
     "trained, rate 1e-3, no token dropped": [*TRAINED, "--learning_rate", "1e-3", "--token_dropout", "0"],
@@ -34,7 +36,8 @@ ROWS = {
 COLUMNS = {
     "chapters MAP": "chapters, names masked: MAP", "adjacent": "chapters, names masked: adjacent recall@10",
     "excerpts MAP": "excerpts, names masked: MAP", "with names": "chapters: MAP", "new authors": "MAP, new authors",
-    "SQuALITY MRR": "squality, names masked: MRR",
+    "SQuALITY MRR": "squality, names masked: MRR", "letters only: chapters MAP":
+    "chapters, names masked, letters only: MAP",
 }  # fmt: skip
 
 
@@ -43,7 +46,7 @@ def scores(name: str, seed: int, args: Namespace) -> dict[str, Any]:
     folder = args.output_dir / f"{''.join(c if c.isalnum() else '_' for c in name)}-{seed}"
     kept = folder.with_suffix(".json")
     if not kept.exists():
-        own = ["--corpus_dir", args.output_dir / "corpus"] if name == FROZEN else []
+        own = ["--corpus_dir", args.output_dir / "corpus"] if name.startswith(FROZEN) else []
         run_script(
             "run_pretraining.py", "--do_train", "--train_file", args.train_file, "--chunk_encoder", args.encoder,
             "--num_hidden_layers", 0, "--max_steps", args.steps, "--seed", seed, "--output_dir", folder,
@@ -63,7 +66,9 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
-    parser.set_defaults(chunk_size=retrieval.CHUNK_SIZE, chunking="fixed", tasks=None, cache_dir=None)
+    parser.set_defaults(
+        chunk_size=retrieval.CHUNK_SIZE, chunking="fixed", tasks=None, cache_dir=None, letters_only=True
+    )
     return parser.parse_args()
 
 

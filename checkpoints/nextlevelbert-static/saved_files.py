@@ -163,19 +163,16 @@ def check_folder(folder: str | Path, complete: bool = True, code: bool = False) 
         )
 
 
-def changed_weights(folder: Path) -> str | None:
-    """The first file of weights that is missing, damaged or not what was saved; None if there is none.
-
-    Where there are no check sums, it says nothing.
-    """
+def changed(folder: Path, names: Iterable[str]) -> str | None:
+    """The first of these files that is not what was saved, and why; None if all are, or have no check sums."""
     try:
         sums = _read(folder) if (folder / SUMS).exists() else {}
     except ValueError as error:
         return str(error)
     if sums is None:
         return "saving began and did not end"
-    names = [name for name in sums if Path(name).match(_WEIGHTS) or Path(name).match(_INDEX)]
-    return next((f"{name} {fault}" for name in names if (fault := _fault(folder / name, sums[name], True))), None)
+    known = [name for name in names if name in sums]
+    return next((f"{name} {fault}" for name in known if (fault := _fault(folder / name, sums[name], True))), None)
 
 
 def _read(folder: Path) -> dict[str, str] | None:

@@ -12,7 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
-from ..models.saved_files import changed_weights
+from ..models.saved_files import changed
 from .cards import repository, upload
 
 logger = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ def damaged_weights(folder: Path) -> str | None:
     for name in files:
         if reason := unreadable(folder / name):
             return reason
-    return changed_weights(folder)
+    return changed(folder, [found, *files])
 
 
 def _damaged_random_states(checkpoint: Path, processes: int) -> str | None:

@@ -283,6 +283,9 @@ def test_a_chunk_encoder_from_elsewhere_with_other_sizes(tmp_path, monkeypatch):
     source.encoder.model.save_pretrained(tmp_path / "encoder")
     stored["chunk_encoder_name"] = "someone/encoder"
     (tmp_path / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match=r"config\.json is not what was saved .* delete .*checksums\.json"):
+        CLASSES["nextlevelbert"].from_pretrained(tmp_path)
+    (tmp_path / "checksums.json").unlink()
     again = CLASSES["nextlevelbert"].from_pretrained(tmp_path)
     load = AutoModel.from_pretrained
     monkeypatch.setattr(AutoModel, "from_pretrained", lambda name, **kwargs: load(tmp_path / "encoder", **kwargs))

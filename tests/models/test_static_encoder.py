@@ -190,6 +190,7 @@ def saved_with(folder, target, weight):
     for path in folder.rglob("*.json"):
         (target / path.relative_to(folder)).parent.mkdir(exist_ok=True)
         (target / path.relative_to(folder)).write_bytes(path.read_bytes())
+    (target / "checksums.json").unlink(missing_ok=True)
     save_file({"embedding.weight": weight}, target / "model.safetensors")
     return target
 

@@ -393,7 +393,7 @@ def test_loading_arguments_stay_out_of_the_configuration(toy_encoder_path):
 
 def test_an_encoder_without_its_tokenizer_or_opened_as_something_else(tmp_path):
     BertModel(ENCODERS["bert"]).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="There is no tokenizer next to the encoder"):
+    with pytest.raises(ValueError, match="There is no tokenizer next to the model"):
         ChunkBertModel.from_encoder(tmp_path)
     with pytest.raises(ValueError, match=r"is a bert, not a chunkbert\. .* use ChunkBertModel\.from_encoder"):
         ChunkBertModel.from_pretrained(tmp_path)

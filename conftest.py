@@ -1,9 +1,12 @@
-"""What the examples in docstrings find by name: `np` and a loaded `minilm`."""
+"""What the examples in docstrings find by name (`np` and a loaded `minilm`), and the runner of the pages' blocks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from tests.documentation.runner import collect_pages as pytest_collect_file  # noqa: F401
+from tests.documentation.runner import hub_cache, page_folder  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

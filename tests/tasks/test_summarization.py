@@ -116,7 +116,10 @@ def test_what_reading_refuses(minilm, tmp_path):
     for change, message in (
         ({"text": ""}, r"row 1 .*'text': The document has no words"),
         ({"text": ["One.", ""]}, r"row 1 .*'text': Sentences \[1\] of the document are blank"),
-        ({"summary": None}, r"row 1 .*'summary': Expected a text, or texts in a list, array, Series or iterator, got NoneType"),
+        (
+            {"summary": None},
+            r"row 1 .*'summary': Expected a text, or texts in a list, array, Series or iterator, got NoneType",
+        ),
         ({"labels": [1]}, r"'labels': has 1 labels for 2 sentences"),
         ({"labels": [1, 2]}, r"'labels': must be a list of 0 and 1"),
         ({"labels": 1}, r"'labels': must be a list of 0 and 1, got 1 \(int\)"),

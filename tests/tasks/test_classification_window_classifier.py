@@ -191,7 +191,7 @@ def test_what_is_no_encoder_is_refused(saved, tmp_path):
     with pytest.raises(ValueError, match=r"Cannot load the encoder '.*nowhere'"):
         WindowClassifier.from_encoder(tmp_path / "nowhere", ONE_LABEL, 2, 1)
     BertConfig(**SIZE).save_pretrained(tmp_path / "no_weights")
-    with pytest.raises(ValueError, match="model.safetensors is missing"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is missing"):
         WindowClassifier.from_encoder(tmp_path / "no_weights", ONE_LABEL, 2, 1)
     GPT2Model(GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "gpt2")
     T5Model(T5Config(vocab_size=50, d_model=8, d_ff=8, num_layers=1, num_heads=1, d_kv=8)).save_pretrained(

@@ -79,6 +79,8 @@ def _epub(path: Path, data: bytes) -> str:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return "\n\n".join(filter(None, (_page(path, archive, name) for name in _spine(archive))))
+    # zipfile raises a RuntimeError for a locked member and NotImplementedError for a compression that it lacks;
+    # ElementTree's ParseError is a SyntaxError, and a page or entry that is not there is a KeyError.
     except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError, SyntaxError) as error:
         raise ValueError(f"{path} cannot be read as EPUB ({error}). It is damaged, or locked.") from error
 

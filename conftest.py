@@ -8,6 +8,9 @@ import pytest
 from tests.documentation.runner import collect_pages as pytest_collect_file  # noqa: F401
 from tests.documentation.runner import hub_cache, page_folder  # noqa: F401
 
+# Programs that build the pages: they have no examples, and some need packages that only `make docs` installs.
+collect_ignore_glob = ["docs/*.py"]
+
 
 @pytest.fixture(autouse=True)
 def _doctest_names(request, doctest_namespace):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers.models.clip.modeling_clip import image_text_contrastive_loss
 
-from nextlevelbert.models.losses import comparable_segments, masked_vector_loss, pair_loss
+from nextlevelbert.models.losses import comparable_segments, masked_vector_loss, pair_loss, single_label_loss
 
 from ..segment_toys import close
 
@@ -40,6 +40,19 @@ def test_cross_entropy_over_the_batch():
 def test_smooth_l1_between_unit_vectors_is_half_the_square():
     a, b = (torch.nn.functional.normalize(torch.randn(50, 384), dim=-1) for _ in range(2))
     assert masked_vector_loss("smooth_l1", a, b) == pytest.approx(masked_vector_loss("l2", a, b).item() / 2, rel=1e-5)
+
+
+def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
+    """Sequence 0 has one position, 2 has two, and 1 has none: it is in no mean."""
+    predictions, targets = torch.tensor([[1.0], [2.0], [4.0]]), torch.zeros(3, 1)
+    sequences = torch.tensor([0, 2, 2])
+    loss = masked_vector_loss("l1", predictions, targets, sequences=sequences)
+    assert loss.item() == pytest.approx((1 + (2 + 4) / 2) / 2)
+
+
+def test_rows_without_a_label_are_in_no_mean():
+    logits, labels = torch.randn(4, 3), torch.tensor([2, -100, 0, -100])
+    close(single_label_loss(logits, labels), torch.nn.functional.cross_entropy(logits[::2], labels[::2]))
 
 
 def unlike_pairs(count=7, size=5):

@@ -32,6 +32,12 @@ def test_pooling_by_hand():
         pool(hidden, mask, "median")
 
 
+@pytest.mark.parametrize("mode", ["mean", "sum", "max", "cls", "lasttoken", "mean_sqrt_len_tokens"])
+def test_one_vector_alone_is_its_own_pool(mode):
+    hidden = torch.tensor([[[9.0, 9.0], [3.0, -1.0], [9.0, 9.0]]])
+    torch.testing.assert_close(pool(hidden, torch.tensor([[0, 1, 0]]), mode), torch.tensor([[3.0, -1.0]]))
+
+
 def documents_with_an_own_spread():
     """Chunks around 9 centres, spread unlike in every direction; one document has a single chunk."""
     draw = np.random.default_rng(4)

@@ -37,6 +37,17 @@ def test_a_batch_changes_nothing(toy):
         close(alone.chunks, embedding.chunks)
 
 
+@pytest.mark.parametrize("shorter", [1, 2, 3])
+def test_padding_of_a_few_positions_changes_nothing(toy, shorter):
+    torch.manual_seed(5)
+    long = torch.randn(6, toy.config.chunk_hidden_size)
+    with torch.no_grad():
+        contextual, pooled = toy.contextualize([long, long[shorter:]])
+        alone, expected = toy.contextualize([long[shorter:]])
+    close(contextual[1], alone[0])
+    close(pooled[1], expected[0])
+
+
 def test_padding_on_either_side_changes_nothing(toy):
     tokens = toy.tokenizer(TEXTS[2], return_tensors="pt")
     padding = torch.full((1, 5), -100)  # its ids do not matter

@@ -103,7 +103,7 @@ def _remove_unlocked(paths: Iterable[Path]) -> None:
 
 
 class FolderLock:
-    """Lets several processes read the files of a folder while none removes them; held as long as it exists.
+    """A lock on a folder, which several processes share or one has alone; until it is closed or forgotten.
 
     Where there are no locks, nobody is kept from anything.
     """
@@ -129,6 +129,12 @@ class FolderLock:
                 pass
         return True
 
+    def close(self) -> None:
+        """Gives the lock back."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", None) is not None:
-            os.close(self._descriptor)
+        if hasattr(self, "_descriptor"):  # not where the folder could not be opened
+            self.close()

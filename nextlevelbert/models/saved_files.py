@@ -44,7 +44,7 @@ _BLOCK = 2**20  # bytes read at a time
 # --- Writing
 
 
-def begin_sums(folder: str | Path) -> None:
+def begin_sums(folder: str | PathLike[str]) -> None:
     """Says that a folder is being saved, so that one whose saving was interrupted is known by it."""
     _write(Path(folder), None)
 

@@ -174,8 +174,14 @@ def test_some_damages(saved, tmp_path):
     assert tally.bad == [], str(tally)
 
 
+# Of routes that differ from another one in the class only, fewer; the strides share no factor with the number of
+# damages that a file has, so that each kind of damage meets each kind of file somewhere.
+_THIRD = {"nextlevelbert", "auto nextlevelbert", "sentence-transformers nextlevelbert", "own code"}
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("route", ROUTES)
 def test_many_damages(saved, tmp_path, route):
-    tally, _ = damage_checkpoint(saved, route, tmp_path, 6, 2)
+    every = 3 if route in _THIRD or route.startswith("chunk encoder") else 7
+    tally, _ = damage_checkpoint(saved, route, tmp_path, 6, 2, every)
     assert tally.bad == [], str(tally)

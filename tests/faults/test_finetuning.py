@@ -126,7 +126,7 @@ def test_several_runs_in_one_folder(runs, classified, tmp_path, monkeypatch):
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("name", "every"), [("classification", 1), ("adapter", 3), ("ranking", 3), ("summarization", 2)]
+    ("name", "every"), [("classification", 1), ("adapter", 3), ("ranking", 3), ("summarization", 3)]
 )
 def test_every_kill(runs, name, every, tmp_path):
     wanted = results(uninterrupted(runs[name], tmp_path / "straight"))

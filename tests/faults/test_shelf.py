@@ -119,7 +119,7 @@ def test_some_damages(books, straight, tmp_path):
 
 @pytest.mark.faults
 def test_many_damages(books, straight, tmp_path):
-    damage_shelf(books, straight, tmp_path, 40, 5)
+    damage_shelf(books, straight, tmp_path, 20, 3)
 
 
 @pytest.mark.faults

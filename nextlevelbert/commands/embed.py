@@ -6,12 +6,13 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 
+from ..corpus.files import atomic_file, remove_leftovers_of
 from .opening import open_model
 from .printing import Printer, print_json, print_unreadable
 from .shelf import Shelf, ShelvedDocument, open_shelf
@@ -39,18 +40,17 @@ def write_rows(shelf: Shelf, which: str, path: Path) -> int:
     The file appears when it is whole.
 
     Raises:
-        SystemExit: with a message, if chunk vectors and document vectors have different sizes and both are asked for.
+        SystemExit: with a message, if there are no rows.
     """
-    partial = path.with_name(path.name + ".partial")
-    try:
-        written = (_write_parquet if path.suffix == ".parquet" else _write_npz)(shelf, which, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    remove_leftovers_of(path)
+    with atomic_file(path) as file:
+        written = (_write_parquet if path.suffix == ".parquet" else _write_npz)(shelf, which, file)
+        if written == 0:
+            raise SystemExit("error: there is nothing to write: no document has a chunk.")
     return written
 
 
-def _write_parquet(shelf: Shelf, which: str, path: Path) -> int:
+def _write_parquet(shelf: Shelf, which: str, file: BinaryIO) -> int:
     written, writer = 0, None
     text, number = pa.string(), pa.int64()
     fields = {"id": text, "document": text, "level": text, "chunk": number, "start": number, "end": number}
@@ -61,7 +61,7 @@ def _write_parquet(shelf: Shelf, which: str, path: Path) -> int:
             if writer is None:
                 vector = pa.list_(pa.float32(), len(rows[0]["vector"]))
                 schema = pa.schema(list({**fields, "text": text, "metadata": text, "vector": vector}.items()))
-                writer = ParquetWriter(path, schema)
+                writer = ParquetWriter(file, schema)
             writer.write_table(pa.Table.from_pylist(rows, schema))
             written += len(rows)
     finally:
@@ -70,10 +70,10 @@ def _write_parquet(shelf: Shelf, which: str, path: Path) -> int:
     return written
 
 
-def _write_npz(shelf: Shelf, which: str, path: Path) -> int:
+def _write_npz(shelf: Shelf, which: str, file: BinaryIO) -> int:
     rows = [row for document in shelf for row in rows_of(document, which)]
-    columns: dict[str, Any] = {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
-    with path.open("wb") as file:
+    if rows:
+        columns: dict[str, Any] = {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
         np.savez(file, **columns)
     return len(rows)
 

@@ -8,7 +8,6 @@ import io
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from xml.etree import ElementTree
 
 import matplotlib
@@ -19,6 +18,7 @@ from matplotlib.text import Text
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
+from ..corpus.files import remove_leftovers_of, write_atomically
 from .opening import open_model
 from .printing import Printer, print_json, print_unreadable
 from .shelf import open_shelf
@@ -106,8 +106,8 @@ def place_names(figure: Figure, axes: Axes, points: np.ndarray, names: list[str]
     return placed
 
 
-def write_page(figure: Figure, tooltips: Sequence[str], title: str, path: Path) -> None:
-    """Writes a map as one HTML page that needs nothing else; each point has its tooltip."""
+def page_of(figure: Figure, tooltips: Sequence[str], title: str) -> str:
+    """A map as one HTML page that needs nothing else; each point has its tooltip."""
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg")
@@ -116,8 +116,7 @@ def write_page(figure: Figure, tooltips: Sequence[str], title: str, path: Path) 
     points = {group.get("id"): group for group in picture.iter(f"{{{_SVG}}}g")}
     for number, tooltip in enumerate(tooltips):
         ElementTree.SubElement(points[f"document-{number}"], f"{{{_SVG}}}title").text = tooltip
-    page = _PAGE.format(title=html.escape(title), picture=ElementTree.tostring(picture, encoding="unicode"))
-    path.write_text(page, encoding="utf-8")
+    return _PAGE.format(title=html.escape(title), picture=ElementTree.tostring(picture, encoding="unicode"))
 
 
 def _tooltips(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -> list[str]:
@@ -149,9 +148,12 @@ def run(arguments: argparse.Namespace) -> None:
     vectors = np.stack(rows)  # [n, H]
     figure, placed = draw_map(names, vectors, chunks)
     if arguments.output.suffix == ".html":
-        write_page(figure, _tooltips(names, vectors, chunks), f"Map of {arguments.source}", arguments.output)
+        picture = page_of(figure, _tooltips(names, vectors, chunks), f"Map of {arguments.source}").encode()
     else:
-        figure.savefig(arguments.output)
+        figure.savefig(buffer := io.BytesIO(), format="png")
+        picture = buffer.getvalue()
+    remove_leftovers_of(arguments.output)
+    write_atomically(arguments.output, picture)
     if arguments.json:
         print_json({"output": str(arguments.output), "documents": len(names), "named": placed}, shelf.unreadable)
     else:

@@ -1,41 +1,37 @@
 """A shelf: the documents of a folder with their vectors, kept in a cache and brought up to date.
 
 Every file has a record, found by its content: the texts of its documents (a table has many), and their spans and
-vectors. A record appears when it is whole, so that an interrupted run goes on with the files that have none. Below
-that, chunk vectors of encoders that take long are in a `VectorCache`: of a long document that was edited, or whose
-encoding was interrupted, only the missing chunks are encoded.
+vectors. A record appears when it is whole, so that an interrupted run goes on with the files that have none. Several
+processes may use one shelf at once: none removes a record while another one reads. Below that, chunk vectors of
+encoders that take long are in a `VectorCache`: of a long document that was edited, or whose encoding was interrupted,
+only the missing chunks are encoded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from tqdm.auto import tqdm
 
-from ..corpus.files import remove_leftovers, write_atomically
+from ..corpus.files import FolderLock, remove_leftovers, write_atomically
 from ..data.documents import Document, read_documents
 from ..data.files import source_files, suffix
 from ..models.modeling_vector_document import VectorDocumentModel
 from ..models.outputs import DocumentEmbedding
 from ..models.vector_cache import VectorCache
 from .opening import check_encoder, identity
+from .records import documents_of, is_whole, read_record, record_bytes
 
-logger = logging.getLogger(__name__)
-
-_FORMAT = "1"  # of the records; raised when they, or the text that is read from files, change
+_FORMAT = "2"  # of the records; raised when they, or the text that is read from files, change
 
 # Documents are encoded together up to so many characters; little is lost when a run is stopped.
 _CHARACTERS = 2_000_000
@@ -87,17 +83,26 @@ class Shelf:
         records: each file that has one, and its name.
         encoded: how many of them were made just now.
         unreadable: the files that were left out.
+        lock: keeps other processes from removing records.
     """
 
     folder: Path
     records: list[tuple[ShelfFile, str]]
     encoded: int
     unreadable: list[Unreadable]
+    lock: FolderLock = field(repr=False, compare=False)
 
     def __iter__(self) -> Iterator[ShelvedDocument]:
-        """The documents, with one record in memory at a time."""
+        """The documents, with one record in memory at a time.
+
+        Raises:
+            SystemExit: with a message, for a record that was damaged or removed meanwhile.
+        """
         for file, name in self.records:
-            yield from _read(self.folder / name, file)
+            try:
+                yield from _read(self.folder / name, file)
+            except (FileNotFoundError, ValueError) as error:
+                raise SystemExit(f"error: {error} Start the same command again.") from error
 
 
 def list_files(source: str) -> list[ShelfFile]:
@@ -148,18 +153,21 @@ def open_shelf(model: VectorDocumentModel, source: str, cache_dir: Path) -> Shel
     folder = cache_dir / "shelves" / owner[:32]
     (cache_dir / "shelves").mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
     folder.mkdir(exist_ok=True)
-    remove_leftovers(folder)
     unreadable: list[Unreadable] = []
     names: dict[ShelfFile, str] = {}
     for file in files:
         try:
-            names[file] = f"{_content_hash(file.path)}.safetensors"
+            names[file] = _record_name(file.path)
         except OSError as error:
             unreadable.append(Unreadable(file.place, str(error)))
-    missing = [file for file, name in names.items() if not _is_whole(folder / name)]
+    lock = FolderLock(folder)
+    if lock.try_alone():
+        _forget(folder, set(names.values()))
+    lock.share()
+    missing = [file for file, name in names.items() if not is_whole(folder / name)]
     with tqdm(total=len(names), initial=len(names) - len(missing), unit="file", disable=not missing) as bar:
         try:
-            for number, result in enumerate(_encode_files(model, missing, cache_dir)):
+            for number, result in enumerate(_encode_files(model, missing, names, cache_dir)):
                 if isinstance(result, Unreadable):
                     unreadable.append(result)
                 else:
@@ -168,16 +176,27 @@ def open_shelf(model: VectorDocumentModel, source: str, cache_dir: Path) -> Shel
         except KeyboardInterrupt:
             done = f"{bar.n:.0f} of {len(names)} files are done. "
             raise KeyboardInterrupt(done + "Start the same command again to go on from there.") from None
+        except ValueError as error:  # NaN in a vector, or a damaged cache
+            raise SystemExit(f"error: {error}") from error
     left_out = {each.place for each in unreadable}
     records = [(file, name) for file, name in names.items() if file.place not in left_out]
-    for path in folder.glob("*.safetensors"):
-        if path.name not in {name for _, name in records}:
-            path.unlink(missing_ok=True)
     if not records:
         reasons = "\n".join(f"  {each.place}: {each.reason}" for each in unreadable)
         raise SystemExit(f"error: no file of {source!r} can be read.\n{reasons}")
     made = len(missing) - len(left_out & {file.place for file in missing})
-    return Shelf(folder, records, made, unreadable)
+    return Shelf(folder, records, made, unreadable, lock)
+
+
+def _forget(folder: Path, names: set[str]) -> None:
+    """Removes all records but these, and what killed processes left."""
+    remove_leftovers(folder)
+    for path in folder.glob("*.safetensors"):
+        if path.name not in names:
+            path.unlink(missing_ok=True)
+
+
+def _record_name(path: Path) -> str:
+    return f"{_content_hash(path)}.safetensors"
 
 
 def _content_hash(path: Path) -> str:
@@ -190,7 +209,17 @@ def _content_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _encode_files(model: VectorDocumentModel, files: list[ShelfFile], cache_dir: Path) -> Iterator[bytes | Unreadable]:
+def _read_unchanged(file: ShelfFile, name: str) -> list[Document] | Unreadable:
+    """As `read_file`; a file is left out if its content is not that of its record's name any more."""
+    found = read_file(file)
+    if not isinstance(found, Unreadable) and _record_name(file.path) != name:
+        return Unreadable(file.place, "was changed while it was read; start the same command again")
+    return found
+
+
+def _encode_files(
+    model: VectorDocumentModel, files: list[ShelfFile], names: dict[ShelfFile, str], cache_dir: Path
+) -> Iterator[bytes | Unreadable]:
     """The record of each file, in order. Small documents are encoded together, also of several files."""
     slow = model.get_chunk_encoder().has_layers
     limit = _CHARACTERS_OF_SLOW_ENCODERS if slow else _CHARACTERS
@@ -198,7 +227,7 @@ def _encode_files(model: VectorDocumentModel, files: list[ShelfFile], cache_dir:
         waiting: list[list[Document] | Unreadable] = []
         size = 0
         for file in files:
-            waiting.append(found := read_file(file))
+            waiting.append(found := _read_unchanged(file, names[file]))
             size += 0 if isinstance(found, Unreadable) else sum(len(document.text) for document in found)
             if size >= limit:
                 yield from _records(model, waiting, cache, limit)
@@ -215,7 +244,7 @@ def _records(
         if isinstance(documents, Unreadable):
             yield documents
         else:
-            yield _record(documents, list(itertools.islice(embeddings, len(documents))))
+            yield record_bytes(documents, list(itertools.islice(embeddings, len(documents))))
 
 
 def _embeddings(
@@ -230,45 +259,6 @@ def _embeddings(
             first, size = number, 0
 
 
-def _record(documents: list[Document], embeddings: list[DocumentEmbedding]) -> bytes:
-    texts = [np.frombuffer(document.text.encode("utf-8", "surrogatepass"), np.uint8) for document in documents]
-    tensors = {
-        "texts": torch.from_numpy(np.concatenate(texts)),  # UTF-8
-        "text_sizes": torch.tensor([len(text) for text in texts]),
-        "chunk_counts": torch.tensor([len(each.plain) for each in embeddings]),
-        "spans": torch.from_numpy(np.concatenate([each.spans for each in embeddings])),  # [N, 2]
-        "plain": torch.cat([each.plain for each in embeddings]),  # [N, D]
-        "vectors": torch.stack([each.document for each in embeddings]),  # [documents, H]
-    }
-    rows = [{"id": document.id, "metadata": dict(document.metadata)} for document in documents]
-    return save(tensors, {"documents": json.dumps(rows, default=str)})
-
-
 def _read(path: Path, file: ShelfFile) -> Iterator[ShelvedDocument]:
-    with safe_open(path, framework="pt") as record:
-        found = {name: record.get_tensor(name) for name in record.keys()}  # not a dictionary
-        rows = json.loads(record.metadata()["documents"])
-    counts = found["chunk_counts"].tolist()
-    spans, plain = found["spans"].split(counts), found["plain"].split(counts)
-    for number, text in enumerate(found["texts"].split(found["text_sizes"].tolist())):
-        row = Document(rows[number]["id"], text.numpy().tobytes().decode("utf-8", "surrogatepass"))
-        yield ShelvedDocument(
-            place=place_of(file, row),
-            text=row.text,
-            metadata=rows[number]["metadata"],
-            spans=spans[number].numpy(),
-            plain=plain[number],
-            vector=found["vectors"][number],
-        )
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether there is a record; one that is damaged is made anew, and the log says so."""
-    if not path.exists():
-        return False
-    try:
-        with safe_open(path, framework="pt"):
-            return True
-    except SafetensorError as error:
-        logger.warning("%s is damaged (%s); its file is encoded again.", path, error)
-        return False
+    for row, text, spans, plain, vector in documents_of(*read_record(path)):
+        yield ShelvedDocument(place_of(file, Document(row["id"], text)), text, row["metadata"], spans, plain, vector)

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
-from ..models.saved_files import write_sums
+from ..models.saved_files import begin_sums, write_sums
 
 
 def distill_chunk_encoder(
@@ -63,6 +63,7 @@ def distill_chunk_encoder(
         if token in places:
             table[number] = rows[places[token]]
     static = SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu")
+    begin_sums(folder)
     static.save(str(folder), create_model_card=False)
     write_sums(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

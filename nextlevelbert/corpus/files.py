@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,14 +21,23 @@ _UNLOCKED = ".tmp*"
 
 
 def write_atomically(path: Path, content: bytes, only_if_missing: bool = False) -> None:
-    """Writes a file under a temporary name and renames it: what has the name `path` is whole, even after a power cut.
-
-    The temporary file is locked while it is written, so that `remove_leftovers` of another process leaves it alone.
+    """Writes a file as `atomic_file` does.
 
     Args:
         path: the file.
         content: what it will hold.
         only_if_missing: the first of several processes wins, if the file system has hard links.
+    """
+    with atomic_file(path, only_if_missing) as file:
+        file.write(content)
+
+
+@contextmanager
+def atomic_file(path: Path, only_if_missing: bool = False) -> Iterator[BinaryIO]:
+    """Opens a temporary file to write to, and renames it in the end: what has the name `path` is whole, even after a
+    power cut.
+
+    The temporary file is locked while it is written, so that `remove_leftovers` of another process leaves it alone.
     """
     while True:
         temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
@@ -34,7 +45,7 @@ def write_atomically(path: Path, content: bytes, only_if_missing: bool = False) 
             with temporary.open("xb") as file:
                 if not _locked(file, temporary):
                     continue
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
                 if only_if_missing:
@@ -71,12 +82,59 @@ def remove_leftovers(folder: Path, unlocked_seconds: float = 3_600.0) -> None:
         unlocked_seconds: age at which a file that a library writes without a lock is taken for a leftover; 0 where
             nothing else can be writing.
     """
-    for path in folder.glob("*.tmp"):
-        with suppress(OSError), path.open("rb") as file:  # removed meanwhile, or no locks here
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+    _remove_unlocked(folder.glob("*.tmp"))
     for path in folder.glob(_UNLOCKED):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > unlocked_seconds or unlocked_seconds == 0:
                 path.unlink()
+
+
+def remove_leftovers_of(path: Path) -> None:
+    """Removes temporary files of one file; for a folder that may hold other people's."""
+    _remove_unlocked(path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 32}.tmp"))
+
+
+def _remove_unlocked(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError), path.open("rb") as file:  # removed meanwhile, or no locks here
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+
+
+class FolderLock:
+    """A lock on a folder, which several processes share or one has alone; until it is closed or forgotten.
+
+    Where there are no locks, nobody is kept from anything.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
+
+    def try_alone(self) -> bool:
+        """Whether no other process has this lock; until `share`, none will get it."""
+        return self._lock("LOCK_EX", "LOCK_NB")
+
+    def share(self) -> None:
+        """Keeps others from being alone."""
+        self._lock("LOCK_SH")
+
+    def _lock(self, *how: str) -> bool:
+        if self._descriptor is not None:
+            try:
+                fcntl.flock(self._descriptor, sum(getattr(fcntl, each) for each in how))
+            except BlockingIOError:
+                return False
+            except OSError:  # a file system without locks
+                pass
+        return True
+
+    def close(self) -> None:
+        """Gives the lock back."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):  # not where the folder could not be opened
+            self.close()

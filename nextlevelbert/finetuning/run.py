@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ..data.rows import fingerprint
 from ..training.cards import repository, safe_name, upload, write_card
 from ..training.plots import results_table
 from ..training.recipes import against_paper
-from ..training.resuming import check_settings, read_whole, store_settings, unreadable, write_whole
+from ..training.resuming import check_settings, only_run_in, read_whole, store_settings, unreadable, write_whole
 from .task import DataT, Row, SeedResult, Sets, Source, Task, mean_and_deviation
 
 logger = logging.getLogger(__name__)
@@ -114,19 +115,20 @@ def run_seed(task: Task[Any, Any], seed: int, folder: Path, settings: dict[str, 
     """The result of a seed: a stored one, or that of a run, which is resumed if it was killed.
 
     Raises:
-        ValueError: if the folder holds a run with other settings (named).
+        ValueError: if the folder holds a run with other settings (named), or another process is training there.
     """
-    check_settings(folder, settings)
-    result, told = task.result.read(folder), "finished already"
-    if result is None:
-        if task.args.should_save:
-            store_settings(folder, settings)
-        result, told = task.train(seed, folder), task.sets.reported
-        if task.args.should_save:
-            result.write(folder)
-    if task.args.should_save:  # also what a kill has left of them
-        for checkpoint in [*folder.glob("checkpoint-*"), folder / "best"]:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+    with only_run_in(folder) if task.args.should_save else nullcontext():
+        check_settings(folder, settings)
+        result, told = task.result.read(folder), "finished already"
+        if result is None:
+            if task.args.should_save:
+                store_settings(folder, settings)
+            result, told = task.train(seed, folder), task.sets.reported
+            if task.args.should_save:
+                result.write(folder)
+        if task.args.should_save:  # also what a kill has left of them
+            for checkpoint in [*folder.glob("checkpoint-*"), folder / "best"]:
+                shutil.rmtree(checkpoint, ignore_errors=True)
     logger.info("seed %d, %s: %s", seed, told, json.dumps(result.scores[task.sets.reported]))
     return result
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
+from ..corpus.files import FolderLock
 from ..models.saved_files import changed
 from .cards import repository, upload
 
@@ -20,6 +23,7 @@ logger = logging.getLogger(__name__)
 SETTINGS = "settings.json"
 _FINISHED = "finished"  # stored with the settings of a run, at its end
 _ADAPTER = "adapter_model.safetensors"
+_SECONDS_OF_WORKERS = 8.0  # those of a DataLoader outlive their killed process by up to 5 seconds, with its lock
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", _ADAPTER)
 
 
@@ -94,17 +98,18 @@ def begin(args: TrainingArguments, settings: Mapping[str, object]) -> bool:
     Every process calls this.
 
     Raises:
-        ValueError: as `check_settings`.
+        ValueError: as `check_settings`; or if another run is training in the folder.
     """
     folder = Path(str(args.output_dir))
-    if check_settings(folder, settings):
+    with only_run_in(folder) if args.should_save else nullcontext():
+        finished = check_settings(folder, settings)
+        if args.should_save and not finished:
+            store_settings(folder, settings)
+    if finished:
         logger.info("Finished already; nothing to do. For another run, give another --output_dir.")
         if args.push_to_hub and args.should_save:
             upload(args, repository(args), ["checkpoint-*", "_*", ".tmp*"])
-        return False
-    if args.should_save:
-        store_settings(folder, settings)
-    return True
+    return not finished
 
 
 def finish(args: TrainingArguments, settings: Mapping[str, object]) -> None:
@@ -117,6 +122,29 @@ def store_settings(folder: Path, settings: Mapping[str, object], finished: bool 
     """Stores the settings of a run in its folder: before anything else, and again once everything is written."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / SETTINGS, json.dumps({**settings, **({_FINISHED: True} if finished else {})}, indent=2))
+
+
+@contextmanager
+def only_run_in(folder: Path) -> Iterator[None]:
+    """Keeps other runs from training in a folder at the same time: each would remove the other's checkpoints.
+
+    Raises:
+        ValueError: if another run is training there.
+    """
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    try:
+        end = time.monotonic() + _SECONDS_OF_WORKERS
+        while not lock.try_alone():
+            if time.monotonic() > end:
+                raise ValueError(
+                    f"Another run is training in {folder}. Wait for its end, or give another --output_dir."
+                )
+            time.sleep(0.1)
+        yield
+    finally:
+        lock.close()
 
 
 def _short(value: object) -> str:

@@ -6,6 +6,7 @@ import argparse
 import logging
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from ..corpus.files import remove_leftovers
 from ..models.portable_checkpoint import store_weights_as
 from .precision import precision_that_pays
-from .resuming import damage, last_whole_checkpoint, read_whole
+from .resuming import damage, last_whole_checkpoint, only_run_in, read_whole
 
 logger = logging.getLogger(__name__)
 
@@ -189,8 +190,12 @@ class CardTrainer(Trainer):
         """Trains, from the checkpoint that is asked for or the last whole one, and stores metrics and state.
 
         Raises:
-            ValueError: for a checkpoint that is asked for and not whole.
+            ValueError: for a checkpoint that is asked for and not whole, or if another run is training in the folder.
         """
+        with only_run_in(Path(str(self.args.output_dir))) if self.is_world_process_zero() else nullcontext():
+            self._train_to_the_end()
+
+    def _train_to_the_end(self) -> None:
         checkpoint = self.args.resume_from_checkpoint
         if checkpoint and (reason := damage(Path(checkpoint), self.args)):
             raise ValueError(f"--resume_from_checkpoint {checkpoint} is not a whole checkpoint: {reason}.")

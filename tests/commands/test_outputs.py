@@ -128,3 +128,37 @@ def test_plan(command, books, model, encoded):
     assert lines[-1].split("\t") == ["3 documents", *(f"{number:,}" for number in sums)]
     assert len(command("plan", books / "sea.txt").out.splitlines()) == 2
     assert encoded == []
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("embed", "vectors.parquet"), ("embed", "vectors.npz"), ("map", "map.html")]
+)
+def test_what_is_written_is_whole_or_not_there(command, books, tmp_path, monkeypatch, name, what):
+    """On a full disk the old file stays; what killed processes left of this file is removed, and of no other."""
+    (books / "bread.txt").write_text("Bread and butter.")
+    (tmp_path / what).write_text("old")
+    (tmp_path / f"{what}.{'0' * 32}.tmp").write_text("half")
+    (tmp_path / "mine.tmp").write_text("mine")
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        command("search", books, "whales?")
+        patch.setattr("os.fsync", full)
+        said = command(name, books, "-o", tmp_path / what)
+    assert (said.status, said.err) == (1, "error: [Errno 28] No space left on device\n")
+    assert (tmp_path / what).read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"books", "cache", what, "mine.tmp"}
+    assert command(name, books, "-o", tmp_path / what).status == 0
+    assert (tmp_path / what).stat().st_size > 1_000
+
+
+@pytest.mark.filterwarnings("ignore:Document.*no token")
+def test_nothing_to_embed(command, tmp_path):
+    (tmp_path / "empty.txt").write_text("\u200b")
+    for what in ("vectors.parquet", "vectors.npz"):
+        said = command("embed", tmp_path / "empty.txt", "-o", tmp_path / what, "--rows", "chunks")
+        assert said.status == 1
+        assert "there is nothing to write: no document has a chunk" in said.err
+        assert not (tmp_path / what).exists()

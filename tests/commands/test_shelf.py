@@ -98,6 +98,70 @@ def test_a_damaged_record_is_made_again(model, books, tmp_path, encoded, caplog)
     torch.testing.assert_close([each.vector for each in again], before)
 
 
+def test_a_changed_bit_in_a_record_is_found(model, books, tmp_path, encoded, caplog):
+    """Before it is opened; and if it is changed after that."""
+    found = open_shelf(model, str(books), tmp_path / "cache")
+    before = list(found)
+    path = found.folder / found.records[1][1]
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SystemExit, match=r"is damaged \(a tensor .* Start the same command again\."):
+        list(found)
+    encoded.clear()
+    again = list(open_shelf(model, str(books), tmp_path / "cache"))
+    assert encoded == [KITCHEN]
+    assert f"{path} is damaged" in caplog.text
+    torch.testing.assert_close([each.vector for each in again], [each.vector for each in before])
+
+
+def test_no_record_goes_while_another_process_reads(model, books, tmp_path):
+    """A lock belongs to an open folder, so that two shelves of one process are as two processes."""
+    first = open_shelf(model, str(books), tmp_path / "cache")
+    (books / "sea.txt").write_text("Another sea.")
+    second = open_shelf(model, str(books), tmp_path / "cache")
+    assert [each.text for each in first] == [COURT, KITCHEN, SEA]
+    assert [each.text for each in second] == [COURT, KITCHEN, "Another sea."]
+    assert len(list(first.folder.iterdir())) == 4
+    del first, second
+    third = open_shelf(model, str(books), tmp_path / "cache")
+    assert len(list(third.folder.iterdir())) == 3
+    for path in third.folder.iterdir():
+        path.unlink()
+    with pytest.raises(SystemExit, match=r"something removed it\. Start the same command again"):
+        list(third)
+
+
+def test_a_file_that_changes_while_it_is_read_is_left_out(model, books, tmp_path, monkeypatch):
+    """Otherwise its old content would have the record of its new one."""
+    read = shelves.read_file
+
+    def change(file):
+        if file.place == "sea.txt":
+            file.path.write_text("Another sea.")
+        return read(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shelves, "read_file", change)
+        found = open_shelf(model, str(books), tmp_path / "cache")
+    assert [each.place for each in found] == ["far/court.txt", "kitchen.txt"]
+    assert [(each.place, each.reason) for each in found.unreadable] == [
+        ("sea.txt", "was changed while it was read; start the same command again")
+    ]
+    assert "Another sea." in [each.text for each in open_shelf(model, str(books), tmp_path / "cache")]
+
+
+def test_a_damaged_cache_of_chunk_vectors_is_an_error_with_a_message(command, books, tmp_path):
+    assert command("search", books, "whales?").status == 0
+    [path] = (tmp_path / "cache").rglob("*.sqlite3")
+    path.write_bytes(b"no database" * 1000)
+    (books / "new.txt").write_text("A new one, about the moon.")
+    said = command("search", books, "whales?")
+    assert said.status == 1
+    assert said.err.startswith("error: ")
+    assert path.name in said.err
+
+
 def test_rows_of_a_table_and_books_of_every_kind(model, tmp_path):
     books = tmp_path / "books"
     books.mkdir()

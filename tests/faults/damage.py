@@ -37,7 +37,8 @@ class Tally:
     """Counts what became of damaged files, by kind of file.
 
     An outcome is *clear* (an error of this package's that says what is wrong), *same* (the result is that of the
-    whole file), *silent* (another result), *raw* (an error from inside another library) or *stuck*.
+    whole file), *warned* (another result, with a warning), *silent* (another result without one), *raw* (an error from
+    inside another library) or *stuck*.
     """
 
     def __init__(self, expected: Any) -> None:
@@ -45,13 +46,14 @@ class Tally:
         self.counts: dict[str, Counter[str]] = {}
         self.bad: list[str] = []
 
-    def note(self, kind: str, what: str, outcome: Any, harmless: bool = False) -> str:
+    def note(self, kind: str, what: str, outcome: Any, harmless: bool = False, warned: bool = False) -> str:
         """Sorts one outcome of `forked`.
 
         Args:
             kind, what: the file, and what was done to it.
             outcome: of the call that reads it.
             harmless: whether another result is no fault.
+            warned: whether a warning came with it.
         """
         if outcome.stuck:
             result = "stuck"
@@ -60,7 +62,8 @@ class Tally:
         elif outcome.error:
             result = "clear"
         else:
-            result = "same" if harmless or outcome.value == self.expected else "silent"
+            same = harmless or outcome.value == self.expected
+            result = "same" if same else "warned" if warned else "silent"
         self.counts.setdefault(kind, Counter())[result] += 1
         if result in ("stuck", "raw", "silent"):
             self.bad.append(f"{result}: {kind} {what}: {outcome.error or outcome.value!r:.300}")

@@ -97,6 +97,7 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
     # The threads of the parent did not come along, and would be waited for.
     torch.set_num_threads(1)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     count, copying = 0, False
     place = str(folder)
     last: dict[str, tuple[int, int]] = {}

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -144,16 +145,28 @@ def damage_checkpoint(saved, route: str, work: Path, flips: int, cuts: int, ever
         (folder / name).unlink()
         if damaged is not None:
             (folder / name).write_bytes(damaged)
-        outcome = forked(lambda folder=folder: read(folder), work)
+        outcome = forked(lambda folder=folder: _heard(read, folder), work)
+        value, warned = outcome.value or (None, False)
+        outcome = replace(outcome, value=value)
         if outcome.raw and name in before:
             theirs.append(f"{name} {how}: {outcome.error}")
             outcome = replace(outcome, raw=False)
         if route == "own code" and str(outcome.error).startswith(f"ValueError: {folder}"):
             outcome = replace(outcome, raw=False)  # of our code, which lies elsewhere now
-        tally.note(name, how, outcome, harmless=(name, damaged) == (SUMS, None))
+        tally.note(
+            name, how, outcome, harmless=(name, damaged) == (SUMS, None), warned=warned and name == "config.json"
+        )
         shutil.rmtree(folder)
     print(f"--- {route}\n{tally}\nraised by others: {len(theirs)}", *theirs, sep="\n")
     return tally, theirs
+
+
+def _heard(read: Callable[[Path], Any], folder: Path) -> tuple[Any, bool]:
+    """What was read, and whether a warning told that the configuration was edited."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        value = read(folder)
+    return value, any("config.json is not what was saved" in str(each.message) for each in heard)
 
 
 def test_some_damages(saved, tmp_path):
@@ -161,8 +174,14 @@ def test_some_damages(saved, tmp_path):
     assert tally.bad == [], str(tally)
 
 
+# Of routes that differ from another one in the class only, fewer; the strides share no factor with the number of
+# damages that a file has, so that each kind of damage meets each kind of file somewhere.
+_THIRD = {"nextlevelbert", "auto nextlevelbert", "sentence-transformers nextlevelbert", "own code"}
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize("route", ROUTES)
 def test_many_damages(saved, tmp_path, route):
-    tally, _ = damage_checkpoint(saved, route, tmp_path, 6, 2)
+    every = 3 if route in _THIRD or route.startswith("chunk encoder") else 7
+    tally, _ = damage_checkpoint(saved, route, tmp_path, 6, 2, every)
     assert tally.bad == [], str(tally)

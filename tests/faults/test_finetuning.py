@@ -6,13 +6,12 @@ What is started again ends as a straight run, or with a clear refusal.
 from __future__ import annotations
 
 import pytest
-from safetensors.torch import load_file
 
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import NextLevelBertModel, combine_chunk_encoders, distill_chunk_encoder, load_chunk_encoder
 from tests.finetuning_toys import run_here, sea_rows, write
-from tests.golden.inputs import FOLDER
+from tests.golden.inputs import DOCUMENTS, FOLDER
 
-from .harness import forked, tree
+from .harness import at_once, forked, tree
 from .runs import (
     DAMAGE,
     again,
@@ -24,6 +23,7 @@ from .runs import (
     tell,
     uninterrupted,
 )
+from .test_damaged_checkpoint import digest
 
 FAST = ["--num_train_epochs", "3", "--per_device_train_batch_size", "4", "--use_cpu", "--disable_tqdm", "true"]
 FAST += ["--report_to", "none", "--logging_strategy", "steps", "--logging_steps", "1"]
@@ -114,9 +114,19 @@ def test_a_finished_run_is_left_alone(runs, classified):
     assert {path: path.stat().st_mtime_ns for path in straight.rglob("*") if path.is_file()} == before
 
 
+def test_several_runs_in_one_folder(runs, classified, tmp_path, monkeypatch):
+    """One trains; the others are told so."""
+    monkeypatch.setattr("nextlevelbert.training.resuming._SECONDS_OF_WORKERS", 0.0)
+    outcomes = at_once([lambda: runs["classification"](tmp_path / "model")] * 3, tmp_path)
+    refused = [outcome.error for outcome in outcomes if outcome.error]
+    assert 1 <= len(refused) <= 2
+    assert all("Another run is training in" in error for error in refused), refused
+    assert results(tmp_path / "model") == results(classified[0])
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("name", "every"), [("classification", 1), ("adapter", 3), ("ranking", 3), ("summarization", 2)]
+    ("name", "every"), [("classification", 1), ("adapter", 3), ("ranking", 3), ("summarization", 3)]
 )
 def test_every_kill(runs, name, every, tmp_path):
     wanted = results(uninterrupted(runs[name], tmp_path / "straight"))
@@ -153,20 +163,35 @@ def save(folder):
     NextLevelBertModel.from_pretrained(FOLDER / "nextlevelbert").save_pretrained(folder)
 
 
-@pytest.mark.faults
-def test_saving(tmp_path):
-    """What a kill leaves opens with the weights that were saved, or not at all; saving again completes it."""
-    wanted = tree(uninterrupted(save, tmp_path / "straight"))
-    weights = load_file(FOLDER / "nextlevelbert" / "model.safetensors")
-    told = []
+def distil(folder):
+    distill_chunk_encoder(FOLDER / "encoder" / "sentences", folder)
 
-    def opened(folder):
+
+def combine(folder):
+    part = load_chunk_encoder(FOLDER / "encoder" / "sentences", "golden/encoder")
+    combine_chunk_encoders([part, part], [each.text for each in DOCUMENTS], folder, chunk_size=12)
+
+
+def opened(folder, run):
+    """The weights and how a text is read, as one hash."""
+    if run is save:
         model = NextLevelBertModel.from_pretrained(folder)
-        return all(model.state_dict()[name].equal(weight) for name, weight in weights.items())
+        return digest(model, model.tokenizer)
+    source = load_chunk_encoder(folder, "name")
+    return digest(source.encoder.model, source.tokenizer) + source.encoder.fingerprint()
 
-    for state in states_of_a_kill(save, tmp_path / "model"):
-        outcome = forked(lambda folder=state: opened(folder), tmp_path)
-        told.append("clear" if outcome.error else {True: "same", False: "silent"}[outcome.value])
-        print(state.name, outcome.error)
-        assert again(save, state, wanted) == "same"
-    assert tell(told).keys() == {"clear", "same"}
+
+@pytest.mark.faults
+@pytest.mark.parametrize("run", [save, distil, combine])
+def test_saving(run, tmp_path):
+    """What a kill leaves opens as what was saved, or not at all; saving again completes it."""
+    straight = uninterrupted(run, tmp_path / "straight")
+    wanted, whole = opened(straight, run), tree(straight)
+    told = []
+    for state in states_of_a_kill(run, tmp_path / "model"):
+        outcome = forked(lambda folder=state: opened(folder, run), tmp_path)
+        kind = "raw" if outcome.raw else "clear" if outcome.error else "same" if outcome.value == wanted else "silent"
+        print(state.name, kind, outcome.error)
+        told.append(kind)
+        assert again(run, state, whole) == "same"
+    assert tell(told).keys() == {"clear"}  # the last operation makes it whole

@@ -20,7 +20,7 @@ from nextlevelbert.pretraining.cdlm_arguments import CdlmDataArguments, CdlmMode
 from nextlevelbert.pretraining.corpus_arguments import CorpusArguments
 from tests.golden.inputs import DOCUMENTS, FOLDER
 
-from .harness import forked
+from .harness import at_once, forked
 from .runs import (
     again,
     damaged,
@@ -100,7 +100,7 @@ def test_every_kill(straight, best, tmp_path):
     run = pretrain_best if best else pretrain
     wanted = results(uninterrupted(run, tmp_path / "straight"))
     states = states_of_a_kill(run, tmp_path / "model")
-    told = start_again(run, states[:: 2 if best else 1], wanted, tmp_path)
+    told = start_again(run, states[:: 3 if best else 1], wanted, tmp_path)
     assert told.keys() == {"same"}
 
 
@@ -108,7 +108,7 @@ def test_every_kill(straight, best, tmp_path):
 def test_every_kill_of_cdlm(pretrain_cdlm, tmp_path):
     wanted = results(uninterrupted(pretrain_cdlm, tmp_path / "straight"))
     states = states_of_a_kill(pretrain_cdlm, tmp_path / "model")
-    assert start_again(pretrain_cdlm, states[::2], wanted, tmp_path).keys() == {"same"}
+    assert start_again(pretrain_cdlm, states[::3], wanted, tmp_path).keys() == {"same"}
 
 
 @pytest.mark.faults
@@ -123,6 +123,16 @@ def test_full_disks_and_signals(straight, how, tmp_path):
         assert error in str(first.error) if error else first.killed, (at, first)
         told.append(again(pretrain, place / "model", results(straight)))
     assert tell(told).keys() == {"same"}
+
+
+def test_several_runs_in_one_folder(straight, tmp_path, monkeypatch):
+    """One trains; the others are told so, or find it finished."""
+    monkeypatch.setattr("nextlevelbert.training.resuming._SECONDS_OF_WORKERS", 0.0)
+    outcomes = at_once([lambda: pretrain(tmp_path / "model")] * 3, tmp_path)
+    refused = [outcome.error for outcome in outcomes if outcome.error]
+    assert 1 <= len(refused) <= 2
+    assert all(f"Another run is training in {tmp_path / 'model'}. Wait" in error for error in refused), refused
+    assert results(tmp_path / "model") == results(straight)
 
 
 def test_some_damaged_checkpoints(straight, states, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import zipfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,7 @@ from nextlevelbert.tasks.ranking.data import read_ranking
 from nextlevelbert.tasks.retrieval.data import read_retrieval_task
 from nextlevelbert.tasks.summarization.data import read_summarization
 
+from ..book_toys import write_docx, write_epub, write_pdf
 from ..golden.inputs import FOLDER
 from .cases import TEXTS, cases, only_our_errors
 
@@ -100,6 +102,41 @@ def test_damaged_files(folder, kind, seed, mutations, packed):
     content = damaged(SEEDS[kind][seed % len(SEEDS[kind])], mutations)
     path = folder / (f"x{kind}" if packed is None else f"x{kind}.gz")
     path.write_bytes(content if packed is None else damaged(gzip.compress(content, mtime=0), packed))
+    with only_our_errors():
+        read_all(path)
+    path.unlink()
+
+
+@pytest.fixture(scope="module")
+def books(tmp_path_factory):
+    """The bytes of a book of each kind."""
+    place = tmp_path_factory.mktemp("books")
+    pages = ["<p>The whale é.</p>", "<p>b</p>"]
+    made = [
+        write_pdf(place / "x.pdf", pages),
+        write_epub(place / "x.epub", pages),
+        write_docx(place / "x.docx", pages),
+    ]
+    return {path.suffix: path.read_bytes() for path in made}
+
+
+@cases(0.15)
+@given(st.sampled_from([".pdf", ".epub", ".docx"]), st.none() | st.integers(0, 9), MUTATIONS)
+def test_damaged_books(folder, books, kind, member, mutations):
+    """Damaged as a file, or one file within the archive, whose own check sum then fits."""
+    content = books[kind]
+    if kind == ".pdf" or member is None:
+        content = damaged(content, mutations)
+    else:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            files = {name: archive.read(name) for name in archive.namelist()}
+        chosen = sorted(files)[member % len(files)]
+        with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
+            for name, data in files.items():
+                archive.writestr(name, damaged(data, mutations) if name == chosen else data)
+        content = file.getvalue()
+    path = folder / f"x{kind}"
+    path.write_bytes(content)
     with only_our_errors():
         read_all(path)
     path.unlink()

@@ -22,7 +22,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import AutoModel, AutoProcessor, AutoTokenizer
 
-from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.models.chunking import tokenize_document
 
 from ..golden.inputs import CLASSES, FOLDER
@@ -274,6 +274,35 @@ def test_sizes_that_the_weights_do_not_have(name, part, ignore, tmp_path):
                 CLASSES[name].from_pretrained(folder, ignore_mismatched_sizes=ignore)
 
 
+@pytest.mark.parametrize("kind", ["class", "auto class", "chunk encoder"])
+def test_a_configuration_that_was_edited(kind, tmp_path):
+    """It is used, with a warning; one that cannot be used is named; saving again accepts it."""
+    CLASSES["nextlevelbert"].from_pretrained(FOLDER / "nextlevelbert").save_pretrained(tmp_path)
+    opened = {
+        "class": CLASSES["nextlevelbert"].from_pretrained,
+        "auto class": AutoModel.from_pretrained,
+        "chunk encoder": load_chunk_encoder,
+    }[kind]
+    path = tmp_path / "config.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps(stored))  # other white space
+    opened(tmp_path)
+    path.write_text(json.dumps({**stored, "chunk_size": 8}))
+    with pytest.warns(UserWarning, match=r"config\.json is not what was saved, and is used as it is now"):
+        model = opened(tmp_path)
+    if kind != "chunk encoder":
+        assert model.config.chunk_size == 8
+        model.config.save_pretrained(tmp_path)
+        assert opened(tmp_path).config.chunk_size == 8
+    stored["chunk_encoder_config"]["num_attention_heads"] = 7
+    path.write_text(json.dumps(stored))
+    with (
+        pytest.warns(UserWarning, match="is not what was saved"),
+        pytest.raises(ValueError, match=r"cannot be opened with its config\.json, which is not what was saved: .*7.*"),
+    ):
+        opened(tmp_path)
+
+
 def test_a_chunk_encoder_from_elsewhere_with_other_sizes(tmp_path, monkeypatch):
     model = CLASSES["nextlevelbert"].from_pretrained(FOLDER / "nextlevelbert")
     source = model.detach_chunk_encoder()
@@ -283,10 +312,8 @@ def test_a_chunk_encoder_from_elsewhere_with_other_sizes(tmp_path, monkeypatch):
     source.encoder.model.save_pretrained(tmp_path / "encoder")
     stored["chunk_encoder_name"] = "someone/encoder"
     (tmp_path / "config.json").write_text(json.dumps(stored))
-    with pytest.raises(ValueError, match=r"config\.json is not what was saved .* delete .*checksums\.json"):
-        CLASSES["nextlevelbert"].from_pretrained(tmp_path)
-    (tmp_path / "checksums.json").unlink()
-    again = CLASSES["nextlevelbert"].from_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match=r"config\.json is not what was saved"):
+        again = CLASSES["nextlevelbert"].from_pretrained(tmp_path)
     load = AutoModel.from_pretrained
     monkeypatch.setattr(AutoModel, "from_pretrained", lambda name, **kwargs: load(tmp_path / "encoder", **kwargs))
     with pytest.raises(ValueError, match="chunk_encoder_config has num_hidden_layers = 900, but the chunk encoder"):

@@ -31,6 +31,21 @@ READ = {
 }
 
 
+# Where a recipe says that it stands.
+WHERE = {
+    "nextlevelbert": "sections 2.2 and 3.1",
+    "cdlm": "appendix B",
+    "classification chunkbert": "section 3.2",
+    "summarization bert-al": '"Experiment setting"',
+    "coreference cdlm": "appendix C",
+    "document_matching cdlm": "appendix C",
+    "multihop_qa cdlm": "appendix C",
+    "classification nextlevelbert": "section 3.2",
+    "multiple_choice nextlevelbert": "section 3.2",
+    "hate": '"Masked Sentence Prediction"',
+}
+
+
 @pytest.fixture
 def parsed(monkeypatch, tmp_path, toy_encoder_path):
     """Reads a command line as the scripts do, and returns the options in place of running them."""
@@ -64,6 +79,16 @@ def parsed(monkeypatch, tmp_path, toy_encoder_path):
         return found
 
     return read
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_a_recipe_is_printed_with_its_section(key, capsys):
+    with_recipe(["--recipe", "paper"], key)
+    [line] = capsys.readouterr().err.splitlines()
+    assert WHERE[key] in line
+    for name, value in PAPERS[key].items():
+        listed = " ".join(map(str, value)) if isinstance(value, list) else value
+        assert f"{name} {listed}" in line
 
 
 @pytest.mark.parametrize("key", READ)

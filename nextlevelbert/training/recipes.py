@@ -33,7 +33,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     # NextLevelBERT, section 3.2 and table 2 (five runs).
     "classification nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},
     "multiple_choice nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4], "halve_validation": True},
-    # ChunkBERT, section 3.2: one constant Adam for encoder and TextCNN, five runs.
+    # ChunkBERT, section 4.3: one constant Adam for encoder and TextCNN, five runs.
     "classification chunkbert": {
         "batch_size": 8, "num_train_epochs": 20, "learning_rate": 3e-5, "lr_scheduler_type": "constant",
         "warmup_steps": 0, "weight_decay": 0, "chunk_size": 128, "max_training_tokens": 4096,
@@ -59,7 +59,7 @@ SECTIONS = {
     "cdlm": "CDLM, section 2.2 and appendix B",
     "classification nextlevelbert": "NextLevelBERT, section 3.2 and table 2",
     "multiple_choice nextlevelbert": "NextLevelBERT, section 3.2 and table 2",
-    "classification chunkbert": "ChunkBERT, section 3.2",
+    "classification chunkbert": "ChunkBERT, section 4.3",
     "summarization bert-al": 'BERT-AL, "Experiment setting"',
     "coreference cdlm": "CDLM, appendix C",
     "document_matching cdlm": "CDLM, appendix C",

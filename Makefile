@@ -97,12 +97,13 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.lstm_cell
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cdlm_attention --encoder $(MINILM) --lengths 512 2048
 
-checkpoint-code:  ## Copy the modelling code into the checkpoint that carries it, after a change
+checkpoint-code:  ## Copy the modelling code into the checkpoints that carry it, after a change
 	$(BIN)/python -c "import shutil, transformers.dynamic_module_utils as utils; \
 	    from nextlevelbert.models.saved_files import write_sums; \
-	    source = 'nextlevelbert/models/modeling_nextlevelbert.py'; \
-	    [shutil.copy(file, '$(CHECKPOINT)') for file in (source, *utils.get_relative_import_files(source))]; \
-	    write_sums('$(CHECKPOINT)')"
+	    sources = {'$(CHECKPOINT)': 'nextlevelbert', 'checkpoints/hate-static': 'hate'}; \
+	    [(shutil.copy(file, folder), write_sums(folder)) for folder, name in sources.items() \
+	     for source in [f'nextlevelbert/models/modeling_{name}.py'] \
+	     for file in (source, *utils.get_relative_import_files(source))]"
 
 clean:  ## Remove the environments and what the demo made
 	rm -rf .venv .venv-lowest .venv-313 $(DEMO) site

@@ -6,7 +6,8 @@ Every model learns from the sentences of the same novels, through run_pretrainin
 rate: HATE with its paper's loss and with cross-entropy, at several sizes of the document vector, and NextLevelBERT
 with its paper's loss and with cross-entropy. Judged on chapters of novels that nobody has seen, names deleted: does a
 chapter find the others of its book (MAP), and the two beside it (recall among the first ten)? And does a model find a
-masked sentence among those of its batch better than chance, and than the mean of the sequence?
+masked sentence among those of its batch better than chance, and than the mean of the sequence? Word counts (TF-IDF)
+stand beside them. ``--checkpoint`` judges finished models over the same sentence vectors, with windows as they have.
 
 Finished parts are kept, so a run that was stopped goes on. Prints a Markdown table and writes it
 to ``table.md``, and every figure to ``study.json``.
@@ -28,7 +29,7 @@ from transformers import AutoModel
 
 from benchmarks.common import measuring
 from benchmarks.common.corpora import kept_corpus
-from benchmarks.common.retrieval_tasks import load_tasks
+from benchmarks.common.retrieval_tasks import Rank, load_tasks, ranking_by
 from benchmarks.common.studies import pretrain, study_parser
 from nextlevelbert import (
     DataCollatorForVectorMasking,
@@ -44,6 +45,7 @@ from nextlevelbert import (
 from nextlevelbert.evaluation import RetrievalTask, context_mean_baseline, rank_documents, retrieval_scores
 from nextlevelbert.models.pooling import fit_whitening
 from nextlevelbert.pretraining.vectors import split
+from nextlevelbert.tasks.retrieval import tfidf_scores
 
 TASK = "chapters, names masked"
 DOCUMENTS_PER_PASS = 32
@@ -104,8 +106,12 @@ def judge(model: Any, corpus: VectorCorpus, task: RetrievalTask) -> dict[str, di
 
 def scores(task: RetrievalTask, vectors: torch.Tensor) -> dict[str, float]:
     """MAP over all chapters of the same book, and recall@10 over the two beside it."""
-    whole = retrieval_scores(rank_documents(task, vectors, vectors))
-    beside = retrieval_scores(rank_documents(task, vectors, vectors, grades={2}))
+    return ranked(task, lambda task, grades: rank_documents(task, vectors, vectors, grades=grades))
+
+
+def ranked(task: RetrievalTask, rank: Rank) -> dict[str, float]:
+    """As `scores`, of what ranks by a grade."""
+    whole, beside = retrieval_scores(rank(task, None)), retrieval_scores(rank(task, {2}))
     return {"map": whole["map"], "adjacent recall@10": beside["recall@10"]}
 
 
@@ -124,14 +130,16 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--sequence_length", type=int, default=128)
     parser.add_argument("--sizes", type=int, nargs="+", default=[64, 32, 16], help="of the document vector, below D")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--rows", nargs="+", help="only these of the rows to train")
+    parser.add_argument("--rows", nargs="*", help="only these of the rows to train; none: --rows without a name")
+    parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], help="folders of finished models to judge")
+    parser.add_argument("--train_file", type=Path, help="novels; default novels/train.jsonl.gz of the data")
     return parser.parse_args()
 
 
 def main() -> None:
     args = parse_arguments()
     [task] = [task for task in load_tasks(args.data) if task.name == TASK]
-    novels = islice(read_documents(args.data / "novels/train.jsonl.gz"), args.books)
+    novels = islice(read_documents(args.train_file or args.data / "novels/train.jsonl.gz"), args.books)
     chapters = (Document(name, text) for name, text in task.documents.items())
     source = load_chunk_encoder(args.encoder, args.encoder_name)
     corpus = kept_corpus(novels, source, 256, "sentences", args.output_dir / "novels")
@@ -143,7 +151,16 @@ def main() -> None:
     whitened = torch.stack([F.normalize((document.vectors - centre) @ weight.T, dim=-1).mean(dim=0)
                             for document in judged])  # fmt: skip
     results["mean of the whitened sentence vectors"] = {"size": means.shape[1], **scores(task, whitened)}
-    for cls in (HateModel, NextLevelBertModel):
+    texts = list(task.documents.values())
+    results["TF-IDF"] = ranked(task, ranking_by(tfidf_scores(texts, texts)))
+    for folder in args.checkpoint:
+        model = AutoModel.from_pretrained(folder).eval()
+        if model.config.chunk_encoder_fingerprint != source.encoder.fingerprint():
+            raise ValueError(f"{folder} reads the vectors of another sentence encoder than {args.encoder}.")
+        for pooling, figures in judge(model, judged, task).items():
+            results[f"{folder.name}, {pooling}"] = {"size": model.config.hidden_size, **figures}
+    write(args, corpus, judged, results)
+    for cls in (HateModel, NextLevelBertModel) if args.rows is None or args.rows else ():
         kept = args.output_dir / f"untrained-{cls.config_class.model_type}.json"
         if not kept.exists():
             torch.manual_seed(0)
@@ -154,7 +171,7 @@ def main() -> None:
             name = cls.__name__.removesuffix("Model").replace("Hate", "HATE").replace("Bert", "BERT")
             results[f"{name}, untrained, {pooling}"] = {"size": means.shape[1], **figures}
     for name, options in rows_to_train(args.sizes).items():
-        for seed in args.seeds if not args.rows or name in args.rows else ():
+        for seed in args.seeds if args.rows is None or name in args.rows else ():
             folder = args.output_dir / f"{name.replace(' ', '-')}-seed-{seed}"
             if not (folder / "judged.json").exists():
                 learned = train(options, corpus, folder, seed, args)

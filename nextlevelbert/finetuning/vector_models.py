@@ -144,6 +144,11 @@ class VectorModelOptions(ModelOptions):
         """Whether --model is a baseline without layers over chunk vectors: a head is all that can be trained."""
         return self.model in ("avg_sbert", "sbert", "tfidf", "bm25") or self.other
 
+    def check_upload(self, push_to_hub: bool) -> None:
+        """Raises a ValueError for an upload of a baseline."""
+        if push_to_hub and self.vectors_only:
+            raise ValueError(f"--model {self.model} is a baseline, which is not published; leave out --push_to_hub.")
+
     def cache(self, output_dir: str) -> Path:
         """Cache of chunk vectors: by default not in the output folder, whose files are published."""
         return Path(self.cache_dir or f"{Path(output_dir)}-vectors")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ PAPERS: dict[str, dict[str, Any]] = {
     # NextLevelBERT, section 3.2 and table 2 (five runs).
     "classification nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},
     "multiple_choice nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4], "halve_validation": True},
-    # ChunkBERT, section 3.2: one constant Adam for encoder and TextCNN, five runs.
+    # ChunkBERT, section 4.3: one constant Adam for encoder and TextCNN, five runs.
     "classification chunkbert": {
         "batch_size": 8, "num_train_epochs": 20, "learning_rate": 3e-5, "lr_scheduler_type": "constant",
         "warmup_steps": 0, "weight_decay": 0, "chunk_size": 128, "max_training_tokens": 4096,
@@ -51,6 +52,19 @@ PAPERS: dict[str, dict[str, Any]] = {
         "batch_size": 32, "num_train_epochs": 5, "learning_rate": 1e-4, "warmup_steps": 100,
     },
 }  # fmt: skip
+# Where each paper names them.
+SECTIONS = {
+    "nextlevelbert": "NextLevelBERT, sections 2.2 and 3.1; dropout and the mean of the loss: the authors' code",
+    "hate": 'HATE, "Masked Sentence Prediction" and "Document Model"',
+    "cdlm": "CDLM, section 2.2 and appendix B",
+    "classification nextlevelbert": "NextLevelBERT, section 3.2 and table 2",
+    "multiple_choice nextlevelbert": "NextLevelBERT, section 3.2 and table 2",
+    "classification chunkbert": "ChunkBERT, section 4.3",
+    "summarization bert-al": 'BERT-AL, "Experiment setting"',
+    "coreference cdlm": "CDLM, appendix C",
+    "document_matching cdlm": "CDLM, appendix C",
+    "multihop_qa cdlm": "CDLM, appendix C",
+}
 # What the rest of a recipe takes: with early stopping, a run would not have the length that the paper names.
 _BESIDE: dict[str, dict[str, Any]] = {
     "summarization bert-al": {
@@ -72,7 +86,7 @@ def offer_recipe(parser: OptionParser, key: str) -> None:
 
 
 def with_recipe(words: Sequence[str], key: str) -> list[str]:
-    """The words of a command line, preceded by those of the recipe that they ask for.
+    """The words of a command line, preceded by those of the recipe that they ask for, which is printed.
 
     Args:
         words: of the command line.
@@ -88,6 +102,9 @@ def with_recipe(words: Sequence[str], key: str) -> list[str]:
         refuse(f"--recipe is paper, got {asked!r}.")
     if key not in PAPERS:
         refuse(f"No paper names settings for {key.replace(' ', ' with ')}; leave out --recipe. Known: {_known()}.")
+    if os.environ.get("RANK", "0") == "0":
+        named = ", ".join(f"{name} {_said(value)}" for name, value in PAPERS[key].items())
+        print(f"The paper's settings ({SECTIONS[key]}): {named}.", file=sys.stderr)
     recipe = dict(PAPERS[key])
     if total := recipe.pop("batch_size", None):
         given, accumulated = peek(words, "per_device_train_batch_size", "gradient_accumulation_steps")

@@ -20,8 +20,11 @@ from nextlevelbert import HateModel, load_chunk_encoder
 from nextlevelbert.data.rows import fingerprint
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
 from nextlevelbert.finetuning.arguments import FinetuningArguments
+from nextlevelbert.finetuning.other_encoders import OtherEncoder
 from nextlevelbert.finetuning.run import read_sets
 from nextlevelbert.finetuning.task import Sets
+from nextlevelbert.finetuning.vector_models import pad_vectors
+from nextlevelbert.tasks.ranking.baselines import MeanRanker
 from nextlevelbert.tasks.ranking.data import (
     RankingData,
     hold_out_queries,
@@ -420,6 +423,62 @@ def test_shared_documents_are_counted(pairs, caplog):
 
 
 @pytest.mark.parametrize(
+    ("model", "more", "title", "controls"),
+    [
+        ("longformer", [], "{}", []),  # one vector a text, so there is no mean of several
+        (
+            "longformer",
+            ["--late_chunking", "--chunk_size", "16"],
+            "{}, late chunking",
+            ["mean of the chunk vectors", "whitened mean"],
+        ),
+        ("avg_sbert", ["--chunk_size", "16"], "avg_sbert", ["mean of the chunk vectors", "whitened mean"]),
+        ("sbert", ["--chunk_size", "16"], "sbert", ["mean of the chunk vectors", "whitened mean"]),
+    ],
+)
+def test_frozen_encoders_get_a_linear_map(
+    run, pairs, request, toy_encoder_path, tmp_path, model, more, title, controls
+):
+    """Of any kind of encoder; before training they rank by their own vectors."""
+    path = request.getfixturevalue(model) if model == "longformer" else model
+    files = ["--train_file", str(pairs / "train.jsonl"), "--test_file", str(pairs / "test.jsonl")]
+    options = ["--num_train_epochs", "1", "--chunk_encoder", toy_encoder_path, "--output_dir", str(tmp_path / "out")]
+    run("--model", path, *more, *files, *options)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    name = title.format(Path(path).name)
+    assert list(results["rows"]) == [f"{name}, test", "before training", *controls]
+    assert results["settings"]["learning_rate"] == 1e-3
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    size = 24 if model == "longformer" else 32
+    assert weights["map.weight"].shape == (size, size)
+    assert not torch.allclose(weights["map.weight"], torch.eye(size), atol=1e-4)
+    assert not (tmp_path / "out" / "README.md").exists()  # a baseline is not published
+    before, mean = (results["rows"].get(row) for row in ("before training", "mean of the chunk vectors"))
+    if model == "longformer" and not more:
+        encoder = OtherEncoder(path)
+        task = read_ranking(pairs / "test.jsonl", "test").task
+        queries, documents = (
+            torch.stack([book.document for book in encoder.encode(list(part.values()))])
+            for part in (task.queries, task.documents)
+        )
+        expected = retrieval_scores(rank_documents(task, queries, documents))
+        assert before["mrr@10"] == pytest.approx(expected["mrr@10"], abs=0.02)  # stored as float16
+    else:
+        assert (before == mean) == (model != "sbert")
+
+
+def test_a_mean_ranker_gives_the_same_either_way():
+    torch.manual_seed(0)
+    ranker = MeanRanker(4)
+    torch.nn.init.normal_(ranker.map.weight)
+    documents = [torch.randn(3, 4), torch.randn(1, 4)]
+    rows, pooled = ranker.contextualize(documents)
+    assert rows[0] is documents[0]
+    torch.testing.assert_close(ranker(**pad_vectors(documents)).pooler_output, pooled)
+    torch.testing.assert_close(pooled[1], documents[1][0] @ ranker.map.weight.T)
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--model", "untrained", "--k", "0"], "--k must be 1 or more, got 0"),
@@ -429,6 +488,7 @@ def test_shared_documents_are_counted(pairs, caplog):
         ),
         (["--model", "untrained", "--class_weights"], "There is no option --class_weights here"),
         (["--model", "tfidf"], "This task does not support --model tfidf. It takes a checkpoint or one of: untrained"),
+        (["--model", "avg_sbert", "--push_to_hub"], "--model avg_sbert is a baseline, which is not published"),
         (["--model", "untrained", "--lora"], "There is no option --lora here"),
     ],
 )

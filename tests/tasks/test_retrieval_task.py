@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel, AutoTokenizer, LongformerConfig, LongformerModel
+from transformers import AutoModel, AutoTokenizer
 
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.evaluation import chunk_similarity, ndcg
@@ -40,21 +40,6 @@ def test_retrieval_by_the_script(toy_checkpoint, tmp_path):
         "ranks_of_relevant_documents": [1 + sum(bool(other > cosines[0]) for other in cosines)],
     }
     assert (tmp_path / "toy" / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.fixture(scope="module")
-def longformer(toy_encoder_path, tmp_path_factory):
-    """A plain transformers folder of another kind, with room for 60 tokens."""
-    folder = tmp_path_factory.mktemp("longformer")
-    tokenizer = AutoTokenizer.from_pretrained(toy_encoder_path, model_max_length=60)
-    torch.manual_seed(0)
-    config = LongformerConfig(
-        vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-        attention_window=8, max_position_embeddings=64, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    LongformerModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 def test_any_other_encoder_is_a_baseline(longformer, toy_checkpoint, tmp_path, caplog):

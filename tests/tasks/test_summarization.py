@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
@@ -301,6 +302,25 @@ def test_the_baselines(run_script, encoder, files, tmp_path, kind, caplog):
     assert not (tmp_path / kind / "README.md").exists()
 
 
+def test_frozen_sentence_vectors_of_any_encoder(run_script, longformer, files, tmp_path):
+    """A head on each sentence's own vector, as sentence-transformers gives it."""
+    folder = tmp_path / "frozen"
+    arguments = ["--model_type", "sentence-vectors", *files, "--num_train_epochs", "12"]
+    run_script(SCRIPT, "--model", longformer, *OPTIONS, "--output_dir", str(folder), *arguments)
+    results = json.loads((folder / "results.json").read_text())
+    [name] = [row for row in results["rows"] if row.endswith("(sentence-vectors), test")]
+    assert results["rows"][name]["precision"] > results["rows"]["first 2 sentences"]["precision"] + 0.3
+    weights = load_file(folder / "seed-0" / "model.safetensors")
+    encoder = SentenceTransformer(longformer)
+    data = read_summarization(files[5], encoder.tokenizer, SummaryColumns(labels="labels"))
+    stored = [json.loads(line) for line in (folder / "test_predictions.jsonl").read_text().splitlines()]
+    for record, document in zip(stored, data.documents, strict=True):
+        vectors = encoder.encode(document.sentences, convert_to_tensor=True).cpu()  # [S, D]
+        logits = vectors @ weights["classifier.weight"][0] + weights["classifier.bias"]
+        assert record["scores"] == pytest.approx(logits.sigmoid().tolist(), abs=0.01)  # stored as float16
+        assert len(record["scores"]) == len(document.sentences)
+
+
 def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tmp_path, monkeypatch, caplog):
     class Stopped(Exception):
         pass
@@ -394,10 +414,12 @@ def test_two_processes_learn_what_one_does(run_script, encoder, files, tmp_path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--model_type", "chunkbert"), "takes --model_type bert-al, truncated, extended, not chunkbert"),
+        (("--model_type", "chunkbert"), "bert-al, truncated, extended, sentence-vectors, not chunkbert"),
         (("--lora",), "--lora adapts a checkpoint"),
         (("--model_type", "truncated", "--recurrence", "none"), "no --recurrence here; .* --model_type bert-al"),
         (("--model_type", "truncated", "--lora"), "no --lora here; .* --model_type bert-al"),
+        (("--model_type", "sentence-vectors", "--segment_length", "8"), "no --segment_length here"),
+        (("--model_type", "sentence-vectors", "--attn_implementation", "sdpa"), "no --attn_implementation here"),
         (("--model_type", "truncated", "--push_to_hub"), "no option --push_to_hub"),
         (("--question_column", "q"), "no option --question_column"),
         (("--summary_sentences", "0"), "--summary_sentences must be 1 or more, got 0"),

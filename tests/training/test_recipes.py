@@ -17,7 +17,7 @@ READ = {
     "nextlevelbert": "epochs 20; cosine; 1e-4; warm-up 0.05; betas 0.9 0.999; decay 0.01; batch 512",
     # arXiv 2101.00406, section 3 "Training and hyperparameters" and appendix B; RoBERTa's betas, epsilon and decay
     "cdlm": "steps 25000; polynomial; 3e-5; warm-up 500; betas 0.9 0.98; decay 0.01; batch 64",
-    # arXiv 2310.20558, section 3.2
+    # arXiv 2310.20558, section 4.3
     "classification chunkbert": "epochs 20; constant; 3e-5; warm-up 0; betas 0.9 0.999; decay 0; batch 8",
     # BERT-AL, "Experiment setting"
     "summarization bert-al": "steps 50000; linear; 2e-5; warm-up 10000; betas 0.9 0.999; decay 0; batch 16",
@@ -28,6 +28,21 @@ READ = {
     # arXiv 2402.17682, section 3.2 "Experimental Setup"
     "classification nextlevelbert": "epochs 20; linear; 5e-5; warm-up 0.1; betas 0.9 0.999; decay 0.01; batch 8",
     "multiple_choice nextlevelbert": "epochs 20; linear; 5e-5; warm-up 0.1; betas 0.9 0.999; decay 0.01; batch 8",
+}
+
+
+# Where a recipe says that it stands.
+WHERE = {
+    "nextlevelbert": "sections 2.2 and 3.1",
+    "cdlm": "appendix B",
+    "classification chunkbert": "section 4.3",
+    "summarization bert-al": '"Experiment setting"',
+    "coreference cdlm": "appendix C",
+    "document_matching cdlm": "appendix C",
+    "multihop_qa cdlm": "appendix C",
+    "classification nextlevelbert": "section 3.2",
+    "multiple_choice nextlevelbert": "section 3.2",
+    "hate": '"Masked Sentence Prediction"',
 }
 
 
@@ -64,6 +79,16 @@ def parsed(monkeypatch, tmp_path, toy_encoder_path):
         return found
 
     return read
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_a_recipe_is_printed_with_its_section(key, capsys):
+    with_recipe(["--recipe", "paper"], key)
+    [line] = capsys.readouterr().err.splitlines()
+    assert WHERE[key] in line
+    for name, value in PAPERS[key].items():
+        listed = " ".join(map(str, value)) if isinstance(value, list) else value
+        assert f"{name} {listed}" in line
 
 
 @pytest.mark.parametrize("key", READ)

@@ -59,10 +59,8 @@ class Classification(Task[LabelledDataOptions, TaskData]):
                 "--halve_validation makes half of the validation set the test set: give a validation set and no test "
                 "set."
             )
-        if args.push_to_hub and isinstance(options, vectors.TrainedVectorOptions) and options.vectors_only:
-            raise ValueError(
-                f"--model {options.model} is a baseline, which is not published; leave out --push_to_hub."
-            )
+        if isinstance(options, vectors.TrainedVectorOptions):
+            options.check_upload(args.push_to_hub)
 
     # --- Sets
 

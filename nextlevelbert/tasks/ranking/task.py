@@ -12,13 +12,15 @@ from transformers import AutoModel
 from ...evaluation.retrieval import retrieval_scores
 from ...finetuning.arguments import FinetuningArguments, OwnLossArguments, TaskOptions
 from ...finetuning.controls import MEAN, WHITENED, fitted_whitening
+from ...finetuning.other_encoders import OtherEncoder
 from ...finetuning.task import Row, Scores, SeedResult, Source, Task, mean_and_deviation
-from ...finetuning.vector_models import CARD_NAMES, VectorModelOptions, load
+from ...finetuning.vector_models import CARD_NAMES, VectorModelOptions, load, open_reader
 from ...models.chunk_encoder import weights_fingerprint
 from ...training.cards import CardFacts, plain
 from ...training.plots import CURVE
+from .baselines import MeanRanker
 from .data import RankingData, hold_out_queries, read_ranking
-from .train import QueryDocumentPairs, RankingTrainer, encode_ranking, rank
+from .train import QueryDocumentPairs, RankingTrainer, encode_ranking, first_chunks, rank
 
 _SNIPPET = """\
 import nextlevelbert  # registers the architecture
@@ -74,6 +76,7 @@ class RankingOptions(VectorModelOptions, RankingDataOptions):
 
     _argument_group_name = "ranking"
     arguments = OwnLossArguments
+    baselines = ("avg_sbert", "sbert", "tobert")
 
     k: int = field(default=10, metadata={"help": "Cut-off rank for MRR and recall; default 10."})
 
@@ -81,6 +84,10 @@ class RankingOptions(VectorModelOptions, RankingDataOptions):
         super().__post_init__()
         if self.k < 1:
             raise ValueError(f"--k must be 1 or more, got {self.k}.")
+
+    @property
+    def usual_learning_rate(self) -> float:
+        return 1e-3 if self.vectors_only else self.whole_model_rate
 
 
 @dataclass(kw_only=True)
@@ -102,6 +109,7 @@ class Ranking(Task[RankingOptions, RankingData]):
         super().__init__(options, args)
         self.metric = self.curve_metric = args.metric_for_best_model = f"mrr@{options.k}"
         args.greater_is_better = True
+        options.check_upload(args.push_to_hub)
 
     def read(self, source: Source, train: RankingData | None) -> RankingData:
         options = self.options
@@ -127,7 +135,7 @@ class Ranking(Task[RankingOptions, RankingData]):
 
     def prepare(self) -> dict[str, object]:
         options, args = self.options, self.args
-        reader = load(options).to(args.device)
+        reader: Any = open_reader(options).to(args.device)
         # Once for all seeds; the processes after the first read what that has stored.
         with args.main_process_first(local=False, desc="encoding"):
             self.vectors = encode_ranking(
@@ -136,14 +144,23 @@ class Ranking(Task[RankingOptions, RankingData]):
                 dtype=options.precision(args.device),
                 cache_dir=options.cache(args.output_dir),
             )
+        # The rows of means: where a text has one vector, its mean is that vector.
+        self._controls = None if isinstance(reader, OtherEncoder) else self.vectors
+        if options.model == "sbert":
+            self.vectors = {name: first_chunks(vectors) for name, vectors in self.vectors.items()}
+        negatives = {"batch_size_per_process": args.train_batch_size}  # they come from a process's own batch
+        if options.other:
+            return {"weights": weights_fingerprint(reader.model), **negatives}
         self._model_type = reader.config.model_type
         # An untrained model is random where it does not come from the chunk encoder.
         weights = reader.get_chunk_encoder().fingerprint() if options.new else weights_fingerprint(reader)
         self._chunk_encoder = reader.cpu().detach_chunk_encoder()
-        return {"weights": weights, "batch_size_per_process": args.train_batch_size}  # whence the negatives come
+        return {"weights": weights, **negatives}
 
     def _new_model(self) -> Any:
-        """The model at the start of a run, without its chunk encoder."""
+        """The model at the start of a run, without its chunk encoder; of a baseline, the map of its vectors."""
+        if self.options.vectors_only:
+            return MeanRanker(self.vectors["train"].queries[0].shape[1])
         model = load(self.options)
         model.detach_chunk_encoder()
         return model
@@ -172,18 +189,25 @@ class Ranking(Task[RankingOptions, RankingData]):
         return {"before training": mean_and_deviation([result.before[self.sets.reported] for result in results])}
 
     def baselines(self, results: Sequence[RankingResult]) -> dict[str, Row]:
-        vectors = self.vectors[self.sets.reported]
+        if self._controls is None:
+            return {}
+        vectors = self._controls[self.sets.reported]
         ranks = {MEAN: rank(vectors)}
-        if (whitening := fitted_whitening(self.vectors["train"].documents)) is not None:
+        if (whitening := fitted_whitening(self._controls["train"].documents)) is not None:
             ranks[WHITENED] = rank(vectors, whitening=whitening)
         return {name: {**retrieval_scores(found, self.options.k)} for name, found in ranks.items()}
 
     def publish(self, best: RankingResult, folder: Path, output: Path) -> None:
+        if self.options.vectors_only:
+            super().publish(best, folder, output)
+            return
         model = AutoModel.from_pretrained(folder)
         model.attach_chunk_encoder(self._chunk_encoder)
         model.save_pretrained(output)
 
-    def card(self, name: str, best: RankingResult, table: str, settings: dict[str, object]) -> CardFacts:
+    def card(self, name: str, best: RankingResult, table: str, settings: dict[str, object]) -> CardFacts | None:
+        if self.options.vectors_only:
+            return None
         pool, candidates = self.sets.scored.task, self.sets.scored.candidates
         searched = f"{len(pool.documents):,} documents" if candidates is None else "its candidates"
         measured = (

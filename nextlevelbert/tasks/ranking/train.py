@@ -44,7 +44,7 @@ def encode_ranking(model: Any, sets: Mapping[str, RankingData], **encode: Any) -
     They stay in memory: 2 D bytes a chunk, so 46 GB for the 1 million documents of 60 sentences at D = 384.
 
     Args:
-        model: a `NextLevelBertModel` or `HateModel`.
+        model: a `NextLevelBertModel` or `HateModel`, or an encoder of another kind.
         sets: the tasks, by name.
         encode: further arguments of `model.encode` (`dtype`, `cache_dir`).
 
@@ -69,6 +69,13 @@ def encode_ranking(model: Any, sets: Mapping[str, RankingData], **encode: Any) -
         )
         for name, data in sets.items()
     }
+
+
+def first_chunks(vectors: RankingVectors) -> RankingVectors:
+    """The same with the first vector of every text alone."""
+    return RankingVectors(
+        vectors.data, *([rows[:1] for rows in part] for part in (vectors.queries, vectors.documents))
+    )
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from ...training.plots import CURVE
 from .baselines import with_extended_positions
 from .card import LIMITS, MEASURES, ROUGE, snippet
 from .data import SummarizationData, SummarizationDataset, SummaryColumns, read_summarization
+from .sentence_vectors import SentenceVectorClassifier, SentenceVectorDataset, encode_sets
 from .train import SummarizationTrainer, SummaryRule, lost_evaluation, trivial_summaries, write_summaries
 
 logger = logging.getLogger(__name__)
@@ -109,22 +110,44 @@ class SummaryBaselineOptions(SummaryOptions):
 
 
 @dataclass(kw_only=True)
+class SentenceVectorOptions(SummaryOptions):
+    """Every option of frozen sentence vectors beside those of training."""
+
+    _argument_group_name = "model"
+    arguments = SummaryBaselineArguments
+    whole_model_rate = 1e-3  # only a head is trained
+
+    model: str = field(
+        metadata={"help": "Any encoder that sentence-transformers opens, folder or name on the Hub; it gives a vector "
+                          "for each sentence and stays frozen."}
+    )  # fmt: skip
+    model_type: Literal["sentence-vectors"] = field(
+        metadata={"help": "sentence-vectors: every sentence is read alone, and a linear head scores its vector."}
+    )
+    attn_implementation: str | None = field(init=False, default=None)
+
+
+Options = SummarizerOptions | SummaryBaselineOptions | SentenceVectorOptions
+
+
+@dataclass(kw_only=True)
 class SummarizationResult(SeedResult):
     """What a run gives; `checkpoints` holds step, loss and scores of each of its best evaluations, the best first."""
 
     checkpoints: list[Scores] = field(default_factory=list)
 
 
-class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, SummarizationData]):
+class Summarization(Task[Options, SummarizationData]):
     """Extractive summaries; reported is the mean of the three evaluations with the lowest loss, as in the paper."""
 
     name = "summarization"
-    option_classes = (SummarizerOptions, SummaryBaselineOptions)
+    option_classes = (SummarizerOptions, SummaryBaselineOptions, SentenceVectorOptions)
     result = SummarizationResult
 
-    def __init__(self, options: SummarizerOptions | SummaryBaselineOptions, args: FinetuningArguments) -> None:
+    def __init__(self, options: Options, args: FinetuningArguments) -> None:
         super().__init__(options, args)
-        self._saved, self._tokenizer = is_saved_model(options), load_tokenizer(options.model)
+        self._saved = not isinstance(options, SentenceVectorOptions) and is_saved_model(options)
+        self._tokenizer = load_tokenizer(options.model)
         self._rule = SummaryRule(options.summary_sentences, options.trigram_blocking)
 
     def read(self, source: Source, train: SummarizationData | None) -> SummarizationData:
@@ -149,6 +172,11 @@ class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, Summarizati
 
     def prepare(self) -> dict[str, object]:
         options, sets = self.options, self.sets.by_name
+        self._datasets: Mapping[str, SummarizationDataset | SentenceVectorDataset]
+        if isinstance(options, SentenceVectorOptions):
+            encoder, self._datasets = encode_sets(options.model, sets, self.args.device)
+            self._size = encoder.hidden_size
+            return {"weights": weights_fingerprint(encoder.model)}
         learnt = _SEGMENT_LENGTH if options.segment_length is None else options.segment_length
         limits: dict[str, int | None] = dict.fromkeys(sets)
         if isinstance(options, SummarizerOptions):
@@ -157,16 +185,15 @@ class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, Summarizati
                 limits["train"] = AutoConfig.from_pretrained(options.model).max_training_tokens
         elif options.model_type == "truncated":
             limits = dict.fromkeys(sets, learnt)
-        self._datasets = {
-            name: SummarizationDataset(data, self._tokenizer, limits[name]) for name, data in sets.items()
-        }
-        for name, dataset in self._datasets.items():
+        datasets = {name: SummarizationDataset(data, self._tokenizer, limits[name]) for name, data in sets.items()}
+        self._datasets = datasets
+        for name, dataset in datasets.items():
             if lost := sum(dataset.lost):
                 logger.warning(
                     "%s: %d of %d documents lose %s tokens to truncation.",
                     name, sum(map(bool, dataset.lost)), len(dataset), f"{lost:,}",
                 )  # fmt: skip
-        self._longest = max(len(row["input_ids"]) for dataset in self._datasets.values() for row in dataset.rows)
+        self._longest = max(len(row["input_ids"]) for dataset in datasets.values() for row in dataset.rows)
         reader = self._new_model()
         self._config = reader.config
         settings = {"segment_length": self._config.segment_length, "recurrence": self._config.recurrence}
@@ -180,6 +207,8 @@ class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, Summarizati
     def _new_model(self) -> Any:
         """The model at the start of a run; it cuts nothing, because the data is cut before."""
         options = self.options
+        if isinstance(options, SentenceVectorOptions):
+            return SentenceVectorClassifier(self._size)
         length = _SEGMENT_LENGTH if options.segment_length is None else options.segment_length
         model: Any
         if options.model_type == "extended":

@@ -18,6 +18,7 @@ from ...models.bert_al_sentences import select_sentences
 from ...training.resuming import read_whole, unreadable, write_whole
 from ...training.trainer import CardTrainer
 from .data import SummarizationData, SummarizationDataset, SummarizedDocument
+from .sentence_vectors import SentenceVectorDataset
 
 _AVERAGED = 3  # checkpoints, the paper's number
 _LOSSES = "losses.json"
@@ -30,7 +31,7 @@ class SummarizationTrainer(CardTrainer):
         kept: loss by step of the weights that lie in ``best/step-N.safetensors`` in the output folder.
     """
 
-    def __init__(self, *args: Any, train_dataset: SummarizationDataset, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, train_dataset: SummarizationDataset | SentenceVectorDataset, **kwargs: Any) -> None:
         super().__init__(*args, train_dataset=train_dataset, data_collator=train_dataset.collate, **kwargs)
         self._best = Path(str(self.args.output_dir)) / "best"
         stored = read_whole(self._best / _LOSSES) or {}  # of a run that was killed
@@ -78,7 +79,7 @@ class SummarizationTrainer(CardTrainer):
             plain.load_state_dict(load_file(self.weights_of(step)))
             yield {"step": step, "loss": self.kept[step]}
 
-    def logits(self, dataset: SummarizationDataset) -> list[np.ndarray]:
+    def logits(self, dataset: SummarizationDataset | SentenceVectorDataset) -> list[np.ndarray]:
         """Scores ``[S]`` of the sentences of each document, without those past the cut."""
         found = self.predict(dataset, metric_key_prefix="test").predictions
         padded = found[0] if isinstance(found, tuple) else found  # [documents, S]

@@ -1,0 +1,74 @@
+"""Configuration of HATE."""
+
+# No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+import math
+from typing import Literal
+
+from huggingface_hub.dataclasses import strict
+
+from .configuration_vector_document import VectorDocumentConfig
+
+# Hidden layers of the autoencoder's encoder (paper: "Downscaling Representations via Autoencoding").
+BOTTLENECK_LAYERS = 2
+
+
+@strict
+class HateConfig(VectorDocumentConfig):
+    """The parts and sizes of a HATE: sentence vectors, an optional bottleneck, and a document model.
+
+    Args:
+        encoder_config: the document model, an encoder with a table of absolute positions (such as BERT or RoBERTa),
+            which sinusoids replace. Its hidden size H may be smaller than that of the sentence vectors, D: then the
+            encoder of an autoencoder is put between them. It may not be larger.
+        chunking: `from_chunk_encoder` sets ``"sentences"``, one sentence per chunk.
+        pooling: the document vector: ``"cls"``, or ``"mean"`` (the paper's MSR) or ``"sum"`` (its SSR) of the
+            contextual sentence vectors.
+        loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see `nextlevelbert.models.losses`.
+        max_chunks: most sentences in a window; 511 by default, or what the `max_position_embeddings` of a given
+            `encoder_config` allows, although the table of positions is gone.
+        vector_scale: factor of the sentence vectors before positions are added, so that both count. By default sqrt(D)
+            if the chunk encoder gives vectors of length 1, as the first transformer scaled its embeddings (Vaswani et
+            al. 2017, section 3.4), else 1.
+        The other fields are those of `VectorDocumentConfig`.
+
+    Raises:
+        ValueError: for values that do not fit each other; the message says which.
+    """
+
+    model_type = "hate"
+    special_positions = 1  # [CLS] alone
+    _auto_class = "AutoConfig"
+
+    pooling: Literal["cls", "mean", "sum"] = "mean"
+    loss: Literal["p_norm", "cross_entropy"] = "p_norm"
+    vector_scale: float | None = None
+
+    def check_sizes(self) -> None:
+        """Checks the hidden sizes of the two encoders, and sets the default scale.
+
+        Raises:
+            ValueError: for a document model wider than the sentence vectors, or a scale that is not positive.
+        """
+        if self.hidden_size > self.chunk_hidden_size:
+            raise ValueError(
+                f"The document model has hidden size {self.hidden_size}, but the sentence vectors have "
+                f"{self.chunk_hidden_size} dimensions: the autoencoder is undercomplete, so give an encoder_config "
+                f"(or hidden_size) of at most {self.chunk_hidden_size}."
+            )
+        super().check_sizes()
+        if self.vector_scale is None:
+            self.vector_scale = self.chunk_hidden_size**0.5 if self.chunk_encoder_normalize else 1.0
+        if not 0 < self.vector_scale < math.inf:
+            raise ValueError(f"vector_scale must be positive and finite, got {self.vector_scale}.")
+
+    def bottleneck_widths(self) -> list[int]:
+        """Widths of the encoder of the autoencoder, from D to H; ``[D]`` alone where there is no bottleneck.
+
+        With E hidden layers and step = floor((D - H) / E): D, H + E step, H + (E - 1) step, H (paper:
+        "Downscaling Representations via Autoencoding").
+        """
+        wide, narrow = self.chunk_hidden_size, self.hidden_size
+        if wide == narrow:
+            return [wide]
+        step = (wide - narrow) // BOTTLENECK_LAYERS
+        return [wide, *(narrow + layer * step for layer in range(BOTTLENECK_LAYERS, 0, -1)), narrow]

@@ -1,0 +1,155 @@
+"""Checks of inputs and results that torch would reject with a less helpful message, or silently accept."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+# Above this length the variance in a layer normalisation overflows, and every vector comes out as zero or NaN.
+_LONGEST_VECTOR = 1e15
+
+
+def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, vocab_size: int) -> torch.Tensor:
+    """Checks token ids ``[B, T]``; returns their mask as bool, all true if none is given.
+
+    Raises:
+        ValueError: for ids that are not integers ``[B, T]`` of at least one document, a mask of another
+            shape, or an id outside the vocabulary.
+    """
+    if input_ids.ndim != 2 or len(input_ids) == 0 or input_ids.is_floating_point():
+        raise ValueError(
+            "input_ids must be integers [documents, tokens] of at least one document, "
+            f"got {input_ids.dtype} {tuple(input_ids.shape)}."
+        )
+    if attention_mask is None:
+        attention_mask = torch.ones_like(input_ids)
+    if attention_mask.shape != input_ids.shape:
+        raise ValueError(
+            f"attention_mask must be {tuple(input_ids.shape)} like input_ids, got {tuple(attention_mask.shape)}."
+        )
+    mask = attention_mask.bool()
+    bad = ((input_ids < 0) | (input_ids >= vocab_size)) & mask
+    if bad.any():
+        raise ValueError(
+            f"input_ids must be from 0 to {vocab_size - 1}, the encoder's vocabulary, got "
+            f"{int(input_ids[bad][0])}; use the tokenizer that belongs to the model (model.tokenizer)."
+        )
+    return mask
+
+
+def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str | None) -> None:
+    """Checks labels before a loss function rejects them with a less helpful message, or misreads them.
+
+    Args:
+        labels: ``[N]`` class numbers or values, or ``[N, K]`` zeros and ones.
+        logits: ``[N, K]``.
+        problem_type: as in transformers; inferred from K and the labels' dtype if None.
+
+    Raises:
+        ValueError: naming the rows and the allowed values.
+    """
+    classes = logits.shape[-1]
+    floating = labels.is_floating_point()
+    kind = problem_type or (
+        "regression"
+        if classes == 1
+        else "multi_label_classification"
+        if floating or labels.ndim == 2
+        else "single_label_classification"
+    )
+    if kind == "regression":
+        if labels.numel() != logits.numel():
+            raise ValueError(f"Regression wants {tuple(logits.shape)} values as labels, got {tuple(labels.shape)}.")
+        bad = ~torch.isfinite(labels.float()).reshape(len(logits), -1).all(dim=1)
+        wanted = "finite numbers"
+    elif kind == "multi_label_classification":
+        if labels.shape != logits.shape or not floating:
+            raise ValueError(
+                f"Multi-label classification needs float labels {tuple(logits.shape)}, one column per class, got "
+                f"{labels.dtype} {tuple(labels.shape)}."
+            )
+        bad = ((labels < 0) | (labels > 1) | labels.isnan()).any(dim=1)
+        wanted = "from 0 to 1"
+    else:
+        if labels.shape != logits.shape[:1] or labels.dtype != torch.long:
+            raise ValueError(
+                f"labels must be integers [{len(logits)}] (torch.int64), got {labels.dtype} {tuple(labels.shape)}."
+            )
+        bad = ((labels < 0) | (labels >= classes)) & (labels != -100)  # -100: ignored, as everywhere in torch
+        wanted = f"from 0 to {classes - 1} (or -100: not counted)"
+    if bad.any():
+        rows = bad.nonzero().flatten().tolist()
+        raise ValueError(
+            f"labels of rows {rows} must be {wanted}, got {labels[bad].tolist()}; set num_labels to the number of "
+            "classes when the model is loaded."
+        )
+
+
+def check_embeds(vectors: torch.Tensor, mask: torch.Tensor | None, what: str) -> None:
+    """Checks vectors ``[N, …, D]`` that are given from outside.
+
+    Args:
+        vectors: in any floating dtype.
+        mask: ``[N, …]`` bool, the vectors that count; all by default.
+        what: the vectors and their rows, for the message: ``"inputs_embeds of document(s)"``.
+
+    Raises:
+        ValueError: for NaN, infinity, or a vector so long that its squares overflow (rows numbered).
+    """
+    lengths = torch.linalg.vector_norm(vectors.detach().float(), dim=-1)  # [N, …]
+    bad = ~(lengths < _LONGEST_VECTOR)  # NaN, too
+    if mask is not None:
+        bad = bad & mask
+    if bad.any():
+        rows = bad.reshape(len(bad), -1).any(dim=1)
+        raise ValueError(
+            f"{what} {rows.nonzero().flatten().tolist()} contain NaN or infinity, or vectors longer than "
+            f"{_LONGEST_VECTOR:g}; encode them again."
+        )
+
+
+def check_result(values: torch.Tensor, model: nn.Module, what: str, first: int = 0) -> None:
+    """Checks that a result is finite.
+
+    Args:
+        values: ``[N, …]``, a row for each document. A sum over a row says as much as the row, and is faster to check.
+        model: what has computed it; if one of its weights is the cause, the message names it.
+        what: what the rows are, such as ``"document(s)"``.
+        first: number of the first row.
+
+    Raises:
+        ValueError: for NaN or infinity (rows numbered).
+    """
+    finite = torch.isfinite(values)
+    if finite.all():
+        return
+    rows = [first + row for row in (~finite).reshape(len(finite), -1).any(dim=1).nonzero().flatten().tolist()]
+    cause = (
+        f"because the weight {bad} does; load the checkpoint again, or train with a lower learning rate"
+        if (bad := _weight_that_is_not_finite(model))
+        else f"although every weight is finite: {values.dtype} overflowed; use smaller inputs, a lower learning "
+        "rate, or float32 or bfloat16 in place of float16"
+    )
+    raise ValueError(f"The result for {what} {rows} holds NaN or infinity, {cause}.")
+
+
+def check_weights(model: nn.Module, source: object) -> None:
+    """Checks the weights of a model that has been read: torch's attention takes a NaN for a masked position.
+
+    Raises:
+        ValueError: for a weight with NaN or infinity (named).
+    """
+    if bad := _weight_that_is_not_finite(model):
+        raise ValueError(
+            f"The weight {bad} of {str(source)!r} holds NaN or infinity: the file is damaged, or its training went "
+            "wrong. Get the checkpoint again, or take an earlier one."
+        )
+
+
+def _weight_that_is_not_finite(model: nn.Module) -> str | None:
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point() and not weight.is_meta:
+            # A sum is the faster check; where it overflows, every value is looked at.
+            if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all():
+                return name
+    return None

@@ -1,0 +1,233 @@
+"""HATE: a Transformer over sentence vectors that finds masked sentences in a vocabulary made of the batch.
+
+"Hierarchical Attention-based Text Encoder (HATE)". The sentence model is a frozen encoder of chunks, its document
+model a small stack of `transformers`; chunking, encoded corpora, masking and the heads are those of NextLevelBERT.
+The differences are here: sinusoidal positions, fixed random vectors, a bottleneck, and the loss (see `losses.py`).
+
+Notation for shapes: B documents in a batch, L sentences of the longest, S = L + 1 positions with [CLS], D hidden
+size of the sentence vectors, H of the document model, M masked positions of the batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput
+
+from .backbones import backbone_from_config, bert_over_vectors
+from .configuration_hate import HateConfig
+from .configuration_vector_document import PAD
+from .document_heads import VectorDocumentForMaskedVectorModeling, VectorDocumentForSequenceClassification
+from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
+from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values
+
+
+def sinusoids(positions: torch.Tensor, size: int) -> torch.Tensor:
+    """Sinusoidal positions ``[…, H]`` in float32: sin(p / 10000^(2i/H)) at 2i, cos of the same at 2i + 1.
+
+    Vaswani et al. 2017, section 3.5, which the paper follows ("HATE Model Architecture").
+    """
+    rates = 10_000.0 ** (-torch.arange(0, size, 2, device=positions.device) / size)  # [ceil(H / 2)]
+    angles = positions.unsqueeze(-1).float() * rates  # […, ceil(H / 2)]
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]  # […, H]
+
+
+class NoPositions(nn.Module):
+    """Takes the place of a backbone's table of positions, and adds zero to every vector, in any dtype."""
+
+    def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(position_ids).unsqueeze(-1)  # [B, S, 1]
+
+
+class HateFixedVectors(nn.Module):
+    """Random vectors that are never trained: rows [PAD] (zeros), [CLS], an unused one, [MASK] (paper: "Dynamic …").
+
+    It is a buffer, not a parameter: saved with the model, but out of reach of optimisers and of unfreezing.
+    """
+
+    def __init__(self, config: HateConfig) -> None:
+        super().__init__()
+        self.weight: torch.Tensor
+        self.register_buffer("weight", torch.zeros(4, config.chunk_hidden_size))
+
+    def forward(self, special_ids: torch.Tensor) -> torch.Tensor:
+        return self.weight[special_ids]
+
+
+class HateBottleneckLinear(nn.Linear):
+    """A layer of the autoencoder; it has its own class because its initialisation differs, see `_init_weights`."""
+
+
+class HateBottleneck(nn.Sequential):
+    """Half of an undercomplete autoencoder: linear layers of given widths with GELU between them.
+
+    From D to H before the document model, and mirrored after it in pretraining (paper: "Downscaling Representations
+    via Autoencoding"). With a single width there is no layer.
+    """
+
+    def __init__(self, widths: list[int]) -> None:
+        layers: list[nn.Module] = []
+        for wide, narrow in itertools.pairwise(widths):
+            layers += [nn.GELU(), HateBottleneckLinear(wide, narrow)]
+        super().__init__(*layers[1:])
+
+
+class HateEncoder(nn.Module):
+    """From sentence vectors ``[B, S, D]`` to contextual ones ``[B, S, H]``: scale, bottleneck, positions, layers."""
+
+    def __init__(self, config: HateConfig) -> None:
+        super().__init__()
+        assert config.vector_scale is not None  # the configuration has set it
+        self.scale = config.vector_scale
+        self.reduction = HateBottleneck(config.bottleneck_widths())
+        layers = backbone_from_config(config.encoder_config)
+        upper = config.encoder_config
+        # Longformer embeds ids to pad its windows; DistilBERT's sinusoids are a table that is filled on loading.
+        unfit = upper.model_type == "longformer" or getattr(upper, "sinusoidal_pos_embds", False)
+        if unfit or not hasattr(getattr(layers, "embeddings", None), "position_embeddings"):
+            raise ValueError(
+                f"HATE replaces the learned position table with sinusoids, but {upper.model_type} as configured has "
+                "no table that can be removed. Give an encoder_config of BERT, RoBERTa or similar."
+            )
+        layers.set_input_embeddings(None)  # vectors come in, not ids
+        layers.embeddings.position_embeddings = NoPositions()
+        self.layers = layers
+
+    def forward(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None = None, **extras: bool
+    ) -> BaseModelOutput:
+        hidden = self.reduction(inputs_embeds * self.scale)  # [B, S, H]
+        positions = torch.arange(hidden.shape[1], device=hidden.device)  # [S]
+        hidden = hidden + sinusoids(positions, hidden.shape[-1]).to(hidden.dtype)
+        return self.layers(inputs_embeds=hidden, attention_mask=attention_mask, **extras)
+
+
+class HatePredictionHead(nn.Sequential):
+    """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M, D]``.
+
+    It exists in pretraining only (paper: "Masked Sentence Prediction").
+    """
+
+    def __init__(self, config: HateConfig) -> None:
+        size = config.chunk_hidden_size
+        decoder = HateBottleneck(config.bottleneck_widths()[::-1])
+        super().__init__(decoder, nn.Linear(size, size), nn.LayerNorm(size))
+
+
+class HatePreTrainedModel(VectorDocumentPreTrainedModel):
+    """What all HATE classes share: configuration, initialisation, and the start from a chunk encoder."""
+
+    config: HateConfig
+    config_class = HateConfig
+    family_auto_map = {
+        "AutoConfig": "configuration_hate.HateConfig",
+        "AutoModel": "modeling_hate.HateModel",
+        "AutoModelForPreTraining": "modeling_hate.HateForMaskedSentencePrediction",
+        "AutoModelForSequenceClassification": "modeling_hate.HateForSequenceClassification",
+    }
+    model_tags = ["hate", "sentence-transformers"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, HateFixedVectors):
+            # As long as the sentence vectors around them.
+            config = self.config
+            init.normal_(module.weight, std=config.chunk_hidden_size**-0.5 if config.chunk_encoder_normalize else 1.0)
+            init.zeros_(module.weight[PAD])
+        elif isinstance(module, HateBottleneckLinear):
+            # Keeps the size of the vectors; with initializer_range they would almost vanish beside the positions.
+            init.kaiming_normal_(module.weight, nonlinearity="relu")
+
+    @classmethod
+    def from_chunk_encoder(
+        cls,
+        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+        hidden_size: int | None = None,
+        num_hidden_layers: int | None = None,
+        chunk_size: int = 256,
+        **config_kwargs: Any,
+    ) -> HatePreTrainedModel:
+        """A new, random document model over the sentence vectors of a frozen encoder.
+
+        Args:
+            chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
+            hidden_size: H, the size of document vectors; by default D, that of the sentence vectors. A smaller one
+                adds the bottleneck.
+            num_hidden_layers: layers of the document model (6 by default), a BERT with heads of 32 (or all H)
+                dimensions and a feed-forward layer of 4 H; for anything else give an `encoder_config` instead of both
+                sizes.
+            chunk_size: most tokens in a sentence; a longer one continues in a further chunk.
+            config_kwargs: further fields of `HateConfig`.
+
+        Raises:
+            ValueError: for an encoder that cannot be used, sizes that do not fit, or an unknown argument.
+        """
+        cls.check_fields(config_kwargs)
+        source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
+        values = config_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
+        if "encoder_config" in config_kwargs and (hidden_size, num_hidden_layers) != (None, None):
+            raise ValueError("encoder_config already sets the sizes: leave out hidden_size and num_hidden_layers.")
+        width = source.encoder.model.config.hidden_size if hidden_size is None else hidden_size
+        layers = 6 if num_hidden_layers is None else num_hidden_layers
+        if width < 1 or layers < 1:
+            raise ValueError(f"hidden_size and num_hidden_layers must be 1 or more, got {width}, {layers}.")
+        positions = max(512, (config_kwargs.get("max_chunks") or 0) + 1)
+        values["encoder_config"] = bert_over_vectors(width, layers, positions)
+        model = cls(HateConfig(**{**values, **config_kwargs}))
+        return model.adopt(source)
+
+
+class HateModel(HatePreTrainedModel, VectorDocumentModel):
+    """Whole documents to contextual sentence vectors ``[B, L, H]`` and one document vector ``[B, H]``.
+
+    Args:
+        config: with ``include_chunk_encoder=False`` the frozen sentence model is neither built nor saved, but loaded
+            from `config.chunk_encoder_name` when token ids first arrive.
+
+    Example:
+        >>> model = HateModel.from_chunk_encoder(minilm, hidden_size=64, num_hidden_layers=2)
+        >>> book = model.encode("Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.")
+        >>> book.document.shape, book.chunks.shape, book.plain.shape, book.spans.tolist()
+        (torch.Size([64]), torch.Size([2, 64]), torch.Size([2, 384]), [[0, 16], [17, 78]])
+    """
+
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\."]  # the decoder is dropped on purpose
+
+    def __init__(self, config: HateConfig) -> None:
+        super().__init__(config)
+        self.special_embeddings = HateFixedVectors(config)
+        self.encoder = HateEncoder(config)
+        self.build_chunk_encoder()
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
+        return self.encoder.layers.embeddings
+
+
+class HateForMaskedSentencePrediction(HatePreTrainedModel, VectorDocumentForMaskedVectorModeling):
+    """Finds each masked sentence among all masked ones of the batch (paper: "Model Pre-Training")."""
+
+    def __init__(self, config: HateConfig) -> None:
+        super().__init__(config)
+        self.model = HateModel(config)
+        self.head = HatePredictionHead(config)
+        self.post_init()
+
+
+class HateForSequenceClassification(HatePreTrainedModel, VectorDocumentForSequenceClassification):
+    """Classifies documents, alone or with a question: one label, several, or values.
+
+    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
+    ``config.text_pair`` the classifier reads [document vector ; encoded question].
+    """
+
+    def __init__(self, config: HateConfig) -> None:
+        super().__init__(config)
+        self.build(HateModel(config), config.num_labels, config.text_pair)

@@ -102,6 +102,14 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _add_output(shelf, ".html", ".png")
     add(
+        "app",
+        "look at a folder in the browser: map, search, heat-maps, text",
+        "Opens a page on this machine with a map of the documents, search, a question as a strip along a document, and\n"
+        "the parts of a document against each other. A click shows the text. Nothing leaves this machine. It needs\n"
+        "pip install 'nextlevelbert[app]'.\n\n" + _INDEX,
+        model, cache,
+    )  # fmt: skip
+    add(
         "plan",
         "count tokens, chunks and windows without encoding",
         "Counts the tokens, chunks and windows of documents. No network is run.\n\n",

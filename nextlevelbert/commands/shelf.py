@@ -96,8 +96,13 @@ class Shelf:
 
     def __iter__(self) -> Iterator[ShelvedDocument]:
         """The documents, with one record in memory at a time."""
-        for file, name in self.records:
-            yield from _read(self.folder / name, file)
+        for number in range(len(self.records)):
+            yield from self.documents(number)
+
+    def documents(self, number: int) -> Iterator[ShelvedDocument]:
+        """Those of record `number`."""
+        file, name = self.records[number]
+        yield from _read(self.folder / name, file)
 
 
 def list_files(source: str) -> list[ShelfFile]:

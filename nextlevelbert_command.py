@@ -103,10 +103,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_output(shelf, ".html", ".png")
     add(
         "app",
-        "look at a folder in the browser: map, search, heat-maps, text",
-        "Opens a page on this machine with a map of the documents, search, a question as a strip along a document, and\n"
-        "the parts of a document against each other. A click shows the text. Nothing leaves this machine. It needs\n"
-        "pip install 'nextlevelbert[app]'.\n\n" + _INDEX,
+        "look at a folder in the browser",
+        "Opens a page for the browser: a map of the documents, search, the question along each document, and the\n"
+        "parts of a document compared with each other. A click shows the text. Only this machine can reach the page,\n"
+        "and nothing leaves it. It needs pip install 'nextlevelbert[app]'.\n\n" + _INDEX,
         model, cache,
     )  # fmt: skip
     add(

@@ -68,18 +68,23 @@ class Page:
         return self.answer(question) if question else None
 
 
-def build(library: Library, title: str):
-    """The page as `gradio.Blocks`, not yet served.
+def import_gradio() -> Any:
+    """Gradio, told to report nothing.
 
     Raises:
-        SystemExit: with a message, if Gradio is not installed.
+        SystemExit: with a message, if it is not installed.
     """
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when it is imported
     try:
-        import gradio as gr
+        import gradio
     except ImportError as error:
         raise SystemExit(f"error: the page needs Gradio ({error}). Run pip install 'nextlevelbert[app]'.") from error
+    return gradio
 
+
+def build(library: Library, title: str):
+    """The page as `gradio.Blocks`, not yet served."""
+    gr = import_gradio()
     page = Page(library)
     names = [(place, number) for number, place in enumerate(library.places)]
 
@@ -144,9 +149,9 @@ def serve(blocks: Any, public: bool = False, block: bool = True) -> str:
             reached from this machine only, and the browser loads nothing from elsewhere.
         block: until it is interrupted.
     """
-    import gradio as gr
     from starlette.middleware import Middleware
 
+    gr = import_gradio()
     sans = ["system-ui", "sans-serif"]  # no font is loaded
     local: dict[str, Any] = {"app_kwargs": {"middleware": [Middleware(_OnlyHere)]}, "server_name": "127.0.0.1"}
     _, address, _ = blocks.launch(
@@ -182,12 +187,14 @@ class _OnlyHere:
 
 def _header(library: Library, title: str) -> str:
     total = f"{len(library.places):,} documents, {sum(library.characters):,} characters"
+    heading = f"<h2>{html.escape(title)} <span class='faint'>{total}</span></h2>"
     left_out = "".join(f"<li>{html.escape(f'{each.place}: {each.reason}')}</li>" for each in library.left_out)
     more = f"<details><summary class='faint'>{len(library.left_out)} left out</summary><ul>{left_out}</ul></details>"
-    return f"<div class='nlb'><h2>{html.escape(title)} <span class='faint'>{total}</span></h2>{more * bool(left_out)}</div>"
+    return f"<div class='nlb'>{heading}{more * bool(left_out)}</div>"
 
 
 def run(arguments: argparse.Namespace, public: bool = False) -> None:
+    import_gradio()  # an error comes before the work
     model = open_model(arguments.model, arguments.chunk_encoder)
     library = Library.open(model, open_shelf(model, arguments.source, arguments.cache_dir))
     print_unreadable(library.left_out)

@@ -21,9 +21,9 @@ _CONTEXT = 1200  # characters shown before and after a passage
 CSS = """
 .nlb h3 { font-size: 1rem; font-weight: 600; margin: 0 0 .4rem }
 .nlb p, .nlb li { font-size: .875rem; line-height: 1.45; margin: 0 }
-.nlb .faint { color: color-mix(in srgb, var(--body-text-color) 68%, transparent); font-size: .8rem; font-weight: 400 }
+.nlb .faint { font-size: .8rem; font-weight: 400; color: color-mix(in srgb, var(--body-text-color) 68%, transparent) }
 .nlb button { all: unset; box-sizing: border-box; cursor: pointer }
-.nlb button:focus-visible, .nlb [tabindex]:focus-visible { outline: 2px solid var(--color-accent); outline-offset: 2px }
+.nlb button:focus-visible, .nlb [tabindex]:focus-visible { outline: 2px solid var(--color-accent) }
 .nlb .map { position: relative; height: clamp(15rem, 32vw, 25rem); border-radius: 8px;
   border: 1px solid var(--border-color-primary); background: var(--background-fill-secondary); overflow: hidden }
 .nlb .field { position: absolute; inset: 1.2rem 1.4rem }

@@ -148,7 +148,8 @@ class Library:
         if len(self.documents) < 2:
             return np.full((1, 2), 0.5), 1.0
         components = PCA(2)
-        points = components.fit_transform(self.documents)  # [n, 2]
+        with np.errstate(invalid="ignore"):  # documents that are all equal have no variance
+            points = components.fit_transform(self.documents)  # [n, 2]
         extent = np.ptp(points, axis=0)
         scaled = np.where(extent > 1e-6, (points - points.min(axis=0)) / np.maximum(extent, 1e-6), 0.5)
         return scaled, float(np.nan_to_num(components.explained_variance_ratio_).sum())
@@ -213,12 +214,12 @@ def parts_of(text: str, spans: np.ndarray, metadata: dict[str, Any]) -> list[Par
 
 def _between_headings(text: str) -> list[Part]:
     found = [(" ".join(match.group().strip("# \t").split()), match.start()) for match in _HEADING.finditer(text)]
-    ends = [start for _, start in found[1:]] + [len(text)]
-    far = [each for each, end in zip(found, ends, strict=True) if end - each[1] >= _SHORTEST_PART]
+    ends = [*(start for _, start in found), len(text)][1:]
+    far = [each for each, end in zip(found, ends, strict=False) if end - each[1] >= _SHORTEST_PART]
     if far and far[0][1] >= _SHORTEST_PART:
         far.insert(0, ("before the first heading", 0))
-    ends = [start for _, start in far[1:]] + [len(text)]
-    return [Part(heading, start, end) for (heading, start), end in zip(far, ends, strict=True)]
+    ends = [*(start for _, start in far), len(text)][1:]
+    return [Part(heading, start, end) for (heading, start), end in zip(far, ends, strict=False)]
 
 
 def strip(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -102,6 +102,14 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _add_output(shelf, ".html", ".png")
     add(
+        "app",
+        "look at a folder in the browser",
+        "Opens a page for the browser: a map of the documents, search, the question along each document, and the\n"
+        "parts of a document compared with each other. A click shows the text. Only this machine can reach the page,\n"
+        "and nothing leaves it. It needs pip install 'nextlevelbert[app]'.\n\n" + _INDEX,
+        model, cache,
+    )  # fmt: skip
+    add(
         "plan",
         "count tokens, chunks and windows without encoding",
         "Counts the tokens, chunks and windows of documents. No network is run.\n\n",

@@ -23,6 +23,7 @@ from sklearn.preprocessing import normalize
 from transformers import AutoModel
 
 import nextlevelbert
+from nextlevelbert.commands.app_library import overlap
 
 
 def split_at_headings(text: str, pattern: str) -> list[dict[str, Any]]:
@@ -50,9 +51,8 @@ def read_book(source: str, wanted: str | None, pattern: str | None) -> tuple[nex
 
 def chapter_vectors(book: nextlevelbert.DocumentEmbedding, chapters: list) -> np.ndarray:
     """``[chapters, D]``: means of the contextual chunk vectors, weighted by their characters in the chapter."""
-    starts, ends = book.spans[: len(book.chunks)].T
-    shared = [np.minimum(ends, it["end"]) - np.maximum(starts, it["start"]) for it in chapters]
-    weights = np.maximum(np.stack(shared), 0).astype(np.float32)  # [chapters, n]
+    borders = [(it["start"], it["end"]) for it in chapters]
+    weights = overlap(book.spans[: len(book.chunks)], borders)  # [chapters, n]
     if missing := [it["heading"] for it, row in zip(chapters, weights, strict=True) if not row.any()]:
         raise SystemExit(
             f"The model read nothing of {', '.join(missing)}: these chapters are blank, or were truncated."

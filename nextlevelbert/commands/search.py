@@ -60,17 +60,18 @@ def find(
     Raises:
         SystemExit: with a message, for a question without a token.
     """
-    if model.plan(question).tokens == 0:  # type: ignore[union-attr]  # one plan for one text
-        raise SystemExit(f"error: the question {question!r} holds no word that the model can read.")
-    wanted = _comparable(model, model.encode(question).plain.mean(dim=0, keepdim=True))  # type: ignore[union-attr]
+    try:
+        wanted = question_vector(model, question)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from error
     best_documents: list[FoundDocument] = []
     best_passages: list[FoundPassage] = []
     for document in shelf:
         if len(document.plain) == 0:
             continue
-        scores = (_comparable(model, document.plain) @ wanted.T).squeeze(1)  # [n]
-        highest = scores.topk(min(_PASSAGES_OF_A_DOCUMENT, len(scores))).values.mean().item()
-        found = FoundDocument(document.place, highest, len(document.text), len(document.plain), document.metadata)
+        scores = comparable(model, document.plain) @ wanted  # [n]
+        size = (len(document.text), len(document.plain))
+        found = FoundDocument(document.place, document_score(scores), *size, document.metadata)
         best_documents = _best([*best_documents, found], documents)
         top = scores.topk(min(passages, len(scores)))
         for chunk, score in zip(top.indices.tolist(), top.values.tolist(), strict=True):
@@ -78,12 +79,28 @@ def find(
     return best_documents, best_passages
 
 
+def question_vector(model: VectorDocumentModel, question: str) -> torch.Tensor:
+    """The vector ``[D]`` of a question, as it is compared with those of `comparable`; several chunks give their mean.
+
+    Raises:
+        ValueError: for a question without a token.
+    """
+    if model.plan(question).tokens == 0:  # type: ignore[union-attr]  # one plan for one text
+        raise ValueError(f"the question {question!r} holds no word that the model can read.")
+    return comparable(model, model.encode(question).plain.mean(dim=0, keepdim=True))[0]  # type: ignore[union-attr]
+
+
+def document_score(scores: torch.Tensor) -> float:
+    """The score of a document whose chunks have the scores ``[n]``, n > 0: the mean of the three best."""
+    return scores.topk(min(_PASSAGES_OF_A_DOCUMENT, len(scores))).values.mean().item()
+
+
 def _best(found: list[Any], count: int) -> list[Any]:
     return heapq.nlargest(count, found, key=lambda each: each.score)  # of equal ones, the first stays first
 
 
 @torch.no_grad()
-def _comparable(model: VectorDocumentModel, plain: torch.Tensor) -> torch.Tensor:
+def comparable(model: VectorDocumentModel, plain: torch.Tensor) -> torch.Tensor:
     """Chunk vectors ``[n, D]`` as they are compared: whitened if the model does that, and of length 1."""
     return F.normalize(model.prepare_chunks(plain.to(model.dtype)).float(), dim=-1)
 

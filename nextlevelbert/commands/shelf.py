@@ -98,11 +98,16 @@ class Shelf:
         Raises:
             SystemExit: with a message, for a record that was damaged or removed meanwhile.
         """
-        for file, name in self.records:
-            try:
-                yield from _read(self.folder / name, file)
-            except (FileNotFoundError, ValueError) as error:
-                raise SystemExit(f"error: {error} Start the same command again.") from error
+        for number in range(len(self.records)):
+            yield from self.documents(number)
+
+    def documents(self, number: int) -> Iterator[ShelvedDocument]:
+        """Those of record `number`. It raises as iterating does."""
+        file, name = self.records[number]
+        try:
+            yield from _read(self.folder / name, file)
+        except (FileNotFoundError, ValueError) as error:
+            raise SystemExit(f"error: {error} Start the same command again.") from error
 
 
 def list_files(source: str) -> list[ShelfFile]:

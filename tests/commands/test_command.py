@@ -12,7 +12,7 @@ import pytest
 import nextlevelbert
 import nextlevelbert_command
 
-COMMANDS = ("search", "embed", "map", "plan", "pretrain", "finetune", "convert")
+COMMANDS = ("search", "embed", "map", "app", "plan", "pretrain", "finetune", "convert")
 
 
 def test_the_help_loads_nothing_heavy():

@@ -1,0 +1,29 @@
+"""The page of `nextlevelbert app` as a Space: it shows the folder `documents` beside this file, or Python's manual."""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+
+import nextlevelbert
+from nextlevelbert.commands.app import run
+from nextlevelbert_command import default_cache
+
+
+def documents() -> Path:
+    """The folder `documents`; without one, a folder with the manual that comes with Python."""
+    folder = Path(__file__).with_name("documents")
+    if folder.is_dir():
+        return folder
+    manual = Path(tempfile.mkdtemp()) / "python-manual"
+    for document in nextlevelbert.read_documents("python-manual"):
+        path = manual / f"{document.id}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(document.text, encoding="utf-8")
+    return manual
+
+
+if __name__ == "__main__":
+    arguments = Namespace(model=None, chunk_encoder=None, source=str(documents()), cache_dir=default_cache())
+    run(arguments, public=True)

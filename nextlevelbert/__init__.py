@@ -19,7 +19,7 @@ from transformers import (
 __version__ = "0.1.0"
 
 from .corpus.corpus import VectorCorpus
-from .corpus.distillation import distill_chunk_encoder
+from .corpus.distillation import distill_chunk_encoder, fit_tfidf_encoder
 from .corpus.hybrid import combine_chunk_encoders
 from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from .corpus.writer import encode_corpus, finish_corpus, repair_corpus, write_shards
@@ -129,6 +129,7 @@ __all__ = [
     "chunk_similarity",
     "combine_chunk_encoders",
     "distill_chunk_encoder",
+    "fit_tfidf_encoder",
     "encode_corpus",
     "finish_corpus",
     "load_chunk_encoder",

@@ -11,10 +11,9 @@ from transformers.configuration_utils import SubConfigSpec
 
 from .backbones import usable_positions
 from .chunking import ChunkingRule
-from .hybrid_encoder import HybridConfig
+from .hybrid_encoder import OWN_KINDS
 from .pooling import PoolingMode
 from .saved_files import SavedConfig
-from .static_encoder import StaticEmbeddingConfig
 
 # Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
@@ -91,7 +90,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         chunks = self.chunk_encoder_config
-        for kind in (StaticEmbeddingConfig, HybridConfig):  # no architectures of transformers
+        for kind in OWN_KINDS:
             if isinstance(chunks, dict) and chunks.get("model_type") == kind.model_type:
                 self.chunk_encoder_config = kind(**chunks)
         super().__post_init__(**kwargs)

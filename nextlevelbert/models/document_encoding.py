@@ -18,15 +18,14 @@ from .backbones import check_same_architecture
 from .chunk_encoder import ChunkEncoder, same_fingerprint
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
 from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
-from .hybrid_encoder import HybridChunkEncoder, HybridConfig
+from .hybrid_encoder import OWN_KINDS, HybridChunkEncoder, HybridConfig
 from .input_checks import check_embeds, check_token_ids
 from .outputs import BeyondFirstWindow, DocumentEmbedding, DocumentPlan
 from .portable_checkpoint import PortablePreTrainedModel
-from .static_encoder import StaticEmbeddingConfig
 from .vector_cache import CachedEncoder, VectorCache, opened
 
 # Chunk encoders that `AutoModel` does not know. By name: a checkpoint's own code may have been imported twice.
-_NOT_OF_TRANSFORMERS = (StaticEmbeddingConfig.model_type, HybridConfig.model_type)
+_NOT_OF_TRANSFORMERS = tuple(kind.model_type for kind in OWN_KINDS)
 
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
 _CHUNKS_PER_GROUP = 4_096

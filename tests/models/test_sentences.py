@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, NextLevelBertModel, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.models.chunking import chunk_spans, tokenize_document
-from nextlevelbert.models.sentences import closing_quotes, pack_sentences, sentence_boundaries
+from nextlevelbert.models.chunking import chunk_spans, pack_sentences, tokenize_document
+from nextlevelbert.models.sentences import closing_quotes, sentence_boundaries
 
 END, CLOSE, QUOTE, ABBREVIATION, NUMBER = 1, 2, 3, 4, 5
 CLASSES = {"end": [END], "close": [CLOSE], "quote": [QUOTE], "abbreviation": [ABBREVIATION], "number": [NUMBER]}
@@ -110,7 +110,7 @@ def test_a_missing_quote_is_forgotten():
     silence = [12] * 256 + [END]
     with_all = np.array(quoted + silence + quoted)
     without = with_all[1:]
-    all_ends, ends = sentence_boundaries(with_all, CLASSES), sentence_boundaries(without, CLASSES) + 1
+    all_ends, ends = sentence_boundaries(with_all, CLASSES, 1), sentence_boundaries(without, CLASSES, 1) + 1
     far = len(quoted) + len(silence)
     assert ends[ends >= far].tolist() == all_ends[all_ends >= far].tolist()
     assert (
@@ -134,14 +134,14 @@ def test_a_missing_quote_is_forgotten():
     ],
 )
 def test_ends(ids, expected):
-    assert sentence_boundaries(np.array(ids, np.int32), CLASSES).tolist() == expected
+    assert sentence_boundaries(np.array(ids, np.int32), CLASSES, 1).tolist() == expected
 
 
 @settings(deadline=None, max_examples=300)
 @given(ids=IDS | SENTENCES.map(lambda sentences: [*itertools.chain(*sentences)]), capacity=st.integers(1, 12))
 def test_borders_are_sentence_ends_unless_a_sentence_is_too_long(ids, capacity):
     ids = np.array(ids, np.int32)
-    sentences = sentence_boundaries(ids, CLASSES)
+    sentences = sentence_boundaries(ids, CLASSES, 1)
     borders = rule_of(capacity).boundaries(ids)
     assert borders.dtype == np.int64
     assert (borders[0], borders[-1]) == (0, len(ids))
@@ -180,7 +180,7 @@ def test_of_sentences_that_are_alike_the_last_is_taken():
 def test_every_process_cuts_alike():
     ids = equal_sentences(200, 7)
     code = (
-        "import numpy as np; from nextlevelbert.models.sentences import pack_sentences\n"
+        "import numpy as np; from nextlevelbert.models.chunking import pack_sentences\n"
         f"ids = np.array({ids.tolist()}); print(pack_sentences(ids, np.arange(0, len(ids) + 1, 7), 60).tolist())"
     )
     expected = rule_of(60).boundaries(ids).tolist()
@@ -204,7 +204,7 @@ def test_an_inserted_sentence_changes_a_few_chunks_only():
     for place in (0, 3, 50, 400):
         new = np.insert(old, place * length, equal_sentences(5_001, length)[-length:])
         borders = [rule.boundaries(ids) for ids in (old, new)]
-        filled = [greedy(sentence_boundaries(ids, CLASSES), capacity) for ids in (old, new)]
+        filled = [greedy(sentence_boundaries(ids, CLASSES, 1), capacity) for ids in (old, new)]
         few, chunks = changed((old, borders[0]), (new, borders[1]))
         most, _ = changed((old, filled[0]), (new, filled[1]))
         assert 1 <= few <= 12 < 0.03 * chunks

@@ -76,8 +76,8 @@ _OTHER_MARKS = {"mid": ",;:", "opening": "[(", "open_quote": "“‘„«", "hyp
                 "bullet": _BULLETS}  # fmt: skip
 _LONGEST_ABBREVIATION = 3  # token ids
 _ROLES = (
-    "end", "close", "quote", "number", "dot", "mid", "opening", "open_quote", "letter", "pronoun", "numeral", "bullet",
-    "line", "paragraph", "starter", "domain", "hyphen", "relation",
+    "end", "close", "quote", "digits", "dot", "mid", "opening", "open_quote", "letter", "pronoun", "numeral", "bullet",
+    "line", "paragraph", "starter", "domain", "hyphen", "relation", "figure",
 )  # fmt: skip
 
 
@@ -125,15 +125,17 @@ def _first_classes(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
 def _second_classes(tokenizer: PreTrainedTokenizerBase, first: dict[str, list[int]]) -> dict[str, list[int]]:
     """The classes of rule 2.
 
-    end, close, quote, number: as in rule 1. dot: the ends that abbreviations may have. mid: commas and the like.
-    opening: brackets. open_quote. hyphen. relation: what comes before .05. letter: single letters; pronoun: the letter
-    i. numeral: Roman ones. bullet. line, paragraph: one line break, several. starter, domain: words. title_n,
-    before_number_n, other_n: abbreviations of n ids, one after the other.
+    end, close, quote: as in rule 1. dot: the ends that abbreviations may have. mid: commas and the like. opening:
+    brackets. open_quote. hyphen. relation: what comes before .05. digits, figure: ending, beginning with a digit.
+    letter: single letters; pronoun: the letter i. numeral: Roman ones. bullet. line, paragraph: one line break,
+    several. starter, domain: words. title_n, before_number_n, other_n: abbreviations of n ids, one after the other.
     """
-    classes = {name: first[name] for name in ("end", "close", "quote", "number")}
+    classes = {name: first[name] for name in ("end", "close", "quote")}
     roles = {**_OTHER_MARKS, "dot": ".", "pronoun": "i"}
-    found: dict[str, set[int]] = {name: set() for name in (*roles, "letter", "line", "paragraph")}
+    found: dict[str, set[int]] = {name: set() for name in (*roles, "letter", "digits", "figure", "line", "paragraph")}
     for token, index in tokenizer.get_vocab().items():
+        if token[-1:].isdecimal():
+            found["digits"].add(index)
         if token.startswith("##") or len(token) > 12:
             continue
         text = tokenizer.convert_tokens_to_string([token])
@@ -143,17 +145,14 @@ def _second_classes(tokenizer: PreTrainedTokenizerBase, first: dict[str, list[in
                 found[name].add(index)
             if mark.isalpha():
                 found["letter"].add(index)
+        if mark[:1].isdecimal():
+            found["figure"].add(index)
         if "\n" in text:
             found["line" if text.count("\n") == 1 else "paragraph"].add(index)
     small, capital = ([*tokenizer(word, add_special_tokens=False)["input_ids"]] for word in ("the", "The"))
     cased = small != capital
-    words = {
-        "title": _TITLES,
-        "before_number": _BEFORE_NUMBER,
-        "other": _OTHERS,
-        "domain": _DOMAINS,
-        "numeral": _ROMAN,
-    }
+    words = {"title": _TITLES, "before_number": _BEFORE_NUMBER, "other": _OTHERS, "domain": _DOMAINS}
+    words["numeral"] = _ROMAN
     lists = {name: [form for word in text.split() for form in _forms(word)] for name, text in words.items()}
     lists["starter"] = [word.capitalize() for word in _STARTERS.split()] if cased else _SURE_STARTERS.split()
     for name, forms in lists.items():
@@ -242,8 +241,8 @@ def _second_rule(input_ids: np.ndarray, classes: dict[str, list[int]]) -> np.nda
     dotted = letter & _before(is_a["dot"], dots, 2) & _before(is_a["letter"], dots, 3)
     pronoun = _before(is_a["pronoun"], dots, 1) & ~dotted & ~goes_on
     initial = letter & ~dotted & ~pronoun
-    numbered = is_a["number"][following] | is_a["letter"][following] | is_a["numeral"][following]
-    in_number = (_before(is_a["number"], dots, 1) | _before(is_a["relation"], dots, 1)) & is_a["number"][adjacent]
+    numbered = is_a["figure"][following] | is_a["letter"][following] | is_a["numeral"][following]
+    in_number = (_before(is_a["digits"], dots, 1) | _before(is_a["relation"], dots, 1)) & is_a["figure"][adjacent]
     abbreviated = (
         _abbreviated(ids, dots, classes, "title")
         | initial

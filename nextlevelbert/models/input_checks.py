@@ -164,11 +164,15 @@ def _weight_that_is_not_finite(model: nn.Module) -> str | None:
 def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """The sentences that a splitter finds in a text, as the first character of each and one past its last.
 
+    A blank text has none, and is not given to the splitter.
+
     Raises:
         TypeError: for a splitter that gives neither texts nor pairs of whole numbers.
         ValueError: if it gives nothing for a text that is not blank, a sentence that is not in the text after the one
             before, or a range that is empty, outside the text or overlaps the one before.
     """
+    if not text or text.isspace():
+        return []
     found: list[tuple[int, int]] = []
     place = 0
     for number, sentence in enumerate(splitter(text)):
@@ -196,6 +200,6 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
             )
         found.append((start, end))
         place = end
-    if not found and not (text.isspace() or not text):
+    if not found:
         raise ValueError(f"splitter found no sentence in a text of {len(text)} characters; it must give at least one.")
     return found

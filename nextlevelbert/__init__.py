@@ -53,6 +53,7 @@ from .models.modeling_nextlevelbert import (
 )
 from .models.outputs import DocumentEmbedding, DocumentPlan
 from .models.processing_cdlm import CdlmProcessor
+from .models.sentences import text_sentences
 from .models.vector_cache import VectorCache
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
 from .pretraining.segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset
@@ -139,5 +140,6 @@ __all__ = [
     "read_marked",
     "repair_corpus",
     "static_checkpoint",
+    "text_sentences",
     "write_shards",
 ]

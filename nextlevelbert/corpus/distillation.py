@@ -135,6 +135,7 @@ def fit_tfidf_encoder(
             "weight": torch.from_numpy(signs * weights).float(),
         }
     )
+    begin_sums(folder)
     model.save_pretrained(folder)
     tokenizer = copy.deepcopy(source.tokenizer)
     tokenizer.model_max_length = int(1e30)  # documents are tokenised whole

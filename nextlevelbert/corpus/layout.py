@@ -50,6 +50,7 @@ class ChunkingFacts(TypedDict):
     prefix_ids: list[int]
     suffix_ids: list[int]
     sentence_token_ids: dict[str, list[int]]
+    sentence_rule: NotRequired[int]
 
 
 class Manifest(TypedDict):
@@ -76,14 +77,15 @@ def shard_name(number: int) -> str:
 
 
 def chunking_facts(rule: ChunkingRule) -> ChunkingFacts:
-    """A chunking rule as a manifest describes it."""
-    return {
+    """A chunking rule as a manifest describes it; sentence rule 1 is not named, as in manifests that know no other."""
+    facts: ChunkingFacts = {
         "mode": rule.mode,
         "chunk_size": rule.chunk_size,
         "prefix_ids": list(rule.prefix_ids),
         "suffix_ids": list(rule.suffix_ids),
         "sentence_token_ids": rule.sentence_token_ids,
     }
+    return facts if rule.sentence_rule == 1 else {**facts, "sentence_rule": rule.sentence_rule}
 
 
 def differing_fields(left: Mapping[str, object], right: Mapping[str, object], prefix: str = "") -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from .chunking import check_texts, chunk_spans, tokenize_document
-from .sentences import cached_sentence_token_ids, sentence_boundaries
+from .input_checks import Splitter, splitter_sentences
+from .sentences import SENTENCE_RULE, cached_sentence_token_ids, sentence_boundaries, text_sentences
 
 _WORD = re.compile(r"\w+")
 _BLOCKED_WORDS = 3  # in a row
@@ -44,17 +46,22 @@ class ExtractiveSummary:
 
 
 def split_document(
-    document: str | Sequence[str], tokenizer: PreTrainedTokenizerBase
+    document: str | Sequence[str],
+    tokenizer: PreTrainedTokenizerBase,
+    rule: int = SENTENCE_RULE,
+    splitter: Splitter | None = None,
 ) -> tuple[str, list[tuple[int, int]]]:
     """A document's text, and the first character of each sentence and one past its last.
 
     Args:
-        document: a text, cut by `sentences.sentence_boundaries` and at blank lines; or its sentences, which are kept
-            as they are and joined by line breaks.
-        tokenizer: a fast one; the rule for sentence ends works on its ids.
+        document: a text; or its sentences, which are kept as they are and joined by line breaks.
+        tokenizer: a fast one; rule 1 works on its ids.
+        rule: 2 cuts a text by `sentences.text_sentences`, 1 by the first rule for ids and at blank lines.
+        splitter: a function that finds the sentences of a text instead.
 
     Raises:
-        ValueError: for a document without words, or a blank sentence (numbered).
+        ValueError: for a document without words, a blank sentence (numbered), or a splitter as in
+            `splitter_sentences`.
         TypeError: for anything that is not text.
     """
     if not isinstance(document, str):
@@ -67,11 +74,32 @@ def split_document(
             (int(end) - len(sentence), int(end)) for end, sentence in zip(ends, sentences, strict=True)
         ]
     [text] = check_texts(document)
+    if splitter is not None:
+        spans = _without_gaps(text, splitter_sentences(text, splitter))
+    else:
+        spans = text_sentences(text) if rule != 1 else _first_rule_spans(text, tokenizer)
+    if not spans:
+        raise ValueError(f"The document has no words ({len(text)} characters); give one with at least one sentence.")
+    return text, spans
+
+
+def _without_gaps(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Sentences without white space around them; what lies between two belongs to the one before."""
+    borders = [0, *(start for start, _ in spans[1:]), len(text)]
+    found = []
+    for start, end in pairwise(borders):
+        if words := text[start:end].strip():
+            first = start + len(text[start:end]) - len(text[start:end].lstrip())
+            found.append((first, first + len(words)))
+    return found
+
+
+def _first_rule_spans(text: str, tokenizer: PreTrainedTokenizerBase) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
-    classes = cached_sentence_token_ids(tokenizer)
+    classes = cached_sentence_token_ids(tokenizer, 1)
     for start, paragraph in _paragraphs(text):
         tokens = tokenize_document(tokenizer, paragraph)
-        borders = sentence_boundaries(tokens.input_ids, classes)
+        borders = sentence_boundaries(tokens.input_ids, classes, 1)
         for first, end in (chunk_spans(tokens, borders) + start).tolist():
             sentence = text[first:end]
             first, end = first + len(sentence) - len(sentence.lstrip()), end - len(sentence) + len(sentence.rstrip())
@@ -81,9 +109,7 @@ def split_document(
             if spans and spans[-1][1] == first and text[first - 1] == "." and text[first].isalnum():
                 first = spans.pop()[0]
             spans.append((first, end))
-    if not spans:
-        raise ValueError(f"The document has no words ({len(text)} characters); give one with at least one sentence.")
-    return text, spans
+    return spans
 
 
 def _paragraphs(text: str) -> Iterable[tuple[int, str]]:

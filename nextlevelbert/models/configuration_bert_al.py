@@ -28,6 +28,8 @@ class BertAlConfig(TokenDocumentConfig):
             rest; None never cuts. Evaluation always reads everything.
         classifier_dropout: on the inputs of the heads; by default the encoder's hidden dropout.
         initializer_range: standard deviation of new layers.
+        sentence_rule: the version of the rule that finds the sentences of a text to summarise. A checkpoint that
+            names none was made with 1, and keeps it.
         cls_token_id: the token before every sentence, whose output represents it in extractive summarization.
 
     Raises:
@@ -44,6 +46,7 @@ class BertAlConfig(TokenDocumentConfig):
     recurrence: Literal["replace", "residual", "none"] = "residual"
     tokens_at_once: int | None = 16384
     cls_token_id: int | None = 101
+    sentence_rule: int = 1
 
     def check(self) -> None:
         """Checks the fields together; called again with every pass, because all of them can be set later.

@@ -39,6 +39,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
         chunk_size: most tokens in a chunk, its special tokens included.
         chunk_prefix_ids, chunk_suffix_ids: those special tokens.
         sentence_token_ids: the ids that matter to the sentence rule (not for `chunking="fixed"`).
+        sentence_rule: the version of the sentence rule. A checkpoint that names none was made with 1, and keeps it.
         max_chunks: most chunks that the encoder sees at once; the special vectors take further positions. By default
             all that its position table can hold (510 of 512 in NextLevelBERT).
         long_documents: what happens to a document of more than `max_chunks`: ``"window"`` reads overlapping windows
@@ -75,6 +76,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
     chunk_prefix_ids: list[int] | tuple[int, ...] = (101,)
     chunk_suffix_ids: list[int] | tuple[int, ...] = (102,)
     sentence_token_ids: dict[str, list[int]] | None = None
+    sentence_rule: int = 1
     max_chunks: int | None = None
     long_documents: Literal["window", "truncate", "error"] = "window"
     window_overlap: int | None = None
@@ -187,6 +189,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
             suffix_ids=tuple(self.chunk_suffix_ids),
             sentence_token_ids=self.sentence_token_ids or {},
             max_chunk_size=usable_positions(self.chunk_encoder_config),
+            sentence_rule=self.sentence_rule,
         )
 
 

@@ -31,11 +31,12 @@ from .bert_al_sentences import (
     split_document,
 )
 from .configuration_bert_al import BertAlConfig
-from .input_checks import check_result
+from .input_checks import Splitter, check_result
 from .losses import classification_loss, labelled_loss
 from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
 from .outputs import ExtractiveSummarizationOutput, TokenFeaturesOutput
 from .pooling import pool
+from .sentences import SENTENCE_RULE
 
 # Hooks sit on the layers for the time of a pass, and the passes of other threads would run them, too.
 _ONE_PASS = threading.RLock()
@@ -91,7 +92,8 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
                 f"The tokenizer has no token for the start or the end of a sentence (cls_token {tokenizer.cls_token}, "
                 f"sep_token {tokenizer.sep_token}). Give a BERT, RoBERTa or similar encoder."
             )
-        return {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
+        ids = {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
+        return {**ids, "sentence_rule": SENTENCE_RULE}
 
     def modules_to_train_whole(self) -> list[str]:
         recurrences = ["lstm", "residual"] if self.config.recurrence != "none" else []  # they start at random
@@ -344,7 +346,11 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
 
     @torch.no_grad()
     def summarize(
-        self, document: str | Sequence[str], sentences: int = 3, trigram_blocking: bool = False
+        self,
+        document: str | Sequence[str],
+        sentences: int = 3,
+        trigram_blocking: bool = False,
+        splitter: Splitter | None = None,
     ) -> ExtractiveSummary:
         """The sentences with the highest scores, in the order of the document.
 
@@ -352,13 +358,14 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             document: a text, or its sentences.
             sentences: how many; all if there are no more.
             trigram_blocking: skip a sentence that shares three words in a row with one of a higher score.
+            splitter: a function that finds the sentences of a text instead of the model's rule.
 
         Raises:
             ValueError: for a document without words, a number of sentences below 1, or scores that are not finite.
         """
         if sentences < 1:
             raise ValueError(f"sentences must be 1 or more, got {sentences}.")
-        text, spans = split_document(document, self.tokenizer)
+        text, spans = split_document(document, self.tokenizer, self.config.sentence_rule, splitter)
         texts = [text[start:end] for start, end in spans]
         ids, types = encode_sentences(texts, self.tokenizer)
         batch = pad_batch([ids], [types], self.config.pad_token_id or 0)

@@ -316,6 +316,7 @@ def config_values(
         "chunk_prefix_ids": rule.prefix_ids,
         "chunk_suffix_ids": rule.suffix_ids,
         "sentence_token_ids": rule.sentence_token_ids or None,
+        "sentence_rule": rule.sentence_rule,
         "pad_token_id": source.tokenizer.pad_token_id,
     }
 

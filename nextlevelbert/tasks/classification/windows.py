@@ -79,7 +79,7 @@ def textrank_window(text: str, tokenizer: Any, positions: int) -> list[int]:
     document = tokenize_document(tokenizer, text)
     if len(document) <= room:
         return _wrap(prefix, document.input_ids, suffix)
-    spans = chunk_spans(document, sentence_boundaries(document.input_ids, cached_sentence_token_ids(tokenizer)))
+    spans = chunk_spans(document, sentence_boundaries(document.input_ids, cached_sentence_token_ids(tokenizer, 1), 1))
     sentences = [text[start:end] for start, end in spans]
     chosen: list[int] = []
     window = np.zeros(0, np.int32)

@@ -19,6 +19,7 @@ from tqdm.auto import tqdm
 from ...data.rows import Place, fingerprint, open_rows, short
 from ...evaluation.rouge import greedy_oracle
 from ...models.bert_al_sentences import encode_sentences, pad_batch, split_document
+from ...models.sentences import SENTENCE_RULE
 from ...training.resuming import unreadable, write_whole
 
 logger = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ def read_summarization(
     split: str = "train",
     dataset_config: str | None = None,
     oracle_cache: str | Path | None = None,
+    sentence_rule: int = SENTENCE_RULE,
 ) -> SummarizationData:
     """Reads a set of documents with reference summaries.
 
@@ -95,6 +97,7 @@ def read_summarization(
             Without labels the greedy oracle makes them.
         split, dataset_config: of a dataset on the Hub.
         oracle_cache: folder where the oracle's labels are kept, and found again.
+        sentence_rule: that of the model, which cuts texts into sentences.
 
     Raises:
         ValueError: naming the row and column of what is missing, blank or does not fit.
@@ -111,7 +114,8 @@ def read_summarization(
         for column, option in ((columns.text, "--text_column"), (columns.summary, "--summary_column")):
             value = place.value(values, column, option)
             try:
-                sides.append(split_document(_by_line(value) if column == columns.summary else value, tokenizer))
+                text = _by_line(value) if column == columns.summary else value
+                sides.append(split_document(text, tokenizer, sentence_rule))
             except (TypeError, ValueError) as error:
                 raise place.error(column, str(error)) from error
         (text, spans), (summary, parts) = sides

@@ -21,6 +21,7 @@ from ...finetuning.text_models import BertAlOptions, TextModelOptions, is_saved_
 from ...models.backbones import load_tokenizer
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
+from ...models.sentences import SENTENCE_RULE
 from ...training.cards import CardFacts, plain
 from ...training.plots import CURVE
 from .baselines import with_extended_positions
@@ -148,6 +149,8 @@ class Summarization(Task[Options, SummarizationData]):
         super().__init__(options, args)
         self._saved = not isinstance(options, SentenceVectorOptions) and is_saved_model(options)
         self._tokenizer = load_tokenizer(options.model)
+        config = AutoConfig.from_pretrained(options.model) if self._saved else None
+        self._sentence_rule = SENTENCE_RULE if config is None else config.sentence_rule
         self._rule = SummaryRule(options.summary_sentences, options.trigram_blocking)
 
     def read(self, source: Source, train: SummarizationData | None) -> SummarizationData:
@@ -155,7 +158,9 @@ class Summarization(Task[Options, SummarizationData]):
         columns = SummaryColumns(options.text_column, options.summary_column, options.label_column, options.id_column)
         cache = options.cache_dir or f"{self.args.output_dir}-oracle"
         split = source.split or "train"
-        return read_summarization(source.path, self._tokenizer, columns, split, options.dataset_config_name, cache)
+        return read_summarization(
+            source.path, self._tokenizer, columns, split, options.dataset_config_name, cache, self._sentence_rule
+        )
 
     def hold_out(
         self, data: SummarizationData, share: float, seed: int

@@ -44,7 +44,7 @@ class ResidualProjection(nn.Linear):
 
 
 class NeighbourConvolution(nn.Conv1d):
-    """Over vectors in a row, each dimension by itself. It starts as the identity plus `SHARE` / k of what is k away."""
+    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away."""
 
     SHARE = 0.1
 
@@ -59,7 +59,7 @@ class NeighbourConvolution(nn.Conv1d):
 
 
 class NeighbourContext(nn.Module):
-    """Chunk vectors ``[B, S, D]`` to vectors of length 1 that know what stands around: normalise(A Σ w_k v_{i+k} + M m).
+    """Chunk vectors ``[B, S, D]`` to vectors of length 1 that know what is near: normalise(A Σ w_k v_{i+k} + M m).
 
     k runs from -reach to reach, w_k are vectors that multiply each dimension, and m is the mean of the chunks in the
     window. All parts are there from the start, so every weight has a gradient in the first step. A reach of 0 leaves

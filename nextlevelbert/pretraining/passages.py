@@ -179,28 +179,41 @@ class PassageLearner(TrainedTokens):
         question_chunks: torch.Tensor,
         document_ids: torch.Tensor,
     ) -> SegmentPairOutput:
-        """One step over M questions, as `DataCollatorForPassages` makes them.
+        """One step over M questions, as `DataCollatorForPassages` makes them; see `compare`."""
+        real = (passage_ids != NO_TOKEN).any(dim=-1)  # [N, L]
+        vectors = self.chunk_vectors(passage_ids.flatten(0, 1)).unflatten(0, real.shape)  # [N, L, D]
+        return self.compare(vectors, real, self.chunk_vectors(question_ids), question_chunks, document_ids)
+
+    def compare(
+        self,
+        passages: torch.Tensor,
+        real: torch.Tensor,
+        questions: torch.Tensor,
+        question_chunks: torch.Tensor,
+        document_ids: torch.Tensor,
+    ) -> SegmentPairOutput:
+        """Compares questions with the chunks of their document, by cosine.
+
+        Args:
+            passages: ``[N, L, D]`` chunk vectors, of which some are `real` ``[N, L]``.
+            questions: ``[M, D]`` chunk vectors.
+            question_chunks, document_ids: as in a batch.
 
         Returns:
-            The loss: cross-entropy of finding a question's chunk among all of its document, by cosine. `scores` are
-            ``[N, 2]``: for each segment, how many of its questions find it, and the chance to.
+            The loss: cross-entropy of finding a question's chunk among all of its document; zero without a question.
+            `scores` are ``[N, 2]``: for each segment, how many of its questions find it, and the chance to.
         """
-        segments, length, _ = passage_ids.shape
-        real = (passage_ids != NO_TOKEN).any(dim=-1)  # [N, L]
-        vectors = self.chunk_vectors(passage_ids.flatten(0, 1)).unflatten(0, (segments, length))  # [N, L, D]
-        chunks = self.contextual(vectors, real).flatten(0, 1)  # [N * L, D]
-        alone = self.chunk_vectors(question_ids).unsqueeze(1)  # [M, 1, D]
-        questions = self.contextual(alone, real.new_ones(len(alone), 1)).squeeze(1)  # [M, D]
+        segments, length = real.shape
+        chunks = self.contextual(passages, real).flatten(0, 1)  # [N * L, D]
+        asked = self.contextual(questions.unsqueeze(1), real.new_ones(len(questions), 1)).squeeze(1)  # [M, D]
         owners = question_chunks // length  # [M]
         allowed = (document_ids[owners][:, None] == document_ids).repeat_interleave(length, 1) & real.flatten()
         with torch.autocast(chunks.device.type, enabled=False):
-            scores = questions.float() @ chunks.float().T * self.model.logit_scale.exp()  # [M, N * L]
+            scores = asked.float() @ chunks.float().T * self.model.logit_scale.exp()  # [M, N * L]
             scores = scores.masked_fill(~allowed, -torch.inf)
-            total = F.cross_entropy(scores, question_chunks, reduction="sum")
-            loss = total / max(len(questions), 1)  # zero without a question
-        found = torch.stack(
-            [(scores.argmax(dim=1) == question_chunks).float(), 1 / allowed.sum(dim=1)], dim=1
-        )  # [M, 2]
+            loss = F.cross_entropy(scores, question_chunks, reduction="sum") / max(len(asked), 1)
+        right = scores.argmax(dim=1) == question_chunks
+        found = torch.stack([right.float(), 1 / allowed.sum(dim=1)], dim=1)  # [M, 2]
         sums = found.new_zeros(segments, 2).index_add(0, owners, found)
         return SegmentPairOutput(
             loss=loss, scores=sums / owners.bincount(minlength=segments).clamp(min=1).unsqueeze(1)

@@ -254,7 +254,9 @@ def test_what_a_run_refuses(start, toy_encoder_path, tmp_path, arguments, messag
 
 def test_documents_that_are_too_short(books, source, caplog):
     corpus = TokenCorpus([Document("short", "One word."), *books], source.tokenizer)
-    assert len(PassageDataset(corpus, 24, 4, 16)) == len(PassageDataset(TokenCorpus(books, source.tokenizer), 24, 4, 16))
+    assert len(PassageDataset(corpus, 24, 4, 16)) == len(
+        PassageDataset(TokenCorpus(books, source.tokenizer), 24, 4, 16)
+    )
     assert "1 of 9 documents have fewer than 4 chunks" in caplog.text
     with pytest.raises(ValueError, match="none of the 1 chosen documents has 4 chunks of 24 tokens"):
         PassageDataset(corpus, 24, 4, 16, documents=[0])

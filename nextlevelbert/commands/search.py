@@ -48,8 +48,9 @@ def find(
 ) -> tuple[list[FoundDocument], list[FoundPassage]]:
     """The best documents and passages for a question, best first.
 
-    The score of a passage is the cosine of its chunk vector and the vector of the question, both as the encoder over
-    chunks reads them: whitened, if the model whitens. That of a document is the mean of its three best passages.
+    The score of a passage is the cosine of its chunk vector and the vector of the question, both contextual in a model
+    with `config.neighbours`, else as the encoder over chunks reads them: whitened, if the model whitens. That of
+    a document is the mean of its three best passages.
 
     Args:
         model: encodes the question; made the vectors of the shelf.
@@ -101,7 +102,14 @@ def _best(found: list[Any], count: int) -> list[Any]:
 
 @torch.no_grad()
 def comparable(model: VectorDocumentModel, plain: torch.Tensor) -> torch.Tensor:
-    """Chunk vectors ``[n, D]`` as they are compared: whitened if the model does that, and of length 1."""
+    """Chunk vectors ``[n, D]`` of a document as they are compared, of length 1.
+
+    Contextual ones of a model with `config.neighbours`, which learned to find passages by them; else plain ones,
+    whitened if the model does that.
+    """
+    if getattr(model.config, "neighbours", None) is not None:
+        [contextual], _ = model.contextualize([plain])
+        return F.normalize(contextual.float(), dim=-1)
     return F.normalize(model.prepare_chunks(plain.to(model.dtype)).float(), dim=-1)
 
 

@@ -1,4 +1,4 @@
-"""Every option of pretraining on chunk vectors, grouped as in its help."""
+"""The options of pretraining on chunk vectors, grouped as in its help, except those of the objective."""
 
 from __future__ import annotations
 
@@ -8,88 +8,11 @@ from typing import Any, ClassVar, Literal
 from transformers import AutoConfig
 
 from ..training.trainer import BaseTrainingArguments
-from .segment_pairs import DataCollatorForSegmentPairs, Positives, SegmentPairs
-from .sequences import (
-    DataCollatorForVectorMasking,
-    DocumentVectorDataset,
-    MaskedVectors,
-    PackedVectorDataset,
-    VectorSequenceDataset,
-)
+from .sequences import DocumentVectorDataset, PackedVectorDataset, VectorSequenceDataset
 
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 ModelType = Literal["nextlevelbert", "hate", "cdlm"]
-
-
-@dataclass
-class MaskingArguments:
-    """What is learned: to predict masked chunk vectors."""
-
-    _argument_group_name = "objective"
-
-    sequence_length: int = field(default=512, metadata={"help": "Positions in a training sequence; default 512."})
-    masking_probability: float = field(
-        default=0.15, metadata={"help": "Share of the chunk vectors to predict; default 0.15."}
-    )
-    mask_share: float = field(default=0.8, metadata={"help": "Share of those that become [MASK]; default 0.8."})
-    random_share: float = field(
-        default=0.1, metadata={"help": "Share of those that become another vector; default 0.1."}
-    )
-
-    @property
-    def contrastive(self) -> bool:
-        """Whether pairs of segments are compared."""
-        return False
-
-    def objective_over(self, sequences: type[VectorSequenceDataset]) -> MaskedVectors | SegmentPairs:
-        """The data, batches and scores of the objective.
-
-        Raises:
-            ValueError: for shares or lengths that do not fit each other.
-        """
-        return MaskedVectors(self.masking(), sequences, self.sequence_length)
-
-    def masking(self) -> DataCollatorForVectorMasking:
-        return DataCollatorForVectorMasking(self.masking_probability, self.mask_share, self.random_share)
-
-
-@dataclass
-class ObjectiveArguments(MaskingArguments):
-    """What a NextLevelBERT learns."""
-
-    _argument_group_name = "objective"
-
-    objective: Literal["masked", "contrastive", "both"] = field(
-        default="masked",
-        metadata={"help": "masked (default): predict masked chunk vectors. contrastive: tell two segments of one "
-                          "document from segments of others. both: the sum of the two, on segments with masks."},
-    )  # fmt: skip
-    positives: Positives = field(
-        default="document",
-        metadata={"help": "Where the two segments of a contrastive pair lie: anywhere in the document (default), or "
-                          "next to each other, with more distant segments as negatives (neighbours)."},
-    )  # fmt: skip
-    pairs_per_document: int = field(
-        default=1, metadata={"help": "Pairs from each document of a batch; more than one gives negatives of the same "
-                                     "document. Default 1."}
-    )  # fmt: skip
-    min_segment: int = field(default=4, metadata={"help": "Fewest chunks in a segment; default 4."})
-    max_segment: int = field(
-        default=48, metadata={"help": "Most chunks in a segment; each batch draws a log-uniform length. Default 48."}
-    )
-
-    @property
-    def contrastive(self) -> bool:
-        return self.objective != "masked"
-
-    def objective_over(self, sequences: type[VectorSequenceDataset]) -> MaskedVectors | SegmentPairs:
-        masking = self.masking()
-        if not self.contrastive:
-            return MaskedVectors(masking, sequences, self.sequence_length)
-        used = masking if self.objective == "both" else None
-        collator = DataCollatorForSegmentPairs(self.min_segment, self.max_segment, self.positives, used)
-        return SegmentPairs(collator, self.pairs_per_document)
 
 
 @dataclass
@@ -201,6 +124,12 @@ class NextLevelBertArguments(VectorModelArguments):
     pooling: Literal["mean", "max", "cls", "residual"] | None = field(
         default=None, metadata={"help": "How the document vector is made; default mean."}
     )
+    neighbours: int | None = field(
+        default=None,
+        metadata={"help": "In place of layers: chunks on either side that a convolution adds to a chunk vector, "
+                          "beside the mean of all. With 0 a linear map. Default: the layers, or 2 for --objective "
+                          "passages."},
+    )  # fmt: skip
     residual_start: float | None = field(
         default=None,
         metadata={"help": "With --pooling residual: 0 (default) starts at the mean of the chunk vectors, 1 at its sum "
@@ -216,21 +145,22 @@ class NextLevelBertArguments(VectorModelArguments):
                           "and chunk borders are new in every epoch."},
     )  # fmt: skip
     token_dropout: float = field(
-        default=0.0, metadata={"help": "With --train_chunk_encoder: share of the tokens left out; default 0."}
-    )
+        default=0.0,
+        metadata={"help": "With --train_chunk_encoder or --objective passages: share of the tokens left out; "
+                          "default 0."},
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.token_dropout and not (self.train_chunk_encoder and 0 < self.token_dropout < 1):
-            raise ValueError(
-                f"--token_dropout {self.token_dropout} must be from 0 to below 1, and needs --train_chunk_encoder."
-            )
+        if not 0 <= self.token_dropout < 1:
+            raise ValueError(f"--token_dropout must be from 0 to below 1, got {self.token_dropout}.")
         if self.residual_start is not None and self.pooling != "residual":
             raise ValueError("--residual_start needs --pooling residual; add it, or leave out --residual_start.")
-        if self.model and (self.random_layers or self.attention_dropout or self.num_hidden_layers is not None):
-            raise ValueError(
-                "--num_hidden_layers, --random_layers and --attention_dropout are for new models; leave them out, or "
-                "leave out --model."
-            )
+        new = {
+            "--num_hidden_layers": self.num_hidden_layers is not None, "--random_layers": self.random_layers,
+            "--attention_dropout": self.attention_dropout > 0, "--neighbours": self.neighbours is not None,
+        }  # fmt: skip
+        if self.model and (given := [option for option, used in new.items() if used]):
+            raise ValueError(f"{' and '.join(given)} are for new models; leave them out, or leave out --model.")
         if self.model and self.whiten_chunks:
             raise ValueError(
                 "--whiten_chunks is for new models: a trained one keeps the vectors that it was trained on. Leave out "

@@ -57,6 +57,9 @@ Without the package installed, `trust_remote_code=True` opens the same folder.""
 _MASKED_SCORES = """\
 On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
 every other masked vector of the batch; `chance_accuracy`: what guessing gives."""
+_PASSAGE_SCORES = """\
+On held-out documents. `passage_accuracy`: how often a sentence finds the chunk that it was taken from among those of
+the document; `chance_accuracy`: what guessing gives."""
 _PAIR_SCORES = """\
 On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
 the cosine of document vectors; `chance_accuracy`: what guessing gives."""
@@ -78,11 +81,14 @@ def write_vector_card(
     """
     args, log, config = trainer.args, trainer.state.log_history, trainer.config
     name, encoder = model_name(args), config.chunk_encoder_name
+    trained = str(objective.get("token vectors", "")).startswith("trained")
     plot_pretraining(log, Path(args.output_dir) / LOSS_CURVE)
     losses = [entry["loss"] for entry in log if "loss" in entry]
     evaluations = [entry for entry in log if "eval_chance_accuracy" in entry]
-    pairs = bool(evaluations) and "eval_pair_accuracy" in evaluations[-1]
-    scored = ("pair_accuracy",) if pairs else ("masked_cosine", "masked_accuracy")
+    kinds = {"pair_accuracy": _PAIR_SCORES, "passage_accuracy": _PASSAGE_SCORES}
+    found = [kind for kind in kinds if evaluations and f"eval_{kind}" in evaluations[-1]]
+    scored = tuple(found) or ("masked_cosine", "masked_accuracy")
+    scored_task = {"pair_accuracy": "segments of one document", "passage_accuracy": "passages found"}
     measured = "Nothing: the run had no evaluation."
     if evaluations:
         columns = _first_and_last(evaluations) | ({"mean of the context": baseline} if baseline else {})
@@ -92,18 +98,18 @@ def write_vector_card(
                 for metric in ("loss", *scored, "chance_accuracy")
             }
         )
-        measured = f"{_PAIR_SCORES if pairs else _MASKED_SCORES}\n\n{table}"
+        measured = f"{kinds.get(scored[0], _MASKED_SCORES)}\n\n{table}"
     write_card(
         args.output_dir,
         CardFacts(
             name=name,
-            summary=_TRAINED_TOKENS if isinstance(corpus, TokenCorpus) else _FAMILIES[config.model_type],
+            summary=_TRAINED_TOKENS if trained else _FAMILIES[config.model_type],
             snippet=_VECTORS_SNIPPET.format(name=name),
             note=_VECTORS_NOTE.format(name=name),
             pipeline_tag="sentence-similarity",
             tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
             base_model=encoder if "/" in encoder and encoder != name else None,  # a name on the Hub
-            model=_vector_model(config, corpus),
+            model=_vector_model(config, corpus, trained),
             training={**objective, **_recipe(trainer)},
             training_note=f"Training loss went from {losses[0]:.5f} to {losses[-1]:.5f} (first and last logged)."
             if losses
@@ -112,8 +118,8 @@ def write_vector_card(
             measured=measured,
             scores={metric: evaluations[-1][f"eval_{metric}"] for metric in scored} if evaluations else {},
             dataset="held-out documents",
-            scored_task="sentence-similarity" if pairs else "fill-mask",
-            scored_task_name="segments of one document" if pairs else "masked vector modelling",
+            scored_task="sentence-similarity" if found else "fill-mask",
+            scored_task_name=scored_task.get(scored[0], "masked vector modelling"),
             limits=(
                 "Chunk borders fall wherever the token count says; the chunk encoder's language and domain are the "
                 "model's.",
@@ -186,15 +192,13 @@ def _first_and_last(evaluations: list[dict[str, float]]) -> dict[str, Mapping[st
     }
 
 
-def _vector_model(config: Any, corpus: Manifest | TokenCorpus) -> dict[str, object]:
+def _vector_model(config: Any, corpus: Manifest | TokenCorpus, trained: bool) -> dict[str, object]:
     """What a model over chunk vectors is made of."""
-    upper, trained = config.encoder_config, isinstance(corpus, TokenCorpus)
     facts: dict[str, object] = {
         f"chunk encoder ({'trained' if trained else 'frozen'})": f"{code(config.chunk_encoder_name)}, weights "
         f"{code(config.chunk_encoder_fingerprint[:12] + '…')}",
         "chunking": f"{config.chunking}, at most {config.chunk_size} tokens per chunk",
-        "encoder over chunks": f"{upper.model_type}, {upper.num_hidden_layers} layers, hidden size "
-        f"{config.hidden_size}, {config.max_chunks} chunks in a window",
+        "encoder over chunks": _over_chunks(config),
     }
     widths = config.bottleneck_widths() if config.model_type == "hate" else []
     if len(widths) > 1:
@@ -214,6 +218,16 @@ def _vector_model(config: Any, corpus: Manifest | TokenCorpus) -> dict[str, obje
         f"in {plain(corpus['encoder']['dtype'])})"
     )
     return facts
+
+
+def _over_chunks(config: Any) -> str:
+    upper, neighbours = config.encoder_config, getattr(config, "neighbours", None)
+    window = f"{config.max_chunks} chunks in a window"
+    if neighbours is None:
+        return f"{upper.model_type}, {upper.num_hidden_layers} layers, hidden size {config.hidden_size}, {window}"
+    if neighbours == 0:
+        return "a linear map of every chunk vector"
+    return f"a convolution over {neighbours} chunks on either side, and the mean of the window; {window}"
 
 
 def _recipe(trainer: CardTrainer) -> dict[str, object]:

@@ -12,15 +12,10 @@ from typing import Any
 from ..training.command_line import OptionParser, peek, refuse, words_of
 from ..training.recipes import offer_recipe, with_recipe
 from . import cdlm, vectors
-from .arguments import (
-    HateArguments,
-    MaskingArguments,
-    NextLevelBertArguments,
-    ObjectiveArguments,
-    PretrainingArguments,
-)
+from .arguments import HateArguments, NextLevelBertArguments, PretrainingArguments
 from .cdlm_arguments import CdlmDataArguments, CdlmModelArguments, CdlmPretrainingArguments
 from .corpus_arguments import CorpusArguments
+from .objective_arguments import MaskingArguments, ObjectiveArguments
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Any
 from ..corpus.corpus import VectorCorpus
 from ..corpus.token_corpus import TokenCorpus
 from ..models.chunk_encoder import weights_fingerprint
-from .arguments import HateArguments, MaskingArguments, NextLevelBertArguments, PretrainingArguments
+from .arguments import HateArguments, NextLevelBertArguments, PretrainingArguments
 from .corpus_arguments import CorpusArguments
+from .objective_arguments import MaskingArguments
 
 # Options that do not change the result, or that are told by what they lead to.
 _UNSIGNED = {"model", "chunk_encoder", "chunk_encoder_name", "encoder_dtype", "compile_encoder", "attn_implementation"}

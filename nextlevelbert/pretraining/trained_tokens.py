@@ -25,56 +25,9 @@ from ..models.chunking import ChunkingRule
 from ..models.configuration_vector_document import NOT_SPECIAL
 from ..models.encoder_loading import LoadedChunkEncoder
 from ..models.outputs import SegmentPairOutput
-from ..models.static_encoder import StaticEmbeddingModel
-from .arguments import NextLevelBertArguments
-from .corpus_arguments import CorpusArguments
 from .segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset, SegmentPairItem, SegmentPairs
-from .sequences import MaskedVectors
 
-_NO_TOKEN = -1
-
-
-def with_trained_tokens(
-    model: Any,
-    objective: MaskedVectors | SegmentPairs,
-    source: LoadedChunkEncoder,
-    model_args: NextLevelBertArguments,
-    corpus_args: CorpusArguments,
-    do_train: bool,
-) -> tuple[TrainedTokens, TokenPairs]:
-    """Model and objective over token ids, made of those over chunk vectors.
-
-    Raises:
-        ValueError: for a chunk encoder that is no table of token vectors, or an option that does not fit.
-    """
-    if not isinstance(source.encoder.model, StaticEmbeddingModel):
-        raise ValueError(
-            f"--train_chunk_encoder trains the token vectors of a static chunk encoder, and {source.name!r} is a "
-            f"{source.encoder.model.config.model_type}, which stays frozen. Leave it out, or give a static "
-            "--chunk_encoder (distill_chunk_encoder makes one)."
-        )
-    pairs = objective if isinstance(objective, SegmentPairs) else None
-    stored = ("corpus_dir", "validation_corpus_dir", "cache_dir", "repair_corpus")
-    unfit = {
-        "--objective masked": pairs is None,
-        "--objective both": pairs is not None and pairs.collator.masking is not None,
-        "--positives neighbours": pairs is not None and pairs.collator.positives == "neighbours",
-        f"--chunking {model.config.chunking}": model.config.chunking != "fixed",
-        "--no_include_chunk_encoder": not model_args.include_chunk_encoder,
-        **{f"--{name}": bool(getattr(corpus_args, name)) for name in stored},
-        "a run without --do_train": not do_train,
-    }
-    found = [option for option, given in unfit.items() if given]
-    if found or pairs is None:
-        raise ValueError(
-            f"--train_chunk_encoder does not go with {', '.join(found)}. It needs --do_train, --objective contrastive "
-            "and fixed chunks, stores no vectors, and saves the chunk encoder with the model."
-        )
-    described = f"trained, from those of {source.name}; {model_args.token_dropout:.0%} of the tokens dropped"
-    return (
-        TrainedTokens(model, source, model_args.token_dropout),
-        TokenPairs(pairs, model.config.chunking_rule().capacity, described),
-    )
+NO_TOKEN = -1
 
 
 def vectors_of(
@@ -123,7 +76,7 @@ class DataCollatorForTokenPairs(DataCollatorForSegmentPairs):
 
     def _chunks(self, ids: torch.Tensor) -> torch.Tensor:
         """Chunks ``[n, C]`` of token ids ``[W]``."""
-        return F.pad(ids, (0, -len(ids) % self.capacity), value=_NO_TOKEN).reshape(-1, self.capacity)
+        return F.pad(ids, (0, -len(ids) % self.capacity), value=NO_TOKEN).reshape(-1, self.capacity)
 
 
 class TokenPairs(SegmentPairs):
@@ -164,7 +117,7 @@ class TrainedTokens(nn.Module):
 
     def __init__(self, model: Any, source: LoadedChunkEncoder, token_dropout: float) -> None:
         super().__init__()
-        self.model, self._source, self._token_dropout = model, source, token_dropout
+        self.model, self.source, self._token_dropout = model, source, token_dropout
         self.table = nn.Parameter(source.encoder.model.get_input_embeddings().weight.detach().clone())  # [V, D]
 
     @property
@@ -183,10 +136,10 @@ class TrainedTokens(nn.Module):
 
     def chunk_vectors(self, token_ids: torch.Tensor) -> torch.Tensor:
         """Chunk vectors ``[M, D]`` of token ids ``[M, C]``, -1 where there is none; in training without some."""
-        shares = F.dropout((token_ids != _NO_TOKEN).float(), self._token_dropout, self.training)
+        shares = F.dropout((token_ids != NO_TOKEN).float(), self._token_dropout, self.training)
         shares = shares / shares.sum(dim=1, keepdim=True).clamp(min=1)
         means = F.embedding_bag(token_ids.clamp(min=0), self.table, mode="sum", per_sample_weights=shares)
-        return F.normalize(means, dim=-1) if self._source.encoder.normalize else means
+        return F.normalize(means, dim=-1) if self.source.encoder.normalize else means
 
     def chunk_encoder(self, name: str) -> LoadedChunkEncoder:
         """The chunk encoder with the table as it is now.
@@ -194,9 +147,9 @@ class TrainedTokens(nn.Module):
         Args:
             name: where others find it.
         """
-        encoder = copy.deepcopy(self._source.encoder)
+        encoder = copy.deepcopy(self.source.encoder)
         encoder.model.get_input_embeddings().weight.data.copy_(self.table.detach())
-        return LoadedChunkEncoder(encoder.cpu(), self._source.tokenizer, name, encoder.fingerprint())
+        return LoadedChunkEncoder(encoder.cpu(), self.source.tokenizer, name, encoder.fingerprint())
 
     def finish(self, name: str) -> Any:
         """The model, holding the chunk encoder that was trained with it."""

@@ -29,17 +29,13 @@ from ..training.precision import precision_that_pays
 from ..training.recipes import against_paper
 from ..training.resuming import begin, finish
 from ..training.trainer import CardTrainer
-from .arguments import (
-    HateArguments,
-    MaskingArguments,
-    NextLevelBertArguments,
-    PretrainingArguments,
-    VectorModelArguments,
-)
+from .arguments import HateArguments, NextLevelBertArguments, PretrainingArguments, VectorModelArguments
 from .card import model_name, write_vector_card
 from .corpus_arguments import CorpusArguments
+from .objective_arguments import MaskingArguments
 from .settings import settings_of
-from .trained_tokens import TrainedTokens, vectors_of, with_trained_tokens
+from .text import over_text, reads_text
+from .trained_tokens import TrainedTokens, vectors_of
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +71,11 @@ def run(
     window = model.config.window()[0]
     objective.check(window, window + model.config.special_positions)
 
-    # 2. The corpus of chunk vectors; of tokens where their vectors are trained.
+    # 2. The corpus of chunk vectors; of tokens where text is read anew in every epoch.
     corpus: Any
     learner = model
-    if isinstance(model_args, NextLevelBertArguments) and model_args.train_chunk_encoder:
-        learner, objective = with_trained_tokens(model, objective, source, model_args, corpus_args, args.do_train)
+    if reads_text(model_args, objective):
+        learner, objective = over_text(model, objective, source, model_args, corpus_args, args.do_train)
         corpus = TokenCorpus(documents_of(corpus_args), source.tokenizer)
     else:
         corpus = encoded_corpus(corpus_args, model_args, source, model.config.chunking_rule(), args)
@@ -151,19 +147,20 @@ def new_model(
         model = _new_hate(model_args, source, objective_args.sequence_length)
         encoder = model.base_model.encoder.layers
     else:
-        model = _new_nextlevelbert(model_args, source, objective_args.contrastive)
+        model = _new_nextlevelbert(model_args, source, objective_args)
         encoder = model.base_model.encoder
     if model_args.attn_implementation:
         encoder.set_attn_implementation(model_args.attn_implementation)
     return model
 
 
-def _new_nextlevelbert(options: NextLevelBertArguments, source: LoadedChunkEncoder, contrastive: bool) -> Any:
+def _new_nextlevelbert(options: NextLevelBertArguments, source: LoadedChunkEncoder, objective: Any) -> Any:
     """New, or a checkpoint to continue from."""
-    kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
+    kind = NextLevelBertForContrastiveLearning if objective.contrastive else NextLevelBertForMaskedVectorModeling
     given = options.given("loss", "loss_mean", "temperature", "pooling", "residual_start")
     if options.model is None:
-        given |= options.given("chunk_size", "chunking", "num_hidden_layers", "random_layers", "attention_dropout")
+        sizes = ("chunk_size", "chunking", "num_hidden_layers", "random_layers", "attention_dropout", "neighbours")
+        given = {**objective.own_defaults, **given, **options.given(*sizes)}
         given["whiten_chunks"] = options.whiten_chunks
         return kind.from_chunk_encoder(source, include_chunk_encoder=False, **given)
     model = kind.from_pretrained(options.model, dtype=torch.float32, **given)

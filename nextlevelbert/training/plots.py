@@ -31,6 +31,7 @@ _PRETRAINING_SCORES = (
     _Line("eval_masked_accuracy", "masked vector found", "tab:green"),
     _Line("eval_masked_cosine", "cosine to target", "tab:purple"),
     _Line("eval_pair_accuracy", "segment of the same document found", "tab:green"),
+    _Line("eval_passage_accuracy", "chunk of a removed sentence found", "tab:green"),
     _Line("eval_perplexity", "perplexity of masked words", "tab:green"),
     _Line("eval_chance_accuracy", "chance to find", "tab:gray", "--"),
 )

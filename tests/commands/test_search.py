@@ -48,6 +48,20 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
         assert each.percent == round(100 * each.start / len(text), 1)
 
 
+def test_contextual_vectors_of_a_model_that_learned_to_find_passages(toy_encoder_path, books, tmp_path):
+    torch.manual_seed(0)
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, neighbours=1, pooling="mean")
+    shelf = open_shelf(model, str(books), tmp_path / "cache")
+    _, passages = find(model, shelf, QUESTION, documents=1, passages=3)
+    asked, scores = model.encode(QUESTION).chunks.mean(dim=0, keepdim=True), {}
+    for each in shelf:
+        cosines = torch.cosine_similarity(model.encode(each.text).chunks, asked).tolist()
+        scores |= {(each.place, *span): cosine for cosine, span in zip(cosines, each.spans.tolist(), strict=True)}
+    expected = sorted(scores, key=scores.__getitem__, reverse=True)[:3]
+    assert [(each.place, each.start, each.end) for each in passages] == expected
+    np.testing.assert_allclose([each.score for each in passages], [scores[each] for each in expected], atol=1e-5)
+
+
 def test_json_and_plain_text(command, books, tmp_path):
     found = command("search", books, SEA[:60], "--documents", 2, "--passages", 3, "--json").json
     assert found["question"] == SEA[:60]

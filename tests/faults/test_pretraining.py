@@ -11,13 +11,10 @@ import shutil
 import pytest
 
 from nextlevelbert.pretraining import cdlm, vectors
-from nextlevelbert.pretraining.arguments import (
-    NextLevelBertArguments,
-    ObjectiveArguments,
-    PretrainingArguments,
-)
+from nextlevelbert.pretraining.arguments import NextLevelBertArguments, PretrainingArguments
 from nextlevelbert.pretraining.cdlm_arguments import CdlmDataArguments, CdlmModelArguments, CdlmPretrainingArguments
 from nextlevelbert.pretraining.corpus_arguments import CorpusArguments
+from nextlevelbert.pretraining.objective_arguments import ObjectiveArguments
 from tests.golden.inputs import DOCUMENTS, FOLDER
 
 from .harness import at_once, forked

@@ -245,7 +245,12 @@ def test_what_a_run_refuses(start, toy_encoder_path, tmp_path, arguments, messag
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("arguments", [{"token_dropout": 0.2}, {"token_dropout": 1.0, "train_chunk_encoder": True}])
-def test_a_dropout_that_makes_no_sense_is_refused(arguments):
-    with pytest.raises(ValueError, match="must be from 0 to below 1, and needs --train_chunk_encoder"):
-        NextLevelBertArguments(**arguments)
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_a_dropout_that_makes_no_sense_is_refused(share):
+    with pytest.raises(ValueError, match=f"must be from 0 to below 1, got {share}"):
+        NextLevelBertArguments(token_dropout=share, train_chunk_encoder=True)
+
+
+def test_dropout_of_stored_vectors_is_refused(start, tmp_path):
+    with pytest.raises(ValueError, match="--token_dropout needs --train_chunk_encoder or --objective passages"):
+        start(tmp_path / "out", "--token_dropout", "0.2")

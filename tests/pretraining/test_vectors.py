@@ -19,13 +19,9 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.pretraining.arguments import (
-    HateArguments,
-    MaskingArguments,
-    NextLevelBertArguments,
-    ObjectiveArguments,
-)
+from nextlevelbert.pretraining.arguments import HateArguments, NextLevelBertArguments
 from nextlevelbert.pretraining.corpus_arguments import CorpusArguments
+from nextlevelbert.pretraining.objective_arguments import MaskingArguments, ObjectiveArguments
 from nextlevelbert.pretraining.vectors import new_model, share_out
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"

@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 from .input_checks import check_weights
 from .saved_files import check_folder
-from .static_encoder import StaticEmbeddingConfig, StaticEmbeddingModel
+from .static_encoder import HashedTfidfConfig, HashedTfidfModel, StaticEmbeddingConfig, StaticEmbeddingModel
 
 # Backbones whose position table starts after the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = (
@@ -51,6 +51,8 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
     check_claims(config)
     if config.model_type == StaticEmbeddingConfig.model_type:
         return StaticEmbeddingModel(config)
+    if config.model_type == HashedTfidfConfig.model_type:
+        return HashedTfidfModel(config)
     dtype = torch.get_default_dtype()
     try:
         return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)

@@ -11,10 +11,9 @@ from transformers.configuration_utils import SubConfigSpec
 
 from .backbones import usable_positions
 from .chunking import ChunkingRule
-from .hybrid_encoder import HybridConfig
+from .hybrid_encoder import OWN_KINDS
 from .pooling import PoolingMode
 from .saved_files import SavedConfig
-from .static_encoder import StaticEmbeddingConfig
 
 # Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
@@ -40,6 +39,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
         chunk_size: most tokens in a chunk, its special tokens included.
         chunk_prefix_ids, chunk_suffix_ids: those special tokens.
         sentence_token_ids: the ids that matter to the sentence rule (not for `chunking="fixed"`).
+        sentence_rule: the version of the sentence rule. A checkpoint that names none was made with 1, and keeps it.
         max_chunks: most chunks that the encoder sees at once; the special vectors take further positions. By default
             all that its position table can hold (510 of 512 in NextLevelBERT).
         long_documents: what happens to a document of more than `max_chunks`: ``"window"`` reads overlapping windows
@@ -76,6 +76,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
     chunk_prefix_ids: list[int] | tuple[int, ...] = (101,)
     chunk_suffix_ids: list[int] | tuple[int, ...] = (102,)
     sentence_token_ids: dict[str, list[int]] | None = None
+    sentence_rule: int = 1
     max_chunks: int | None = None
     long_documents: Literal["window", "truncate", "error"] = "window"
     window_overlap: int | None = None
@@ -91,7 +92,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         chunks = self.chunk_encoder_config
-        for kind in (StaticEmbeddingConfig, HybridConfig):  # no architectures of transformers
+        for kind in OWN_KINDS:
             if isinstance(chunks, dict) and chunks.get("model_type") == kind.model_type:
                 self.chunk_encoder_config = kind(**chunks)
         super().__post_init__(**kwargs)
@@ -188,6 +189,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
             suffix_ids=tuple(self.chunk_suffix_ids),
             sentence_token_ids=self.sentence_token_ids or {},
             max_chunk_size=usable_positions(self.chunk_encoder_config),
+            sentence_rule=self.sentence_rule,
         )
 
 

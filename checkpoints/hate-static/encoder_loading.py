@@ -13,7 +13,13 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import safe_open
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from .backbones import check_claims, read_tokenizer, usable_positions
 from .chunk_encoder import ChunkEncoder
@@ -21,7 +27,7 @@ from .hybrid_encoder import HybridChunkEncoder, HybridConfig, HybridModel, part_
 from .input_checks import check_weights
 from .pooling import PoolingMode
 from .saved_files import opening
-from .static_encoder import StaticEmbeddingConfig
+from .static_encoder import HashedTfidfModel, StaticEmbeddingConfig
 
 
 @dataclass
@@ -77,8 +83,9 @@ def _load(name_or_path: str, name: str | None, pooling: PoolingMode | None) -> L
     stored = {} if plain is None else _stored(plain)
     if "chunk_encoder_config" in stored:
         return _load_from_checkpoint(name_or_path, stored, name)
-    if modules is None and stored.get("model_type") == HybridConfig.model_type:
-        return _load_hybrid(name_or_path, name)
+    for own_model in (HybridModel, HashedTfidfModel):
+        if modules is None and stored.get("model_type") == own_model.config_class.model_type:
+            return _load_own(name_or_path, name, own_model)
     if modules is None and plain is not None:
         raise ValueError(
             f"The chunk encoder {name_or_path!r} has no modules.json, which says how it pools and whether it "
@@ -173,13 +180,11 @@ def _weight_files(name_or_path: str) -> list[str]:
     return [str(load_file_path(name_or_path, name)) for name in sorted(names)]
 
 
-def _load_hybrid(name_or_path: str, name: str | None) -> LoadedChunkEncoder:
-    """An encoder of several, as `LoadedChunkEncoder.save` wrote it."""
-    config = HybridConfig.from_pretrained(name_or_path)
+def _load_own(name_or_path: str, name: str | None, kind: type[PreTrainedModel]) -> LoadedChunkEncoder:
+    """An encoder of several, or hashed TF-IDF: the kinds that sentence-transformers does not have."""
+    config = kind.config_class.from_pretrained(name_or_path)
     try:
-        model, info = HybridModel.from_pretrained(
-            name_or_path, config=config, dtype=torch.float32, output_loading_info=True
-        )
+        model, info = kind.from_pretrained(name_or_path, config=config, dtype=torch.float32, output_loading_info=True)
     except (StrictDataclassError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(
             f"The config.json of the chunk encoder {name_or_path!r} does not describe its weights ({error!r}). It is "
@@ -188,7 +193,7 @@ def _load_hybrid(name_or_path: str, name: str | None) -> LoadedChunkEncoder:
     if missing := sorted(info["missing_keys"]):
         raise ValueError(f"The chunk encoder {name_or_path!r} lacks its weight {missing[0]}: get it again.")
     check_weights(model, name_or_path)
-    encoder = HybridChunkEncoder(model.config)
+    encoder = (HybridChunkEncoder if kind is HybridModel else ChunkEncoder)(model.config)
     encoder.model.load_state_dict(model.state_dict())
     tokenizer = read_tokenizer(name_or_path, config=config)
     return LoadedChunkEncoder(encoder, tokenizer, _public(name_or_path, name), encoder.fingerprint())

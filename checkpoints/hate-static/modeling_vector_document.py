@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
 from .backbones import bert_over_vectors, with_attention_dropout
@@ -187,7 +188,9 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
             mask = None
             if lengths[batch].min() < embeds.shape[1]:
                 mask = (torch.arange(embeds.shape[1], device=self.device) < reach[:, None]).long()
-            output = self.encoder(inputs_embeds=embeds, attention_mask=mask, **(extras or {}))
+            places = torch.arange(embeds.shape[1], device=self.device)
+            chunks = (places >= len(before)) & (places < reach[:, None] - len(after))  # [B, S]
+            output = self.read_chunks(embeds, mask, chunks, extras or {})
             if extras and raw is not None:
                 raw.update({name: output[name] for name in ("hidden_states", "attentions") if output.get(name)})
             for hidden, (index, start, end) in zip(output.last_hidden_state, (jobs[i] for i in batch), strict=True):
@@ -204,6 +207,19 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
     def prepare_chunks(self, vectors: torch.Tensor) -> torch.Tensor:
         """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: by default as they are."""
         return vectors
+
+    def read_chunks(
+        self, embeds: torch.Tensor, mask: torch.Tensor | None, chunks: torch.Tensor, extras: dict[str, bool]
+    ) -> BaseModelOutput:
+        """Contextual vectors ``[B, S, H]`` of sequences ``[B, S, D]``: by default the encoder's.
+
+        Args:
+            embeds: chunk vectors and special vectors.
+            mask: ``[B, S]``, zero at padding; None where there is none.
+            chunks: ``[B, S]`` bool, true at chunk vectors.
+            extras: further arguments of the encoder.
+        """
+        return self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
 
     def _special_rows(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The special vectors before and after the chunk vectors of a window, ``[1, D]`` or ``[0, D]`` each."""
@@ -243,7 +259,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
         chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
         embeds = torch.where(special.unsqueeze(-1), rows, chunks)
         real = special_ids != PAD
-        output = self.encoder(inputs_embeds=embeds, attention_mask=None if real.all() else real.long(), **extras)
+        output = self.read_chunks(embeds, None if real.all() else real.long(), ~special, extras)
         hidden = output.last_hidden_state  # [B, S, H]
         pooling: PoolingMode = self.config.pooling if self.config.special_positions == 1 else "mean"
         pooled = hidden[:, 0] if pooling == "cls" else pool(hidden, ~special, pooling)
@@ -316,6 +332,7 @@ def config_values(
         "chunk_prefix_ids": rule.prefix_ids,
         "chunk_suffix_ids": rule.suffix_ids,
         "sentence_token_ids": rule.sentence_token_ids or None,
+        "sentence_rule": rule.sentence_rule,
         "pad_token_id": source.tokenizer.pad_token_id,
     }
 

@@ -1,13 +1,15 @@
 """The files of a saved folder: are they whole, and are they what was written?
 
 ``checksums.json`` holds a CRC-32 of each file. Other programs may write a file again without changing what it says
-(sentence-transformers does), so a JSON file also has one of its content. Folders without it, those of older releases
-among them, are only checked for files that are missing, cut off or no JSON.
+(sentence-transformers does), so a JSON file also has one of its content. People edit ``config.json``: one that says
+something else is used, with a warning. Folders without check sums, those of older releases among them, are only
+checked for files that are missing, cut off or no JSON.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,7 +44,7 @@ _BLOCK = 2**20  # bytes read at a time
 # --- Writing
 
 
-def begin_sums(folder: str | Path) -> None:
+def begin_sums(folder: str | PathLike[str]) -> None:
     """Says that a folder is being saved, so that one whose saving was interrupted is known by it."""
     _write(Path(folder), None)
 
@@ -134,13 +136,16 @@ def _json(path: Path) -> Any:
 # --- Checking
 
 
-def check_folder(folder: str | Path, complete: bool = True, code: bool = False) -> None:
-    """Checks the files of a saved model before they are read.
+def check_folder(folder: str | Path, complete: bool = True, code: bool = False) -> bool:
+    """Checks the files of a saved model before they are read; warns of a ``config.json`` that was edited.
 
     Args:
         folder: that of the model.
         complete: whether all its files have to be there; those of the Hub are downloaded one by one.
         code: whether the modelling code in the folder counts.
+
+    Returns:
+        Whether ``config.json`` was edited.
 
     Raises:
         ValueError: naming every file that is missing, cut off, damaged, or not what was saved.
@@ -161,6 +166,18 @@ def check_folder(folder: str | Path, complete: bool = True, code: bool = False) 
             f"{folder} cannot be opened: {'; '.join(bad)}. It was saved or copied incompletely, or something changed "
             f"these files: get them again.{accept}"
         )
+    if edited := _edited(folder / _CONFIG, sums.get(_CONFIG)):
+        warnings.warn(
+            f"{folder / _CONFIG} is not what was saved, and is used as it is now. If you did not edit it, get the "
+            "checkpoint again. To end this warning, save the model again.",
+            stacklevel=2,
+        )
+    return edited
+
+
+def _edited(path: Path, sums: str | None) -> bool:
+    own, _, meaning = (sums or "").partition(" ")
+    return bool(own) and path.exists() and _file_crc(path) != own and _crc(_canonical(_json(path))) != meaning
 
 
 def changed(folder: Path, names: Iterable[str]) -> str | None:
@@ -203,7 +220,7 @@ def _fault(path: Path, sums: str | None, complete: bool) -> str | None:
     try:
         if path.suffix == ".json":
             content = _json(path)
-            if not own or _crc(_canonical(_meaning(path.name, content))) == meaning:
+            if not own or path.name == _CONFIG or _crc(_canonical(_meaning(path.name, content))) == meaning:
                 return None
         elif path.suffix == ".safetensors":
             with safe_open(path, framework="pt"):
@@ -237,11 +254,20 @@ def opening(source: Any, loading: Mapping[str, Any], code: bool = False) -> Iter
         code: whether it is opened by the code that comes with it.
 
     Raises:
-        ValueError: as `check_folder`.
+        ValueError: as `check_folder`; or if the model cannot be opened with a ``config.json`` that was edited.
     """
     if Path(source).is_dir():
-        check_folder(Path(source) / loading.get("subfolder", ""), code=code)
-        yield
+        folder = Path(source) / loading.get("subfolder", "")
+        edited = check_folder(folder, code=code)
+        try:
+            yield
+        except Exception as error:
+            if not edited:
+                raise
+            raise ValueError(
+                f"{folder} cannot be opened with its {_CONFIG}, which is not what was saved: {error} Undo the change, "
+                "or get the checkpoint again."
+            ) from error
         return
     quiet = {f"_raise_exceptions_for_{what}": False for what in ("missing_entries", "gated_repo", "connection_errors")}
     try:

@@ -23,7 +23,7 @@ from transformers import PreTrainedConfig
 from .backbones import backbone_from_config
 from .chunking import ChunkingRule
 from .pooling import PoolingMode, masked_mean, pool
-from .static_encoder import StaticEmbeddingModel
+from .static_encoder import StaticModel
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -122,7 +122,7 @@ class ChunkEncoder(nn.Module):
     @property
     def has_layers(self) -> bool:
         """Whether it is a transformer, whose layers a document model can start from."""
-        return not isinstance(self.model, StaticEmbeddingModel)
+        return not isinstance(self.model, StaticModel)
 
     @property
     def device(self) -> torch.device:

@@ -9,6 +9,9 @@ from .configuration_vector_document import VectorDocumentConfig
 
 VectorLoss = Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"]
 
+# The convolution has 2 * neighbours + 1 square matrices.
+MOST_NEIGHBOURS = 16
+
 
 @strict
 class NextLevelBertConfig(VectorDocumentConfig):
@@ -21,6 +24,9 @@ class NextLevelBertConfig(VectorDocumentConfig):
         residual_start: with ``pooling="residual"``, the multiple of the identity from which the second projection
             starts. With 0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.
         whiten_chunks: whether chunk vectors are whitened before anything else, see `pooling.ChunkWhitening`.
+        neighbours: in place of layers, the chunks on either side that a contextual chunk vector sees through a
+            convolution, beside the mean of the window; see `pooling.NeighbourContext`. With 0 it sees its own chunk
+            alone, through a linear map.
         loss: the loss of masked vector modelling, see `losses`.
         The other fields are those of `VectorDocumentConfig`.
 
@@ -34,6 +40,7 @@ class NextLevelBertConfig(VectorDocumentConfig):
     pooling: Literal["mean", "max", "cls", "residual"] = "mean"
     residual_start: float = 0.0
     whiten_chunks: bool = False
+    neighbours: int | None = None
     loss: VectorLoss = "smooth_l1"
 
     def check_sizes(self) -> None:
@@ -48,3 +55,14 @@ class NextLevelBertConfig(VectorDocumentConfig):
                 f"encoder reads {self.hidden_size}; the two hidden sizes must be equal."
             )
         super().check_sizes()
+        if self.neighbours is None:
+            return
+        if not 0 <= self.neighbours <= MOST_NEIGHBOURS:
+            raise ValueError(f"neighbours must be from 0 to {MOST_NEIGHBOURS}, got {self.neighbours}.")
+        if self.pooling == "cls":
+            raise ValueError("There is no [CLS] vector without layers: with neighbours, set pooling to 'mean'.")
+        if layers := getattr(self.encoder_config, "num_hidden_layers", 0):
+            raise ValueError(
+                f"neighbours={self.neighbours} takes the place of the layers over chunks, and encoder_config has "
+                f"{layers}; set num_hidden_layers to 0, or leave out neighbours."
+            )

@@ -18,15 +18,14 @@ from .backbones import check_same_architecture
 from .chunk_encoder import ChunkEncoder, same_fingerprint
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
 from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
-from .hybrid_encoder import HybridChunkEncoder, HybridConfig
-from .input_checks import check_embeds, check_token_ids
+from .hybrid_encoder import OWN_KINDS, HybridChunkEncoder, HybridConfig
+from .input_checks import Splitter, check_embeds, check_token_ids
 from .outputs import BeyondFirstWindow, DocumentEmbedding, DocumentPlan
 from .portable_checkpoint import PortablePreTrainedModel
-from .static_encoder import StaticEmbeddingConfig
 from .vector_cache import CachedEncoder, VectorCache, opened
 
 # Chunk encoders that `AutoModel` does not know. By name: a checkpoint's own code may have been imported twice.
-_NOT_OF_TRANSFORMERS = (StaticEmbeddingConfig.model_type, HybridConfig.model_type)
+_NOT_OF_TRANSFORMERS = tuple(kind.model_type for kind in OWN_KINDS)
 
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
 _CHUNKS_PER_GROUP = 4_096
@@ -171,6 +170,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         compile: bool = False,
         cache_dir: str | Path | VectorCache | None = None,
         chunk_encoder: LoadedChunkEncoder | None = None,
+        splitter: Splitter | None = None,
     ) -> DocumentEmbedding | list[DocumentEmbedding]:
         """Document vector, contextual and plain chunk vectors and their characters, in one pass.
 
@@ -188,17 +188,20 @@ class DocumentEncodingModel(PortablePreTrainedModel):
                 this chunk encoder has seen before is not encoded again.
             chunk_encoder: another form of the model's own chunk encoder, such as one in int8 (see
                 `quantize_chunk_encoder`).
+            splitter: a function that finds the sentences instead of the model's rule, for example `text_sentences`:
+                from a text to (start, end) of each, or to their texts. For chunks made of sentences, and for text
+                only: token ids given to the model are always cut by its rule.
 
         Returns:
             One `DocumentEmbedding` for a single text, otherwise a list of them; empty if there is no text.
 
         Raises:
             TypeError, ValueError: for something that is not text (named), or a `chunk_encoder` with other weights,
-                pooling or normalisation than the model's.
+                pooling or normalisation than the model's, or a splitter that loses the order of the text.
         """
         documents = check_texts(texts)
         if self.config.long_documents == "error":  # before any computation
-            self.config.check_lengths([self._plan_document(text).chunks for text in documents])
+            self.config.check_lengths([self._plan_document(text, splitter).chunks for text in documents])
         training = self.training
         self.eval()
         try:
@@ -209,7 +212,7 @@ class DocumentEncodingModel(PortablePreTrainedModel):
                 prepared = self._prepared_chunk_encoder(chunk_encoder, dtype, compile)
                 encoder = prepared if cache is None else CachedEncoder(prepared, cache)
                 found: list[DocumentEmbedding] = []
-                for group in self._groups(documents):
+                for group in self._groups(documents, splitter):
                     found += self._encode_group(group, len(found), encoder, tokens_per_batch, bar)
         finally:
             self.train(training)
@@ -218,12 +221,14 @@ class DocumentEncodingModel(PortablePreTrainedModel):
             warn_of_empty_documents(empty)
         return found[0] if isinstance(texts, str) else found
 
-    def _groups(self, texts: list[str]) -> Iterator[list[tuple[TokenizedDocument, np.ndarray]]]:
+    def _groups(
+        self, texts: list[str], splitter: Splitter | None
+    ) -> Iterator[list[tuple[TokenizedDocument, np.ndarray]]]:
         """Tokenised documents with their chunk boundaries, in groups of about equally many chunks."""
         rule, group, waiting = self.config.chunking_rule(), [], 0
         for text in texts:
             document = tokenize_document(self.tokenizer, text)
-            group.append((document, rule.boundaries(document.input_ids)))
+            group.append((document, rule.text_boundaries(text, document, splitter)))
             waiting += len(group[-1][1]) - 1
             if waiting >= _CHUNKS_PER_GROUP:
                 yield group
@@ -306,14 +311,18 @@ class DocumentEncodingModel(PortablePreTrainedModel):
         means = torch.stack([chunks.mean(dim=0) for chunks in vectors])  # [N * C, D]
         return means.reshape(*input_ids.shape[:-1], -1)
 
-    def plan(self, texts: str | Iterable[str]) -> DocumentPlan | list[DocumentPlan]:
-        """Counts tokens, chunks and windows, and what is beyond the first one, without running any network."""
-        found = [self._plan_document(text) for text in check_texts(texts)]
+    def plan(self, texts: str | Iterable[str], splitter: Splitter | None = None) -> DocumentPlan | list[DocumentPlan]:
+        """Counts tokens, chunks and windows, and what is beyond the first one, without running any network.
+
+        Args:
+            texts, splitter: as in `encode`.
+        """
+        found = [self._plan_document(text, splitter) for text in check_texts(texts)]
         return found[0] if isinstance(texts, str) else found
 
-    def _plan_document(self, text: str) -> DocumentPlan:
+    def _plan_document(self, text: str, splitter: Splitter | None) -> DocumentPlan:
         document = tokenize_document(self.tokenizer, text)
-        boundaries = self.config.chunking_rule().boundaries(document.input_ids)
+        boundaries = self.config.chunking_rule().text_boundaries(text, document, splitter)
         chunks, (limit, _) = len(boundaries) - 1, self.config.window()
         rest = len(document) - int(boundaries[limit]) if chunks > limit else 0  # tokens
         return DocumentPlan(

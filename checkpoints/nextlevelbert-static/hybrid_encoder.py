@@ -19,7 +19,7 @@ from .chunk_encoder import ChunkEncoder
 from .chunking import ChunkingRule
 from .pooling import ChunkWhitening
 from .saved_files import SavedConfig
-from .static_encoder import StaticEmbeddingConfig
+from .static_encoder import HashedTfidfConfig, StaticEmbeddingConfig
 
 
 @strict
@@ -48,9 +48,13 @@ class HybridConfig(SavedConfig, PreTrainedConfig):
         return sum(part["size"] for part in self.parts or [])
 
 
+# Chunk encoders that `AutoModel` does not know.
+OWN_KINDS: tuple[type[PreTrainedConfig], ...] = (StaticEmbeddingConfig, HashedTfidfConfig, HybridConfig)
+
+
 def part_config(values: dict[str, Any]) -> PreTrainedConfig:
     """The configuration of a chunk encoder of any kind."""
-    for kind in (StaticEmbeddingConfig, HybridConfig):  # no architectures of transformers
+    for kind in OWN_KINDS:
         if values["model_type"] == kind.model_type:
             return kind(**values)
     return AutoConfig.for_model(**values)

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import nn
+
+# A sentence splitter: from a text to the sentences in it, as (start, end) or as texts, in order.
+Splitter = Callable[[str], Sequence[str] | Sequence[tuple[int, int]]]
 
 # Above this length the variance in a layer normalisation overflows, and every vector comes out as zero or NaN.
 _LONGEST_VECTOR = 1e15
@@ -153,3 +159,47 @@ def _weight_that_is_not_finite(model: nn.Module) -> str | None:
             if not weight.sum(dtype=torch.float32).isfinite() and not weight.isfinite().all():
                 return name
     return None
+
+
+def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
+    """The sentences that a splitter finds in a text, as the first character of each and one past its last.
+
+    A blank text has none, and is not given to the splitter.
+
+    Raises:
+        TypeError: for a splitter that gives neither texts nor pairs of whole numbers.
+        ValueError: if it gives nothing for a text that is not blank, a sentence that is not in the text after the one
+            before, or a range that is empty, outside the text or overlaps the one before.
+    """
+    if not text or text.isspace():
+        return []
+    found: list[tuple[int, int]] = []
+    place = 0
+    for number, sentence in enumerate(splitter(text)):
+        if isinstance(sentence, str):
+            start = text.find(sentence, place)
+            if start < 0:
+                raise ValueError(
+                    f"splitter: sentence {number}, {sentence[:60]!r}, is not in the text after character {place}. A "
+                    "splitter must give the parts of the text as they are, in order, or their (start, end)."
+                )
+            end = start + len(sentence)
+            if not sentence.strip():
+                continue
+        else:
+            try:
+                start, end = map(operator.index, sentence)
+            except (TypeError, ValueError) as error:
+                raise TypeError(
+                    f"splitter: sentence {number} is {sentence!r}; give a text or (start, end), two whole numbers."
+                ) from error
+        if not place <= start < end <= len(text):
+            raise ValueError(
+                f"splitter: sentence {number} is characters {start} to {end}, but must be at least one character, "
+                f"begin at {place}, where the sentence before ends, or later, and end at {len(text)} or earlier."
+            )
+        found.append((start, end))
+        place = end
+    if not found:
+        raise ValueError(f"splitter found no sentence in a text of {len(text)} characters; it must give at least one.")
+    return found

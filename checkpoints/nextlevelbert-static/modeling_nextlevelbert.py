@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.modeling_outputs import MultipleChoiceModelOutput
+from transformers.modeling_outputs import BaseModelOutput, MultipleChoiceModelOutput
 from transformers.utils import can_return_tuple
 
 from .backbones import backbone_from_config
@@ -33,7 +33,14 @@ from .input_checks import check_result
 from .losses import comparable_segments, pair_loss, single_label_loss
 from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values, copy_layers
 from .outputs import SegmentPairOutput
-from .pooling import ChunkWhitening, ResidualPooling, ResidualProjection, fit_whitening
+from .pooling import (
+    ChunkWhitening,
+    NeighbourContext,
+    NeighbourConvolution,
+    ResidualPooling,
+    ResidualProjection,
+    fit_whitening,
+)
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
@@ -75,6 +82,8 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
                 init.zeros_(module.weight[PAD])
         elif isinstance(module, ResidualProjection):
             init.copy_(module.weight, module.start * torch.eye(len(module.weight)))
+        elif isinstance(module, NeighbourConvolution):
+            init.copy_(module.weight, module.start())
         elif isinstance(module, ChunkWhitening):
             init.zeros_(module.mean)
             init.eye_(module.weight)
@@ -101,7 +110,8 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             chunk_size: most tokens in a chunk.
             num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder's, by default
-                all. Over a static encoder, new ones, by default two. With 0, nothing passes between chunks.
+                all. Over a static encoder, new ones, by default two. With 0, nothing passes between chunks, except by
+                `neighbours`.
             random_layers: start from random layers, which fails in the paper (section 4.5, table 4).
             attention_dropout: of the encoder over chunks. The paper's models have 0.1, that of their encoders; on a
                 CPU it makes a training step more than twice as slow.
@@ -116,6 +126,8 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
         if not source.encoder.has_layers:
             values["pooling"] = "residual"
+        if num_hidden_layers is None and config_kwargs.get("neighbours") is not None:
+            num_hidden_layers = 0
         if num_hidden_layers is not None:
             if "encoder_config" in config_kwargs:
                 raise ValueError("encoder_config already says how many layers there are: leave out num_hidden_layers.")
@@ -149,6 +161,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
         encoder.set_input_embeddings(None)  # vectors come in, not ids
         self.special_embeddings = NextLevelBertSpecialVectors(config)
         self.encoder = encoder
+        self.neighbours = (
+            None if config.neighbours is None else NeighbourContext(config.hidden_size, config.neighbours)
+        )
         self.whitening = ChunkWhitening(config.hidden_size) if config.whiten_chunks else None
         self.residual_pooling = (
             ResidualPooling(config.hidden_size, config.residual_start) if config.pooling == "residual" else None
@@ -163,6 +178,15 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
     def prepare_chunks(self, vectors: torch.Tensor) -> torch.Tensor:
         """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the configuration says so."""
         return vectors if self.whitening is None else self.whitening(vectors)
+
+    def read_chunks(
+        self, embeds: torch.Tensor, mask: torch.Tensor | None, chunks: torch.Tensor, extras: dict[str, bool]
+    ) -> BaseModelOutput:
+        """As in the base class; with `config.neighbours` the convolution takes the place of the encoder."""
+        if self.neighbours is None:
+            return super().read_chunks(embeds, mask, chunks, extras)
+        hidden = self.neighbours(embeds, chunks)
+        return BaseModelOutput(hidden, (embeds, hidden) if extras.get("output_hidden_states") else None)
 
     def fit_whitening(self, documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> None:
         """Fits the whitening to the chunk vectors ``[n, D]`` of many documents, before any training.

@@ -1,4 +1,4 @@
-"""Pooling: from many vectors to one; and whitening: chunk vectors without what all of them share.
+"""Pooling: from many vectors to one; whitening: chunk vectors without what all of them share; and neighbours.
 
 Pooling is masked and over the second-to-last axis, as sentence-transformers defines it.
 
@@ -41,6 +41,45 @@ class ResidualProjection(nn.Linear):
     def __init__(self, hidden_size: int, start: float) -> None:
         super().__init__(hidden_size, hidden_size, bias=False)
         self.start = start
+
+
+class NeighbourConvolution(nn.Conv1d):
+    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away."""
+
+    SHARE = 0.1
+
+    def __init__(self, hidden_size: int, reach: int) -> None:
+        super().__init__(hidden_size, hidden_size, 2 * reach + 1, padding=reach, groups=hidden_size, bias=False)
+
+    def start(self) -> torch.Tensor:
+        """The weights ``[D, 1, 2 * reach + 1]`` that training starts from."""
+        distances = (torch.arange(self.kernel_size[0]) - self.kernel_size[0] // 2).abs()
+        shares = torch.where(distances == 0, 1.0, self.SHARE / distances.clamp(min=1))
+        return shares.expand(self.in_channels, 1, -1)
+
+
+class NeighbourContext(nn.Module):
+    """Chunk vectors ``[B, S, D]`` to vectors of length 1 that know what is near: normalise(A Σ w_k v_{i+k} + M m).
+
+    k runs from -reach to reach, w_k are vectors that multiply each dimension, and m is the mean of the chunks in the
+    window. All parts are there from the start, so every weight has a gradient in the first step. A reach of 0 leaves
+    out the mean: a linear map.
+    """
+
+    def __init__(self, hidden_size: int, reach: int) -> None:
+        super().__init__()
+        self.convolution = NeighbourConvolution(hidden_size, reach)
+        self.map = ResidualProjection(hidden_size, start=1.0)
+        self.mean = ResidualProjection(hidden_size, NeighbourConvolution.SHARE) if reach else None
+
+    def forward(self, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The same places, and zero where the mask ``[B, S]`` has no chunk."""
+        keep = mask.bool().unsqueeze(-1)  # [B, S, 1]
+        chunks = vectors.masked_fill(~keep, 0.0)
+        found = self.map(self.convolution(chunks.transpose(1, 2)).transpose(1, 2))
+        if self.mean is not None:
+            found = found + self.mean(masked_mean(chunks, mask).to(chunks.dtype)).unsqueeze(1)
+        return _unit(found).masked_fill(~keep, 0.0)
 
 
 class ResidualPooling(nn.Module):

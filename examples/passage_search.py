@@ -41,7 +41,7 @@ def cosines(question: torch.Tensor, chunks: torch.Tensor) -> np.ndarray:
 
 def search(model: nextlevelbert.NextLevelBertModel, documents: list[nextlevelbert.Document], text: str) -> list[Found]:
     """The documents with their scores; plain vectors are whitened, as the model reads them."""
-    question, found = model.encode(text), []
+    [question], found = model.encode([text]), []
     for document, book in zip(documents, model.encode([each.text for each in documents]), strict=True):
         with torch.no_grad():
             plain = [model.prepare_chunks(each.plain) for each in (question, book)]

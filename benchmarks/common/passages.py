@@ -72,7 +72,8 @@ def removed_sentences(file: str, source: LoadedChunkEncoder, size: int, every: i
     """Novels with a sentence taken out of every chunk, the same ones each time; one in `every` is a question."""
     corpus = TokenCorpus(read_documents(file), source.tokenizer)
     collate = DataCollatorForPassages(size, sentence_token_ids(source.tokenizer))
-    passages, questions, right, places = [], [], [], []
+    passages, questions, places = [], [], []
+    right: list[int] = []
     for number in range(len(corpus)):
         batch = collate([{"input_ids": corpus[number].numpy(), "document": number, "key": (0, number)}])
         passages.append(batch["passage_ids"][0])
@@ -127,7 +128,7 @@ class PassageJudge:
     @torch.no_grad()
     def vectors(self, encode: Encode) -> dict[str, list[float]]:
         """By column the reciprocal rank of every question, by cosine; a question is the mean of its chunks."""
-        found = {}
+        found: dict[str, list[float]] = {}
         for task, (passages, questions) in zip(self.tasks, self._vectors, strict=True):
             pool = F.normalize(torch.cat(encode(passages)), dim=1)
             asked = F.normalize(torch.stack([chunks.mean(dim=0) for chunks in encode(questions)]), dim=1)
@@ -135,7 +136,7 @@ class PassageJudge:
         return found
 
     def words(self, count: Callable[[list[str], list[str]], np.ndarray]) -> dict[str, list[float]]:
-        found = {}
+        found: dict[str, list[float]] = {}
         for task in self.tasks:
             pool = self._texts([chunk for chunks in task.passages for chunk in chunks])
             scores = torch.from_numpy(count(self._texts([chunks.flatten() for chunks in task.questions]), pool))

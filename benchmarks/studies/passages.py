@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from contextlib import redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,10 @@ def without_training(judge: PassageJudge, white: nn.Module) -> dict[str, Any]:
     }
 
 
+def _contextual_of(model: NextLevelBertModel, documents: list[torch.Tensor]) -> list[torch.Tensor]:
+    return model.contextualize(documents)[0]
+
+
 def contextual(learner: PassageLearner) -> Encode:
     """A row's vectors, in pieces of at most a window."""
     window = learner.config.window()[0]
@@ -148,7 +153,9 @@ def train(names: list[str], seed: int, corpus: TokenCorpus, whitening: Any, sour
         real = (ids != NO_TOKEN).any(dim=-1)
         for name, learner in learners.items():
             weights, optimizer, schedule = tools[name]
-            learner.compare(vectors, real, questions, batch["question_chunks"], batch["document_ids"]).loss.backward()
+            loss = learner.compare(vectors, real, questions, batch["question_chunks"], batch["document_ids"]).loss
+            assert loss is not None  # there are questions
+            loss.backward()
             nn.utils.clip_grad_norm_(weights, 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -190,7 +197,7 @@ def main() -> None:
     }
     for path in args.checkpoint:
         finished = NextLevelBertModel.from_pretrained(path).eval()
-        found[path.name] = [judge.vectors(lambda documents, own=finished: own.contextualize(documents)[0])]
+        found[path.name] = [judge.vectors(partial(_contextual_of, finished))]
     for seed in args.seeds:
         kept = args.output_dir / f"seed {seed}.json"
         rows = json.loads(kept.read_text()) if kept.exists() else {}

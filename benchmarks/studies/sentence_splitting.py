@@ -15,6 +15,7 @@ import json
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def gold_documents(half: str, path: Path = GOLD) -> Iterator[tuple[str, Spans]]:
         head, *lines = block.split("\n")
         if head.split()[1] != half:
             continue
-        text, spans = "", []
+        text = ""
+        spans: list[tuple[int, int]] = []
         for line in filter(None, map(str.rstrip, lines)):
             body = line.lstrip("".join(_BREAKS))
             text += _BREAKS.get(line[0], " ") if text else ""
@@ -112,6 +114,10 @@ class Timed:
         return found
 
 
+def _split_by(splitter: Splitter, text: str, _: Any) -> Spans:
+    return splitter_sentences(text, splitter)
+
+
 def splitters(tokenizer: Any) -> dict[str, Timed]:
     """The two rules for ids (tokenising is not timed), the rule for texts, and the libraries."""
     found: dict[str, Timed] = {}
@@ -123,7 +129,7 @@ def splitters(tokenizer: Any) -> dict[str, Timed]:
 
         found[f"rule {rule} for ids"] = Timed(lambda text: tokenize_document(tokenizer, text), by_ids)
     for name, function in {"`text_sentences`": text_sentences, **libraries()}.items():
-        found[name] = Timed(lambda text: None, lambda text, _, function=function: splitter_sentences(text, function))
+        found[name] = Timed(lambda text: None, partial(_split_by, function))
     return found
 
 

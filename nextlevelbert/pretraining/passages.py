@@ -29,7 +29,7 @@ from ..models.encoder_loading import LoadedChunkEncoder
 from ..models.outputs import SegmentPairOutput
 from ..models.sentences import sentence_boundaries, sentence_token_ids
 from .sequences import chosen_documents
-from .trained_tokens import NO_TOKEN, TrainedTokens
+from .trained_tokens import NO_TOKEN, TokenTable
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class DataCollatorForPassages:
         return spans[np.unique(spans[:, 0] // self.capacity, return_index=True)[1]]
 
 
-class PassageLearner(TrainedTokens):
+class PassageLearner(TokenTable):
     """A model with `config.neighbours` and the table of its chunk encoder, over token ids.
 
     Args:

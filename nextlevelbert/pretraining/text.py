@@ -11,7 +11,7 @@ from .corpus_arguments import CorpusArguments
 from .passages import PassageLearner, Passages
 from .segment_pairs import SegmentPairs
 from .sequences import MaskedVectors
-from .trained_tokens import TokenPairs, TrainedTokens
+from .trained_tokens import TokenPairs, TokenTable, TrainedTokens
 
 
 def reads_text(model_args: Any, objective: MaskedVectors | SegmentPairs | Passages) -> bool:
@@ -20,7 +20,7 @@ def reads_text(model_args: Any, objective: MaskedVectors | SegmentPairs | Passag
     Raises:
         ValueError: for dropped tokens of a text that is read only once.
     """
-    found = isinstance(objective, Passages) or getattr(model_args, "train_chunk_encoder", False)
+    found = isinstance(objective, Passages) or bool(getattr(model_args, "train_chunk_encoder", None))
     if not found and getattr(model_args, "token_dropout", 0):
         raise ValueError("--token_dropout needs --train_chunk_encoder or --objective passages; add one of them.")
     return found
@@ -33,7 +33,7 @@ def over_text(
     model_args: NextLevelBertArguments,
     corpus_args: CorpusArguments,
     do_train: bool,
-) -> tuple[TrainedTokens, TokenPairs | Passages]:
+) -> tuple[TokenTable, TokenPairs | Passages]:
     """Model and objective over token ids, made of those over chunk vectors.
 
     Raises:

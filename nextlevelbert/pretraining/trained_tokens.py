@@ -106,8 +106,8 @@ class TokenPairs(SegmentPairs):
         return {**super().facts(loss, items), "token vectors": self._described}
 
 
-class TrainedTokens(nn.Module):
-    """A model for pairs of segments with the token vectors of its chunk encoder as a parameter.
+class TokenTable(nn.Module):
+    """A model with the token vectors of its chunk encoder as a parameter.
 
     Args:
         model: without its chunk encoder.
@@ -124,15 +124,6 @@ class TrainedTokens(nn.Module):
     def config(self) -> Any:
         """Configuration of the model."""
         return self.model.config
-
-    def forward(
-        self, special_ids: torch.Tensor, token_ids: torch.Tensor, document_ids: torch.Tensor
-    ) -> SegmentPairOutput:
-        """One step over N pairs of segments, as `DataCollatorForTokenPairs` makes them."""
-        vectors = self.chunk_vectors(token_ids[special_ids == NOT_SPECIAL])  # [M, D]
-        embeds = vectors.new_zeros(*special_ids.shape, vectors.shape[-1])  # [N, 2, S, D]
-        embeds = embeds.masked_scatter((special_ids == NOT_SPECIAL).unsqueeze(-1), vectors)
-        return self.model(inputs_embeds=embeds, special_ids=special_ids, document_ids=document_ids)
 
     def chunk_vectors(self, token_ids: torch.Tensor) -> torch.Tensor:
         """Chunk vectors ``[M, D]`` of token ids ``[M, C]``, -1 where there is none; in training without some."""
@@ -157,3 +148,16 @@ class TrainedTokens(nn.Module):
         self.config.chunk_encoder_name, self.config.chunk_encoder_fingerprint = source.name, source.fingerprint
         self.model.base_model.attach_chunk_encoder(source)
         return self.model
+
+
+class TrainedTokens(TokenTable):
+    """A model for pairs of segments, and token vectors."""
+
+    def forward(
+        self, special_ids: torch.Tensor, token_ids: torch.Tensor, document_ids: torch.Tensor
+    ) -> SegmentPairOutput:
+        """One step over N pairs of segments, as `DataCollatorForTokenPairs` makes them."""
+        vectors = self.chunk_vectors(token_ids[special_ids == NOT_SPECIAL])  # [M, D]
+        embeds = vectors.new_zeros(*special_ids.shape, vectors.shape[-1])  # [N, 2, S, D]
+        embeds = embeds.masked_scatter((special_ids == NOT_SPECIAL).unsqueeze(-1), vectors)
+        return self.model(inputs_embeds=embeds, special_ids=special_ids, document_ids=document_ids)

@@ -35,7 +35,7 @@ from .corpus_arguments import CorpusArguments
 from .objective_arguments import MaskingArguments
 from .settings import settings_of
 from .text import over_text, reads_text
-from .trained_tokens import TrainedTokens, vectors_of
+from .trained_tokens import TokenTable, vectors_of
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def run(
         trainer.save_metrics("eval", metrics)
 
     # 5. A checkpoint that needs nothing else, unless a small one is asked for.
-    if isinstance(learner, TrainedTokens):
+    if isinstance(learner, TokenTable):
         trainer.model = learner.finish(model_name(args))
     elif model_args.include_chunk_encoder:
         model.base_model.attach_chunk_encoder(source)

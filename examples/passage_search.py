@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import textwrap
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -41,8 +42,10 @@ def cosines(question: torch.Tensor, chunks: torch.Tensor) -> np.ndarray:
 
 def search(model: nextlevelbert.NextLevelBertModel, documents: list[nextlevelbert.Document], text: str) -> list[Found]:
     """The documents with their scores; plain vectors are whitened, as the model reads them."""
-    [question], found = model.encode([text]), []
-    for document, book in zip(documents, model.encode([each.text for each in documents]), strict=True):
+    found: list[Found] = []
+    embeddings: Any = model.encode([text, *(each.text for each in documents)])  # a list for a list
+    question, *books = embeddings
+    for document, book in zip(documents, books, strict=True):
         with torch.no_grad():
             plain = [model.prepare_chunks(each.plain) for each in (question, book)]
         scores = {"plain": cosines(*plain), "contextual": cosines(question.chunks, book.chunks)}

@@ -188,7 +188,8 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
                 continue
         else:
             try:
-                start, end = (operator.index(place) for place in sentence)
+                first, last = sentence
+                start, end = operator.index(first), operator.index(last)
             except (TypeError, ValueError) as error:
                 raise TypeError(
                     f"splitter: sentence {number} is {sentence!r}; give a text or (start, end), two whole numbers."

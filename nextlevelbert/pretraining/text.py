@@ -14,14 +14,14 @@ from .sequences import MaskedVectors
 from .trained_tokens import TokenPairs, TokenTable, TrainedTokens
 
 
-def reads_text(model_args: Any, objective: MaskedVectors | SegmentPairs | Passages) -> bool:
+def reads_text(model_args: NextLevelBertArguments, objective: MaskedVectors | SegmentPairs | Passages) -> bool:
     """Whether text is read anew in every epoch, in place of stored chunk vectors.
 
     Raises:
         ValueError: for dropped tokens of a text that is read only once.
     """
-    found = isinstance(objective, Passages) or bool(getattr(model_args, "train_chunk_encoder", None))
-    if not found and getattr(model_args, "token_dropout", 0):
+    found = isinstance(objective, Passages) or model_args.train_chunk_encoder
+    if not found and model_args.token_dropout:
         raise ValueError("--token_dropout needs --train_chunk_encoder or --objective passages; add one of them.")
     return found
 

@@ -74,7 +74,7 @@ def run(
     # 2. The corpus of chunk vectors; of tokens where text is read anew in every epoch.
     corpus: Any
     learner = model
-    if reads_text(model_args, objective):
+    if isinstance(model_args, NextLevelBertArguments) and reads_text(model_args, objective):
         learner, objective = over_text(model, objective, source, model_args, corpus_args, args.do_train)
         corpus = TokenCorpus(documents_of(corpus_args), source.tokenizer)
     else:

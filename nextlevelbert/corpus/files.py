@@ -109,7 +109,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._descriptor = None if fcntl is None else os.open(folder, os.O_RDONLY)
+        self._descriptor: int | None = None if fcntl is None else os.open(folder, os.O_RDONLY)
 
     def try_alone(self) -> bool:
         """Whether no other process has this lock; until `share`, none will get it."""

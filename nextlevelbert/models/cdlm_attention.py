@@ -178,10 +178,15 @@ def check_sequences(
         real = inputs_embeds.new_ones(shape).bool() if attention_mask is None else attention_mask.bool()
     if token_type_ids is not None:
         types = config.type_vocab_size
-        if token_type_ids.shape != real.shape or ((token_type_ids < 0) | (token_type_ids >= types)).any():
+        whole = token_type_ids.dtype in (torch.int32, torch.int64)
+        if (
+            not whole
+            or token_type_ids.shape != real.shape
+            or not ((0 <= token_type_ids) & (token_type_ids < types)).all()
+        ):
             raise ValueError(
-                f"token_type_ids must be {tuple(real.shape)}, from 0 to {types - 1}, got "
-                f"{tuple(token_type_ids.shape)} with {token_type_ids.unique().tolist()[:9]}."
+                f"token_type_ids must be integers {tuple(real.shape)}, from 0 to {types - 1}, got "
+                f"{token_type_ids.dtype} {tuple(token_type_ids.shape)} with {token_type_ids.unique().tolist()[:9]}."
             )
     lengths, limit = real.sum(dim=1), config.max_sequence_length
     if not lengths.all():

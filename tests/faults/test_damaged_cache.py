@@ -73,7 +73,7 @@ def test_some_damages(whole, tmp_path):
 
 @pytest.mark.faults
 def test_many_damages(whole, tmp_path):
-    damage_cache(whole, tmp_path, 400, 40)
+    damage_cache(whole, tmp_path, 200, 20)
 
 
 @pytest.mark.faults

@@ -74,7 +74,7 @@ def test_some_damages_of_every_file(encoder, whole, tmp_path):
 
 @pytest.mark.faults
 def test_many_damages_of_every_file(encoder, whole, tmp_path):
-    damage_corpus(encoder, whole, tmp_path, 60, 8)
+    damage_corpus(encoder, whole, tmp_path, 30, 4)
 
 
 def test_exchanged_files(encoder, whole, tmp_path):

@@ -5,6 +5,8 @@ What is started again ends as a straight run, or with a clear refusal.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from nextlevelbert import NextLevelBertModel, combine_chunk_encoders, distill_chunk_encoder, load_chunk_encoder
@@ -139,7 +141,7 @@ def test_every_kill(runs, name, every, tmp_path):
 def test_full_disks_and_signals(runs, classified, how, tmp_path):
     told, run = [], runs["classification"]
     operations = forked(lambda: run(tmp_path / "count" / "model"), tmp_path / "count").operations
-    for at in range(3, operations - 2, operations // 9):
+    for at in range(3, operations - 2, operations // 6):
         place = tmp_path / f"{at}"
         first = forked(lambda folder=place / "model": run(folder), place, at, how)
         error = {"full": "No space left", "SIGINT": "KeyboardInterrupt"}.get(how)
@@ -155,7 +157,8 @@ def test_damaged_checkpoints(runs, name, tmp_path):
     state, newest = last_with_two_checkpoints(states_of_a_kill(runs[name], tmp_path / "model"), "seed-0")
     folders = [newest, *(["seed-0/best"] if name == "summarization" else [])]
     files = [f"{each}/{path.name}" for each in folders for path in (state / each).iterdir() if path.suffix != ".py"]
-    told = tell(again(runs[name], folder, wanted) for folder in damaged(state, files, tmp_path))
+    copies = itertools.islice(damaged(state, files, tmp_path), 0, None, 1 if name == "classification" else 2)
+    told = tell(again(runs[name], folder, wanted) for folder in copies)
     assert told.keys() == {"same"}
 
 

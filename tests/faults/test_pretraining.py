@@ -113,7 +113,7 @@ def test_every_kill_of_cdlm(pretrain_cdlm, tmp_path):
 def test_full_disks_and_signals(straight, how, tmp_path):
     told = []
     operations = forked(lambda: pretrain(tmp_path / "count" / "model"), tmp_path / "count").operations
-    for at in range(3, operations - 2, operations // 9):
+    for at in range(3, operations - 2, operations // 6):
         place = tmp_path / f"{at}"
         first = forked(lambda folder=place / "model": pretrain(folder), place, at, how)
         error = {"full": "No space left", "SIGINT": "KeyboardInterrupt"}.get(how)

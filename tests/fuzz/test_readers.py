@@ -96,7 +96,7 @@ def read_all(path):
         pass
 
 
-@cases(0.45)
+@cases(0.40)
 @given(st.sampled_from(sorted(SEEDS)), st.integers(0, 99), MUTATIONS, st.sampled_from([None, None, ()]) | MUTATIONS)
 def test_damaged_files(folder, kind, seed, mutations, packed):
     content = damaged(SEEDS[kind][seed % len(SEEDS[kind])], mutations)
@@ -194,7 +194,7 @@ def test_a_row_as_it_should_be(folder, task):
     assert TASKS[task](path)
 
 
-@cases(0.25)
+@cases(0.15)
 @given(
     st.sampled_from(sorted(TASKS)),
     st.lists(st.dictionaries(st.sampled_from(COLUMNS), VALUES, max_size=3), min_size=1, max_size=4),

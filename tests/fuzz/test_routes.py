@@ -52,7 +52,7 @@ def close(one, other, tolerance=2e-5):
     torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
 
 
-@cases(0.05)
+@cases(0.025)
 @given(
     st.sampled_from(["nextlevelbert", "hate"]), DOCUMENTS, st.sampled_from(["fixed", "sentences", "packed_sentences"])
 )
@@ -109,7 +109,7 @@ def test_a_corpus_holds_the_vectors_that_encode_gives(source, tmp_path_factory, 
 TOKEN_MODELS = ("chunkbert", "bert-al", "chunkbert-classification", "bert-al-classification")
 
 
-@cases(0.04)
+@cases(0.03)
 @given(st.sampled_from(TOKEN_MODELS), DOCUMENTS, st.booleans())
 @torch.no_grad()
 def test_a_batch_of_tokens_is_its_rows(name, texts, left):

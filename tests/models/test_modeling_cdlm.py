@@ -167,6 +167,10 @@ def test_inputs_that_are_refused():
         model(ids, mask, globals_of(GLOBALS["none"], 5))
     with pytest.raises(ValueError, match=r"attention_mask must be \(4, 37\) like input_ids, got \(4, 30\)"):
         model(ids, mask[:, :30])
+    with pytest.raises(
+        ValueError, match=r"token_type_ids must be integers \(4, 37\), from 0 to \d, got torch.float32"
+    ):
+        model(ids, mask, token_type_ids=torch.zeros(4, 37))
     for given in ({}, {"input_ids": ids, "inputs_embeds": torch.zeros(4, 37, 32)}):
         with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
             model(**given)

@@ -394,6 +394,8 @@ def test_the_script_trains_publishes_and_does_not_run_a_seed_twice(run, pairs, t
     assert "train_runtime" in printed
     assert "train_runtime" not in again
     assert again.splitlines()[-5:] == printed.splitlines()[-5:]
+    with pytest.raises(ValueError, match=r"holds a run with other settings \(learning_rate: .* there, 0.5 now"):
+        run("--model", str(tmp_path / "base"), *files, *options, "--learning_rate", "0.5")
 
 
 def test_the_script_on_ms_marco_s_files(run, msmarco, toy_encoder_path, tmp_path, capsys):

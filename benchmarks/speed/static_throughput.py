@@ -4,6 +4,7 @@
 
 ``--static`` is a folder that `distill_chunk_encoder` wrote. Every thread setting runs in a process of its own, because
 the tokenizers' threads are set when a process starts. A transformer reads a part of the text (``--slow_tokens``).
+Rates are by the clock and by processor seconds of all threads; on a machine that does other work, compare the latter.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from nextlevelbert import (
     NextLevelBertModel,
     combine_chunk_encoders,
     encode_corpus,
+    fit_tfidf_encoder,
     load_chunk_encoder,
     read_documents,
 )
@@ -58,8 +60,12 @@ def cases(args: Namespace, documents: list[Document], folder: Path) -> dict[str,
     part = [texts[0][: args.slow_tokens * measuring.CHARACTERS_PER_TOKEN]]
     share = len(tokenize_document(static.tokenizer, part[0])) / tokens
     slow = NextLevelBertModel.from_chunk_encoder(minilm)
-    both = combine_chunk_encoders([static, minilm], [text[:20_000] for text in texts[:4]], folder / "hybrid")
+    some = [text[:20_000] for text in texts[:4]]  # speed does not depend on what they are fitted to
+    both = combine_chunk_encoders([static, minilm], some, folder / "hybrid")
     hybrid = NextLevelBertModel.from_chunk_encoder(both, num_hidden_layers=0)
+    counts = fit_tfidf_encoder(static, some, folder / "tfidf")
+    words_too = combine_chunk_encoders([static, counts], some, folder / "words", sizes=[None, 1_024])
+    lexical = NextLevelBertModel.from_chunk_encoder(words_too, num_hidden_layers=0)
 
     def corpus() -> None:
         with tempfile.TemporaryDirectory() as target:
@@ -75,6 +81,7 @@ def cases(args: Namespace, documents: list[Document], folder: Path) -> dict[str,
         "words looked up (`tokenize_document`), with offsets": (looked_up, 1),
         "**static: corpus written to disk**": (corpus, 1),
         "**static: `encode`, no layers**": (lambda: flat.encode(texts), 1),
+        "**static and hashed TF-IDF: `encode`, no layers**": (lambda: lexical.encode(texts), 1),
         "static: `encode`, two layers": (lambda: deep.encode(texts), 1),
         "sentence-transformers `StaticEmbedding`, on chunks of text": (lambda: theirs.encode(chunks), 1),
         "model2vec `encode`, on chunks of text": (lambda: words.encode(chunks, max_length=None), 1),
@@ -95,12 +102,15 @@ def measure(args: Namespace) -> None:
         ways = cases(args, documents, Path(folder))
         seconds, _ = measuring.interleaved({name: run for name, (run, _) in ways.items()}, args.rounds)
     rates = {name: tokens * ways[name][1] / took.wall for name, took in seconds.items()}
+    by_processor = {name: tokens * ways[name][1] / took.cpu for name, took in seconds.items()}
     print(f"\n{args.threads[0]} thread(s), {len(documents)} documents, {tokens:,} tokens:\n")
     rows = [
-        [name, f"{rate:,.0f}", f"{rate / rates[TOKENIZER]:.2f}", f"{BOOKS3 / rate / 3600:,.1f}"]
+        [name, f"{rate:,.0f}", f"{rate / rates[TOKENIZER]:.2f}", f"{BOOKS3 / rate / 3600:,.1f}",
+         f"{by_processor[name]:,.0f}", f"{by_processor[name] / by_processor[TOKENIZER]:.2f}"]
         for name, rate in rates.items()
-    ]
-    measuring.print_table(["way", "tokens/s", "times the bare tokenizer", "hours for Books3"], rows)
+    ]  # fmt: skip
+    head = ["way", "tokens/s", "times the bare tokenizer", "hours for Books3", "tokens/processor second", "times"]
+    measuring.print_table(head, rows)
 
 
 def main() -> None:

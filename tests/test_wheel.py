@@ -34,7 +34,7 @@ def wheel(tmp_path_factory) -> Path:
     shutil.copytree(ROOT / "nextlevelbert", folder / "nextlevelbert", ignore=shutil.ignore_patterns("__pycache__"))
     checkpoint = Path("checkpoints/nextlevelbert-static")
     shutil.copytree(ROOT / checkpoint, folder / checkpoint, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", "nextlevelbert_command.py"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "nextlevelbert_command.py"):
         shutil.copy(ROOT / name, folder)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
     run(*command, "--wheel-dir", folder / "dist", folder, cwd=folder)

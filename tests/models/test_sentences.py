@@ -306,7 +306,11 @@ def test_a_saved_model_keeps_its_sentence_rule_and_a_new_one_has_the_newest(mini
         assert cut(CONTRACT, model.encode(CONTRACT)) == expected
         folder = tmp_path / str(model.config.sentence_rule)
         model.save_pretrained(folder)
-        assert ("sentence_rule" in json.loads((folder / "config.json").read_text())) == (model is new)
+        if model is old:
+            values = json.loads((folder / "config.json").read_text())
+            del values["sentence_rule"]
+            (folder / "config.json").write_text(json.dumps(values))
+            (folder / "checksums.json").unlink()
         again = AutoModel.from_pretrained(folder)
         assert cut(CONTRACT, again.encode(CONTRACT)) == expected
         assert again.plan(CONTRACT).chunks == len(expected)
@@ -443,6 +447,9 @@ SPLITTERS = {
 }
 
 
+PIECES = ["three, four;", "five six."]
+
+
 @pytest.mark.parametrize("name", SPLITTERS)
 @pytest.mark.parametrize("chunking", ["sentences", "packed_sentences"])
 def test_a_splitter_finds_the_sentences_instead_of_the_rule(toy_encoder_path, tmp_path, name, chunking):
@@ -450,7 +457,8 @@ def test_a_splitter_finds_the_sentences_instead_of_the_rule(toy_encoder_path, tm
     text = "One. Two; three, four; five six."
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunking=chunking, chunk_size=9)
     embedding = model.encode(text, splitter=SPLITTERS[name], cache_dir=tmp_path)
-    assert cut(text, embedding) == ["One. Two;", "three, four;", "five six."]
+    packed = chunking == "packed_sentences"  # seven tokens a chunk
+    assert cut(text, embedding) == ["One. Two;", *(["three, four; five six."] if packed else PIECES)]
     assert model.plan(text, splitter=SPLITTERS[name]).chunks == len(embedding.plain)
     with pytest.warns(UserWarning, match="no token"):
         again = model.encode(["", text, " \n"], splitter=SPLITTERS[name], cache_dir=tmp_path)

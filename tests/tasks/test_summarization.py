@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
 
-from nextlevelbert import BertAlForExtractiveSummarization
+from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization
 from nextlevelbert.data.rows import hold_out
 from nextlevelbert.evaluation.rouge import greedy_oracle
 from nextlevelbert.finetuning import task as finetuning_task
@@ -74,9 +74,24 @@ def test_sentences_of_a_text_keep_their_places(minilm):
     spaces.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s|\.|<s>"), "isolated")
     fast = PreTrainedTokenizerFast(tokenizer_object=spaces, unk_token="?", cls_token="<s>", sep_token="</s>")
     text = "It It. It.\n"
-    assert [text[start:end] for start, end in split_document(text, fast)[1]] == ["It It.", "It."]
+    assert [text[start:end] for start, end in split_document(text, fast, 1)[1]] == ["It It.", "It."]
     ids, _ = encode_sentences(["It <s>.", "It"], fast)
     assert ids.tolist() == [1, 4, 5, 0, 3, 2, 1, 4, 2]
+
+
+def test_a_summary_is_cut_by_the_rule_of_its_model_or_by_a_splitter(toy_encoder_path):
+    """A configuration that names no rule is one of release 0.1.0."""
+    text = "Sold by Acme Inc. of Leeds.\nRent is due, i.e. now."
+    model = BertAlForExtractiveSummarization.from_encoder(toy_encoder_path, segment_length=16)
+    assert model.config.sentence_rule == 2
+    assert BertAlConfig().sentence_rule == 1
+    assert model.summarize(text, 9).sentences == ["Sold by Acme Inc. of Leeds.", "Rent is due, i.e. now."]
+    model.config.sentence_rule = 1
+    assert model.summarize(text, 9).sentences == ["Sold by Acme Inc.", "of Leeds.", "Rent is due, i.e. now."]
+    for splitter in (lambda text: [text[:8], text[8:]], lambda text: [(1, 2), (8, 9)]):
+        assert model.summarize(text, 9, splitter=splitter).sentences == ["Sold by", text[8:]]
+    with pytest.raises(ValueError, match="splitter found no sentence"):
+        model.summarize(text, splitter=lambda text: [])
 
 
 def test_the_samples_of_cnn_dailymail(shared, minilm, tmp_path, monkeypatch):

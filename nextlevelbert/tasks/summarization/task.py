@@ -23,6 +23,7 @@ from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
 from ...training.cards import CardFacts, plain
 from ...training.plots import CURVE
+from ...training.trainer import open_checkpoint
 from .baselines import with_extended_positions
 from .card import LIMITS, MEASURES, ROUGE, snippet
 from .data import SummarizationData, SummarizationDataset, SummaryColumns, read_summarization
@@ -186,7 +187,7 @@ class Summarization(Task[SummarizerOptions | SummaryBaselineOptions, Summarizati
             model = with_extended_positions(options.model, length, self._longest)
         elif self._saved:
             fields = {} if options.segment_length is None else {"segment_length": length}
-            model = BertAlForExtractiveSummarization.from_pretrained(options.model, dtype=torch.float32, **fields)
+            model = open_checkpoint(BertAlForExtractiveSummarization, options.model, dtype=torch.float32, **fields)
             model.config.check()
         else:
             recurrence = options.recurrence or "residual" if isinstance(options, SummarizerOptions) else "none"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,11 @@ from transformers import AutoModel
 import nextlevelbert
 
 
-def records(
-    model: Any, document: nextlevelbert.Document, kind: str, cache_dir: str | None
-) -> Iterator[dict[str, Any]]:
+def records(model: Any, document: nextlevelbert.Document, kind: str, cache_dir: str | None) -> list[dict[str, Any]]:
     """One record for each chunk; `id` is the document's id and the number of the chunk."""
     embedding = model.encode(document.text, cache_dir=cache_dir)
-    vectors = embedding.plain if kind == "plain" else embedding.chunks
-    # There are fewer contextual vectors than spans where the model truncates, of which it has warned.
-    for number, ((start, end), vector) in enumerate(zip(embedding.spans.tolist(), vectors.tolist(), strict=False)):
-        yield {
-            "document": document.id,
-            "id": f"{document.id}#{number}",
-            "start": start,
-            "end": end,
-            "text": document.text[start:end],
-            "vector": vector,
-            "metadata": dict(document.metadata),
-        }
+    level = "plain" if kind == "plain" else "chunks"
+    return embedding.to_records(document.id, document.text, document.metadata, level)
 
 
 def main() -> None:
@@ -76,7 +63,7 @@ def main() -> None:
                     f"two documents have the id {document.id!r}; the records of one would replace those of the other"
                 )
             seen.add(document.id)
-            rows = list(records(model, document, args.vectors, args.cache_dir))
+            rows = records(model, document, args.vectors, args.cache_dir)
             if isinstance(out, ParquetWriter):
                 metadata = json.dumps(dict(document.metadata), ensure_ascii=False, default=str)
                 stored = [{**row, "metadata": metadata} for row in rows]

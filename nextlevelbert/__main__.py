@@ -1,4 +1,7 @@
-"""``python -m nextlevelbert`` is the command `nextlevelbert`."""
+"""``python -m nextlevelbert`` is the command `nextlevelbert`.
+
+Its help takes seconds longer: Python imports the package first, which registers the models and so loads transformers.
+"""
 
 import sys
 

@@ -28,11 +28,13 @@ def rouge_scores(summaries: Sequence[Sequence[str]], references: Sequence[Sequen
         {'rouge1': 0.667, 'rouge2': 0.5, 'rougeL': 0.667}
     """
     from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.tokenizers import DefaultTokenizer
 
     if len(summaries) != len(references) or not summaries:
         raise ValueError(f"Got {len(summaries)} summaries for {len(references)} references; give one each.")
     kinds = ["rouge1", "rouge2", "rougeLsum"]
-    scorer = RougeScorer(kinds, use_stemmer=True)
+    # The scorer's own default, which it would announce in the log each time.
+    scorer = RougeScorer(kinds, tokenizer=DefaultTokenizer(use_stemmer=True))
     found = np.zeros((len(summaries), len(kinds)))
     for row, summary, reference in zip(found, summaries, references, strict=True):
         scores = scorer.score(_lines(reference), _lines(summary))

@@ -22,6 +22,7 @@ from ..models.modeling_nextlevelbert import (
 )
 from ..models.outputs import DocumentEmbedding
 from ..training.precision import precision_that_pays
+from ..training.trainer import open_checkpoint
 from .arguments import BASELINES, ModelOptions
 from .other_encoders import LateChunkingEncoder, OtherEncoder
 
@@ -194,7 +195,7 @@ def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> 
             f"{', '.join(('untrained', *options.baselines))}."
         )
     # A checkpoint that was fine-tuned keeps its classifier if it fits; otherwise it gets a new one.
-    model = (task_class or AutoModel).from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
+    model = open_checkpoint(task_class or AutoModel, options.model, ignore_mismatched_sizes=True, **config)
     if task_class is None and model.chunk_encoder is None:  # a checkpoint without an encoder
         folder = options.chunk_encoder if Path(options.chunk_encoder).is_dir() else None
         path = folder or model.named_chunk_encoder()

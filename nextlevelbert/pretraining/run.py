@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..training.command_line import OptionParser, peek, refuse, words_of
+from ..training.command_line import OptionParser, peek, refuse, stoppable, words_of
 from ..training.recipes import offer_recipe, with_recipe
 from . import cdlm, vectors
 from .arguments import HateArguments, NextLevelBertArguments, PretrainingArguments
@@ -67,6 +67,7 @@ Pretrains a CDLM: sets of related documents → masked words with global attenti
 }
 
 
+@stoppable
 def main() -> None:
     """Pretrains the ``--model_type`` that the command line asks for."""
     words = words_of(sys.argv[1:])

@@ -6,16 +6,18 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from transformers import EvalPrediction
 
 from ..corpus.corpus import VectorCorpus
 from ..models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
 from .sequences import DataCollatorForVectorMasking, VectorSequence, chosen_documents, pad_sequences
+
+if TYPE_CHECKING:  # importing it brings peft
+    from transformers import EvalPrediction
 
 logger = logging.getLogger(__name__)
 

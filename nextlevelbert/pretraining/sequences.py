@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from transformers import EvalPrediction
 
 from ..corpus.corpus import VectorCorpus
 from ..evaluation.masked_vectors import context_mean_baseline, masked_vector_scores, summarize
 from ..models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from .masking import draw_replacements, draw_vector_mask
+
+if TYPE_CHECKING:  # importing it brings peft
+    from transformers import EvalPrediction
 
 
 def chosen_documents(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:

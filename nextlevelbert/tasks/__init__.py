@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from ..finetuning.run import run
 from ..finetuning.task import Task
-from ..training.command_line import OptionParser, peek, refuse, words_of
+from ..training.command_line import OptionParser, peek, refuse, stoppable, words_of
 from ..training.recipes import offer_recipe, with_recipe
 
 TASKS = {
@@ -49,6 +49,7 @@ Each task has its own options, and so does each kind of model (--model_type):
 Options can also come from a file: {script} options.yaml (or .json)."""
 
 
+@stoppable
 def main() -> None:
     """Runs the task that the command line asks for."""
     script, words = Path(sys.argv[0]).name, words_of(sys.argv[1:])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import copy
 import difflib
+import functools
 import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,20 @@ from transformers import HfArgumentParser
 
 _FILES = (".yaml", ".yml", ".json")
 _ORDER = {title: number for number, title in enumerate(("model", "adapters", "data"))}  # the others follow
+
+
+def stoppable(main: Callable[[], None]) -> Callable[[], None]:
+    """A script's `main` that Ctrl-C ends with one line, and the exit status 130 that shells expect."""
+
+    @functools.wraps(main)
+    def run() -> None:
+        try:
+            main()
+        except KeyboardInterrupt:
+            print("\nStopped. Start the same command again: it goes on from what is stored.", file=sys.stderr)
+            sys.exit(130)
+
+    return run
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

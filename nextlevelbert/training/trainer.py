@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import logging as transformers_logging
 
 from ..corpus.files import remove_leftovers
 from ..models.portable_checkpoint import store_weights_as
@@ -222,3 +223,25 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
     """Trainable parameters and all of them."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
+
+
+def open_checkpoint(model_class: Any, source: str, **arguments: Any) -> Any:
+    """`from_pretrained` that tells of new and unused weights in one line, where transformers prints a table per seed.
+
+    Args:
+        model_class: a model or auto class.
+        source: folder or name of the checkpoint.
+        arguments: of `from_pretrained`.
+    """
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        model, info = model_class.from_pretrained(source, output_loading_info=True, **arguments)
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+    new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
+    for what, keys in (("New", new), ("Unused", info["unexpected_keys"])):
+        if keys:
+            parts = sorted({key.partition(".")[0] for key in keys})
+            logger.info("%s weights for %s: %s (%d).", what, Path(source).name, ", ".join(parts), len(keys))
+    return model

@@ -22,9 +22,15 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import AutoModel, AutoProcessor, AutoTokenizer
 
-from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel, load_chunk_encoder
+from nextlevelbert import (
+    NextLevelBertForMaskedVectorModeling,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+    load_chunk_encoder,
+)
 from nextlevelbert.models.chunking import tokenize_document
 
+from ..conftest import toy_config
 from ..golden.inputs import CLASSES, FOLDER
 from ..golden.outputs import outputs_of
 
@@ -318,3 +324,20 @@ def test_a_chunk_encoder_from_elsewhere_with_other_sizes(tmp_path, monkeypatch):
     monkeypatch.setattr(AutoModel, "from_pretrained", lambda name, **kwargs: load(tmp_path / "encoder", **kwargs))
     with pytest.raises(ValueError, match="chunk_encoder_config has num_hidden_layers = 900, but the chunk encoder"):
         again.get_chunk_encoder()
+
+
+def test_peft_adapts_attention_and_leaves_the_chunk_encoder_alone():
+    from peft import LoraConfig, get_peft_model
+
+    for made in (NextLevelBertForSequenceClassification, NextLevelBertModel):
+        adapted = get_peft_model(made(toy_config()), LoraConfig(r=2, **made(toy_config()).lora_targets()))
+        trained = [name for name, weight in adapted.named_parameters() if weight.requires_grad]
+        assert sum("lora_A" in name for name in trained) == 4  # query and value of two layers
+        assert not any("chunk_encoder" in name for name in trained)
+        assert any("classifier" in name for name in trained) == (made is NextLevelBertForSequenceClassification)
+
+
+def test_a_model_without_attention_has_nothing_to_adapt():
+    layers = {**toy_config().encoder_config.to_dict(), "num_hidden_layers": 0}
+    with pytest.raises(ValueError, match="no linear layer named"):
+        NextLevelBertModel(toy_config(encoder_config=layers)).lora_targets()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 from transformers import TrainingArguments
 
-from nextlevelbert.training.command_line import OptionParser, group_of, peek, words_of
+from nextlevelbert.training.command_line import OptionParser, group_of, peek, stoppable, words_of
 
 
 @dataclass(kw_only=True)
@@ -155,3 +156,28 @@ def test_some_options_are_looked_at_first():
         "hate",
     ]
     assert peek(["--tasks", "ranking"], "task") == [None]
+
+
+def test_ctrl_c_ends_with_one_line_that_says_how_to_go_on(capsys):
+    @stoppable
+    def main():
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err.strip() == (
+        "Stopped. Start the same command again: it goes on from what is stored."
+    )
+
+
+@pytest.mark.parametrize("module", ["nextlevelbert.tasks", "nextlevelbert.pretraining.run"])
+def test_both_scripts_are_stopped_like_that(module, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"{module}.words_of", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        importlib.import_module(module).main()
+    assert stopped.value.code == 130
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from torch.utils.data import Dataset
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.pretraining.arguments import PretrainingArguments
 from nextlevelbert.pretraining.cdlm_arguments import CdlmPretrainingArguments
-from nextlevelbert.training.trainer import BaseTrainingArguments, CardTrainer
+from nextlevelbert.training.trainer import BaseTrainingArguments, CardTrainer, open_checkpoint
 
 ALL = [PretrainingArguments, CdlmPretrainingArguments, FinetuningArguments]
 
@@ -74,3 +74,9 @@ def test_columns_stay_and_a_machine_without_an_accelerator_may_use_bf16(kind, la
 def test_persistent_workers_would_repeat_their_draws(kind, tmp_path):
     with pytest.raises(ValueError, match="--dataloader_persistent_workers"):
         kind(output_dir=str(tmp_path), dataloader_num_workers=1, dataloader_persistent_workers=True)
+
+
+def test_loading_is_reported_in_one_line_each_for_new_and_unused_weights(toy_checkpoint, transformers_log):
+    with transformers_log.at_level("INFO"):
+        open_checkpoint(AutoModelForSequenceClassification, toy_checkpoint)
+    assert [record.message for record in transformers_log.records] == ["New weights for toy: classifier (4)."]

@@ -25,6 +25,7 @@ from ...models.chunk_encoder import INCIDENTAL, weights_fingerprint
 from ...models.modeling_bert_al import BertAlForSequenceClassification
 from ...models.modeling_chunkbert import ChunkBertForSequenceClassification
 from ...training.cards import CardText
+from ...training.trainer import open_checkpoint
 from .data import TaskData
 from .train import ExampleDataset, Prepared, head_config
 
@@ -188,7 +189,8 @@ def _load(options: ChunkBertOptions | BertAlOptions, saved: bool, train: TaskDat
     if not saved:
         return kind.model.from_encoder(options.model, **config)
     # What was fine-tuned keeps those parts of its classifier that fit, and else gets new ones.
-    model = kind.model.from_pretrained(options.model, ignore_mismatched_sizes=True, dtype=torch.float32, **config)
+    arguments = {"ignore_mismatched_sizes": True, "dtype": torch.float32}
+    model = open_checkpoint(kind.model, options.model, **arguments, **config)
     model.config.check()
     return model
 

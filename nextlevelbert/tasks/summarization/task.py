@@ -24,6 +24,7 @@ from ...models.modeling_bert_al import BertAlForExtractiveSummarization
 from ...models.sentences import SENTENCE_RULE
 from ...training.cards import CardFacts, plain
 from ...training.plots import CURVE
+from ...training.trainer import open_checkpoint
 from .baselines import with_extended_positions
 from .card import LIMITS, MEASURES, ROUGE, snippet
 from .data import SummarizationData, SummarizationDataset, SummaryColumns, read_summarization
@@ -130,7 +131,7 @@ class Summarization(Task[Options, SummarizationData]):
             model = with_extended_positions(options.model, length, self._longest)
         elif self._saved:
             fields = {} if options.segment_length is None else {"segment_length": length}
-            model = BertAlForExtractiveSummarization.from_pretrained(options.model, dtype=torch.float32, **fields)
+            model = open_checkpoint(BertAlForExtractiveSummarization, options.model, dtype=torch.float32, **fields)
             model.config.check()
         else:
             recurrence = options.recurrence or "residual" if isinstance(options, SummarizerOptions) else "none"

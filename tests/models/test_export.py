@@ -1,0 +1,152 @@
+"""Graphs: `torch.export`, ONNX and `torch.compile` give the numbers of the pass in Python, for other sizes, too."""
+
+from __future__ import annotations
+
+import onnxruntime
+import pytest
+import torch
+from torch.export import Dim
+from transformers import BertConfig
+
+from nextlevelbert import HateConfig, HateModel, NextLevelBertModel
+from nextlevelbert.models.hybrid_encoder import HybridConfig
+from nextlevelbert.models.static_encoder import StaticEmbeddingConfig
+
+from ..conftest import toy_config
+from ..vector_toys import close, packed_batch
+
+SIZE = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+LAYERS = BertConfig(**SIZE, num_hidden_layers=1, max_position_embeddings=10).to_dict()
+NO_LAYERS = BertConfig(**SIZE, num_hidden_layers=0, max_position_embeddings=10).to_dict()
+STATIC = StaticEmbeddingConfig(vocab_size=30_522, hidden_size=32).to_dict()
+NO_SPECIALS = {"chunk_prefix_ids": (), "chunk_suffix_ids": ()}
+MEAN = {"pooling": "mean", "normalize": True}
+PARTS = [{"config": STATIC, "size": 20, **MEAN}, {"config": LAYERS, "size": 12, **MEAN}]
+HYBRID = HybridConfig(parts=PARTS, prefix_ids=(101,), suffix_ids=(102,)).to_dict()
+DOUBLE = {"encoder_config": LAYERS, "chunk_encoder_config": LAYERS}
+TABLE = {"encoder_config": NO_LAYERS, "chunk_encoder_config": STATIC, **NO_SPECIALS}
+MEANS = {"pooling": "residual", "residual_start": 1.0, "whiten_chunks": True}
+MODELS = {
+    "layers": lambda: NextLevelBertModel(toy_config(**DOUBLE)),
+    "static": lambda: NextLevelBertModel(toy_config(**TABLE, **MEANS)),
+    "hate": lambda: HateModel(HateConfig(**DOUBLE, chunking="fixed", chunk_size=8, max_chunks=8)),
+    "cls": lambda: NextLevelBertModel(toy_config(**DOUBLE, pooling="cls")),
+    "max": lambda: NextLevelBertModel(toy_config(**{**DOUBLE, "chunk_encoder_config": HYBRID}, pooling="max")),
+}
+ROWS, CHUNKS, TOKENS = Dim("documents"), Dim("chunks", max=8), Dim("tokens", min=9, max=48)
+
+
+def toy(name):
+    torch.manual_seed(7)
+    model = MODELS[name]().eval()
+    if name == "static":
+        model.fit_whitening([torch.randn(9, 32) for _ in range(9)])
+    return model
+
+
+def vectors(rows=3, chunks=5):
+    """Chunk vectors with padding at the end of one document, and within another."""
+    mask = torch.ones(rows, chunks, dtype=torch.long)
+    mask[1, 3:] = 0
+    mask[0, 1] = 0
+    return {"inputs_embeds": torch.randn(rows, chunks, 32), "attention_mask": mask}
+
+
+def token_ids(rows=3, tokens=22):
+    """One document with special tokens around it and padding after it, one padded before, and others without any."""
+    ids, mask = torch.randint(1_000, 30_000, (rows, tokens)), torch.ones(rows, tokens, dtype=torch.long)
+    ids[0, 0], ids[0, 12], mask[0, 13:] = 101, 102, 0
+    mask[1, :4] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def shapes(inputs, length):
+    return {name: {0: ROWS, 1: length} for name in inputs}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("inputs", [vectors, token_ids])
+def test_the_pass_without_loops_gives_what_forward_gives(name, inputs):
+    model, batch = toy(name), inputs()
+    if inputs is vectors:
+        batch["attention_mask"][2] = 0  # a document without chunks
+    expected = model(**batch)
+    found = model._forward_padded(batch.get("input_ids"), batch["attention_mask"], batch.get("inputs_embeds"), {})
+    chunks = expected.chunk_mask.shape[1]
+    assert not found.chunk_mask[:, chunks:].any()
+    close(found.chunk_mask[:, :chunks], expected.chunk_mask)
+    for field in ("last_hidden_state", "chunk_vectors"):
+        close(found[field][:, :chunks], expected[field])
+    close(found.pooler_output, expected.pooler_output)
+    assert (expected.pooler_output[0] - expected.pooler_output[1]).abs().max() > 1e-3  # the toys tell documents apart
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["static", "hate"])  # that with layers: in ONNX, below
+def test_an_exported_graph_reads_other_numbers_of_documents_and_chunks(name):
+    model, batch = toy(name), vectors()
+    program = torch.export.export(model, (), batch, dynamic_shapes=shapes(batch, CHUNKS))
+    for rows, chunks in ((2, 8), (5, 4)):
+        other = vectors(rows, chunks)
+        close(program.module()(**other).pooler_output, model(**other).pooler_output)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "inputs"),
+    [
+        ("layers", token_ids),
+        pytest.param("static", token_ids, marks=pytest.mark.long),  # docs/recipes/export.md runs it on the checkpoint
+        pytest.param("hate", vectors, marks=pytest.mark.long),
+    ],
+)
+def test_onnx_gives_the_same_vectors(name, inputs, tmp_path):
+    model, batch = toy(name), inputs()
+    dynamic = shapes(batch, TOKENS if inputs is token_ids else CHUNKS)
+    program = torch.onnx.export(
+        model, (), kwargs=batch, dynamic_shapes=dynamic, dynamo=True, optimize=False, verbose=False,
+        output_names=["last_hidden_state", "pooler_output", "chunk_vectors", "chunk_mask"],
+    )  # fmt: skip
+    program.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    for rows, length in ((2, 8), (4, 40)) if inputs is token_ids else ((2, 8), (5, 4)):
+        other = inputs(rows, max(length, 14)) if inputs is token_ids else inputs(rows, length)
+        expected = model(**other)
+        last, pooled = session.run(
+            ["last_hidden_state", "pooler_output"], {name: values.numpy() for name, values in other.items()}
+        )
+        assert abs(pooled - expected.pooler_output.numpy()).max() < 1e-4
+        assert abs(last[:, : expected.chunk_mask.shape[1]] - expected.last_hidden_state.numpy()).max() < 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["layers", "static", "hate"])
+def test_the_pass_over_vectors_compiles_without_graph_breaks(name):
+    torch._dynamo.reset()
+    model, batch = toy(name), vectors()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    close(compiled(**batch).pooler_output, model(**batch).pooler_output)
+    if name == "layers":
+        packed = {key: values for key, values in packed_batch().items() if key in ("inputs_embeds", "special_ids")}
+        close(compiled(**packed).last_hidden_state, model(**packed).last_hidden_state)
+
+
+@torch.no_grad()
+@pytest.mark.long
+def test_a_compiled_model_still_reads_ids_and_windows():
+    torch._dynamo.reset()
+    model = toy("static")
+    compiled = torch.compile(model, backend="eager")
+    for batch in (token_ids(), vectors(chunks=20)):
+        close(compiled(**batch).pooler_output, model(**batch).pooler_output)
+
+
+def test_what_a_graph_cannot_hold_is_refused():
+    model = toy("layers")
+    with pytest.raises(ValueError, match="one window of 8 chunks, got up to 9"):
+        torch.export.export(model, (), vectors(chunks=9))
+    model.config.chunking = "sentences"
+    model.config.sentence_token_ids = {"end": [1012]}
+    with pytest.raises(ValueError, match="chunking='fixed'"):
+        torch.export.export(model, (), token_ids())

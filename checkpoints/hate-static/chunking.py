@@ -9,6 +9,7 @@ Notation for shapes: T tokens in a document, n chunks in a document.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import re
@@ -22,7 +23,7 @@ from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 from .input_checks import Splitter, splitter_sentences
-from .sentences import SENTENCE_RULE, sentence_boundaries, sentence_token_ids
+from .sentences import SENTENCE_RULE, cached_sentence_token_ids, sentence_boundaries
 from .word_lookup import word_lookup
 
 ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
@@ -244,7 +245,7 @@ class ChunkingRule:
             mode=mode,
             prefix_ids=prefix,
             suffix_ids=suffix,
-            sentence_token_ids={} if mode == "fixed" else sentence_token_ids(tokenizer),
+            sentence_token_ids={} if mode == "fixed" else copy.deepcopy(cached_sentence_token_ids(tokenizer)),
             max_chunk_size=max_chunk_size,
             sentence_rule=1 if mode == "fixed" else SENTENCE_RULE,
         )

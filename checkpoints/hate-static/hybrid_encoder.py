@@ -134,3 +134,15 @@ class HybridChunkEncoder(ChunkEncoder):
             vectors = encoder.encode(input_ids, boundaries, rule, tokens_per_batch, bar if number == slowest else None)
             shares.append(self.model.weights[number] * whitening(vectors.to(self.device)).float())
         return torch.cat(shares, dim=1)  # [N, D]
+
+    def encode_padded(
+        self, input_ids: torch.Tensor, mask: torch.Tensor, rule: ChunkingRule
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Arguments and result as those of `ChunkEncoder.encode_padded`."""
+        parts: list[Any] = list(self.model.parts)
+        encoded = [part.encode_padded(input_ids, mask, rule) for part in parts]
+        shares = [
+            weight * whitening(vectors).float()
+            for weight, whitening, (vectors, _) in zip(self.model.weights, self.model.whitenings, encoded, strict=True)
+        ]
+        return torch.cat(shares, dim=-1), encoded[0][1]

@@ -1,14 +1,12 @@
 """Where sentences end: decided from token ids alone, or, with more to go by, from a text.
 
-The rules work on ids because a model's `forward` sees nothing else: so text, stored ids and a batch from a
-stock collator all give the same sentences, and nothing has to be downloaded. Many tokenizers drop case and line
-breaks, so on a text `text_sentences` sees more.
+The rules for ids see what a model's `forward` sees: so text, stored ids and a batch from a stock collator all give the
+same sentences. Many tokenizers drop case and line breaks, so on a text `text_sentences` sees more. No rule carries a
+mistake on for long: an edit moves the boundaries near it, and those after them soon fall where they were.
 
-None of these rules carries a mistake or a shift on for long. An edit moves the boundaries near it, and those after
-them soon fall where they were.
-
-The lists of abbreviations and of words that start sentences come from pySBD 0.3.4 (Nipun Sadvilkar, MIT licence) and
-syntok 1.4.4 (Florian Leitner, MIT licence), divided and extended here; docs/inputs.md has the licence.
+The lists of abbreviations and of words that start sentences are taken from pySBD 0.3.4 (copyright 2019 Nipun
+Sadvilkar) and syntok 1.4.4 (copyright 2018-2022 Florian Leitner), divided and extended. Both have the MIT licence,
+whose text is in the file NOTICE of the package nextlevelbert.
 """
 
 from __future__ import annotations
@@ -153,7 +151,10 @@ def _second_classes(tokenizer: PreTrainedTokenizerBase, first: dict[str, list[in
     cased = small != capital
     words = {"title": _TITLES, "before_number": _BEFORE_NUMBER, "other": _OTHERS, "domain": _DOMAINS}
     words["numeral"] = _ROMAN
-    lists = {name: [form for word in text.split() for form in _forms(word)] for name, text in words.items()}
+    lists = {
+        name: [form for word in text.split() for form in (word, word.capitalize(), word.upper())]
+        for name, text in words.items()
+    }
     lists["starter"] = [word.capitalize() for word in _STARTERS.split()] if cased else _SURE_STARTERS.split()
     for name, forms in lists.items():
         texts = [space + form for form in forms for space in ("", " ")]
@@ -165,13 +166,13 @@ def _second_classes(tokenizer: PreTrainedTokenizerBase, first: dict[str, list[in
     return classes | {name: sorted(ids) for name, ids in found.items()}
 
 
-def _forms(word: str) -> tuple[str, str, str]:
-    return word, word.capitalize(), word.upper()
+def cached_sentence_token_ids(tokenizer: PreTrainedTokenizerBase, rule: int = SENTENCE_RULE) -> dict[str, list[int]]:
+    """`sentence_token_ids` for callers with many texts: reading the vocabulary takes longer than reading a text."""
+    return _kept_token_ids(tokenizer, rule, len(tokenizer))
 
 
 @functools.lru_cache(maxsize=4)
-def cached_sentence_token_ids(tokenizer: PreTrainedTokenizerBase, rule: int = SENTENCE_RULE) -> dict[str, list[int]]:
-    """`sentence_token_ids` for callers with many texts: reading the vocabulary takes longer than reading a text."""
+def _kept_token_ids(tokenizer: PreTrainedTokenizerBase, rule: int, size: int) -> dict[str, list[int]]:
     return sentence_token_ids(tokenizer, rule)
 
 

@@ -197,6 +197,53 @@ class ChunkEncoder(nn.Module):
                 bar.update(len(rows))
         return vectors
 
+    def encode_padded(
+        self, input_ids: torch.Tensor, mask: torch.Tensor, rule: ChunkingRule
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Encodes whole documents without leaving torch, for graphs: every chunk takes the room of a full one.
+
+        Args:
+            input_ids, mask: ``[B, T]`` ids of whole documents, and bool, the real ones. Special tokens around the text
+                are left out, as by `ChunkingRule.strip_special_tokens`.
+            rule: how documents are cut, by ``"fixed"`` chunks.
+
+        Returns:
+            Chunk vectors ``[B, L, D]`` with L = T / capacity, rounded up, and which of them exist ``[B, L]``.
+
+        Raises:
+            ValueError: for chunks that end with sentences.
+        """
+        if rule.mode != "fixed":
+            raise ValueError(
+                f"Chunks of chunking={rule.mode!r} are found in Python, so they cannot be part of a graph. Export the "
+                "pass over vectors (inputs_embeds), or a model with chunking='fixed'."
+            )
+        prefix, suffix = (rule.prefix_ids, rule.suffix_ids) if self.has_layers else ((), ())
+        before, after, capacity = len(rule.prefix_ids), len(rule.suffix_ids), rule.capacity
+        number, count = mask.cumsum(dim=1), mask.sum(dim=1, keepdim=True)  # [B, T], from 1; [B, 1]
+        wrapped = count >= before + after  # [B, 1]
+        for slot, special in enumerate((*rule.prefix_ids, *rule.suffix_ids)):
+            at = slot + 1 if slot < before else count - after + (slot - before + 1)
+            wrapped = wrapped & ((number == at) & mask & (input_ids == special)).any(dim=1, keepdim=True)
+        text = mask & ~(wrapped & ((number <= before) | (number > count - after)))  # [B, T]
+        rows, chunks = input_ids.shape[0], (input_ids.shape[1] + capacity - 1) // capacity  # B, L
+        pad_id = getattr(self.model.config, "pad_token_id", None) or 0
+        # A token goes to its number among those of the text, the others one past the end.
+        place = torch.where(text, text.cumsum(dim=1) - 1, chunks * capacity)
+        ids = input_ids.new_full((rows, chunks * capacity + 1), pad_id).scatter(1, place, input_ids)
+        ids = ids[:, :-1].unflatten(1, (chunks, capacity))  # [B, L, capacity]
+        ids = nn.functional.pad(ids, (len(prefix), len(suffix)), value=pad_id)  # [B, L, C]
+        starts = torch.arange(chunks, device=ids.device) * capacity
+        filled = (text.sum(dim=1, keepdim=True) - starts).clamp(0, capacity).unsqueeze(-1)  # [B, L, 1] tokens
+        position = torch.arange(ids.shape[-1], device=ids.device)
+        for slot, special in enumerate(prefix):
+            ids = torch.where(position == slot, special, ids)
+        for slot, special in enumerate(suffix, start=len(prefix)):
+            ids = torch.where(position == filled + slot, special, ids)
+        real = (position < filled + len(prefix) + len(suffix)).long()
+        vectors = self(ids.flatten(0, 1), real.flatten(0, 1)).unflatten(0, (rows, chunks))
+        return vectors, filled.squeeze(-1) > 0
+
     def fingerprint(self) -> str:
         """SHA-256 over names, shapes and float32 values of all weights, pooling and normalisation."""
         return with_pooling(weights_fingerprint(self.model), self.pooling, self.normalize)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,6 +16,21 @@ Splitter = Callable[[str], Sequence[str] | Sequence[tuple[int, int]]]
 _LONGEST_VECTOR = 1e15
 
 
+def traced() -> bool:
+    """Whether a graph is recorded (`torch.export`, ONNX, `torch.compile`, tracing): values are not known then."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def exported() -> bool:
+    """Whether that graph has to hold the whole pass, as an exported one does; a compiled one may have breaks."""
+    return torch.jit.is_tracing() or getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()
+
+
+def found(bad: torch.Tensor) -> bool:
+    """Whether a flag is set anywhere. All checks of values ask here; while a graph is recorded the answer is no."""
+    return not traced() and bool(bad.any())
+
+
 def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, vocab_size: int) -> torch.Tensor:
     """Checks token ids ``[B, T]``; returns their mask as bool, all true if none is given.
 
@@ -22,7 +38,7 @@ def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None
         ValueError: for ids that are not integers ``[B, T]`` of at least one document, a mask of another
             shape, or an id outside the vocabulary.
     """
-    if input_ids.ndim != 2 or len(input_ids) == 0 or input_ids.is_floating_point():
+    if input_ids.ndim != 2 or input_ids.shape[0] == 0 or input_ids.is_floating_point():
         raise ValueError(
             "input_ids must be integers [documents, tokens] of at least one document, "
             f"got {input_ids.dtype} {tuple(input_ids.shape)}."
@@ -35,7 +51,7 @@ def check_token_ids(input_ids: torch.Tensor, attention_mask: torch.Tensor | None
         )
     mask = attention_mask.bool()
     bad = ((input_ids < 0) | (input_ids >= vocab_size)) & mask
-    if bad.any():
+    if found(bad):
         raise ValueError(
             f"input_ids must be from 0 to {vocab_size - 1}, the encoder's vocabulary, got "
             f"{int(input_ids[bad][0])}; use the tokenizer that belongs to the model (model.tokenizer)."
@@ -83,7 +99,7 @@ def check_labels(labels: torch.Tensor, logits: torch.Tensor, problem_type: str |
             )
         bad = ((labels < 0) | (labels >= classes)) & (labels != -100)  # -100: ignored, as everywhere in torch
         wanted = f"from 0 to {classes - 1} (or -100: not counted)"
-    if bad.any():
+    if found(bad):
         rows = bad.nonzero().flatten().tolist()
         raise ValueError(
             f"labels of rows {rows} must be {wanted}, got {labels[bad].tolist()}; set num_labels to the number of "
@@ -106,7 +122,7 @@ def check_embeds(vectors: torch.Tensor, mask: torch.Tensor | None, what: str) ->
     bad = ~(lengths < _LONGEST_VECTOR)  # NaN, too
     if mask is not None:
         bad = bad & mask
-    if bad.any():
+    if found(bad):
         rows = bad.reshape(len(bad), -1).any(dim=1)
         raise ValueError(
             f"{what} {rows.nonzero().flatten().tolist()} contain NaN or infinity, or vectors longer than "
@@ -127,7 +143,7 @@ def check_result(values: torch.Tensor, model: nn.Module, what: str, first: int =
         ValueError: for NaN or infinity (rows numbered).
     """
     finite = torch.isfinite(values)
-    if finite.all():
+    if not found(~finite):
         return
     rows = [first + row for row in (~finite).reshape(len(finite), -1).any(dim=1).nonzero().flatten().tolist()]
     cause = (
@@ -175,7 +191,8 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
         return []
     found: list[tuple[int, int]] = []
     place = 0
-    for number, sentence in enumerate(splitter(text)):
+    sentences: Sequence[Any] = splitter(text)
+    for number, sentence in enumerate(sentences):
         if isinstance(sentence, str):
             start = text.find(sentence, place)
             if start < 0:
@@ -188,7 +205,8 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
                 continue
         else:
             try:
-                start, end = map(operator.index, sentence)
+                first, last = sentence
+                start, end = operator.index(first), operator.index(last)
             except (TypeError, ValueError) as error:
                 raise TypeError(
                     f"splitter: sentence {number} is {sentence!r}; give a text or (start, end), two whole numbers."

@@ -23,7 +23,7 @@ from .chunking import ChunkingMode, ChunkingRule
 from .configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP, VectorDocumentConfig
 from .document_encoding import DocumentEncodingModel, warn_of_empty_documents
 from .encoder_loading import LoadedChunkEncoder
-from .input_checks import check_embeds, check_result
+from .input_checks import check_embeds, check_result, check_token_ids, exported, found, traced
 from .outputs import DocumentModelOutput
 from .pooling import PoolingMode, pool
 from .portable_checkpoint import PortablePreTrainedModel
@@ -108,6 +108,10 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
                     "special_ids go with inputs_embeds and without an attention_mask: [PAD] is one of them."
                 )
             return self._forward_packed(inputs_embeds, special_ids, extras)
+        limit, _ = self.config.window()
+        # While a compiler reads along, ids and documents of several windows are left to Python.
+        if exported() or (traced() and inputs_embeds is not None and inputs_embeds.shape[1] <= limit):
+            return self._forward_padded(input_ids, attention_mask, inputs_embeds, extras)
         if input_ids is not None:
             documents = self.encode_ids(input_ids, attention_mask)  # [n, D] each
             lengths = torch.tensor([len(document) for document in documents], device=self.device)
@@ -127,6 +131,63 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
             chunk_vectors=_padded(torch.cat(documents), mask),  # [B, L, D]
             chunk_mask=read,
             **raw,
+        )
+
+    def _forward_padded(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        extras: dict[str, bool],
+    ) -> DocumentModelOutput:
+        """`forward` without loops over documents, for graphs: the same results for documents of one window.
+
+        Raises:
+            ValueError: for sequences that may have more chunks than a window holds.
+        """
+        if input_ids is not None:
+            keep = check_token_ids(input_ids, attention_mask, self.config.chunk_encoder_config.vocab_size)
+            inputs_embeds, mask = self.get_chunk_encoder().encode_padded(input_ids, keep, self.config.chunking_rule())
+        else:
+            assert inputs_embeds is not None  # checked by the caller
+            mask = check_vectors(inputs_embeds, attention_mask, self.config.chunk_hidden_size)  # [B, L]
+        before, after = self._special_rows()
+        vectors = inputs_embeds.to(before.dtype)  # [B, L, D]
+        limit, specials = self.config.window()[0], self.config.special_positions
+        if vectors.shape[1] > limit:
+            raise ValueError(
+                f"A graph holds one window of {limit} chunks, got up to {vectors.shape[1]}. Give Dim(...) that "
+                "maximum, or a smaller example."
+            )
+        chunks = self.prepare_chunks(vectors)
+        counts = mask.sum(dim=1, keepdim=True)  # [B, 1]
+        length = vectors.shape[1] + specials  # S
+        # A chunk goes to its number among those that the mask keeps, the others one past the end.
+        place = torch.where(mask, mask.cumsum(dim=1), length).unsqueeze(-1)  # [B, L, 1]
+        embeds = chunks.new_zeros(chunks.shape[0], length + 1, chunks.shape[-1])
+        embeds = embeds.scatter(1, place.expand(-1, -1, chunks.shape[-1]), chunks)[:, :length]  # [B, S, D]
+        position = torch.arange(length, device=mask.device)
+        embeds = torch.where((position == 0).unsqueeze(-1), before, embeds)
+        if specials == 2:
+            embeds = torch.where((position == counts + 1).unsqueeze(-1), after, embeds)
+        real = position < counts + specials  # [B, S]
+        output = self.read_chunks(embeds, real.long(), (position > 0) & (position <= counts), extras)
+        hidden = output.last_hidden_state  # [B, S, H]
+        index = place.clamp(max=length - 1).expand(-1, -1, hidden.shape[-1])
+        contextual = hidden.gather(1, index).masked_fill(~mask.unsqueeze(-1), 0.0)  # [B, L, H]
+        if self.config.pooling == "cls":
+            pooled = hidden[:, 0].masked_fill(counts == 0, 0.0)
+        elif self.config.pooling == "residual":
+            pooled = self.residual_pooling(pool(chunks, mask), pool(contextual, mask))
+        else:
+            pooled = pool(contextual, mask, self.config.pooling)
+        return DocumentModelOutput(
+            last_hidden_state=contextual,
+            pooler_output=pooled,
+            chunk_vectors=vectors.masked_fill(~mask.unsqueeze(-1), 0.0),
+            chunk_mask=mask,
+            hidden_states=output.get("hidden_states"),
+            attentions=output.get("attentions"),
         )
 
     def contextualize(
@@ -211,13 +272,9 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
     def read_chunks(
         self, embeds: torch.Tensor, mask: torch.Tensor | None, chunks: torch.Tensor, extras: dict[str, bool]
     ) -> BaseModelOutput:
-        """Contextual vectors ``[B, S, H]`` of sequences ``[B, S, D]``: by default the encoder's.
+        """Contextual vectors ``[B, S, H]`` of chunk and special vectors ``[B, S, D]``: by default the encoder's.
 
-        Args:
-            embeds: chunk vectors and special vectors.
-            mask: ``[B, S]``, zero at padding; None where there is none.
-            chunks: ``[B, S]`` bool, true at chunk vectors.
-            extras: further arguments of the encoder.
+        `mask` ``[B, S]`` is zero at padding, `chunks` ``[B, S]`` true at chunk vectors; `extras` go to the encoder.
         """
         return self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
 
@@ -259,7 +316,8 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
         chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
         embeds = torch.where(special.unsqueeze(-1), rows, chunks)
         real = special_ids != PAD
-        output = self.read_chunks(embeds, None if real.all() else real.long(), ~special, extras)
+        keep = real.long() if traced() or not real.all() else None
+        output = self.read_chunks(embeds, keep, ~special, extras)
         hidden = output.last_hidden_state  # [B, S, H]
         pooling: PoolingMode = self.config.pooling if self.config.special_positions == 1 else "mean"
         pooled = hidden[:, 0] if pooling == "cls" else pool(hidden, ~special, pooling)
@@ -293,13 +351,13 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
                 f"Packed sequences may have at most {positions} positions, got {shape[1]}; make them shorter "
                 "(--sequence_length), or use an encoder_config with more positions."
             )
-        if special_ids.min() < NOT_SPECIAL or special_ids.max() > MASK:
+        if found((special_ids < NOT_SPECIAL) | (special_ids > MASK)):
             raise ValueError(
                 f"special_ids must be {NOT_SPECIAL} at chunk vectors, else 0 to {MASK}, "
                 f"got {int(special_ids.min())} to {int(special_ids.max())}."
             )
         check_embeds(inputs_embeds, special_ids == NOT_SPECIAL, "inputs_embeds of sequence(s)")
-        if specials == 1 and (special_ids == SEP).any():
+        if specials == 1 and found(special_ids == SEP):
             raise ValueError("special_ids hold 2, [SEP], which this model does not have; use DocumentVectorDataset.")
 
 
@@ -370,7 +428,7 @@ def check_vectors(inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | No
         ValueError: for vectors of another shape, a mask that does not fit them, or NaN or infinity in a
             vector that the mask keeps.
     """
-    if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != hidden_size or len(inputs_embeds) == 0:
+    if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != hidden_size or inputs_embeds.shape[0] == 0:
         raise ValueError(
             f"inputs_embeds must be [documents, chunks, {hidden_size}] of at least one document, "
             f"got {tuple(inputs_embeds.shape)}. Vectors of another encoder do not fit this model."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -111,6 +113,55 @@ class DocumentEmbedding:
     chunks: torch.Tensor
     plain: torch.Tensor
     spans: np.ndarray
+
+    def to_records(
+        self,
+        document_id: str,
+        text: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        level: Literal["plain", "chunks", "document"] = "plain",
+    ) -> list[dict[str, Any]]:
+        """Records for a vector database, one for each chunk.
+
+        Args:
+            document_id: the chunks are ``"ID#0"``, ``"ID#1"``, and so on.
+            text: the document; with it, each record holds the text of its chunk.
+            metadata: of the document; each record holds a copy.
+            level: ``"plain"`` or contextual vectors, ``"chunks"``; or ``"document"``, one record for the whole.
+
+        Returns:
+            Each with ``id``, ``document``, ``start`` and ``end`` (characters), ``metadata``, ``vector`` (a list of
+            floats), and ``text`` if it was given.
+
+        Raises:
+            ValueError: for another level.
+
+        Example:
+            >>> found = DocumentEmbedding(torch.zeros(2), torch.ones(1, 2), torch.ones(1, 2), np.array([[0, 4]]))
+            >>> found.to_records("ahab", "Call")[0]["id"], found.to_records("ahab", "Call")[0]["text"]
+            ('ahab#0', 'Call')
+        """
+        if level not in ("plain", "chunks", "document"):
+            raise ValueError(f"level must be 'plain', 'chunks' or 'document', got {level!r}.")
+        if level == "document":
+            end = int(self.spans[-1, 1]) if len(self.spans) else 0
+            rows = [(document_id, 0, len(text) if text is not None else end, self.document)]
+        else:
+            # There are fewer contextual vectors than spans under truncation.
+            spans = zip(self.spans.tolist(), getattr(self, level), strict=False)
+            rows = [(f"{document_id}#{n}", *span, vector) for n, (span, vector) in enumerate(spans)]
+        return [
+            {
+                "id": key,
+                "document": document_id,
+                "start": start,
+                "end": end,
+                **({} if text is None else {"text": text[start:end]}),
+                "metadata": dict(metadata or {}),
+                "vector": vector.tolist(),
+            }
+            for key, start, end, vector in rows
+        ]
 
     def __repr__(self) -> str:
         """Shapes, not numbers."""

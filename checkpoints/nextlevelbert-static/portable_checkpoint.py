@@ -33,6 +33,9 @@ LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files
 # Arguments of `save_pretrained(push_to_hub=True)` that go to the Hub.
 _HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "tags", "max_shard_size")
 
+# Query and value, or all three in one, by the names that encoders of transformers give them.
+_ATTENTION_PROJECTIONS = {"query", "value", "q", "v", "q_lin", "v_lin", "q_proj", "v_proj", "Wqkv", "qkv_proj"}
+
 _SENTENCE_TRANSFORMER_FILES: dict[str, object] = {
     "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}],
     "sentence_bert_config.json": {
@@ -218,6 +221,29 @@ class PortablePreTrainedModel(PreTrainedModel):
         """As in transformers, which looks at the first and the last token, where there are any."""
         if input_ids.numel():
             super().warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+
+    def lora_targets(self) -> dict[str, Any]:
+        """Arguments of peft's `LoraConfig` that suit the model, for which peft itself has no defaults.
+
+        Adapters go to the query and value projections of the attention; heads are trained whole, and a frozen chunk
+        encoder gets no adapter: ``get_peft_model(model, LoraConfig(r=8, **model.lora_targets()))``.
+
+        Raises:
+            ValueError: for a backbone without layers or with other names of the projections.
+        """
+        linear = [name for name, layer in self.named_modules() if isinstance(layer, torch.nn.Linear)]
+        ends = {name.rpartition(".")[2] for name in linear if "chunk_encoder." not in name}
+        targets = sorted(ends & _ATTENTION_PROJECTIONS)
+        if not targets:
+            raise ValueError(
+                f"{type(self).__name__} has no linear layer named {', '.join(sorted(_ATTENTION_PROJECTIONS))}. Give "
+                "LoraConfig target_modules of your own."
+            )
+        return {
+            "target_modules": targets,
+            "modules_to_save": self.modules_to_train_whole(),
+            "exclude_modules": r".*\bchunk_encoder\b.*",
+        }
 
     def modules_to_train_whole(self) -> list[str]:
         """Names of the modules that are trained whole beside an adapter, because they start at random: the heads."""

@@ -49,7 +49,7 @@ def read_book(path: Path, kind: str) -> str:
     text = {".pdf": _pdf, ".epub": _epub, ".docx": _docx}[kind](path, data)
     if not text.strip():
         advice = " If its pages are pictures, run OCR over it first, for example with ocrmypdf." * (kind == ".pdf")
-        raise ValueError(f"{path} holds no text.{advice}")
+        raise ValueError(f"{path} holds no text. Leave it out.{advice}")
     return text
 
 

@@ -48,8 +48,8 @@ def read_book(path: Path, kind: str) -> str:
         data = file.read()
     text = {".pdf": _pdf, ".epub": _epub, ".docx": _docx}[kind](path, data)
     if not text.strip():
-        advice = " If its pages are pictures, run OCR over it first, for example with ocrmypdf." * (kind == ".pdf")
-        raise ValueError(f"{path} holds no text.{advice}")
+        pictures = "If its pages are pictures, run OCR over it first, for example with ocrmypdf."
+        raise ValueError(f"{path} holds no text. {pictures if kind == '.pdf' else 'Leave it out.'}")
     return text
 
 

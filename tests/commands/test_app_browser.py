@@ -81,6 +81,7 @@ def browser() -> Iterator:
 def page(browser, server) -> Iterator:
     """The page, open; it must ask for nothing but this address, and the console must stay free of errors."""
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
+    context.set_default_timeout(120_000)  # milliseconds: other work may keep the machine busy
     page = context.new_page()
     requests, errors = [], []
     context.on("request", lambda request: requests.append(request.url))
@@ -117,7 +118,7 @@ def test_a_question_and_clicks(page):
     page.wait_for_function("document.querySelector('.text').innerText.includes('baker')")
     assert page.locator(".map .point.chosen").get_attribute("title") == "kitchen.txt"
 
-    page.locator(".row", has_text="court.txt").first.click()  # in the list
+    page.locator("ol .row", has_text="court.txt").first.click()  # in the list; Gradio has rows of its own
     page.wait_for_function("document.querySelector('.text').innerText.includes('judge')")
 
     strip = page.locator(".strip.tall")

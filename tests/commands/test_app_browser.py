@@ -175,7 +175,7 @@ def test_the_browser_is_told_to_load_nothing_from_elsewhere(browser, server):
 
 
 def test_the_server_rests(server):
-    """Without work, it wakes some tens of times a second."""
+    """Without work, it wakes some eighty times a second; at Gradio's own pace, hundreds of times."""
 
     def woken() -> int:
         files = Path(f"/proc/{server.process}/task").glob("*/status")
@@ -183,7 +183,7 @@ def test_the_server_rests(server):
 
     before = woken()
     time.sleep(2)
-    assert woken() - before < 200
+    assert woken() - before < 350
 
 
 def test_the_server_connects_to_nothing_else(server):

@@ -101,7 +101,7 @@ def build(library: Library, title: str):
         text = text_html(library, chosen, [chunk])
         return question, chosen, *page.overview(question, chosen), *page.close_up(question, chosen), text
 
-    def clicked(question: str, chosen: int, event: gr.EventData):
+    def clicked(question: str, chosen: int, event: gr.EventData):  # type: ignore[name-defined]
         sent = event._data
         number = sent["document"]
         if number == chosen:
@@ -153,6 +153,7 @@ def serve(blocks: Any, public: bool = False, block: bool = True) -> str:
 
     gr = import_gradio()
     sans = ["system-ui", "sans-serif"]  # no font is loaded
+    blocks._queue.sleep_when_free = 0.05  # seconds; Gradio looks for work a thousand times a second otherwise
     local: dict[str, Any] = {"app_kwargs": {"middleware": [Middleware(_OnlyHere)]}, "server_name": "127.0.0.1"}
     _, address, _ = blocks.launch(
         theme=gr.themes.Soft(primary_hue="orange", neutral_hue="slate", font=sans, font_mono=["monospace"]),

@@ -160,7 +160,7 @@ class Library:
         document, vectors = self.document(number), self.vectors[self.chunks(number)].numpy()
         parts = parts_of(document.text, document.spans, document.metadata)
         weights = overlap(document.spans, [(part.start, part.end) for part in parts])  # [p, n]
-        kept = np.asarray(weights.any(axis=1))  # a chapter of the metadata may be blank
+        kept: np.ndarray = weights.max(axis=1) > 0  # a chapter of the metadata may be blank
         parts = [part for part, keep in zip(parts, kept, strict=True) if keep]
         means = normalize(weights[kept], norm="l1") @ vectors  # [p, D]
         directions = normalize(means - means.mean(axis=0)) if len(means) > 1 else normalize(means)

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 
 from ..corpus.layout import Manifest
 from ..corpus.token_corpus import TokenCorpus
-from ..training.cards import CardFacts, code, plain, safe_name, write_card
+from ..training.cards import SIMILARITY_WIDGET, CardFacts, code, plain, safe_name, write_card
 from ..training.plots import CURVE, LOSS_CURVE, plot_pretraining, results_table
 from ..training.trainer import CardTrainer
 
@@ -120,6 +120,7 @@ def write_vector_card(
             dataset="held-out documents",
             scored_task="sentence-similarity" if found else "fill-mask",
             scored_task_name=scored_task.get(scored[0], "masked vector modelling"),
+            widget=SIMILARITY_WIDGET,
             limits=(
                 "Chunk borders fall wherever the token count says; the chunk encoder's language and domain are the "
                 "model's.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
@@ -85,6 +85,7 @@ class CdlmTask(Task[OptionsT, DataT], Generic[OptionsT, DataT, RowsT]):
         labels: what of a row is only there to be predicted.
         score: of the scores, the one that the card's metadata tells.
         pipeline_tag, tag: the Hub's name of the task, and ours.
+        widget: inputs that the Hub's page offers to try.
         snippet: code that opens and uses the model ``{name}``.
         told: options that the card tells.
         processor: lays out sequences; set by `prepare`.
@@ -97,6 +98,7 @@ class CdlmTask(Task[OptionsT, DataT], Generic[OptionsT, DataT, RowsT]):
     score: ClassVar[str]
     pipeline_tag: ClassVar[str]
     tag: ClassVar[str]
+    widget: ClassVar[Sequence[Mapping[str, object]]] = ()
     snippet: ClassVar[str]
     told: ClassVar[tuple[str, ...]] = ()
     processor: CdlmProcessor
@@ -219,6 +221,7 @@ class CdlmTask(Task[OptionsT, DataT], Generic[OptionsT, DataT, RowsT]):
             base_model=options.base_model,
             scores={self.score: best.scores[self.sets.reported][self.score]},
             dataset=source,
+            widget=self.widget,
         )
 
 

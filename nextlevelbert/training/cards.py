@@ -13,6 +13,30 @@ from transformers import TrainingArguments
 
 _TEMPLATE = Path(__file__).with_name("card_template.md")
 
+# What the Hub's page of a model offers to try, as the widgets of these tasks take it.
+SIMILARITY_WIDGET = (
+    {
+        "source_sentence": "The captain paced the deck and cursed the calm.",
+        "sentences": [
+            "For three weeks no wind had filled the sails, and the crew spoke of nothing but water.",
+            "The parliament adjourned after a long debate about the price of corn.",
+            "She set the kettle on the stove and waited for her sister's letter.",
+        ],
+    },
+)
+SUMMARY_WIDGET = (
+    {
+        "text": "The town opened its new bridge on Monday. It cost nine million and took four years to build. A brass "
+        "band played in the rain. The old bridge, which floods had closed twice, will be taken down in May."
+    },
+)
+QUESTION_WIDGET = (
+    {
+        "text": "Who built the bridge that was opened on Monday?",
+        "context": "The town opened the Mill Bridge on Monday. The Mill Bridge was built by Ada Miller.",
+    },
+)
+
 
 @dataclass(frozen=True)
 class CardText:
@@ -63,6 +87,7 @@ class CardFacts:
         dataset: what these were measured on.
         scored_task: the Hub's name of the task that these measure; `pipeline_tag` by default.
         scored_task_name: the same in words.
+        widget: inputs that the Hub's page offers to try, with the fields that its widget for `pipeline_tag` takes.
     """
 
     name: str
@@ -83,6 +108,7 @@ class CardFacts:
     dataset: str = ""
     scored_task: str | None = None
     scored_task_name: str | None = None
+    widget: Sequence[Mapping[str, object]] = ()
 
 
 def plain(text: object) -> str:
@@ -111,6 +137,7 @@ def write_card(folder: str | Path, facts: CardFacts) -> ModelCard:
         pipeline_tag=facts.pipeline_tag,
         tags=[*facts.tags, *(["lora"] if facts.adapter else [])],
         base_model=facts.base_model,
+        widget=[dict(example) for example in facts.widget] or None,
     )
     results = [
         EvalResult(

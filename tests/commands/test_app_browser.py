@@ -8,8 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -39,9 +41,14 @@ sys.exit(nextlevelbert_command.main())
 """
 
 
+class Server(NamedTuple):
+    address: str
+    connections: Path  # the file of the addresses that it connected to
+    process: int
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[tuple[str, Path]]:
-    """The address of the page, and the file of the addresses that it connected to."""
+def server(tmp_path_factory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("app")
     (folder / "books").mkdir()
     for name, text in TEXTS.items():
@@ -56,7 +63,7 @@ def server(tmp_path_factory) -> Iterator[tuple[str, Path]]:
     try:
         said = process.stdout.readline()
         assert "The page is at http://127.0.0.1:" in said, said + (process.communicate()[1] if not said else "")
-        yield re.search(r"http://\S+", said)[0], log
+        yield Server(re.search(r"http://\S+", said)[0], log, process.pid)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         assert process.returncode == 0
@@ -81,22 +88,19 @@ def browser() -> Iterator:
 def page(browser, server) -> Iterator:
     """The page, open; it must ask for nothing but this address, and the console must stay free of errors."""
     context = browser.new_context(viewport={"width": 1280, "height": 1000})
+    context.set_default_timeout(120_000)  # milliseconds: other work may keep the machine busy
     page = context.new_page()
     requests, errors = [], []
     context.on("request", lambda request: requests.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.goto(server[0])
+    page.goto(server.address)
     page.wait_for_selector(".map .point")
     yield page
     hosts = {urlsplit(url).netloc for url in requests if not url.startswith(("data:", "blob:"))}
-    assert hosts == {urlsplit(server[0]).netloc}
+    assert hosts == {urlsplit(server.address).netloc}
     assert errors == []
     context.close()
-
-
-def marked(page) -> list[str]:
-    return page.locator(".text mark").all_text_contents()
 
 
 def ask(page, question: str) -> None:
@@ -110,22 +114,20 @@ def test_a_question_and_clicks(page):
     assert "<i>garden ${1}.txt" in page.locator(".map").inner_text()  # a name, not HTML
 
     ask(page, "Who hunts a whale?")
+    page.locator(".text mark", has_text="captain hunts it").wait_for()
     assert page.locator("ol .row b").first.inner_text() == "sea.txt"
-    assert "captain hunts it" in marked(page)[0]
 
     page.locator(".map .point[title='kitchen.txt']").click()  # on the map
     page.wait_for_function("document.querySelector('.text').innerText.includes('baker')")
     assert page.locator(".map .point.chosen").get_attribute("title") == "kitchen.txt"
 
-    page.locator(".row", has_text="court.txt").first.click()  # in the list
+    page.locator("ol .row", has_text="court.txt").first.click()  # in the list; Gradio has rows of its own
     page.wait_for_function("document.querySelector('.text').innerText.includes('judge')")
 
     strip = page.locator(".strip.tall")
     box = strip.bounding_box()
     strip.click(position={"x": box["width"] - 2, "y": 5})
-    page.wait_for_function("!document.querySelector('.text mark').innerText.includes('CHAPTER I\\n')")
-    last = page.locator("h3 .faint", has_text="characters").last.inner_text()
-    assert int(re.search(r"at (\d+)%", last)[1]) > 70
+    page.get_by_text(re.compile(r"^at (7\d|8\d|9\d)% · characters")).wait_for()
 
     heat = page.locator(".heat")
     box = heat.bounding_box()
@@ -162,7 +164,7 @@ def test_a_phone(page):
 
 def test_the_browser_is_told_to_load_nothing_from_elsewhere(browser, server):
     page = browser.new_page()
-    page.goto(server[0])
+    page.goto(server.address)
     refused = page.evaluate(
         "new Promise((done) => {"
         " document.addEventListener('securitypolicyviolation', (event) => done(event.blockedURI));"
@@ -172,8 +174,20 @@ def test_the_browser_is_told_to_load_nothing_from_elsewhere(browser, server):
     page.close()
 
 
+def test_the_server_rests(server):
+    """Without work, it wakes some eighty times a second; at Gradio's own pace, hundreds of times."""
+
+    def woken() -> int:
+        files = Path(f"/proc/{server.process}/task").glob("*/status")
+        return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", file.read_text(), re.M)[1]) for file in files)
+
+    before = woken()
+    time.sleep(2)
+    assert woken() - before < 350
+
+
 def test_the_server_connects_to_nothing_else(server):
     """The last test: Python told of every connection since the start."""
-    seen = server[1].read_text().splitlines()
+    seen = server.connections.read_text().splitlines()
     assert seen  # Gradio asks itself whether the page is there
     assert [line for line in seen if "127.0.0.1" not in line] == []

@@ -238,6 +238,7 @@ def test_coreference_is_learnt_resumed_and_published(run_script, encoder, tmp_pa
     exec(code.replace('"linker"', repr(str(tmp_path / "linker"))), names)
     assert 0 <= float(names["probability"]) <= 1
     assert str(tmp_path) not in card
+    assert "\npipeline_tag: token-classification\n" in card
     assert "chosen on this set" not in card  # there was a test set
     [seed] = results["seeds"].values()
     assert model.config.coreference_threshold == seed["coreference_threshold"]

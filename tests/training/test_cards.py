@@ -3,15 +3,18 @@
 import html
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
+from nextlevelbert.training import cards
 from nextlevelbert.training.cards import CardFacts, code, plain, safe_name, write_card
 from nextlevelbert.training.plots import plot_confusion, results_table
 
+MODEL_CARDS = Path(__file__).parents[2] / "model_cards"
 FACTS = CardFacts(
     name="someone/model",
     summary="A model that reads books.",
@@ -49,6 +52,40 @@ def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
         "pipeline_tag": "text-classification",
         "tags": ["nextlevelbert", "long-documents"],
     }
+
+
+# The fields that the Hub's widgets take, by `pipeline_tag`.
+FIELDS = {
+    "sentence-similarity": {"source_sentence", "sentences"},
+    "summarization": {"text"},
+    "question-answering": {"text", "context"},
+    "text-classification": {"text"},
+}
+
+
+@pytest.mark.parametrize(
+    ("tag", "widget"),
+    [
+        ("sentence-similarity", cards.SIMILARITY_WIDGET),
+        ("summarization", cards.SUMMARY_WIDGET),
+        ("question-answering", cards.QUESTION_WIDGET),
+    ],
+)
+def test_the_page_of_a_model_offers_inputs(tmp_path, tag, widget):
+    write_card(tmp_path, replace(FACTS, pipeline_tag=tag, widget=widget))
+    [offered] = ModelCard.load(tmp_path / "README.md").data.widget
+    assert offered == widget[0]
+    assert set(offered) == FIELDS[tag]
+
+
+@pytest.mark.parametrize("path", sorted(MODEL_CARDS.glob("*/README.md")), ids=lambda path: path.parent.name)
+def test_the_cards_of_checkpoints_have_a_task_and_inputs(path):
+    data = ModelCard.load(path).data
+    if "cross-document-coreference" in data.tags:  # its input is several documents, which no widget takes
+        assert (data.pipeline_tag, data.get("widget")) == ("token-classification", None)
+        return
+    assert data.widget
+    assert [set(example) for example in data.widget] == [FIELDS[data.pipeline_tag]] * len(data.widget)
 
 
 def test_every_optional_part_has_its_place(tmp_path):

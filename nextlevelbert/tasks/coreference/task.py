@@ -107,7 +107,7 @@ class Coreference(CdlmTask[CoreferenceOptions, CoreferenceData, MentionPairDatas
     option_classes = (CoreferenceOptions,)
     model_class = CdlmForCrossDocumentCoreference
     score = "conll_f1"
-    pipeline_tag, tag = "text-classification", "cross-document-coreference"
+    pipeline_tag, tag = "token-classification", "cross-document-coreference"  # where the Hub has coreference
     told = ("mention_kind", "context", "mentions_at_once", "group_by")
     snippet = """\
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked

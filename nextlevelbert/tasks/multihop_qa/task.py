@@ -9,6 +9,7 @@ from ...data.rows import hold_out
 from ...evaluation.hotpotqa import hotpotqa_scores
 from ...finetuning.task import Scores, Source
 from ...models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
+from ...training.cards import QUESTION_WIDGET
 from ..cdlm import CdlmOptions, CdlmTask, Logits, Predicted
 from .data import HotpotData, read_hotpotqa
 from .questions import AnswerLogits, QuestionDataset, read_answer
@@ -34,6 +35,7 @@ class MultihopQuestionAnswering(CdlmTask[QuestionOptions, HotpotData, QuestionDa
     labels = ("start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels")
     score = "joint_f1"
     pipeline_tag, tag = "question-answering", "multi-hop-question-answering"
+    widget = QUESTION_WIDGET
     snippet = """\
 from transformers import AutoModelForQuestionAnswering
 

@@ -16,7 +16,7 @@ from ...finetuning.other_encoders import OtherEncoder
 from ...finetuning.task import Row, Scores, SeedResult, Source, Task, mean_and_deviation
 from ...finetuning.vector_models import CARD_NAMES, VectorModelOptions, load, open_reader
 from ...models.chunk_encoder import weights_fingerprint
-from ...training.cards import CardFacts, plain
+from ...training.cards import SIMILARITY_WIDGET, CardFacts, plain
 from ...training.plots import CURVE
 from .baselines import MeanRanker
 from .data import RankingData, hold_out_queries, read_ranking
@@ -233,4 +233,5 @@ class Ranking(Task[RankingOptions, RankingData]):
             scores={self.metric: best.scores[self.sets.reported][self.metric]},
             dataset=pool.name,
             scored_task="text-retrieval",
+            widget=SIMILARITY_WIDGET,
         )

@@ -22,7 +22,7 @@ from ...models.backbones import load_tokenizer
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
 from ...models.sentences import SENTENCE_RULE
-from ...training.cards import CardFacts, plain
+from ...training.cards import SUMMARY_WIDGET, CardFacts, plain
 from ...training.plots import CURVE
 from ...training.trainer import open_checkpoint
 from .baselines import with_extended_positions
@@ -227,4 +227,5 @@ class Summarization(Task[Options, SummarizationData]):
             base_model=options.base_model,
             scores={metric: scores[metric] for metric in ROUGE},
             dataset=self.sets.scored.source,
+            widget=SUMMARY_WIDGET,
         )

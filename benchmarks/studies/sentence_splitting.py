@@ -47,7 +47,8 @@ def gold_documents(half: str, path: Path = GOLD) -> Iterator[tuple[str, Spans]]:
         head, *lines = block.split("\n")
         if head.split()[1] != half:
             continue
-        text, spans = "", []
+        text = ""
+        spans: Spans = []
         for line in filter(None, map(str.rstrip, lines)):
             body = line.lstrip("".join(_BREAKS))
             text += _BREAKS.get(line[0], " ") if text else ""
@@ -61,7 +62,8 @@ def gold_documents(half: str, path: Path = GOLD) -> Iterator[tuple[str, Spans]]:
 
 def joined(sentences: Iterable[str]) -> tuple[str, Spans]:
     """A text of sentences with spaces between them, and where they are."""
-    text, spans = "", []
+    text = ""
+    spans: Spans = []
     for sentence in map(str.strip, sentences):
         text += " " if text else ""
         spans.append((len(text), len(text) + len(sentence)))
@@ -123,7 +125,11 @@ def splitters(tokenizer: Any) -> dict[str, Timed]:
 
         found[f"rule {rule} for ids"] = Timed(lambda text: tokenize_document(tokenizer, text), by_ids)
     for name, function in {"`text_sentences`": text_sentences, **libraries()}.items():
-        found[name] = Timed(lambda text: None, lambda text, _, function=function: splitter_sentences(text, function))
+
+        def by_text(text: str, _: Any, function: Splitter = function) -> Spans:
+            return splitter_sentences(text, function)
+
+        found[name] = Timed(lambda text: None, by_text)
     return found
 
 

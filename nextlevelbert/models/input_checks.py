@@ -188,7 +188,7 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
                 continue
         else:
             try:
-                start, end = map(operator.index, sentence)
+                start, end = (operator.index(border) for border in sentence)
             except (TypeError, ValueError) as error:
                 raise TypeError(
                     f"splitter: sentence {number} is {sentence!r}; give a text or (start, end), two whole numbers."

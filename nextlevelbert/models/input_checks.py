@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -175,7 +176,8 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
         return []
     found: list[tuple[int, int]] = []
     place = 0
-    for number, sentence in enumerate(splitter(text)):
+    given: Sequence[Any] = splitter(text)
+    for number, sentence in enumerate(given):
         if isinstance(sentence, str):
             start = text.find(sentence, place)
             if start < 0:

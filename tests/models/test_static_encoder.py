@@ -67,7 +67,7 @@ def test_loaded(source):
     assert (rule.prefix_ids, rule.suffix_ids, rule.capacity) == ((), (), 8)
 
 
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.sampled_from(["the", "sea", "whale,", "ship’s", "un­known", "日本", "..."]), min_size=1).map(" ".join)
 )

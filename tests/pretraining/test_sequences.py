@@ -90,6 +90,18 @@ def test_in_a_batch_of_one_no_vector_replaces_itself():
         assert set(drawn.tolist()) <= {1, 2, 4}
 
 
+def test_replacements_are_vectors_of_other_sequences_as_they_were():
+    """A vector that was itself replaced is no source: it may come from the sequence that it would go to."""
+    specials = torch.tensor([CLS] + [NOT_SPECIAL] * 20)
+    rows = [
+        {"inputs_embeds": torch.full((21, 2), float(row)), "special_ids": specials, "mask_key": (0, 0, row)}
+        for row in range(3)
+    ]
+    batch = DataCollatorForVectorMasking(probability=1.0, mask_share=0.0, random_share=1.0)(rows)
+    for row, vectors in enumerate(batch["inputs_embeds"][:, 1:, 0].tolist()):
+        assert row not in vectors
+
+
 def test_masks_follow_the_epoch_and_nothing_else(corpus):
     dataset = PackedVectorDataset(corpus, 32, seed=9)
     collate = DataCollatorForVectorMasking()

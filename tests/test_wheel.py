@@ -76,6 +76,7 @@ def test_the_checkpoint_is_installed_and_opens_offline(installed, tmp_path):
     assert float(norm) > 0
 
 
+@pytest.mark.long
 def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     """Documents to a pretrained model, and that to a classifier, away from the sources."""
     where = run(installed / "python", "-c", "import nextlevelbert; print(nextlevelbert.__file__)", cwd=tmp_path)

@@ -154,6 +154,7 @@ def test_what_cannot_be_read(tmp_path):
         list(read_documents(tmp_path / "book.doc"))
 
 
+@pytest.mark.long
 def test_the_manual_that_every_python_carries():
     documents = list(read_documents(PYTHON_MANUAL))
     names = [document.id for document in documents]

@@ -67,6 +67,7 @@ def damage_cache(whole, work, flips, cuts):
     assert tally.counts["cache"]["clear"] > len(cases) // 4, str(tally)
 
 
+@pytest.mark.long
 def test_some_damages(whole, tmp_path):
     damage_cache(whole, tmp_path, 30, 5)
 

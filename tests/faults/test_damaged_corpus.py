@@ -67,6 +67,7 @@ def damage_corpus(encoder, whole, work, flips, cuts):
     return tally
 
 
+@pytest.mark.long
 def test_some_damages_of_every_file(encoder, whole, tmp_path):
     tally = damage_corpus(encoder, whole, tmp_path, 4, 1)
     assert all(count["clear"] >= 6 for count in tally.counts.values()), str(tally)

@@ -113,6 +113,7 @@ def damage_shelf(books, straight, work, flips, cuts):
     assert tally.counts[".safetensors"].keys() == {"same"}
 
 
+@pytest.mark.long
 def test_some_damages(books, straight, tmp_path):
     damage_shelf(books, straight, tmp_path, 4, 1)
 

@@ -164,6 +164,7 @@ def test_results_are_json_that_every_reader_knows(sea_files, toy_encoder_path, t
     assert scores["mse"] > 0
 
 
+@pytest.mark.long
 def test_two_processes_learn_what_one_does(sea_files, toy_checkpoint, tmp_path):
     options = ["--max_steps", "6", "--learning_rate", "3e-3", "--logging_strategy", "steps", "--logging_steps", "1",
                "--class_weights", "--cache_dir", str(tmp_path / "cache")]  # fmt: skip

@@ -248,6 +248,7 @@ def graphs() -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
+@pytest.mark.long
 def test_a_compiled_encoder_writes_the_same_vectors(source, tmp_path):
     torch._dynamo.utils.counters.clear()
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)

@@ -313,6 +313,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_two_processes_take_the_step_of_one(tmp_path):
     model = tiny(CdlmForMaskedLM, sparse_prediction=True)
     model.save_pretrained(tmp_path / "start")

@@ -36,6 +36,7 @@ def test_it_is_small_and_holds_no_chunk_encoder_and_no_code():
     assert "auto_map" not in json.loads((CHECKPOINT / "config.json").read_text())
 
 
+@pytest.mark.long
 def test_it_finds_excerpts_of_unseen_books_better_than_the_mean(model, shared):
     with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
         books = [json.loads(line) for line, _ in zip(lines, range(5), strict=False)]

@@ -249,6 +249,7 @@ print(json.dumps({"scores": scores, "accuracy": accuracy}))
 """
 
 
+@pytest.mark.long
 def test_the_finetuning_script_publishes_what_opens_again(
     hub: HubServer, toy_encoder_path: str, tmp_path: Path
 ) -> None:

@@ -270,6 +270,7 @@ def test_killed_by_another_at_any_time(tmp_path, batches):
             assert check_all(cache, keys_of(f"batch {batch}", 200)).sum() in (0, 200)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_bytes", [64 * MIB, MIB], ids=["roomy", "always full"])
 def test_three_processes_at_once(tmp_path, max_bytes):
     folder = tmp_path / "cache"
@@ -287,6 +288,7 @@ def test_three_processes_at_once(tmp_path, max_bytes):
         assert found.all() if max_bytes > MIB else found.any()
 
 
+@pytest.mark.long
 def test_processes_that_make_the_same_cache(tmp_path):
     assert start(MAKERS, tmp_path).wait() == 0
     for number in range(60):

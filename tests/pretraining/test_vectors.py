@@ -125,6 +125,7 @@ def test_from_text_the_same_model_comes_out(run, straight, books, tmp_path):
     assert len(VectorCorpus(f"{tmp_path}-corpus")) == 12
 
 
+@pytest.mark.long
 def test_kill_9_and_resume_gives_the_same_weights(run, straight, corpus, toy_encoder_path, tmp_path):
     arguments = ["--corpus_dir", str(corpus.path), *SAVING]
     process = start(toy_encoder_path, tmp_path, *arguments)
@@ -149,6 +150,7 @@ def encoder_without_dropout(toy_encoder_path, tmp_path_factory) -> str:
     return str(folder)
 
 
+@pytest.mark.long
 def test_two_processes_encode_and_learn_what_one_does(run, books, encoder_without_dropout, tmp_path):
     arguments = ["--train_file", str(books), "--characters_per_shard", "9000", "--per_device_train_batch_size", "2"]
     one, two = tmp_path / "one", tmp_path / "two"
@@ -266,6 +268,7 @@ def test_hate_learns_from_sentences_and_leaves_a_checkpoint_that_opens(run, book
     assert "| bottleneck | 32 → 32 → 24 → 16 |" in card
 
 
+@pytest.mark.long
 def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
     """Each process finds its masked sentences among its own; together they take half as many steps."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")

@@ -55,6 +55,7 @@ def test_word_counts_find_the_subject(sea_files):
         tfidf_logistic_regression(values, [])
 
 
+@pytest.mark.long
 def test_the_baselines_in_the_same_script(toy_encoder_path, tmp_path):
     start_alike = "In the year that all of this happened to us nothing else was of interest. "
     options = {"--chunk_encoder": toy_encoder_path, "--chunk_size": "16", "--num_train_epochs": "12"}

@@ -229,6 +229,7 @@ def test_bert_al_classifies_too(files, encoder, tmp_path):
         start(tmp_path / "no", str(folder), *arguments, **files)
 
 
+@pytest.mark.long
 def test_a_killed_chunkbert_goes_on_to_the_same_weights(files, checkpoint, tmp_path):
     from nextlevelbert.finetuning import task as finetuning
 
@@ -259,6 +260,7 @@ def test_a_killed_chunkbert_goes_on_to_the_same_weights(files, checkpoint, tmp_p
         torch.testing.assert_close(tensor, theirs[name], atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_two_processes_learn_what_one_does_with_class_weights(encoder, tmp_path):
     made = [row for row in rows(32, 6) if row["label"] == "sea" or int(row["id"][2:]) % 4]  # 16 and 8
     few = write(tmp_path / "validation.jsonl", made[:7])

@@ -268,6 +268,7 @@ def test_coreference_is_learnt_resumed_and_published(run_script, encoder, tmp_pa
         linker(run_script, encoder, tmp_path, again, "--num_train_epochs", "8", "--context", "sentence")
 
 
+@pytest.mark.long
 def test_two_processes_score_what_one_does(run_script, encoder, tmp_path):
     """Rows of different numbers of pairs, gathered from two processes."""
     linker(run_script, encoder, tmp_path, tmp_path / "one", "--max_steps", "2", "--per_device_eval_batch_size", "1")

@@ -336,6 +336,7 @@ def test_frozen_sentence_vectors_of_any_encoder(run_script, longformer, files, t
         assert len(record["scores"]) == len(document.sentences)
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tmp_path, monkeypatch, caplog):
     class Stopped(Exception):
         pass
@@ -398,6 +399,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(run_script, encoder, files, tm
     assert "trigram_blocking=True" in card
 
 
+@pytest.mark.long
 def test_two_processes_learn_what_one_does(run_script, encoder, files, tmp_path):
     options = [
         "--model_type",

@@ -20,6 +20,7 @@ tokens = plan.tokens
 SUMMARIZED = """
 from nextlevelbert import BertAlForExtractiveSummarization
 model = BertAlForExtractiveSummarization.from_encoder(sys.argv[1], recurrence="replace")
+text = text.replace("the whale", "The whale")  # sentences begin with a capital
 summary = model.summarize(text)
 assert len(summary.scores) == text.count(".")
 tokens = 11 * len(summary.scores)

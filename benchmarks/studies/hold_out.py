@@ -19,14 +19,19 @@ from nextlevelbert.data.rows import file_rows
 BOOKS = 20
 
 
+def held_out_novels(data: Path) -> set[object]:
+    """Ids of the novels that are set aside."""
+    names = [row["id"] for row in file_rows(data / "novels/train.jsonl.gz")]
+    return set(sorted(names, key=lambda name: hashlib.sha256(str(name).encode()).hexdigest())[:BOOKS])
+
+
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=data_folder, required=True, help="folder with novels/")
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()
     rows = list(file_rows(args.data / "novels/train.jsonl.gz"))
-    order = sorted(rows, key=lambda row: hashlib.sha256(str(row["id"]).encode()).hexdigest())
-    aside = {row["id"] for row in order[:BOOKS]}
+    aside = held_out_novels(args.data)
     args.output_dir.mkdir(parents=True, exist_ok=True)
     for name, wanted in (("held_out", True), ("train", False)):
         with open(args.output_dir / f"{name}.jsonl", "w", encoding="utf-8") as file:

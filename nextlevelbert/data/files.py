@@ -173,6 +173,9 @@ def _walk(folder: Path) -> Iterator[tuple[Path, bool]]:
     waiting = [(folder, frozenset[tuple[int, int]]())]
     while waiting:
         path, above = waiting.pop()
+        if path.suffix and suffix(path) not in TEXTS + TABLES and path.is_symlink() and not path.exists():
+            yield path, False  # nobody would have read it; without a suffix it may have been a folder of books
+            continue
         check_kind(path)
         is_folder = path.is_dir() and not is_saved_dataset(path)
         yield path, is_folder

@@ -141,6 +141,13 @@ def test_links(shelf):
     for source in (shelf, "shelf/gone.txt"):
         with pytest.raises(FileNotFoundError, match=r"shelf/gone\.txt is a link to a file that is not there"):
             read_documents(source)
+    (shelf / "gone.txt").unlink()
+    before = [book.id for book in read_documents(shelf)]
+    (shelf / "gone.js").symlink_to("nowhere.js")  # would not be read in any case
+    assert [book.id for book in read_documents(shelf)] == [book.id for book in read_documents("shelf/**")] == before
+    (shelf / "gone").symlink_to("nowhere")  # may have been a folder
+    with pytest.raises(FileNotFoundError, match=r"shelf/gone is a link to a file that is not there"):
+        read_documents(shelf)
 
 
 def test_names_that_are_no_paths(shelf):

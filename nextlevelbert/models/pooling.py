@@ -98,6 +98,13 @@ class ResidualPooling(nn.Module):
         return _unit(self.plain(_unit(plain)) + self.contextual(_unit(contextual)))
 
 
+class PlainPooling(nn.Module):
+    """Document vectors ``[B, D]`` of length 1: the mean of the chunk vectors. Stands where `ResidualPooling` does."""
+
+    def forward(self, plain: torch.Tensor, contextual: torch.Tensor) -> torch.Tensor:
+        return _unit(plain)
+
+
 def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
     """Pools the rows that the mask keeps; a batch entry without such rows gives the zero vector.
 

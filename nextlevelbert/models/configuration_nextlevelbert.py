@@ -20,7 +20,7 @@ class NextLevelBertConfig(VectorDocumentConfig):
     Args:
         pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, ``"cls"``,
             ``"residual"``: the sum of trained projections of two means, of the plain and of the contextual chunk
-            vectors (see `nextlevelbert.models.pooling.ResidualPooling`), or ``"plain"``: the mean of the chunk vectors,
+            vectors (see `nextlevelbert.models.pooling.ResidualPooling`), or ``"plain"``: the mean of the chunk vectors
             scaled to length 1. With the last there is no encoder over chunks and nothing to train.
         residual_start: with ``pooling="residual"``, the multiple of the identity from which the second projection
             starts. With 0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.

@@ -72,7 +72,7 @@ def combine_chunk_encoders(
         HybridConfig(
             parts=[
                 {
-                    "config": part.encoder.model.config.to_dict(),
+                    "config": {**part.encoder.model.config.to_dict(), "_name_or_path": ""},  # no path is published
                     "pooling": part.encoder.pooling,
                     "normalize": part.encoder.normalize,
                     "size": len(values["weight"] if wanted else values["mean"]),

@@ -136,6 +136,7 @@ def test_beside_a_static_encoder_it_opens_anywhere(whole, tmp_path):
     assert both.encoder.hidden_size == static.encoder.hidden_size + 16
     model = NextLevelBertModel.from_chunk_encoder(both, chunk_size=CHUNK_SIZE, num_hidden_layers=0)
     model.to(torch.float16).save_pretrained(tmp_path / "saved")
+    assert str(tmp_path) not in (tmp_path / "saved" / "config.json").read_text()
     again = NextLevelBertModel.from_pretrained(tmp_path / "saved", dtype=torch.float32)
     expected = again.encode(TEXTS[1]).document
     assert load_chunk_encoder(tmp_path / "saved").fingerprint == both.fingerprint

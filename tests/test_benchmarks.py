@@ -13,9 +13,9 @@ import pytest
 import torch
 from transformers import LongformerConfig, LongformerModel
 
-from benchmarks.studies import attention_alignment, compare_runs, newsgroups
+from benchmarks.studies import attention_alignment, compare_runs, hybrid_checkpoint, hybrid_vectors, newsgroups
 from benchmarks.studies import cross_document_context as context
-from nextlevelbert import CdlmModel, CdlmProcessor
+from nextlevelbert import CdlmModel, CdlmProcessor, NextLevelBertModel
 from nextlevelbert.evaluation import coreference_scores
 from nextlevelbert.pretraining.document_sets import DocumentClusters
 from nextlevelbert.tasks.coreference.data import CoreferenceData, CoreferenceDocument, CoreferenceMention
@@ -57,6 +57,29 @@ def test_newsgroups_as_tasks(tmp_path):
     assert sorted(row["text"] for row in rows) == ["post 0", "post 1", "post 2"]
     assert rows[0] | {"id": "", "text": ""} == {"id": "", "text": "", "label": "rec.boats", "levels": ["rec", "boats"]}
     assert newsgroups.prepare(posts[::-1], 2)[0] == rows[:2]  # whatever the order in the file
+
+
+def test_a_hybrid_checkpoint_is_made_anew_the_same(tmp_path, monkeypatch, capsys):
+    """By the command of its card; in fewer dimensions, and with a smaller table, its vectors are nearly the same."""
+    texts = [SEA * 40, KITCHEN * 40, (SEA + KITCHEN) * 30]
+    (tmp_path / "novels.jsonl").write_text("".join(json.dumps({"id": t[:9], "text": t}) + "\n" for t in texts))
+    found = []
+    for folder in ("one", "other"):
+        options = ["--train_file", str(tmp_path / "novels.jsonl"), "--output_dir", str(tmp_path / folder)]
+        monkeypatch.setattr(sys, "argv", ["made", *options, "--places", "64"])
+        hybrid_checkpoint.main()
+        found.append(NextLevelBertModel.from_pretrained(tmp_path / folder))
+    assert "vectors of 448 dimensions" in capsys.readouterr().out
+    assert found[0].dtype == torch.float32  # stored in half precision
+    vectors, again = (hybrid_vectors.document_vectors(model, texts, parts=True) for model in found)
+    torch.testing.assert_close(vectors, again)
+    assert {name: rows.shape for name, rows in vectors.items()} == {
+        "": (3, 448), ", part 1": (3, 384), ", part 2": (3, 64)
+    }  # fmt: skip
+    mean, axes = hybrid_vectors.components(vectors[""])
+    torch.testing.assert_close((vectors[""] - mean) @ axes @ axes.T + mean, vectors[""], atol=1e-5, rtol=0)
+    rounded = hybrid_vectors.document_vectors(hybrid_vectors.in_int8(found[0]), texts)[""]
+    assert 0 < (rounded - vectors[""]).abs().max() < 0.02
 
 
 def test_words_are_masked_that_only_the_related_partner_shows(encoder):

@@ -6,8 +6,9 @@
 
 In every kind of text, four excerpts of each held-out document look for the other three among those of all (MAP). An
 excerpt is a sixth of its document, at most 4,000 characters, and they begin a fifth of the document apart.
-Rows: the mean of the chunk vectors, that mean whitened by novels and by all kinds, the recipe of nextlevelbert-static
-trained on novels and on all kinds (one run a seed), TF-IDF and BM25. Chunks have 64 tokens, because news are short.
+Rows: the mean of the chunk vectors, that mean whitened by novels, by all kinds and by the kind of text that is judged,
+the recipe of nextlevelbert-static trained on novels and on all kinds (one run a seed), each --checkpoint as it stands,
+TF-IDF and BM25. Chunks have 64 tokens, because news are short.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ from nextlevelbert.models.pooling import fit_whitening
 from nextlevelbert.tasks.retrieval import bm25_scores, tfidf_scores
 
 PARTS, LONGEST, CHUNK_SIZE = 4, 4_000, 64
+SOURCES = {
+    "bbc_news": "news",
+    "hyperpartisan": "news",
+    "ecbplus": "news",
+    "newsgroups20": "posts",
+    "squality": "stories",
+}
 NOVELS, ALL = "novels", "all kinds"
 
 
@@ -46,6 +54,11 @@ def excerpts_task(path: Path) -> RetrievalTask:
         for part in range(PARTS)
     }
     return RetrievalTask(path.stem, texts, texts, relevant)
+
+
+def kind_of(name: str) -> str:
+    source = name.partition("/")[0]
+    return SOURCES.get(source, source)
 
 
 def train(mixture: Path, encoder: str, folder: Path, seed: int | None) -> None:
@@ -65,8 +78,10 @@ def rows_of(task: RetrievalTask, models: dict[str, NextLevelBertModel], folder: 
     texts = list(task.documents.values())
     [plain, *_] = ([book.plain.float() for book in model.encode(texts)] for model in models.values())
     vectors = {"mean of chunk vectors": [chunks.mean(dim=0) for chunks in plain]}
-    for kind in (NOVELS, ALL):
-        centre, root = fit_whitening(book.vectors for book in VectorCorpus(folder / kind / "corpus"))
+    corpora = {kind: VectorCorpus(folder / kind / "corpus") for kind in (NOVELS, ALL)}
+    fitted = {kind: fit_whitening(book.vectors for book in corpus) for kind, corpus in corpora.items()}
+    fitted["its own kind"] = fit_whitening(book.vectors for book in corpora[ALL] if kind_of(book.id) == task.name)
+    for kind, (centre, root) in fitted.items():
         vectors[f"whitened mean, {kind}"] = [((chunks - centre) @ root).mean(dim=0) for chunks in plain]
     for name, model in models.items():
         vectors[name] = [book.document for book in model.encode(texts)]
@@ -98,6 +113,7 @@ def judged(args: Namespace) -> dict[str, dict[str, dict[str, float]]]:
             if not model.config.include_chunk_encoder:
                 model.attach_chunk_encoder(load_chunk_encoder(args.encoder))
             models[f"trained on {kind}, seed {seed}"] = model
+    models |= {path.name: NextLevelBertModel.from_pretrained(path).eval() for path in args.checkpoint}
     found = {}
     for path in sorted((args.mixture / "held_out").glob("*.jsonl")):
         task = excerpts_task(path)
@@ -110,6 +126,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--mixture", type=Path, required=True, help="what mixture.py wrote")
     parser.add_argument("--encoder", required=True, help="folder of a static chunk encoder, or a checkpoint with one")
+    parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], help="further models, with their own chunks")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()

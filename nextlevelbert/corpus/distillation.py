@@ -82,6 +82,7 @@ def fit_tfidf_encoder(
     hidden_size: int = 2_048,
     chunk_size: int = 256,
     seed: int = 0,
+    sublinear_tf: bool = True,
     name: str | None = None,
 ) -> LoadedChunkEncoder:
     """Makes a chunk encoder that sees words and nothing else: TF-IDF over tokens, hashed to `hidden_size` places.
@@ -97,6 +98,8 @@ def fit_tfidf_encoder(
         hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size).
         chunk_size: most tokens of a chunk.
         seed: of places and signs.
+        sublinear_tf: a token that stands n times in a chunk counts 1 + ln n times, not n times: what a text is about
+            it says in several chunks, not in one.
         name: where others find the result; by default the name of the folder.
 
     Raises:
@@ -126,7 +129,9 @@ def fit_tfidf_encoder(
         if word in special or not any(letter.isalpha() for letter in word):
             weights[row] = 0.0
     ids_of = {"pad_token_id": source.tokenizer.pad_token_id, "unk_token_id": source.tokenizer.unk_token_id}
-    model = HashedTfidfModel(HashedTfidfConfig(vocab_size=rows, hidden_size=hidden_size, **ids_of))
+    model = HashedTfidfModel(
+        HashedTfidfConfig(vocab_size=rows, hidden_size=hidden_size, sublinear_tf=sublinear_tf, **ids_of)
+    )
     draw = np.random.default_rng(seed)
     signs = draw.choice([-1.0, 1.0], rows)
     model.load_state_dict(

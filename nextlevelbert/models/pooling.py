@@ -98,6 +98,13 @@ class ResidualPooling(nn.Module):
         return _unit(self.plain(_unit(plain)) + self.contextual(_unit(contextual)))
 
 
+class PlainPooling(nn.Module):
+    """Document vectors ``[B, D]`` of length 1: the mean of the chunk vectors. Stands where `ResidualPooling` does."""
+
+    def forward(self, plain: torch.Tensor, contextual: torch.Tensor) -> torch.Tensor:
+        return _unit(plain)
+
+
 def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
     """Pools the rows that the mask keeps; a batch entry without such rows gives the zero vector.
 
@@ -151,6 +158,19 @@ class ChunkWhitening(nn.Module):
         return F.normalize((centred @ self.weight.T).float(), dim=-1).to(self.weight.dtype)
 
 
+class ChunkCentring(nn.Module):
+    """``[..., D]`` chunk vectors to centred ones of length 1: normalise(v - m). The mean m is a buffer."""
+
+    mean: torch.Tensor
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(hidden_size))
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return F.normalize((vectors.to(self.mean.dtype) - self.mean).float(), dim=-1).to(self.mean.dtype)
+
+
 def fit_whitening(
     documents: Iterable[torch.Tensor], shrinkage: float = 0.1, size: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -161,7 +181,7 @@ def fit_whitening(
 
     With a `size` K, W is ``[K, D]``: turned so that its rows are the directions in which whitened documents differ
     most, and cut to the first K. That is linear discriminant analysis with the document as the class (Fisher 1936),
-    and any first k of its rows are the best k.
+    and any first k of its rows are the best k. N documents differ in N - 1 directions; further rows are arbitrary.
 
     Args:
         documents: the chunk vectors ``[n, D]`` of each document, in any floating dtype; at least two documents, one of
@@ -201,13 +221,16 @@ def fit_whitening(
         raise ValueError(
             f"The {chunks} chunks do not differ within their documents, or contain NaN: there is nothing to whiten."
         )
-    mean, weight = total / chunks, inverse_root(scatter / chunks, shrinkage)
-    if size is not None:
-        if not 1 <= size <= len(mean):
-            raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
-        spread = weight @ (between / chunks - torch.outer(mean, mean)) @ weight
-        weight = torch.linalg.eigh(spread)[1].flip(1).T[:size] @ weight  # largest first
-    return mean.float(), weight.float()
+    mean, within = total / chunks, scatter / chunks
+    if size is None:
+        return mean.float(), inverse_root(within, shrinkage).float()
+    if not 1 <= size <= len(mean):
+        raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
+    # Any root of the inverse will do, since what follows turns it; Cholesky's costs a tenth of the symmetric one.
+    root = torch.linalg.cholesky(within + shrinkage * within.diagonal().mean() * torch.eye(len(within)).to(within))
+    whiten = torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
+    spread = whiten @ (between / chunks - torch.outer(mean, mean)) @ whiten.T
+    return mean.float(), (torch.linalg.eigh(spread)[1].flip(1).T[:size] @ whiten).float()  # largest first
 
 
 def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:

@@ -49,6 +49,10 @@ def chunks_of(part, model, text):
     return part.encoder.encode(np.asarray(ids), rule.boundaries(np.asarray(ids)), rule)
 
 
+def unit(vectors):
+    return torch.nn.functional.normalize(vectors, dim=1)
+
+
 def test_vectors_by_hand(parts, hybrid, model):
     sizes = (5, parts[1].encoder.hidden_size)
     assert hybrid.encoder.hidden_size == sum(sizes)
@@ -61,6 +65,20 @@ def test_vectors_by_hand(parts, hybrid, model):
     plain = model.encode(TEXTS[2]).plain
     torch.testing.assert_close(plain, torch.cat(shares, dim=1), atol=1e-5, rtol=0)
     torch.testing.assert_close(plain.norm(dim=1), torch.ones(len(plain)))
+
+
+def test_a_part_that_is_not_whitened_is_centred(parts, model, tmp_path):
+    both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", weights=[3, 4], whiten=[True, False], chunk_size=12)
+    size = parts[0].encoder.hidden_size
+    assert both.encoder.hidden_size == size + parts[1].encoder.hidden_size
+    found = chunks_of(both, model, TEXTS[2])
+    alone, each = ([chunks_of(part, model, text) for text in TEXTS] for part in parts)
+    mean, matrix = fit_whitening(alone)
+    torch.testing.assert_close(found[:, :size], 0.6 * unit((alone[2] - mean) @ matrix.T), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found[:, size:], 0.8 * unit(each[2] - torch.cat(each).mean(dim=0)), atol=1e-5, rtol=0)
+    assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
+    with pytest.raises(ValueError, match="nothing to fit"):
+        combine_chunk_encoders(parts, [""], tmp_path / "no", whiten=[False, False], chunk_size=12)
 
 
 def test_one_encoder_everywhere(hybrid, model, tmp_path):
@@ -122,6 +140,8 @@ def test_refused(parts, minilm, hybrid, tmp_path):
     for wrong, message in [
         ({"parts": parts[:1]}, "two encoders or more"),
         ({"parts": parts, "weights": [1.0]}, "2 encoders, 1 weights"),
+        ({"parts": parts, "whiten": [True]}, "2 sizes and 1 of whiten"),
+        ({"parts": parts, "sizes": [5, None], "whiten": [False, True]}, "not whitened, so it keeps its"),
         ({"parts": parts, "weights": [1.0, 0.0]}, "must be positive"),
         ({"parts": parts, "weights": [1.0, float("nan")]}, "must be positive"),
         ({"parts": [parts[0], minilm]}, "different tokens"),

@@ -55,13 +55,20 @@ def counted(source, texts):
     return counts, ids, boundaries, rule
 
 
-def test_similarities_are_those_of_scikit_learn(tfidf):
+@pytest.mark.parametrize("sublinear", [False, True])
+def test_similarities_are_those_of_scikit_learn(whole, tfidf, tmp_path, sublinear):
+    if not sublinear:
+        tfidf = fit_tfidf_encoder(
+            whole, TEXTS, tmp_path / "linear", hidden_size=4_096, chunk_size=CHUNK_SIZE, sublinear_tf=False
+        )
     counts, ids, boundaries, rule = counted(tfidf, TEXTS)
     for word, row in tfidf.tokenizer.get_vocab().items():
         if not any(letter.isalpha() for letter in word):
             counts[:, row] = 0
     theirs = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
-    exact = counts * (theirs.idf_ - 1)  # scikit-learn adds 1, so that words of every chunk count, too
+    assert counts.max() > 1
+    damped = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0) if sublinear else counts
+    exact = damped * (theirs.idf_ - 1)  # scikit-learn adds 1, so that words of every chunk count, too
     lengths = np.linalg.norm(exact, axis=1)
     exact = exact[lengths > 0] / lengths[lengths > 0, None]
     assert len(exact) > 20
@@ -70,6 +77,19 @@ def test_similarities_are_those_of_scikit_learn(tfidf):
     assert abs(error).max() < 8 / np.sqrt(4_096)  # the bound of Johnson and Lindenstrauss, for all pairs
     assert np.sqrt((error**2).mean()) < 1.5 / np.sqrt(4_096)
     assert (exact @ exact.T)[np.triu_indices(len(exact), 1)].std() > 2 / np.sqrt(4_096)  # there is something to see
+
+
+def test_padded_chunks_have_the_vectors_of_bags(tfidf):
+    """Counts of a token leave padding out, also where it pads with a token of the text."""
+    rule = ChunkingRule.from_tokenizer(tfidf.tokenizer, CHUNK_SIZE)
+    weights = tfidf.encoder.model.weight.abs()
+    the, sea, ship = weights.topk(3).indices.tolist()
+    bags = tfidf.encoder.encode(np.array([the, sea, the, ship, ship]), np.array([0, 4, 5]), rule)
+    ids, mask = torch.tensor([[the, sea, the, ship], [ship, ship, the, the]]), torch.tensor([[1] * 4, [1, 0, 0, 0]])
+    torch.testing.assert_close(tfidf.encoder(ids, mask), bags)
+    model = tfidf.encoder.model
+    ratio = bags[0, model.places[the]] / bags[0, model.places[sea]]
+    torch.testing.assert_close(ratio, (1 + np.log(2)) * model.weight[the] / model.weight[sea])
 
 
 def test_weights_by_hand(tfidf):
@@ -116,6 +136,7 @@ def test_beside_a_static_encoder_it_opens_anywhere(whole, tmp_path):
     assert both.encoder.hidden_size == static.encoder.hidden_size + 16
     model = NextLevelBertModel.from_chunk_encoder(both, chunk_size=CHUNK_SIZE, num_hidden_layers=0)
     model.to(torch.float16).save_pretrained(tmp_path / "saved")
+    assert str(tmp_path) not in (tmp_path / "saved" / "config.json").read_text()
     again = NextLevelBertModel.from_pretrained(tmp_path / "saved", dtype=torch.float32)
     expected = again.encode(TEXTS[1]).document
     assert load_chunk_encoder(tmp_path / "saved").fingerprint == both.fingerprint

@@ -56,6 +56,36 @@ def test_an_untrained_model_gives_the_mean_of_its_chunks(whiten):
     assert torch.equal(model(inputs_embeds=vectors).chunk_vectors, vectors)  # plain ones, as everywhere
 
 
+def test_plain_pooling_is_the_mean_and_has_no_weights(minilm, tmp_path):
+    """Chunks are in no other's vector, by every route; what has nothing to train is refused."""
+    torch.manual_seed(2)
+    without = {**toy_config().encoder_config.to_dict(), "num_hidden_layers": 0}
+    config = toy_config(pooling="plain", encoder_config=without, whiten_chunks=True, include_chunk_encoder=False)
+    model, vectors = shaken(NextLevelBertModel(config)), torch.randn(2, 19, 32)  # 8 in a window
+    assert {name.partition(".")[0] for name in model.state_dict()} == {"special_embeddings", "whitening"}
+    output = model(inputs_embeds=vectors, output_hidden_states=False)
+    close(output.last_hidden_state, whitened(model, vectors))
+    close(output.pooler_output, unit(whitened(model, vectors).mean(dim=1)), atol=1e-6)
+    exported = torch.export.export(model, (), {"inputs_embeds": vectors[:, :6]}).module()
+    close(exported(inputs_embeds=vectors[:, :6]).pooler_output, vectors_of(model, vectors[:, :6]))
+    close(vectors_of(model, vectors[:, :6]), unit(whitened(model, vectors[:, :6]).mean(dim=1)), atol=1e-6)
+    packed = torch.tensor([[CLS, *[NOT_SPECIAL] * 6, SEP], [CLS, *[NOT_SPECIAL] * 4, SEP, PAD, PAD]])
+    found = model(inputs_embeds=torch.nn.functional.pad(vectors[:, :6], (0, 0, 1, 1)), special_ids=packed)
+    close(found.pooler_output[1], unit(whitened(model, vectors[1:, :4]).mean(dim=1))[0], atol=1e-6)
+    model.save_pretrained(tmp_path)
+    close(vectors_of(NextLevelBertModel.from_pretrained(tmp_path), vectors), output.pooler_output)
+    states = model(inputs_embeds=vectors[:, :6], output_hidden_states=True).hidden_states
+    assert [state.shape for state in states] == [(2, 8, 32)]
+    assert NextLevelBertModel.from_chunk_encoder(minilm, pooling="plain").config.encoder_config.num_hidden_layers == 0
+    for wrong in ({"num_hidden_layers": 1}, {"neighbours": 1}):
+        with pytest.raises(ValueError, match="pooling='plain' is the mean of chunk vectors that nothing reads"):
+            NextLevelBertModel.from_chunk_encoder(minilm, pooling="plain", **wrong)
+    with pytest.raises(ValueError, match="pooling='plain' has no encoder to predict with"):
+        NextLevelBertForMaskedVectorModeling(config)
+    with pytest.raises(ValueError, match="needs pooling='mean' or 'residual', got 'plain'"):
+        NextLevelBertForContrastiveLearning(config)
+
+
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("chunks", [6, 19])  # 8 in a window
 def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):

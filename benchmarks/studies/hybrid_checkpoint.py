@@ -1,0 +1,57 @@
+"""Makes nextlevelbert-hybrid: a table of token vectors beside word counts, fitted to novels in closed form.
+
+    python -m benchmarks.studies.hold_out --data DATA --output_dir novels
+    python -m benchmarks.studies.hybrid_checkpoint --train_file novels/train.jsonl --output_dir nextlevelbert-hybrid
+
+The chunk encoder is the static one of --static, whitened, and hashed TF-IDF, centred. A document vector is the mean of
+the chunk vectors. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
+
+import torch
+
+from nextlevelbert import NextLevelBertModel, combine_chunk_encoders, fit_tfidf_encoder, load_chunk_encoder
+from nextlevelbert.data.rows import file_rows
+from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
+from nextlevelbert.models.portable_checkpoint import store_weights_as
+
+PLACES, STATIC_SHARE = 4_096, 0.2
+
+
+def hybrid_encoder(
+    static: LoadedChunkEncoder, texts: list[str], folder: Path, places: int, share: float, seed: int = 0
+) -> LoadedChunkEncoder:
+    """Static vectors and hashed TF-IDF side by side; `share` is the squared weight of the static part."""
+    words = fit_tfidf_encoder(static, texts, folder / "words", hidden_size=places, seed=seed)
+    weights = [share**0.5, (1 - share) ** 0.5]
+    return combine_chunk_encoders(
+        [static, words], texts, folder / "both", weights, whiten=[True, False], name=f"{static.name}-and-words"
+    )
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--train_file", type=Path, required=True, help="the novels to fit to, JSON lines with text")
+    parser.add_argument("--static", default="checkpoints/nextlevelbert-static", help="whose table of token vectors")
+    parser.add_argument("--places", type=int, default=PLACES, help="that tokens are hashed to")
+    parser.add_argument("--static_share", type=float, default=STATIC_SHARE, help="squared weight of the static part")
+    parser.add_argument("--output_dir", type=Path, required=True)
+    args = parser.parse_args()
+    texts = [str(row["text"]) for row in file_rows(args.train_file)]
+    with tempfile.TemporaryDirectory() as folder:
+        static = load_chunk_encoder(args.static)
+        encoder = hybrid_encoder(static, texts, Path(folder), args.places, args.static_share)
+        model = NextLevelBertModel.from_chunk_encoder(encoder, pooling="plain")
+        model.save_pretrained(args.output_dir)
+        store_weights_as(args.output_dir, torch.float16)
+    size = sum(file.stat().st_size for file in args.output_dir.iterdir())
+    print(f"{args.output_dir}: {size / 1e6:.1f} MB, vectors of {model.config.hidden_size} dimensions")
+
+
+if __name__ == "__main__":
+    main()

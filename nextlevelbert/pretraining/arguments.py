@@ -122,7 +122,11 @@ class NextLevelBertArguments(VectorModelArguments):
                           "than twice as slow; default 0."},
     )  # fmt: skip
     pooling: Literal["mean", "max", "cls", "residual"] | None = field(
-        default=None, metadata={"help": "How the document vector is made; default mean."}
+        default=None,
+        metadata={
+            "help": "How the document vector is made; default mean, and over a static --chunk_encoder residual, "
+            "which --objective masked does not train."
+        },
     )
     neighbours: int | None = field(
         default=None,
@@ -197,7 +201,11 @@ class HateArguments(VectorModelArguments):
     )
     norm_order: float | None = field(default=None, metadata={"help": "The p of p_norm; default 2."})
     pooling: Literal["mean", "sum", "cls"] | None = field(
-        default=None, metadata={"help": "How the document vector is made; default mean."}
+        default=None,
+        metadata={
+            "help": "How the document vector is made; default mean, and over a "
+            "static --chunk_encoder residual, which --objective masked does not train."
+        },
     )
 
 

@@ -201,11 +201,7 @@ class HateArguments(VectorModelArguments):
     )
     norm_order: float | None = field(default=None, metadata={"help": "The p of p_norm; default 2."})
     pooling: Literal["mean", "sum", "cls"] | None = field(
-        default=None,
-        metadata={
-            "help": "How the document vector is made; default mean, and over a "
-            "static --chunk_encoder residual, which --objective masked does not train."
-        },
+        default=None, metadata={"help": "How the document vector is made; default mean."}
     )
 
 

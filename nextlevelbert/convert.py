@@ -228,7 +228,10 @@ def main(prog: str | None = None) -> None:
         parser.error(
             f"output is the source itself ({args.output}), whose files would be overwritten; give another folder."
         )
-    model = convert_checkpoint(args.source, args.chunk_encoder, args.chunk_size, args.revision)
+    try:
+        model = convert_checkpoint(args.source, args.chunk_encoder, args.chunk_size, args.revision)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from error
     model.save_pretrained(args.output)
     logger.info("Saved %s in %s.", type(model).__name__, args.output)
 

@@ -393,6 +393,14 @@ def test_command_does_not_overwrite_its_source(tiny, monkeypatch, capsys):
     assert "output is the source itself" in capsys.readouterr().err
 
 
+def test_command_says_in_a_line_what_it_refuses(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(sys, "argv", ["convert", str(tmp_path / "empty"), str(tmp_path / "ours")])
+    with pytest.raises(SystemExit, match=r"^error: .*empty"):
+        main()
+    assert not (tmp_path / "ours").exists()
+
+
 # What is refused.
 
 

@@ -8,6 +8,7 @@ with its paper's loss and with cross-entropy. Judged on chapters of novels that 
 chapter find the others of its book (MAP), and the two beside it (recall among the first ten)? And does a model find a
 masked sentence among those of its batch better than chance, and than the mean of the sequence? Word counts (TF-IDF)
 stand beside them. ``--checkpoint`` judges finished models over the same sentence vectors, with windows as they have.
+Intervals are of 95 %, over the books: of MAP, and of its difference to the mean of the sentence vectors.
 
 Finished parts are kept, so a run that was stopped goes on. Prints a Markdown table and writes it
 to ``table.md``, and every figure to ``study.json``.
@@ -22,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -49,6 +51,8 @@ from nextlevelbert.tasks.retrieval import tfidf_scores
 
 TASK = "chapters, names masked"
 DOCUMENTS_PER_PASS = 32
+MEAN = "mean of the sentence vectors"
+EACH = "average precisions"  # one for each chapter, left out of the table
 
 
 def rows_to_train(sizes: list[int]) -> dict[str, list[str]]:
@@ -87,7 +91,7 @@ def train(options: list[str], corpus: VectorCorpus, folder: Path, seed: int, arg
 
 
 @torch.inference_mode()
-def judge(model: Any, corpus: VectorCorpus, task: RetrievalTask) -> dict[str, dict[str, float]]:
+def judge(model: Any, corpus: VectorCorpus, task: RetrievalTask) -> dict[str, dict[str, Any]]:
     """Retrieval scores by [CLS] and by the mean, from one pass over all chapters; and the seconds of that pass.
 
     The sum of the contextual vectors has the direction of their mean, so its cosines are the same.
@@ -104,15 +108,16 @@ def judge(model: Any, corpus: VectorCorpus, task: RetrievalTask) -> dict[str, di
     return {name: {**scores(task, torch.cat(rows)), "cpu_seconds": seconds} for name, rows in found.items()}
 
 
-def scores(task: RetrievalTask, vectors: torch.Tensor) -> dict[str, float]:
+def scores(task: RetrievalTask, vectors: torch.Tensor) -> dict[str, Any]:
     """MAP over all chapters of the same book, and recall@10 over the two beside it."""
     return ranked(task, lambda task, grades: rank_documents(task, vectors, vectors, grades=grades))
 
 
-def ranked(task: RetrievalTask, rank: Rank) -> dict[str, float]:
-    """As `scores`, of what ranks by a grade."""
-    whole, beside = retrieval_scores(rank(task, None)), retrieval_scores(rank(task, {2}))
-    return {"map": whole["map"], "adjacent recall@10": beside["recall@10"]}
+def ranked(task: RetrievalTask, rank: Rank) -> dict[str, Any]:
+    """As `scores`, of what ranks by a grade; with the average precision of every chapter for the intervals."""
+    whole, beside = rank(task, None), retrieval_scores(rank(task, {2}))
+    each = [retrieval_scores({query: found})["map"] for query, found in whole.items()]
+    return {"map": float(np.mean(each)), "adjacent recall@10": beside["recall@10"], EACH: each}
 
 
 def opened(folder: Path, args: Namespace) -> Any:
@@ -146,7 +151,7 @@ def main() -> None:
     judged = kept_corpus(chapters, source, 256, "sentences", args.output_dir / "chapters")
 
     means = torch.stack([document.vectors.float().mean(dim=0) for document in judged])
-    results: dict[str, Any] = {"mean of the sentence vectors": {"size": means.shape[1], **scores(task, means)}}
+    results: dict[str, Any] = {MEAN: {"size": means.shape[1], **scores(task, means)}}
     centre, weight = fit_whitening(document.vectors for document in corpus)
     whitened = torch.stack([F.normalize((document.vectors - centre) @ weight.T, dim=-1).mean(dim=0)
                             for document in judged])  # fmt: skip
@@ -159,7 +164,7 @@ def main() -> None:
             raise ValueError(f"{folder} reads the vectors of another sentence encoder than {args.encoder}.")
         for pooling, figures in judge(model, judged, task).items():
             results[f"{folder.name}, {pooling}"] = {"size": model.config.hidden_size, **figures}
-    write(args, corpus, judged, results)
+    write(args, corpus, judged, task, results)
     for cls in (HateModel, NextLevelBertModel) if args.rows is None or args.rows else ():
         kept = args.output_dir / f"untrained-{cls.config_class.model_type}.json"
         if not kept.exists():
@@ -182,16 +187,32 @@ def main() -> None:
                 (folder / "judged.json").write_text(json.dumps(found))
             for pooling, figures in json.loads((folder / "judged.json").read_text()).items():
                 results[f"{name}, {pooling}, seed {seed}"] = figures
-            write(args, corpus, judged, results)
+            write(args, corpus, judged, task, results)
     print((args.output_dir / "table.md").read_text())
 
 
-def write(args: Namespace, corpus: VectorCorpus, judged: VectorCorpus, results: dict[str, Any]) -> None:
+def with_intervals(row: dict[str, Any], mean: dict[str, Any], books: np.ndarray) -> dict[str, Any]:
+    """A row with the intervals of its MAP, and of the difference to that of the mean."""
+    each, base = np.array(row[EACH]), np.array(mean[EACH])
+    _, *own = measuring.with_interval(each, books, 0)
+    gap, *bounds = measuring.with_interval(each - base, books, 0)
+    shown = {"map, 95 %": "{:.3f} to {:.3f}".format(*own)}
+    if row is not mean:
+        shown["above the mean"] = "{:+.3f} ({:+.3f} to {:+.3f})".format(gap, *bounds)
+    return {key: value for key, value in row.items() if key != EACH} | shown
+
+
+def write(
+    args: Namespace, corpus: VectorCorpus, judged: VectorCorpus, task: RetrievalTask, results: dict[str, Any]
+) -> None:
     """The table and every figure, after each row."""
+    books = np.array([query.split("#")[0] for query in task.queries])
+    results = {name: with_intervals(row, results[MEAN], books) for name, row in results.items()}
     columns = dict.fromkeys(key for row in results.values() for key in row)
     lines = [f"| | {' | '.join(columns)} |", f"| --- |{' ---: |' * len(columns)}"]
     for name, row in results.items():
-        cells = ("" if key not in row else f"{row[key]:,}" if key in ("size", "parameters") else f"{row[key]:.4g}"
+        cells = ("" if key not in row else row[key] if isinstance(row[key], str)
+                 else f"{row[key]:,}" if key in ("size", "parameters") else f"{row[key]:.4g}"
                  for key in columns)  # fmt: skip
         lines.append(f"| {name} | {' | '.join(cells)} |")
     (args.output_dir / "table.md").write_text("\n".join(lines) + "\n")

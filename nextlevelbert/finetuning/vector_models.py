@@ -29,6 +29,7 @@ from .other_encoders import LateChunkingEncoder, OtherEncoder
 CARD_NAMES = {
     "nextlevelbert": "[NextLevelBERT](https://arxiv.org/abs/2402.17682)",
     "hate": "HATE (Hierarchical Attention-based Text Encoder)",
+    "tobert": "ToBERT (two new layers over chunk vectors)",
 }
 # The classes of each family: the bare model (None) and those for the auto classes.
 MODEL_CLASSES: dict[str, dict[Any, Any]] = {
@@ -139,6 +140,10 @@ class VectorModelOptions(ModelOptions):
                 "out."
             )
         return kind not in MODEL_CLASSES
+
+    def card_name(self, kind: str) -> str:
+        """What a card calls the model, a baseline or of the family `kind`."""
+        return CARD_NAMES[self.model if self.model == "tobert" else kind]
 
     @property
     def vectors_only(self) -> bool:

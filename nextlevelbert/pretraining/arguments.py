@@ -122,7 +122,11 @@ class NextLevelBertArguments(VectorModelArguments):
                           "than twice as slow; default 0."},
     )  # fmt: skip
     pooling: Literal["mean", "max", "cls", "residual"] | None = field(
-        default=None, metadata={"help": "How the document vector is made; default mean."}
+        default=None,
+        metadata={
+            "help": "How the document vector is made; default mean, and over a static --chunk_encoder residual, "
+            "which --objective masked does not train."
+        },
     )
     neighbours: int | None = field(
         default=None,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling
 from .passages import Passages
 from .segment_pairs import DataCollatorForSegmentPairs, Positives, SegmentPairs
 from .sequences import DataCollatorForVectorMasking, MaskedVectors, VectorSequenceDataset
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -91,3 +95,15 @@ class ObjectiveArguments(MaskingArguments):
         used = masking if self.objective == "both" else None
         collator = DataCollatorForSegmentPairs(self.min_segment, self.max_segment, self.positives, used)
         return SegmentPairs(collator, self.pairs_per_document)
+
+
+def warn_of_untrained_pooling(model: Any) -> None:
+    """Says that masked vectors teach residual pooling nothing: their loss reads no document vector."""
+    pooling = getattr(model.base_model, "residual_pooling", None)
+    if pooling is None or not isinstance(model, NextLevelBertForMaskedVectorModeling):
+        return
+    stays = "keeps its two projections" if pooling.contextual.weight.any() else "stays the mean of the chunk vectors"
+    logger.warning(
+        "--objective masked trains no weight of pooling 'residual', so the document vector %s. Give --objective both "
+        "or contrastive to train it, or --pooling mean for the mean of the contextual vectors.", stays,
+    )  # fmt: skip

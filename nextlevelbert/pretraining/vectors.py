@@ -32,7 +32,7 @@ from ..training.trainer import CardTrainer
 from .arguments import HateArguments, NextLevelBertArguments, PretrainingArguments, VectorModelArguments
 from .card import model_name, write_vector_card
 from .corpus_arguments import CorpusArguments
-from .objective_arguments import MaskingArguments
+from .objective_arguments import MaskingArguments, warn_of_untrained_pooling
 from .settings import settings_of
 from .text import over_text, reads_text
 from .trained_tokens import TokenTable, vectors_of
@@ -67,6 +67,7 @@ def run(
     if model_args.attn_implementation:
         source.encoder.model.set_attn_implementation(model_args.attn_implementation)
     model = new_model(model_args, source, objective_args)
+    warn_of_untrained_pooling(model)
     objective = objective_args.objective_over(model_args.sequences)
     window = model.config.window()[0]
     objective.check(window, window + model.config.special_positions)

@@ -21,7 +21,11 @@ from transformers import AutoModel
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
 from nextlevelbert.pretraining.arguments import HateArguments, NextLevelBertArguments
 from nextlevelbert.pretraining.corpus_arguments import CorpusArguments
-from nextlevelbert.pretraining.objective_arguments import MaskingArguments, ObjectiveArguments
+from nextlevelbert.pretraining.objective_arguments import (
+    MaskingArguments,
+    ObjectiveArguments,
+    warn_of_untrained_pooling,
+)
 from nextlevelbert.pretraining.vectors import new_model, share_out
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
@@ -115,6 +119,36 @@ def test_it_learns_and_leaves_a_whole_checkpoint(straight, corpus):
     assert (straight / "loss_curve.png").read_bytes().startswith(b"\x89PNG")
     [saved, *_] = straight.glob("checkpoint-*/model.safetensors")
     assert not any("chunk_encoder" in name for name in load_file(saved))
+
+
+def test_masked_vectors_leave_residual_pooling_untrained(run, corpus, tmp_path, caplog):
+    """It is what a model over a static encoder has by default."""
+    said = "trains no weight of pooling 'residual', so the document vector stays the mean of the chunk vectors. Give"
+    few = ["--corpus_dir", str(corpus.path), "--max_steps", "2", "--eval_strategy", "no"]
+    run(tmp_path / "model", *few, "--pooling", "residual")
+    assert caplog.text.count(said) == 1
+    book = AutoModel.from_pretrained(tmp_path / "model").encode(
+        " ".join(f"bread is baked {n} times." for n in range(9))
+    )
+    plain = torch.nn.functional.normalize(book.plain.mean(dim=0), dim=0)
+    torch.testing.assert_close(book.document, plain, atol=1e-5, rtol=0)
+    assert not torch.allclose(book.chunks, book.plain, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("objective", "fields", "said"),
+    [
+        ("masked", {"pooling": "residual", "residual_start": 1.0}, "the document vector keeps its two projections"),
+        ("masked", {"pooling": "mean"}, ""),
+        ("both", {"pooling": "residual"}, ""),
+    ],
+)
+def test_other_poolings_and_objectives_bring_no_warning(toy_encoder_path, caplog, objective, fields, said):
+    source = load_chunk_encoder(toy_encoder_path)
+    options = NextLevelBertArguments(chunk_encoder=toy_encoder_path, chunk_size=12, **fields)
+    warn_of_untrained_pooling(new_model(options, source, ObjectiveArguments(objective=objective)))
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
 
 
 def test_from_text_the_same_model_comes_out(run, straight, books, tmp_path):

@@ -469,6 +469,22 @@ def test_frozen_encoders_get_a_linear_map(
         assert (before == mean) == (model != "sbert")
 
 
+def test_two_new_layers_over_the_chunk_vectors(run, pairs, toy_encoder_path, tmp_path):
+    """ToBERT (Pappagari et al. 2019), trained for queries and documents alike."""
+    files = ["--train_file", str(pairs / "train.jsonl"), "--test_file", str(pairs / "test.jsonl")]
+    options = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16", "--num_train_epochs", "4"]
+    options += ["--learning_rate", "3e-3"]
+    run("--model", "tobert", *files, *options, "--output_dir", str(tmp_path / "out"))
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert list(results["rows"]) == ["tobert, test", "before training", "mean of the chunk vectors", "whitened mean"]
+    assert results["rows"]["tobert, test"] != results["rows"]["before training"]
+    model = AutoModel.from_pretrained(tmp_path / "out")
+    assert (model.config.encoder_config.num_hidden_layers, model.config.chunking) == (2, "fixed")
+    assert "A ToBERT (two new layers over chunk vectors) that" in (tmp_path / "out" / "README.md").read_text()
+    text = json.loads((pairs / "test.jsonl").read_text().splitlines()[0])["document"]
+    assert len(model.encode(text).plain) > 1
+
+
 def test_a_mean_ranker_gives_the_same_either_way():
     torch.manual_seed(0)
     ranker = MeanRanker(4)

@@ -18,7 +18,6 @@ from ...finetuning.arguments import FinetuningArguments, LoraOptions
 from ...finetuning.other_encoders import OtherEncoder
 from ...finetuning.task import Sets
 from ...finetuning.vector_models import (
-    CARD_NAMES,
     MODEL_CLASSES,
     VectorModelOptions,
     encode_in_parts,
@@ -229,7 +228,7 @@ def prepare(options: TrainedVectorOptions, args: FinetuningArguments, sets: Sets
     else:
         prepared.publish = partial(_publish, task_class=task_class, source=source)
     prepared.text = CardText(
-        name=CARD_NAMES[reader.config.model_type],
+        name=options.card_name(reader.config.model_type),
         reads="It reads documents of any length.",
         limits=[
             "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector."

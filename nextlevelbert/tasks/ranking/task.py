@@ -14,7 +14,7 @@ from ...finetuning.arguments import FinetuningArguments, OwnLossArguments, TaskO
 from ...finetuning.controls import MEAN, WHITENED, fitted_whitening
 from ...finetuning.other_encoders import OtherEncoder
 from ...finetuning.task import Row, Scores, SeedResult, Source, Task, mean_and_deviation
-from ...finetuning.vector_models import CARD_NAMES, VectorModelOptions, load, open_reader
+from ...finetuning.vector_models import VectorModelOptions, load, open_reader
 from ...models.chunk_encoder import weights_fingerprint
 from ...training.cards import SIMILARITY_WIDGET, CardFacts, plain
 from ...training.plots import CURVE
@@ -215,8 +215,8 @@ class Ranking(Task[RankingOptions, RankingData]):
         )
         return CardFacts(
             name=name,
-            summary=f"A {CARD_NAMES[self._model_type]} that gives a query and the long documents that answer it "
-            "nearby vectors.",
+            summary=f"A {self.options.card_name(self._model_type)} that gives a query and the long documents that "
+            "answer it nearby vectors.",
             snippet=_SNIPPET.replace("{name}", name),
             training={
                 **self.training_facts(best, settings),

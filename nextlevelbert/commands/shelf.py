@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -229,10 +231,10 @@ def _encode_files(
     slow = model.get_chunk_encoder().has_layers
     limit = _CHARACTERS_OF_SLOW_ENCODERS if slow else _CHARACTERS
     with VectorCache(cache_dir / "chunks") if slow else nullcontext() as cache:
-        waiting: list[list[Document] | Unreadable] = []
+        waiting: list[tuple[ShelfFile, list[Document] | Unreadable]] = []
         size = 0
         for file in files:
-            waiting.append(found := _read_unchanged(file, names[file]))
+            waiting.append((file, found := _read_unchanged(file, names[file])))
             size += 0 if isinstance(found, Unreadable) else sum(len(document.text) for document in found)
             if size >= limit:
                 yield from _records(model, waiting, cache, limit)
@@ -241,15 +243,23 @@ def _encode_files(
 
 
 def _records(
-    model: VectorDocumentModel, waiting: list[list[Document] | Unreadable], cache: VectorCache | None, limit: int
+    model: VectorDocumentModel,
+    waiting: list[tuple[ShelfFile, list[Document] | Unreadable]],
+    cache: VectorCache | None,
+    limit: int,
 ) -> Iterator[bytes | Unreadable]:
-    texts = [doc.text for documents in waiting if not isinstance(documents, Unreadable) for doc in documents]
+    texts = [doc.text for _, documents in waiting if not isinstance(documents, Unreadable) for doc in documents]
     embeddings = _embeddings(model, texts, cache, limit)
-    for documents in waiting:
+    for file, documents in waiting:
         if isinstance(documents, Unreadable):
             yield documents
-        else:
-            yield record_bytes(documents, list(itertools.islice(embeddings, len(documents))))
+            continue
+        found = list(itertools.islice(embeddings, len(documents)))
+        for document, embedding in zip(documents, found, strict=True):
+            if len(embedding.plain) == 0:
+                told = f"{place_of(file, document)} contains no token: its vector is zero."
+                tqdm.write(told, file=sys.stderr)
+        yield record_bytes(documents, found)
 
 
 def _embeddings(
@@ -260,7 +270,10 @@ def _embeddings(
     for number, text in enumerate(texts, start=1):
         size += len(text)
         if size >= limit or number == len(texts):
-            yield from model.encode(texts[first:number], cache_dir=cache)  # type: ignore[misc]  # a list for a list
+            with warnings.catch_warnings():  # by number; `_records` knows the names
+                warnings.filterwarnings("ignore", message=".* contain no token")
+                found = model.encode(texts[first:number], cache_dir=cache)
+            yield from found  # type: ignore[misc]  # a list for a list
             first, size = number, 0
 
 

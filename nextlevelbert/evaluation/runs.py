@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..corpus.files import write_atomically
 from .retrieval import RetrievalTask, passes_of_scores, passes_of_vectors
 
 # Query id → document id → score, best first.
@@ -116,4 +117,4 @@ def write_run(path: str | Path, run: Mapping[str, Mapping[str, float]], tag: str
             lines.append(f"{query} Q0 {document} {rank} {score:.9g} {tag}\n")
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8")
+    write_atomically(path, "".join(lines).encode())

@@ -54,30 +54,26 @@ def read_whole(path: Path) -> dict[str, Any] | None:
 def check_settings(folder: Path, settings: Mapping[str, object]) -> bool:
     """Refuses a folder that holds a run with other settings; returns whether `store_settings` called it finished.
 
-    Settings that an older release did not store are taken for the same, which is logged.
+    Settings that an older release did not store are taken for the same, which is logged. So are all of them where the
+    user has put ``{}`` into ``settings.json``: a run of a release that stored none is gone on with in this way.
 
     Raises:
-        ValueError: naming what differs; or if the settings of what is in the folder cannot be read.
+        ValueError: naming what differs; or if the settings of what is in the folder are missing or cannot be read.
     """
     path = folder / SETTINGS
     begun = [*folder.glob("checkpoint-*"), *folder.glob("*.safetensors"), *folder.glob("result.json")]
-    if not path.exists():
-        if begun:
-            logger.warning(
-                "%s holds a run without %s (older releases stored none), so it cannot be checked that it has the same "
-                "settings as this one. For a new run, give another --output_dir.", folder, SETTINGS,
-            )  # fmt: skip
-        # An older release wrote these in this order, the card last.
-        return all((folder / name).exists() for name in ("train_results.json", "model.safetensors", "README.md"))
     if begun and (reason := unreadable(path)):
+        known = f" If you know that they are the same, put {{}} into {path}." if not path.exists() else ""
         raise ValueError(
             f"{folder} holds a run whose settings are lost ({reason}), so it cannot be checked that they are the "
-            "same. Give another --output_dir, or remove that folder."
+            f"same. Give another --output_dir, or remove that folder.{known}"
         )
     theirs = read_whole(path)
     if theirs is None:
         return False
-    finished = bool(theirs.pop(_FINISHED, False))
+    # A release that stored no settings wrote these in this order, the card last.
+    whole = all((folder / name).exists() for name in ("train_results.json", "model.safetensors", "README.md"))
+    finished = bool(theirs.pop(_FINISHED, whole and not theirs))
     if finished and (reason := damaged_weights(folder)):
         logger.warning("%s was finished, but %s; it is made again.", folder, reason)
         finished = False

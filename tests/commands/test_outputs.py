@@ -154,9 +154,10 @@ def test_what_is_written_is_whole_or_not_there(command, books, tmp_path, monkeyp
     assert (tmp_path / what).stat().st_size > 1_000
 
 
-@pytest.mark.filterwarnings("ignore:Document.*no token")
 def test_nothing_to_embed(command, tmp_path):
     (tmp_path / "empty.txt").write_text("\u200b")
+    said = command("search", tmp_path / "empty.txt", "whales?")
+    assert "empty.txt contains no token: its vector is zero." in said.err
     for what in ("vectors.parquet", "vectors.npz"):
         said = command("embed", tmp_path / "empty.txt", "-o", tmp_path / what, "--rows", "chunks")
         assert said.status == 1

@@ -56,6 +56,18 @@ def test_a_run_file_scores_the_same_in_trec_eval(tmp_path):
     assert theirs == pytest.approx({"ndcg_cut_10": ndcg(task, run), "map": ours["map"], "recip_rank": ours["mrr"]})
 
 
+def test_a_run_file_is_whole_or_the_one_before(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    write_run(tmp_path / "toy.run", {"q": {"d": 1.0}}, "first")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_run(tmp_path / "toy.run", {"q": {"d": 2.0}}, "second")
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.run"]
+    assert (tmp_path / "toy.run").read_text() == "q Q0 d 1 1 first\n"
+
+
 def test_by_hand():
     task = task_of(1, 5, {0: {1: 1, 3: 2}})
     run = run_by_scores(task, np.array([[0.9, 0.5, 0.7, 0.1, 0.3]]), depth=3)

@@ -93,20 +93,20 @@ def torn(runs, straight, names, ways, place):
     }
 
 
-def test_results_and_settings_that_are_torn(runs, classified, tmp_path):
-    """A torn result is made again; where the settings are torn they cannot be compared, which is told."""
-    told = torn(runs, classified[0], ("seed-0/result.json", "seed-0/settings.json"), ("halved",), tmp_path)
+def test_results_and_settings_that_are_lost(runs, classified, tmp_path):
+    """A lost result is made again; where the settings are lost they cannot be compared, which is told."""
+    told = torn(runs, classified[0], ("seed-0/result.json", "seed-0/settings.json"), ("removed",), tmp_path)
     assert told == {"seed-0/result.json": ["same"], "seed-0/settings.json": ["clear"]}
 
 
 @pytest.mark.faults
 def test_files_of_a_finished_run_that_are_torn(runs, classified, tmp_path):
-    """Without its settings a finished run is as one of an older release: taken for the same, which is told."""
+    """Without its settings a finished run is refused: they cannot be compared."""
     names = ("seed-0/result.json", "seed-0/model.safetensors", "results.json", "model.safetensors")
     told = torn(runs, classified[0], names, DAMAGE, tmp_path)
     assert told == {name: ["same"] * 3 for name in names}
     told = torn(runs, classified[0], ("seed-0/settings.json",), DAMAGE, tmp_path)
-    assert told == {"seed-0/settings.json": ["clear", "clear", "silent: ['seed-0/settings.json']"]}
+    assert told == {"seed-0/settings.json": ["clear"] * 3}
 
 
 def test_a_finished_run_is_left_alone(runs, classified):

@@ -10,6 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AlbertConfig, BertConfig
 
+from nextlevelbert import (
+    BertAlConfig,
+    CdlmConfig,
+    ChunkBertConfig,
+    HateConfig,
+    NextLevelBertConfig,
+    NextLevelBertModel,
+)
 from nextlevelbert.models.configuration_vector_document import windows
 
 from ..conftest import toy_config
@@ -54,3 +62,23 @@ def test_choices_are_checked_when_set():
         toy_config().long_documents = "cut"
     with pytest.raises(StrictDataclassError, match="chunk_size"):
         toy_config(chunk_size="many")
+
+
+@pytest.mark.parametrize("kind", [BertAlConfig, CdlmConfig, ChunkBertConfig, HateConfig, NextLevelBertConfig])
+def test_an_argument_that_is_no_field(kind):
+    """It is refused where someone gives it, and kept where a file of another release holds it."""
+    with pytest.raises(ValueError, match=rf"{kind.__name__} has no field chunk_sise. Its fields are .*initial"):
+        kind(chunk_sise=128)
+    every = {"num_labels": 3, "attn_implementation": "eager", "name_or_path": "x", "output_attentions": False}
+    config = kind(**every, torch_dtype="float32", id2label={0: "a", 1: "b", 2: "c"})
+    assert config.num_labels == 3
+    assert kind.from_dict({**config.to_dict(), "of_later": 1}).of_later == 1
+    assert kind(**config.to_dict()).to_dict() == config.to_dict()
+
+
+def test_an_argument_of_saving_that_no_one_takes(tmp_path):
+    with pytest.raises(TypeError, match="not safe_serialisation"):
+        NextLevelBertModel(toy_config()).save_pretrained(tmp_path / "model", safe_serialisation=True)
+    assert not (tmp_path / "model").exists()
+    NextLevelBertModel(toy_config()).save_pretrained(tmp_path / "model", safe_serialization=True)
+    assert (tmp_path / "model" / "model.safetensors").exists()

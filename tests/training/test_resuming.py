@@ -46,15 +46,19 @@ def test_what_an_older_release_did_not_store_is_told(tmp_path, caplog):
     store_settings(tmp_path, OURS)
     assert not check_settings(tmp_path, {**OURS, "new": 3})
     assert "settings.json does not tell new; taken for the same" in caplog.text
-    (tmp_path / "settings.json").unlink()
-    caplog.clear()
-    assert not check_settings(tmp_path, OURS)
-    assert not caplog.text  # an empty folder
+
+
+def test_a_run_without_settings_is_gone_on_with_only_for_someone_who_says_so(tmp_path, caplog):
+    assert not check_settings(tmp_path, OURS)  # an empty folder
     (tmp_path / "checkpoint-3").mkdir()
+    with pytest.raises(ValueError, match=r"settings are lost \(settings.json is missing\).*put {} into "):
+        check_settings(tmp_path, OURS)
+    (tmp_path / "settings.json").write_text("{}")
     assert not check_settings(tmp_path, OURS)
-    assert "holds a run without settings.json (older releases stored none)" in caplog.text
-    for name in ("model.safetensors", "train_results.json", "README.md"):
+    assert "settings.json does not tell learning_rate, documents, betas; taken for the same" in caplog.text
+    for name in ("train_results.json", "README.md"):
         (tmp_path / name).touch()
+    trainer(tmp_path, Rows()).save_model()
     assert check_settings(tmp_path, OURS)  # as it was finished
 
 

@@ -13,6 +13,7 @@ import torch
 from accelerate import PartialState
 from transformers import set_seed
 
+from ...corpus.files import write_atomically
 from ...data.files import check_source
 from ...evaluation.retrieval import RetrievalTask, retrieval_scores
 from ...evaluation.runs import DEPTH, ndcg, write_run
@@ -158,8 +159,10 @@ def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Ranking],
         "by_length": lengths[name],
         "rows": scores,
     }
-    (output / "results.json").write_text(json.dumps(results, indent=2) + "\n")
-    with (output / "predictions.jsonl").open("w", encoding="utf-8") as file:
-        for query, found in first.ranks.items():
-            file.write(json.dumps({"query": query, "ranks_of_relevant_documents": found.tolist()}) + "\n")
+    lines = [
+        json.dumps({"query": query, "ranks_of_relevant_documents": found.tolist()}) + "\n"
+        for query, found in first.ranks.items()
+    ]
+    write_atomically(output / "predictions.jsonl", "".join(lines).encode())
+    write_atomically(output / "results.json", (json.dumps(results, indent=2) + "\n").encode())
     return results_table(scores)

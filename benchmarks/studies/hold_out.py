@@ -4,6 +4,9 @@
 
 Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``. What the study of
 static encoders trains or fits has seen only the latter (docs/study.md).
+
+The 20 that come next are in ``development.jsonl``, too, and the others of ``train.jsonl`` in ``rest.jsonl``: what is
+trained on the rest can be chosen by them.
 """
 
 from __future__ import annotations
@@ -25,15 +28,20 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()
     rows = list(file_rows(args.data / "novels/train.jsonl.gz"))
-    order = sorted(rows, key=lambda row: hashlib.sha256(str(row["id"]).encode()).hexdigest())
-    aside = {row["id"] for row in order[:BOOKS]}
+    ids = [row["id"] for row in sorted(rows, key=lambda row: hashlib.sha256(str(row["id"]).encode()).hexdigest())]
+    files = {
+        "held_out": ids[:BOOKS],
+        "train": ids[BOOKS:],
+        "development": ids[BOOKS : 2 * BOOKS],
+        "rest": ids[2 * BOOKS :],
+    }
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    for name, wanted in (("held_out", True), ("train", False)):
+    for name, wanted in files.items():
         with open(args.output_dir / f"{name}.jsonl", "w", encoding="utf-8") as file:
             for row in rows:
-                if (row["id"] in aside) == wanted:
+                if row["id"] in wanted:
                     file.write(json.dumps({key: row[key] for key in ("id", "text")}, ensure_ascii=False) + "\n")
-    print(f"{len(rows) - BOOKS} novels to train on, {BOOKS} held out: {', '.join(sorted(map(str, aside)))}")
+        print(f"{name}: {len(wanted)} novels")
 
 
 if __name__ == "__main__":

@@ -152,10 +152,19 @@ class PassageJudge:
             both |= dict(zip(task.columns, task.values(_scaled(scores) + self._bm25[number]), strict=True))
         return alone, both
 
-    def words(self, count: Callable[[list[str], list[str]], np.ndarray]) -> dict[str, list[float]]:
+    def words(
+        self, count: Callable[[list[str], list[str]], np.ndarray], neighbours: float = 0.0
+    ) -> dict[str, list[float]]:
+        """Those of scores by words; those of both neighbours of a chunk are added with a weight."""
         found: dict[str, list[float]] = {}
         for task in self.tasks:
-            found |= dict(zip(task.columns, task.values(self._counted(task, count)), strict=True))
+            scores = self._counted(task, count)
+            if neighbours:
+                lengths = [len(chunks) for chunks in task.passages]
+                padded = [F.pad(part, (1, 1)) for part in scores.split(lengths, dim=1)]
+                near = [part[:, 1:-1] + neighbours * (part[:, :-2] + part[:, 2:]) for part in padded]
+                scores = torch.cat(near, dim=1)
+            found |= dict(zip(task.columns, task.values(scores), strict=True))
         return found
 
     @cached_property

@@ -116,7 +116,8 @@ def without_training(judge: PassageJudge, white: nn.Module) -> dict[str, Any]:
         },
     }
     found = {name: row for label, encode in rows.items() for name, row in alone_and_with_words(judge, label, encode)}
-    return {**found, "TF-IDF": judge.words(tfidf_scores), "BM25": judge.words(bm25_scores)}
+    near = {f"BM25, and {share} of each neighbour": judge.words(bm25_scores, share) for share in NEIGHBOURS}
+    return {**found, "TF-IDF": judge.words(tfidf_scores), "BM25": judge.words(bm25_scores), **near}
 
 
 def alone_and_with_words(judge: PassageJudge, name: str, encode: Encode) -> list[tuple[str, dict[str, list[float]]]]:

@@ -149,27 +149,28 @@ class PassageJudge:
             asked = F.normalize(torch.stack([chunks.mean(dim=0) for chunks in encode(questions)]), dim=1)
             scores = asked @ pool.T
             alone |= dict(zip(task.columns, task.values(scores), strict=True))
-            both |= dict(zip(task.columns, task.values(_scaled(scores) + self._bm25[number]), strict=True))
+            both |= dict(zip(task.columns, task.values(_scaled(scores) + _scaled(self._bm25[number])), strict=True))
         return alone, both
 
-    def words(
-        self, count: Callable[[list[str], list[str]], np.ndarray], neighbours: float = 0.0
-    ) -> dict[str, list[float]]:
-        """Those of scores by words; those of both neighbours of a chunk are added with a weight."""
+    def words(self, count: Callable[[list[str], list[str]], np.ndarray]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for task in self.tasks:
-            scores = self._counted(task, count)
-            if neighbours:
-                lengths = [len(chunks) for chunks in task.passages]
-                padded = [F.pad(part, (1, 1)) for part in scores.split(lengths, dim=1)]
-                near = [part[:, 1:-1] + neighbours * (part[:, :-2] + part[:, 2:]) for part in padded]
-                scores = torch.cat(near, dim=1)
-            found |= dict(zip(task.columns, task.values(scores), strict=True))
+            found |= dict(zip(task.columns, task.values(self._counted(task, count)), strict=True))
+        return found
+
+    def bm25(self, neighbours: float = 0.0) -> dict[str, list[float]]:
+        """BM25's; the scores of both neighbours of a chunk are added with a weight."""
+        found: dict[str, list[float]] = {}
+        for task, scores in zip(self.tasks, self._bm25, strict=True):
+            lengths = [len(chunks) for chunks in task.passages]
+            padded = [F.pad(part, (1, 1)) for part in scores.split(lengths, dim=1)]
+            near = [part[:, 1:-1] + neighbours * (part[:, :-2] + part[:, 2:]) for part in padded]
+            found |= dict(zip(task.columns, task.values(torch.cat(near, dim=1)), strict=True))
         return found
 
     @cached_property
     def _bm25(self) -> list[torch.Tensor]:
-        return [_scaled(self._counted(task, bm25_scores)) for task in self.tasks]
+        return [self._counted(task, bm25_scores) for task in self.tasks]
 
     def _counted(self, task: Task, count: Callable[[list[str], list[str]], np.ndarray]) -> torch.Tensor:
         pool = self._texts([chunk for chunks in task.passages for chunk in chunks])

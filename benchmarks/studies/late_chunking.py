@@ -28,7 +28,7 @@ from nextlevelbert.corpus.token_corpus import TokenCorpus
 from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
 from nextlevelbert.models.pooling import ChunkWhitening, fit_whitening
 from nextlevelbert.pretraining.trained_tokens import NO_TOKEN
-from nextlevelbert.tasks.retrieval import bm25_scores, tfidf_scores
+from nextlevelbert.tasks.retrieval import tfidf_scores
 
 CHUNKS, EVERY, FITTED_NOVELS, FITTED_CHUNKS = 128, 4, 40, 64
 
@@ -141,7 +141,7 @@ def main() -> None:
         for name, (judge, encode) in rows.items()
         for label, scores in alone_and_with_words(judge, name, encode)
     }
-    found |= {"TF-IDF": [static.words(tfidf_scores)], "BM25": [static.words(bm25_scores)]}
+    found |= {"TF-IDF": [static.words(tfidf_scores)], "BM25": [static.bm25()]}
     args.against, args.steps = [args.checkpoint.name, "BM25"], None
     print(write(args, tasks, found))
 

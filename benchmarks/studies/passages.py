@@ -41,7 +41,7 @@ from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
 from nextlevelbert.models.sentences import sentence_token_ids
 from nextlevelbert.pretraining.passages import DataCollatorForPassages, PassageDataset, PassageLearner
 from nextlevelbert.pretraining.trained_tokens import NO_TOKEN, vectors_of
-from nextlevelbert.tasks.retrieval import bm25_scores, tfidf_scores
+from nextlevelbert.tasks.retrieval import tfidf_scores
 
 SIZE, SEGMENT, EVERY = 128, 128, 16  # tokens in a chunk, chunks in a segment, sentences for each question
 CONTROL = "linear map"
@@ -54,8 +54,8 @@ ROWS: dict[str, tuple[int, bool]] = {
     "linear map and attention": (0, True),
     "convolution over 11 chunks and attention": (5, True),
 }
-NEIGHBOURS = (0.2, 0.4, 0.6, 0.8, 1.0)
-FADING = (0.4, 0.5, 0.6, 0.7, 0.8)
+NEIGHBOURS = (0.4, 0.6, 0.8, 1.0)
+FADING = (0.6,)
 
 
 class AttentionLearner(PassageLearner):
@@ -116,8 +116,8 @@ def without_training(judge: PassageJudge, white: nn.Module) -> dict[str, Any]:
         },
     }
     found = {name: row for label, encode in rows.items() for name, row in alone_and_with_words(judge, label, encode)}
-    near = {f"BM25, and {share} of each neighbour": judge.words(bm25_scores, share) for share in NEIGHBOURS}
-    return {**found, "TF-IDF": judge.words(tfidf_scores), "BM25": judge.words(bm25_scores), **near}
+    near = {f"BM25, and {share} of each neighbour": judge.bm25(share) for share in NEIGHBOURS}
+    return {**found, "TF-IDF": judge.words(tfidf_scores), "BM25": judge.bm25(), **near}
 
 
 def alone_and_with_words(judge: PassageJudge, name: str, encode: Encode) -> list[tuple[str, dict[str, list[float]]]]:

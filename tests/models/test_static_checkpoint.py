@@ -118,8 +118,8 @@ def test_a_removed_sentence_finds_its_chunk_better_by_what_stands_around_it(mode
     """A sentence taken out of its chunk, among the chunks of its own novel."""
     model = models["nextlevelbert-passages"]
     with open(tmp_path / "books.jsonl", "w", encoding="utf-8") as file:
-        for book in unseen_books(shared)[:6]:
-            file.write(json.dumps({"id": book["id"], "text": book["text"][:150_000]}) + "\n")
+        for book in unseen_books(shared)[:4]:
+            file.write(json.dumps({"id": book["id"], "text": book["text"][:120_000]}) + "\n")
     source = nextlevelbert.load_chunk_encoder(CHECKPOINTS / "nextlevelbert-passages")
     judge = PassageJudge([removed_sentences(str(tmp_path / "books.jsonl"), source, 128)], source, 128)
     contextual, _ = judge.vectors(lambda documents: model.contextualize(documents)[0])

@@ -100,7 +100,8 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 checkpoint-code:  ## Copy the modelling code into the checkpoints that carry it, after a change
 	$(BIN)/python -c "import shutil, transformers.dynamic_module_utils as utils; \
 	    from nextlevelbert.models.saved_files import write_sums; \
-	    sources = {'$(CHECKPOINT)': 'nextlevelbert', 'checkpoints/nextlevelbert-hybrid': 'nextlevelbert', 'checkpoints/hate-static': 'hate'}; \
+	    sources = {'$(CHECKPOINT)': 'nextlevelbert', 'checkpoints/nextlevelbert-hybrid': 'nextlevelbert', \
+	               'checkpoints/nextlevelbert-passages': 'nextlevelbert', 'checkpoints/hate-static': 'hate'}; \
 	    [(shutil.copy(file, folder), write_sums(folder)) for folder, name in sources.items() \
 	     for source in [f'nextlevelbert/models/modeling_{name}.py'] \
 	     for file in (source, *utils.get_relative_import_files(source))]"

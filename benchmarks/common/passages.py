@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
 from nextlevelbert.models.sentences import sentence_token_ids
 from nextlevelbert.pretraining.passages import DataCollatorForPassages, PassageLearner
 from nextlevelbert.pretraining.trained_tokens import NO_TOKEN
+from nextlevelbert.tasks.retrieval import bm25_scores
 
 Encode = Callable[[list[torch.Tensor]], list[torch.Tensor]]  # chunk vectors [n, D] of documents -> as compared
 
@@ -125,23 +128,59 @@ class PassageJudge:
                 for task in tasks
             ]
 
+    def with_vectors(self, vectors: list[list[list[torch.Tensor]]]) -> PassageJudge:
+        """The same for other vectors: by task those of passages and of questions, ``[n, D]`` each."""
+        other = copy.copy(self)
+        other._vectors = vectors
+        return other
+
     @torch.no_grad()
-    def vectors(self, encode: Encode) -> dict[str, list[float]]:
-        """By column the reciprocal rank of every question, by cosine; a question is the mean of its chunks."""
-        found: dict[str, list[float]] = {}
-        for task, (passages, questions) in zip(self.tasks, self._vectors, strict=True):
+    def vectors(self, encode: Encode) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+        """By column the reciprocal rank of every question, by cosine; a question is the mean of its chunks.
+
+        Returns:
+            Those of the vectors, and those of their scores and BM25's, both scaled to 0 to 1 and added.
+        """
+        alone: dict[str, list[float]] = {}
+        both: dict[str, list[float]] = {}
+        for number, (passages, questions) in enumerate(self._vectors):
+            task = self.tasks[number]
             pool = F.normalize(torch.cat(encode(passages)), dim=1)
             asked = F.normalize(torch.stack([chunks.mean(dim=0) for chunks in encode(questions)]), dim=1)
-            found |= dict(zip(task.columns, task.values(asked @ pool.T), strict=True))
-        return found
+            scores = asked @ pool.T
+            alone |= dict(zip(task.columns, task.values(scores), strict=True))
+            both |= dict(zip(task.columns, task.values(_scaled(scores) + _scaled(self._bm25[number])), strict=True))
+        return alone, both
 
     def words(self, count: Callable[[list[str], list[str]], np.ndarray]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for task in self.tasks:
-            pool = self._texts([chunk for chunks in task.passages for chunk in chunks])
-            scores = torch.from_numpy(count(self._texts([chunks.flatten() for chunks in task.questions]), pool))
-            found |= dict(zip(task.columns, task.values(scores), strict=True))
+            found |= dict(zip(task.columns, task.values(self._counted(task, count)), strict=True))
         return found
+
+    def bm25(self, neighbours: float = 0.0) -> dict[str, list[float]]:
+        """BM25's; the scores of both neighbours of a chunk are added with a weight."""
+        found: dict[str, list[float]] = {}
+        for task, scores in zip(self.tasks, self._bm25, strict=True):
+            lengths = [len(chunks) for chunks in task.passages]
+            padded = [F.pad(part, (1, 1)) for part in scores.split(lengths, dim=1)]
+            near = [part[:, 1:-1] + neighbours * (part[:, :-2] + part[:, 2:]) for part in padded]
+            found |= dict(zip(task.columns, task.values(torch.cat(near, dim=1)), strict=True))
+        return found
+
+    @cached_property
+    def _bm25(self) -> list[torch.Tensor]:
+        return [self._counted(task, bm25_scores) for task in self.tasks]
+
+    def _counted(self, task: Task, count: Callable[[list[str], list[str]], np.ndarray]) -> torch.Tensor:
+        pool = self._texts([chunk for chunks in task.passages for chunk in chunks])
+        return torch.from_numpy(count(self._texts([chunks.flatten() for chunks in task.questions]), pool)).float()
 
     def _texts(self, rows: list[torch.Tensor]) -> list[str]:
         return self._source.tokenizer.batch_decode([row[row >= 0].tolist() for row in rows])
+
+
+def _scaled(scores: torch.Tensor) -> torch.Tensor:
+    """Scores ``[Q, N]`` from 0 to 1 for each question; all 0 where all are equal."""
+    low, high = scores.aminmax(dim=1, keepdim=True)
+    return (scores - low) / (high - low).clamp(min=1e-9)

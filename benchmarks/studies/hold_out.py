@@ -4,6 +4,9 @@
 
 Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``. What the study of
 static encoders trains or fits has seen only the latter (docs/study.md).
+
+The 20 that come next are in ``development.jsonl``, too, and the others of ``train.jsonl`` in ``rest.jsonl``: what is
+trained on the rest can be chosen by them.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from nextlevelbert.data.rows import file_rows
 BOOKS = 20
 
 
-def held_out_novels(data: Path) -> set[object]:
-    """Ids of the novels that are set aside."""
+def in_order(data: Path) -> list[str]:
+    """Ids of the training novels by their SHA-256; the first `BOOKS` are set aside."""
     names = [row["id"] for row in file_rows(data / "novels/train.jsonl.gz")]
-    return set(sorted(names, key=lambda name: hashlib.sha256(str(name).encode()).hexdigest())[:BOOKS])
+    return sorted(names, key=lambda name: hashlib.sha256(str(name).encode()).hexdigest())
 
 
 def main() -> None:
@@ -31,14 +34,20 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()
     rows = list(file_rows(args.data / "novels/train.jsonl.gz"))
-    aside = held_out_novels(args.data)
+    ids = in_order(args.data)
+    files = {
+        "held_out": ids[:BOOKS],
+        "train": ids[BOOKS:],
+        "development": ids[BOOKS : 2 * BOOKS],
+        "rest": ids[2 * BOOKS :],
+    }
     args.output_dir.mkdir(parents=True, exist_ok=True)
-    for name, wanted in (("held_out", True), ("train", False)):
+    for name, wanted in files.items():
         with open(args.output_dir / f"{name}.jsonl", "w", encoding="utf-8") as file:
             for row in rows:
-                if (row["id"] in aside) == wanted:
+                if row["id"] in wanted:
                     file.write(json.dumps({key: row[key] for key in ("id", "text")}, ensure_ascii=False) + "\n")
-    print(f"{len(rows) - BOOKS} novels to train on, {BOOKS} held out: {', '.join(sorted(map(str, aside)))}")
+        print(f"{name}: {len(wanted)} novels")
 
 
 if __name__ == "__main__":

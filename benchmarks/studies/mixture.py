@@ -27,7 +27,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from benchmarks.common.studies import data_folder
-from benchmarks.studies.hold_out import held_out_novels
+from benchmarks.studies.hold_out import BOOKS, in_order
 from nextlevelbert.data.html_text import read_html
 from nextlevelbert.data.rows import file_rows
 
@@ -58,7 +58,7 @@ def of_data(data: Path, split: str) -> dict[str, Iterator[Text]]:
             name = row["doc_id"] if "doc_id" in row else row["id"]
             yield f"{folder}/{name}", row["text"][row.get("body_start", 0) :].strip()
 
-    aside = held_out_novels(data)
+    aside = set(in_order(data)[:BOOKS])
     novels = ((name, text) for name, text in texts("novels") if name.removeprefix("novels/") not in aside)
     return {
         "novels": ((name, middle(text)) for name, text in novels) if split == "train" else novels,

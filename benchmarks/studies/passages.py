@@ -6,12 +6,14 @@
 
 A sentence is taken out of every chunk of unseen novels, as in training. Every sixteenth looks for its chunk among all
 chunks of all novels, and among those of its own novel (MRR). In SQuALITY, people's answers look for a chunk of their
-story among those of 25 stories, with names deleted.
+story among those of 25 stories, with names deleted. Every row of vectors comes again with BM25: both scores scaled to
+0 to 1 for each question, and added.
 
 Trained rows learn from the same batches: `PassageLearner` with the settings of ``run_pretraining.py --objective
 passages``. Attention is two layers of ModernBERT (local, with relative positions), added to a linear map or to the
-convolution. Intervals of 95 % are over books, of the mean over seeds. ``--books`` judges by other novels, and
-``--checkpoint`` a finished model. Finished parts are kept. Writes ``study.json`` and ``table.md``.
+convolution. Intervals of 95 % are over books, of the mean over seeds, and of the differences to the rows of
+``--against``. ``--books`` judges by other novels, and ``--checkpoint`` a finished model. Finished parts are kept.
+Writes ``study.json`` and ``table.md``.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
 from nextlevelbert.models.sentences import sentence_token_ids
 from nextlevelbert.pretraining.passages import DataCollatorForPassages, PassageDataset, PassageLearner
 from nextlevelbert.pretraining.trained_tokens import NO_TOKEN, vectors_of
-from nextlevelbert.tasks.retrieval import bm25_scores, tfidf_scores
+from nextlevelbert.tasks.retrieval import tfidf_scores
 
 SIZE, SEGMENT, EVERY = 128, 128, 16  # tokens in a chunk, chunks in a segment, sentences for each question
 CONTROL = "linear map"
@@ -48,10 +50,12 @@ ROWS: dict[str, tuple[int, bool]] = {
     CONTROL: (0, False),
     "convolution over 5 chunks": (2, False),
     "convolution over 11 chunks": (5, False),
+    "convolution over 17 chunks": (8, False),
     "linear map and attention": (0, True),
     "convolution over 11 chunks and attention": (5, True),
 }
-NEIGHBOURS = (0.2, 0.4)
+NEIGHBOURS = (0.4, 0.6, 0.8, 1.0)
+FADING = (0.6,)
 
 
 class AttentionLearner(PassageLearner):
@@ -85,21 +89,40 @@ class AttentionLearner(PassageLearner):
         return F.normalize(near + self.share * hidden / size**0.5, dim=-1).masked_fill(~real.unsqueeze(-1), 0.0)
 
 
+def with_neighbours(white: nn.Module, weights: list[float]) -> Encode:
+    """Whitened chunks, to which those that are k away are added with the weight k - 1."""
+
+    def encode(documents: list[torch.Tensor]) -> list[torch.Tensor]:
+        found = []
+        for chunks in documents:
+            rows = white(chunks)
+            total = rows.clone()
+            for distance, weight in enumerate(weights, start=1):
+                total[distance:] += weight * rows[:-distance]
+                total[:-distance] += weight * rows[distance:]
+            found.append(total)
+        return found
+
+    return encode
+
+
 def without_training(judge: PassageJudge, white: nn.Module) -> dict[str, Any]:
-    def near(share: float) -> Encode:
-        def encode(documents: list[torch.Tensor]) -> list[torch.Tensor]:
-            padded = [F.pad(white(chunks), (0, 0, 1, 1)) for chunks in documents]
-            return [rows[1:-1] + share * (rows[:-2] + rows[2:]) for rows in padded]
-
-        return encode
-
-    return {
-        "plain": judge.vectors(lambda documents: documents),
-        "whitened": judge.vectors(lambda documents: [white(chunks) for chunks in documents]),
-        **{f"whitened, and {share} of each neighbour": judge.vectors(near(share)) for share in NEIGHBOURS},
-        "TF-IDF": judge.words(tfidf_scores),
-        "BM25": judge.words(bm25_scores),
+    rows: dict[str, Encode] = {
+        "plain": lambda documents: documents,
+        "whitened": lambda documents: [white(chunks) for chunks in documents],
+        **{f"whitened, and {share} of each neighbour": with_neighbours(white, [share]) for share in NEIGHBOURS},
+        **{
+            f"whitened, fading by {share}": with_neighbours(white, [share**k for k in range(1, 9)]) for share in FADING
+        },
     }
+    found = {name: row for label, encode in rows.items() for name, row in alone_and_with_words(judge, label, encode)}
+    near = {f"BM25, and {share} of each neighbour": judge.bm25(share) for share in NEIGHBOURS}
+    return {**found, "TF-IDF": judge.words(tfidf_scores), "BM25": judge.bm25(), **near}
+
+
+def alone_and_with_words(judge: PassageJudge, name: str, encode: Encode) -> list[tuple[str, dict[str, list[float]]]]:
+    alone, both = judge.vectors(encode)
+    return [(name, alone), (f"{name} + BM25", both)]
 
 
 def _contextual_of(model: NextLevelBertModel, documents: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -169,6 +192,7 @@ def parse_arguments() -> Namespace:
     parser.add_argument("--train_file", type=Path, required=True, help="the training novels")
     parser.add_argument("--books", help="novels to judge by; default: those of validation in --data")
     parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], help="folders of finished models to judge")
+    parser.add_argument("--against", nargs="+", default=[CONTROL, "whitened", "BM25"], help="rows to compare with")
     parser.add_argument("--rows", nargs="*", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--steps", type=int, default=250)
@@ -197,13 +221,15 @@ def main() -> None:
     }
     for path in args.checkpoint:
         finished = NextLevelBertModel.from_pretrained(path).eval()
-        found[path.name] = [judge.vectors(partial(_contextual_of, finished))]
+        for name, row in alone_and_with_words(judge, path.name, partial(_contextual_of, finished)):
+            found[name] = [row]
     for seed in args.seeds:
         kept = args.output_dir / f"seed {seed}.json"
         rows = json.loads(kept.read_text()) if kept.exists() else {}
         if missing := [name for name in args.rows if name not in rows]:
             learners = train(missing, seed, corpus, model.whitening.state_dict(), source, args)
-            rows |= {name: judge.vectors(contextual(learner)) for name, learner in learners.items()}
+            for label, learner in learners.items():
+                rows |= dict(alone_and_with_words(judge, label, contextual(learner)))
             kept.write_text(json.dumps(rows))
         for name, row in rows.items():
             found.setdefault(name, []).append(row)
@@ -216,16 +242,17 @@ def write(args: Namespace, tasks: list[Task], found: dict[str, list[dict[str, li
     columns = {column: task.groups() for task in tasks for column in task.columns}
     means = {name: {column: np.mean([row[column] for row in rows], axis=0) for column in columns}
              for name, rows in found.items()}  # fmt: skip
-    control = CONTROL if CONTROL in means else "whitened"
+    controls = [name for name in args.against if name in means]
     text, record, lines = StringIO(), {}, []
     for name, rows in found.items():
         scores = {
             column: measuring.with_interval(means[name][column], groups, 0) for column, groups in columns.items()
         }
-        gaps = {column: measuring.with_interval(means[name][column] - means[control][column], groups, 0)
-                for column, groups in columns.items()}  # fmt: skip
+        above = {control: {column: measuring.with_interval(means[name][column] - means[control][column], groups, 0)
+                           for column, groups in columns.items()} for control in controls}  # fmt: skip
         seeds = [{column: float(np.mean(row[column])) for column in columns} for row in rows]
-        record[name] = {"scores": scores, f"above {control}": gaps, "seeds": seeds}
+        record[name] = {"scores": scores, "above": above, "seeds": seeds}
+        gaps = above[controls[0]]
         cells = [f"{scores[column][0]:.4f} ({gaps[column][1]:+.4f} to {gaps[column][2]:+.4f})" for column in columns]
         lines.append([name, len(rows), *cells])
     with redirect_stdout(text):

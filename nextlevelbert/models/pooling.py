@@ -44,9 +44,12 @@ class ResidualProjection(nn.Linear):
 
 
 class NeighbourConvolution(nn.Conv1d):
-    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away."""
+    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away.
 
-    SHARE = 0.1
+    From a small share, training does not reach what neighbours give without any (docs/study.md).
+    """
+
+    SHARE = 0.8
 
     def __init__(self, hidden_size: int, reach: int) -> None:
         super().__init__(hidden_size, hidden_size, 2 * reach + 1, padding=reach, groups=hidden_size, bias=False)
@@ -66,11 +69,13 @@ class NeighbourContext(nn.Module):
     out the mean: a linear map.
     """
 
+    MEAN = 0.1  # of the identity, where M starts
+
     def __init__(self, hidden_size: int, reach: int) -> None:
         super().__init__()
         self.convolution = NeighbourConvolution(hidden_size, reach)
         self.map = ResidualProjection(hidden_size, start=1.0)
-        self.mean = ResidualProjection(hidden_size, NeighbourConvolution.SHARE) if reach else None
+        self.mean = ResidualProjection(hidden_size, self.MEAN) if reach else None
 
     def forward(self, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The same places, and zero where the mask ``[B, S]`` has no chunk."""

@@ -10,6 +10,7 @@ import torch
 from scipy.linalg import fractional_matrix_power
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
+from nextlevelbert import NextLevelBertConfig, NextLevelBertModel
 from nextlevelbert.models.pooling import fit_whitening, pool
 
 from ..segment_toys import close
@@ -105,3 +106,20 @@ def test_whitening_cut_to_the_directions_that_tell_documents_apart():
     torch.testing.assert_close((vectors @ whole.T).norm(dim=1), (vectors @ plain[1].T).norm(dim=1))
     with pytest.raises(ValueError, match="size must be from 1 to 6"):
         fit_whitening(documents, size=7)
+
+
+def test_neighbours_start_with_a_large_share_that_falls_with_the_distance():
+    """By hand: v + 0.8 of the neighbours, 0.4 of theirs, and a tenth of the mean; what lies outside counts nothing."""
+    config = NextLevelBertConfig(
+        encoder_config={"hidden_size": 12, "num_hidden_layers": 0},
+        chunk_encoder_config={"hidden_size": 12},
+        neighbours=2,
+    )
+    context = NextLevelBertModel(config).neighbours
+    vectors = torch.randn(1, 4, 12, generator=torch.Generator().manual_seed(0))
+    found = context(vectors, torch.ones(1, 4, dtype=torch.bool))
+    v = [torch.zeros(12), torch.zeros(12), *vectors[0], torch.zeros(12), torch.zeros(12)]
+    for place in range(4):
+        own = v[place + 2] + 0.8 * (v[place + 1] + v[place + 3]) + 0.4 * (v[place] + v[place + 4])
+        expected = own + 0.1 * vectors[0].mean(dim=0)
+        torch.testing.assert_close(found[0, place], expected / expected.norm())

@@ -1,0 +1,221 @@
+"""Pooling: from many vectors to one; whitening: chunk vectors without what all of them share; and neighbours.
+
+Pooling is masked and over the second-to-last axis, as sentence-transformers defines it.
+
+Whitening centres chunk vectors and scales them down where chunks of one document differ most. Sentence encoders leave
+a large common direction in every vector, and what varies most from chunk to chunk of a book (dialogue or narration,
+indoors or out) says little about which book it is. Dividing by the within-document spread is within-class covariance
+normalisation (Hatch, Kajarekar and Stolcke 2006) with the document as the class; with the total spread it would be
+whitening as Su et al. (2021, arXiv 2103.15316) use it on sentence vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"]
+
+
+def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Mean of the rows that a mask keeps (all by default): ``[B, L, D]`` to ``[B, D]`` float32, zero without rows."""
+    if mask is None:
+        return hidden.mean(dim=1, dtype=torch.float32)
+    keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
+    total = hidden.masked_fill(~keep, 0.0).sum(dim=1, dtype=torch.float32)  # [B, D]
+    return total / keep.sum(dim=1).clamp(min=1)
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Rows scaled to length 1, zero rows unchanged; in float32, since the epsilon against zero vanishes in float16."""
+    return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
+
+
+class ResidualProjection(nn.Linear):
+    """A square matrix that starts as a multiple of the identity."""
+
+    def __init__(self, hidden_size: int, start: float) -> None:
+        super().__init__(hidden_size, hidden_size, bias=False)
+        self.start = start
+
+
+class NeighbourConvolution(nn.Conv1d):
+    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away.
+
+    From a small share, training does not reach what neighbours give without any (docs/study.md).
+    """
+
+    SHARE = 0.8
+
+    def __init__(self, hidden_size: int, reach: int) -> None:
+        super().__init__(hidden_size, hidden_size, 2 * reach + 1, padding=reach, groups=hidden_size, bias=False)
+
+    def start(self) -> torch.Tensor:
+        """The weights ``[D, 1, 2 * reach + 1]`` that training starts from."""
+        distances = (torch.arange(self.kernel_size[0]) - self.kernel_size[0] // 2).abs()
+        shares = torch.where(distances == 0, 1.0, self.SHARE / distances.clamp(min=1))
+        return shares.expand(self.in_channels, 1, -1)
+
+
+class NeighbourContext(nn.Module):
+    """Chunk vectors ``[B, S, D]`` to vectors of length 1 that know what is near: normalise(A Σ w_k v_{i+k} + M m).
+
+    k runs from -reach to reach, w_k are vectors that multiply each dimension, and m is the mean of the chunks in the
+    window. All parts are there from the start, so every weight has a gradient in the first step. A reach of 0 leaves
+    out the mean: a linear map.
+    """
+
+    MEAN = 0.1  # of the identity, where M starts
+
+    def __init__(self, hidden_size: int, reach: int) -> None:
+        super().__init__()
+        self.convolution = NeighbourConvolution(hidden_size, reach)
+        self.map = ResidualProjection(hidden_size, start=1.0)
+        self.mean = ResidualProjection(hidden_size, self.MEAN) if reach else None
+
+    def forward(self, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The same places, and zero where the mask ``[B, S]`` has no chunk."""
+        keep = mask.bool().unsqueeze(-1)  # [B, S, 1]
+        chunks = vectors.masked_fill(~keep, 0.0)
+        found = self.map(self.convolution(chunks.transpose(1, 2)).transpose(1, 2))
+        if self.mean is not None:
+            found = found + self.mean(masked_mean(chunks, mask).to(chunks.dtype)).unsqueeze(1)
+        return _unit(found).masked_fill(~keep, 0.0)
+
+
+class ResidualPooling(nn.Module):
+    """Document vectors ``[B, D]`` of length 1 that keep the plain mean: normalise(A p + C c).
+
+    p is the mean of the chunk vectors and c that of the contextual ones, both ``[B, D]`` and normalised. A starts as
+    the identity and C at zero, so that training starts no worse than the mean of the chunk vectors.
+    """
+
+    def __init__(self, hidden_size: int, contextual_start: float = 0.0) -> None:
+        super().__init__()
+        self.plain = ResidualProjection(hidden_size, start=1.0)
+        self.contextual = ResidualProjection(hidden_size, start=contextual_start)
+
+    def forward(self, plain: torch.Tensor, contextual: torch.Tensor) -> torch.Tensor:
+        return _unit(self.plain(_unit(plain)) + self.contextual(_unit(contextual)))
+
+
+def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
+    """Pools the rows that the mask keeps; a batch entry without such rows gives the zero vector.
+
+    Args:
+        hidden: ``[B, L, D]`` vectors.
+        mask: ``[B, L]``, nonzero where a vector counts.
+        mode: ``"mean"``, ``"sum"``, ``"max"``, ``"cls"`` (the first counting row), ``"lasttoken"`` (the last one), or
+            ``"mean_sqrt_len_tokens"`` (sum over the square root of the count).
+
+    Returns:
+        ``[B, D]`` in the dtype of `hidden`; means are summed in float32.
+
+    Raises:
+        ValueError: for an unknown mode.
+    """
+    keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
+    if mode == "mean":
+        return masked_mean(hidden, mask).to(hidden.dtype)
+    if mode == "sum":
+        return (masked_mean(hidden, mask) * keep.sum(dim=1)).to(hidden.dtype)
+    if mode == "mean_sqrt_len_tokens":
+        return (masked_mean(hidden, mask) * keep.sum(dim=1).sqrt()).to(hidden.dtype)
+    if mode == "max":
+        largest = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
+        return largest.masked_fill(~keep.any(dim=1), 0.0)
+    if mode in ("cls", "lasttoken"):
+        flags = keep.squeeze(-1).long()  # [B, L]
+        position = flags.argmax(dim=1) if mode == "cls" else flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
+        row = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
+        return row.masked_fill(~keep.any(dim=1), 0.0)
+    raise ValueError(f"Unknown pooling {mode!r}; choose one of {', '.join(get_args(PoolingMode))}.")
+
+
+class ChunkWhitening(nn.Module):
+    """``[..., D]`` chunk vectors to whitened ones of length 1, ``[..., K]``: normalise(W (v - m)).
+
+    Mean and weight are buffers, not parameters: saved with the model, but out of reach of optimisers and of
+    unfreezing. Before `fit_whitening` they are zero and the identity.
+    """
+
+    mean: torch.Tensor
+    weight: torch.Tensor
+
+    def __init__(self, hidden_size: int, size: int | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(hidden_size))
+        self.register_buffer("weight", torch.eye(size or hidden_size, hidden_size))  # [K, D]
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        centred = vectors.to(self.weight.dtype) - self.mean
+        return F.normalize((centred @ self.weight.T).float(), dim=-1).to(self.weight.dtype)
+
+
+def fit_whitening(
+    documents: Iterable[torch.Tensor], shrinkage: float = 0.1, size: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean m ``[D]`` and symmetric matrix W ``[D, D]`` of chunk vectors, in one pass over them and closed form.
+
+    W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors around the mean of
+    their own document.
+
+    With a `size` K, W is ``[K, D]``: turned so that its rows are the directions in which whitened documents differ
+    most, and cut to the first K. That is linear discriminant analysis with the document as the class (Fisher 1936),
+    and any first k of its rows are the best k.
+
+    Args:
+        documents: the chunk vectors ``[n, D]`` of each document, in any floating dtype; at least two documents, one of
+            them with two chunks.
+        shrinkage: added to the variances, as a share of their mean; it limits how far directions with little spread
+            are scaled up.
+        size: rows of W; by default D, not turned.
+
+    Raises:
+        ValueError: for a size above D, too few documents or chunks, chunks that do not differ, or a shrinkage that is
+            not positive.
+    """
+    if not shrinkage > 0:
+        raise ValueError(f"shrinkage must be positive, got {shrinkage}.")
+    chunks = filled = 0
+    total = scatter = between = torch.zeros(0, dtype=torch.float64)
+    for document in documents:
+        if len(document) == 0:
+            continue
+        vectors = document.double()
+        if not filled:
+            width = vectors.shape[1]
+            total = vectors.new_zeros(width)
+            scatter, between = vectors.new_zeros(width, width), vectors.new_zeros(width, width)
+        own = vectors.mean(dim=0)
+        around = vectors - own
+        total += vectors.sum(dim=0)
+        scatter += around.T @ around
+        between += len(vectors) * torch.outer(own, own)
+        chunks, filled = chunks + len(vectors), filled + 1
+    if filled < 2 or chunks == filled:
+        raise ValueError(
+            f"Whitening is fitted to the spread of chunks within documents; got {chunks} chunk(s) in {filled} "
+            "document(s). Give at least two documents, of more than one chunk."
+        )
+    if not scatter.trace() > 0:  # NaN, too
+        raise ValueError(
+            f"The {chunks} chunks do not differ within their documents, or contain NaN: there is nothing to whiten."
+        )
+    mean, weight = total / chunks, inverse_root(scatter / chunks, shrinkage)
+    if size is not None:
+        if not 1 <= size <= len(mean):
+            raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
+        spread = weight @ (between / chunks - torch.outer(mean, mean)) @ weight
+        weight = torch.linalg.eigh(spread)[1].flip(1).T[:size] @ weight  # largest first
+    return mean.float(), weight.float()
+
+
+def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:
+    """(S + shrinkage * mean variance * I)^(-1/2) of a covariance S ``[D, D]``, symmetric."""
+    values, axes = torch.linalg.eigh(covariance)
+    return axes @ torch.diag((values + shrinkage * values.mean()).rsqrt()) @ axes.T

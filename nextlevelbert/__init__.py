@@ -23,6 +23,7 @@ from .corpus.corpus import VectorCorpus
 from .corpus.distillation import distill_chunk_encoder, fit_tfidf_encoder
 from .corpus.hybrid import combine_chunk_encoders
 from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
+from .corpus.labelled_vectors import DataCollatorForLabelledVectors, LabelledVectorDataset
 from .corpus.writer import encode_corpus, finish_corpus, repair_corpus, write_shards
 from .data.documents import Document, read_documents
 from .evaluation.chunk_scores import chunk_similarity
@@ -109,6 +110,7 @@ __all__ = [
     "ChunkingRule",
     "ClusterDataset",
     "DataCollatorForCrossDocumentMasking",
+    "DataCollatorForLabelledVectors",
     "DataCollatorForSegmentPairs",
     "DataCollatorForVectorMasking",
     "Document",
@@ -120,6 +122,7 @@ __all__ = [
     "HateForMaskedSentencePrediction",
     "HateForSequenceClassification",
     "HateModel",
+    "LabelledVectorDataset",
     "NextLevelBertConfig",
     "NextLevelBertForContrastiveLearning",
     "NextLevelBertForMaskedVectorModeling",

@@ -10,6 +10,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
 from .backbones import usable_positions
+from .chunk_encoder import vector_size
 from .chunking import ChunkingRule
 from .hybrid_encoder import OWN_KINDS
 from .pooling import PoolingMode
@@ -119,7 +120,7 @@ class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
     @property
     def chunk_hidden_size(self) -> int:
         """Dimensions of plain chunk vectors."""
-        return self.chunk_encoder_config.hidden_size
+        return vector_size(self.chunk_encoder_config)
 
     def check_sizes(self) -> None:
         """Checks the hidden sizes of the two encoders.

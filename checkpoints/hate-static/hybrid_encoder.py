@@ -1,4 +1,4 @@
-"""A chunk encoder made of several: their vectors centred, whitened, weighted and put one after the other.
+"""A chunk encoder made of several: their vectors centred, whitened or not, weighted and put side by side.
 
 A table of token vectors knows words and style, a transformer knows meaning; together they know more than either.
 
@@ -17,7 +17,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from .chunk_encoder import ChunkEncoder
 from .chunking import ChunkingRule
-from .pooling import ChunkWhitening
+from .pooling import ChunkCentring, ChunkWhitening
 from .saved_files import SavedConfig
 from .static_encoder import HashedTfidfConfig, StaticEmbeddingConfig
 
@@ -27,8 +27,8 @@ class HybridConfig(SavedConfig, PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
     Args:
-        parts: of each the ``config`` (a dictionary), ``pooling``, ``normalize``, and the ``size`` of its share of
-            the vector.
+        parts: of each the ``config`` (a dictionary), ``pooling``, ``normalize``, the ``size`` of its share of the
+            vector, and whether to ``whiten`` it or only to centre it; by default True.
         prefix_ids, suffix_ids: special tokens around every chunk, for those parts that are transformers.
         max_position_embeddings: longest chunk, special tokens included; None if nothing limits it.
     """
@@ -61,7 +61,7 @@ def part_config(values: dict[str, Any]) -> PreTrainedConfig:
 
 
 class HybridModel(PreTrainedModel):
-    """The weights of a hybrid: its parts, and how each is centred, whitened and weighted."""
+    """The weights of a hybrid: its parts, how each is centred or whitened, and how much it counts."""
 
     config_class = HybridConfig
     base_model_prefix = "hybrid"
@@ -73,9 +73,13 @@ class HybridModel(PreTrainedModel):
         if not parts:
             raise ValueError("A hybrid chunk encoder needs parts, of two encoders or more.")
         encoders = [ChunkEncoder(part_config(part["config"]), part["pooling"], part["normalize"]) for part in parts]
-        sizes = [(encoder.hidden_size, part["size"]) for encoder, part in zip(encoders, parts, strict=True)]
         self.parts = nn.ModuleList(encoders)
-        self.whitenings = nn.ModuleList(ChunkWhitening(*each) for each in sizes)
+        self.whitenings = nn.ModuleList(
+            ChunkWhitening(encoder.hidden_size, part["size"])
+            if part.get("whiten", True)
+            else ChunkCentring(encoder.hidden_size)
+            for encoder, part in zip(encoders, parts, strict=True)
+        )
         self.register_buffer("weights", torch.full((len(parts),), len(parts) ** -0.5))
         self.post_init()
 
@@ -91,6 +95,7 @@ class HybridChunkEncoder(ChunkEncoder):
     def __init__(self, config: HybridConfig, pooling: Any = "mean", normalize: bool = True) -> None:
         nn.Module.__init__(self)  # not the parent's: there is no single network
         self.model = HybridModel(config)
+        self.dense = nn.Sequential()
         self.pooling, self.normalize = pooling, normalize
         self._identity = None
         self.eval()

@@ -19,6 +19,7 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedConfig
 from transformers.utils import cached_file
 
 SUMS = "checksums.json"
@@ -39,6 +40,10 @@ _INDEX = "model*.safetensors.index.json"  # which file holds which weight, where
 _WEIGHTS = "model*.safetensors"
 _ANY_WEIGHTS = (".bin", ".gguf", ".h5", ".msgpack", ".pt", ".pth", ".safetensors")
 _BLOCK = 2**20  # bytes read at a time
+# What every configuration of transformers takes beside its fields.
+_OF_EVERY_CONFIG = frozenset(
+    "attn_implementation experts_implementation name_or_path output_attentions torch_dtype".split()
+)
 
 
 # --- Writing
@@ -124,13 +129,18 @@ def _json(path: Path) -> Any:
     expected = list if path.name == _MODULES else dict
     if not issubclass(type(content), expected):
         raise ValueError(f"it holds a {type(content).__name__} where a {expected.__name__} belongs")
-    if path.name == _MODULES and not (content and all(isinstance(each, dict) and "type" in each for each in content)):
+    if path.name == _MODULES and not (content and all(map(_is_module, content))):
         raise ValueError("it is not a list of modules")
     if path.name == _CONFIG and not isinstance(content.get("model_type"), str):
         raise ValueError("it has no model_type")
     if path.match(_INDEX) and not isinstance(content.get("weight_map"), dict):
         raise ValueError("it has no weight_map")
     return content
+
+
+def _is_module(entry: object) -> bool:
+    """Whether an entry of a ``modules.json`` says of which class a module is and in which folder it lies."""
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), str) for key in ("type", "path"))
 
 
 # --- Checking
@@ -302,6 +312,24 @@ class SavedConfig:
                 f"A {cls.__name__} cannot be made of these fields: {error} If they come from a {_CONFIG}, it is "
                 "damaged or was changed: get the checkpoint again."
             ) from error
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """As in transformers.
+
+        Raises:
+            ValueError: for an argument that is no field; transformers would keep it. What was saved may have further
+                ones, of another release or of another library.
+        """
+        this: Any = self
+        unknown = sorted(name for name in kwargs.keys() - _OF_EVERY_CONFIG if not hasattr(type(self), name))
+        if unknown and this.transformers_version is None:
+            own = ", ".join(sorted(this.__dataclass_fields__.keys() - PreTrainedConfig.__dataclass_fields__.keys()))
+            raise ValueError(
+                f"{type(self).__name__} has no field {', '.join(unknown)}. Its fields are {own}, and those of every "
+                "configuration, such as num_labels and problem_type."
+            )
+        parent: Any = super()
+        parent.__post_init__(**kwargs)
 
     def save_pretrained(self, save_directory: str | Path, *args: Any, **kwargs: Any) -> None:
         """As in transformers; where the folder has check sums, that of the configuration becomes the new one."""

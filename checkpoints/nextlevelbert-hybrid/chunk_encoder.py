@@ -13,6 +13,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from transformers import PreTrainedConfig
 
 from .backbones import backbone_from_config
 from .chunking import ChunkingRule
-from .pooling import PoolingMode, masked_mean, pool
+from .pooling import DenseLayer, PoolingMode, masked_mean, pool
 from .static_encoder import StaticModel
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
@@ -34,6 +35,9 @@ _SIMILAR = 15 / 16
 
 # Fields of a configuration that depend on how it was loaded, not on what it describes.
 INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
+
+# The field of a backbone's configuration that `sentence_steps` reads.
+STEPS = "sentence_steps"
 
 
 def default_tokens_per_batch(device: torch.device) -> int:
@@ -74,6 +78,22 @@ def weights_fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def vector_size(config: PreTrainedConfig) -> int:
+    """Dimensions of the vectors that a chunk encoder of this configuration gives."""
+    dense = sentence_steps(config).get("dense")
+    return dense[-1]["out_features"] if dense else config.hidden_size
+
+
+def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
+    """What a chunk encoder does beside its network, pooling and normalisation; empty for most.
+
+    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule. ``"dense"`` lists the arguments
+    of each `DenseLayer` after pooling. They stand in the configuration of the network, as ``sentence_steps``, so that
+    checkpoints, corpora and hybrids carry them like its sizes.
+    """
+    return getattr(config, STEPS, None) or {}
+
+
 def with_pooling(weights: str, pooling: str, normalize: bool) -> str:
     """The fingerprint of a chunk encoder: the hash of its weights, and of pooling and normalisation.
 
@@ -97,7 +117,8 @@ class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 2.2 "Input Encoding").
 
     Args:
-        config: configuration of the backbone, any `AutoModel` over token ids, or of a table of token vectors.
+        config: configuration of the backbone, any `AutoModel` over token ids, or of a table of token vectors; its
+            `sentence_steps` may add layers after pooling.
         pooling: how token vectors become the chunk's vector.
         normalize: whether that vector is scaled to unit length.
     """
@@ -105,6 +126,7 @@ class ChunkEncoder(nn.Module):
     def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
         super().__init__()
         self.model = backbone_from_config(config)
+        self.dense = nn.Sequential(*(DenseLayer(**layer) for layer in sentence_steps(config).get("dense", [])))
         self.pooling: PoolingMode = pooling
         self.normalize = normalize
         self._identity: tuple[list, str, list] | None = None
@@ -117,7 +139,7 @@ class ChunkEncoder(nn.Module):
 
     @property
     def hidden_size(self) -> int:
-        return self.model.config.hidden_size
+        return vector_size(self.model.config)
 
     @property
     def has_layers(self) -> bool:
@@ -149,6 +171,10 @@ class ChunkEncoder(nn.Module):
         else:
             mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
             vectors = pool(hidden, mask, self.pooling).float()  # [N, D]
+        return self._finished(vectors)
+
+    def _finished(self, pooled: torch.Tensor) -> torch.Tensor:
+        vectors = self.dense(pooled)
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
     @torch.no_grad()
@@ -176,7 +202,7 @@ class ChunkEncoder(nn.Module):
             means = self.model.means(input_ids, boundaries)
             if bar is not None:
                 bar.update(len(means))
-            return nn.functional.normalize(means, dim=-1) if self.normalize else means
+            return self._finished(means)
         device = self.device
         budget = tokens_per_batch or default_tokens_per_batch(device)
         prefix, suffix = np.asarray(rule.prefix_ids, np.int64), np.asarray(rule.suffix_ids, np.int64)
@@ -245,8 +271,12 @@ class ChunkEncoder(nn.Module):
         return vectors, filled.squeeze(-1) > 0
 
     def fingerprint(self) -> str:
-        """SHA-256 over names, shapes and float32 values of all weights, pooling and normalisation."""
-        return with_pooling(weights_fingerprint(self.model), self.pooling, self.normalize)
+        """SHA-256 over names, shapes and float32 values of all weights, pooling, normalisation and further steps."""
+        weights = weights_fingerprint(self.model)
+        if steps := sentence_steps(self.model.config):
+            facts = [weights, weights_fingerprint(self.dense), json.dumps(steps, sort_keys=True)]
+            weights = hashlib.sha256(" ".join(facts).encode()).hexdigest()
+        return with_pooling(weights, self.pooling, self.normalize)
 
     def identity(self) -> str:
         """A hash of all that determines a chunk's vector besides its ids: weights with dtype, configuration, pooling.
@@ -257,7 +287,7 @@ class ChunkEncoder(nn.Module):
         facts = json.dumps(
             [self.pooling, self.normalize, self.model.config._attn_implementation, config], sort_keys=True, default=str
         )
-        weights = sorted(self.model.state_dict().items())
+        weights = [*sorted(self.model.state_dict().items()), *sorted(self.dense.state_dict().items())]
         state = [facts, *((tensor.data_ptr(), tensor._version, tensor.dtype) for _, tensor in weights)]
         if self._identity is None or self._identity[0] != state:
             digest = hashlib.sha256(facts.encode())

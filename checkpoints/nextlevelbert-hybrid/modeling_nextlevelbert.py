@@ -139,7 +139,7 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
         cls.check_fields(config_kwargs)
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
-        if not source.encoder.has_layers:
+        if source.layers is None:
             values["pooling"] = "residual"
         without = config_kwargs.get("neighbours") is not None or config_kwargs.get("pooling") == "plain"
         if num_hidden_layers is None and without:
@@ -149,7 +149,7 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
                 raise ValueError("encoder_config already says how many layers there are: leave out num_hidden_layers.")
             values["encoder_config"]["num_hidden_layers"] = num_hidden_layers
         model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))
-        if not random_layers and source.encoder.has_layers and model.config.pooling != "plain":
+        if not random_layers and source.layers is not None and model.config.pooling != "plain":
             copy_layers(source, model.base_model.encoder)
         return model.adopt(source)
 

@@ -17,8 +17,9 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.modules import activation as _activations
 
-PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"]
+PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 
 def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -44,9 +45,12 @@ class ResidualProjection(nn.Linear):
 
 
 class NeighbourConvolution(nn.Conv1d):
-    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away."""
+    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away.
 
-    SHARE = 0.1
+    From a small share, training does not reach what neighbours give without any (docs/study.md).
+    """
+
+    SHARE = 0.8
 
     def __init__(self, hidden_size: int, reach: int) -> None:
         super().__init__(hidden_size, hidden_size, 2 * reach + 1, padding=reach, groups=hidden_size, bias=False)
@@ -66,11 +70,13 @@ class NeighbourContext(nn.Module):
     out the mean: a linear map.
     """
 
+    MEAN = 0.1  # of the identity, where M starts
+
     def __init__(self, hidden_size: int, reach: int) -> None:
         super().__init__()
         self.convolution = NeighbourConvolution(hidden_size, reach)
         self.map = ResidualProjection(hidden_size, start=1.0)
-        self.mean = ResidualProjection(hidden_size, NeighbourConvolution.SHARE) if reach else None
+        self.mean = ResidualProjection(hidden_size, self.MEAN) if reach else None
 
     def forward(self, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The same places, and zero where the mask ``[B, S]`` has no chunk."""
@@ -112,7 +118,8 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
         hidden: ``[B, L, D]`` vectors.
         mask: ``[B, L]``, nonzero where a vector counts.
         mode: ``"mean"``, ``"sum"``, ``"max"``, ``"cls"`` (the first counting row), ``"lasttoken"`` (the last one), or
-            ``"mean_sqrt_len_tokens"`` (sum over the square root of the count).
+            ``"mean_sqrt_len_tokens"`` (sum over the square root of the count), or ``"weightedmean"`` (the k-th
+            counting row weighs k).
 
     Returns:
         ``[B, D]`` in the dtype of `hidden`; means are summed in float32.
@@ -127,6 +134,10 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
         return (masked_mean(hidden, mask) * keep.sum(dim=1)).to(hidden.dtype)
     if mode == "mean_sqrt_len_tokens":
         return (masked_mean(hidden, mask) * keep.sum(dim=1).sqrt()).to(hidden.dtype)
+    if mode == "weightedmean":
+        weights = mask.bool().cumsum(dim=1).masked_fill(~mask.bool(), 0).float()  # [B, L]
+        total = torch.einsum("bl,bld->bd", weights, hidden.masked_fill(~keep, 0.0).float())
+        return (total / weights.sum(dim=1, keepdim=True).clamp(min=1)).to(hidden.dtype)
     if mode == "max":
         largest = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
         return largest.masked_fill(~keep.any(dim=1), 0.0)
@@ -136,6 +147,34 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
         row = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
         return row.masked_fill(~keep.any(dim=1), 0.0)
     raise ValueError(f"Unknown pooling {mode!r}; choose one of {', '.join(get_args(PoolingMode))}.")
+
+
+class DenseLayer(nn.Module):
+    """sentence-transformers' `Dense`: a linear layer with an activation over a pooled vector; same names of weights.
+
+    Args:
+        in_features, out_features: sizes of the vector before and after.
+        bias: whether there is a bias.
+        activation: a class of `torch.nn` that needs no arguments, such as ``"Tanh"`` or ``"Identity"``.
+
+    Raises:
+        ValueError: for an activation that is none.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, activation: str) -> None:
+        super().__init__()
+        try:
+            if activation not in (*_activations.__all__, "Identity"):
+                raise TypeError
+            self.activation_function = getattr(nn, activation)()
+        except TypeError as error:  # or it needs arguments
+            message = f"{activation!r} is no activation of torch.nn; 'Tanh' and 'Identity' are the usual ones."
+            raise ValueError(message) from error
+        self.linear = nn.Linear(in_features, out_features, bias)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """``[N, D]`` float32 to ``[N, K]`` float32, computed in the dtype of the weights."""
+        return self.activation_function(self.linear(vectors.to(self.linear.weight.dtype))).float()
 
 
 class ChunkWhitening(nn.Module):

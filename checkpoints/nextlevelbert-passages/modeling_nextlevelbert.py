@@ -37,6 +37,7 @@ from .pooling import (
     ChunkWhitening,
     NeighbourContext,
     NeighbourConvolution,
+    PlainPooling,
     ResidualPooling,
     ResidualProjection,
     fit_whitening,
@@ -48,6 +49,20 @@ class NextLevelBertSpecialVectors(nn.Embedding):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(4, config.hidden_size, padding_idx=PAD)
+
+
+class NoEncoder(nn.Module):
+    """In place of an encoder over chunks: contextual chunk vectors are the chunk vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = nn.Identity()
+
+    def forward(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None = None, **extras: bool
+    ) -> BaseModelOutput:
+        hidden = self.embeddings(inputs_embeds)
+        return BaseModelOutput(hidden, (hidden,) if extras.get("output_hidden_states") else None)
 
 
 class NextLevelBertPredictionHead(nn.Sequential):
@@ -124,16 +139,17 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
         cls.check_fields(config_kwargs)
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
-        if not source.encoder.has_layers:
+        if source.layers is None:
             values["pooling"] = "residual"
-        if num_hidden_layers is None and config_kwargs.get("neighbours") is not None:
+        without = config_kwargs.get("neighbours") is not None or config_kwargs.get("pooling") == "plain"
+        if num_hidden_layers is None and without:
             num_hidden_layers = 0
         if num_hidden_layers is not None:
             if "encoder_config" in config_kwargs:
                 raise ValueError("encoder_config already says how many layers there are: leave out num_hidden_layers.")
             values["encoder_config"]["num_hidden_layers"] = num_hidden_layers
         model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))
-        if not random_layers and source.encoder.has_layers:
+        if not random_layers and source.layers is not None and model.config.pooling != "plain":
             copy_layers(source, model.base_model.encoder)
         return model.adopt(source)
 
@@ -157,17 +173,21 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        encoder = backbone_from_config(config.encoder_config)
-        encoder.set_input_embeddings(None)  # vectors come in, not ids
+        encoder: Any = NoEncoder()
+        if config.pooling != "plain":
+            encoder = backbone_from_config(config.encoder_config)
+            encoder.set_input_embeddings(None)  # vectors come in, not ids
         self.special_embeddings = NextLevelBertSpecialVectors(config)
         self.encoder = encoder
         self.neighbours = (
             None if config.neighbours is None else NeighbourContext(config.hidden_size, config.neighbours)
         )
         self.whitening = ChunkWhitening(config.hidden_size) if config.whiten_chunks else None
-        self.residual_pooling = (
-            ResidualPooling(config.hidden_size, config.residual_start) if config.pooling == "residual" else None
-        )
+        self.residual_pooling: nn.Module | None = None
+        if config.pooling == "residual":
+            self.residual_pooling = ResidualPooling(config.hidden_size, config.residual_start)
+        elif config.pooling == "plain":
+            self.residual_pooling = PlainPooling()
         self.build_chunk_encoder()
         self.post_init()
 
@@ -205,10 +225,18 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
 
 
 class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel, VectorDocumentForMaskedVectorModeling):
-    """Predicts masked chunk vectors from their context (paper, section 2.2)."""
+    """Predicts masked chunk vectors from their context (paper, section 2.2).
+
+    Raises:
+        ValueError: for a model without an encoder (`pooling` "plain").
+    """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
+        if config.pooling == "plain":
+            raise ValueError(
+                "pooling='plain' has no encoder to predict with; choose 'mean', 'max', 'cls' or 'residual'."
+            )
         self.model = NextLevelBertModel(config)
         self.head = NextLevelBertPredictionHead(config)
         self.post_init()

@@ -66,7 +66,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
     Attributes:
         encoder: from ``inputs_embeds`` ``[B, S, D]`` to contextual vectors ``[B, S, H]``; made by the subclass.
         special_embeddings: a module with the table of special vectors `weight` ``[4, D]``; made by the subclass.
-        residual_pooling: made by the subclass where `config.pooling` is ``"residual"``.
+        residual_pooling: made by the subclass where `config.pooling` reads the plain chunk vectors.
         chunk_encoder: the frozen encoder of chunks, where the checkpoint holds it.
     """
 
@@ -177,7 +177,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
         contextual = hidden.gather(1, index).masked_fill(~mask.unsqueeze(-1), 0.0)  # [B, L, H]
         if self.config.pooling == "cls":
             pooled = hidden[:, 0].masked_fill(counts == 0, 0.0)
-        elif self.config.pooling == "residual":
+        elif self.config.pooling in ("residual", "plain"):
             pooled = self.residual_pooling(pool(chunks, mask), pool(contextual, mask))
         else:
             pooled = pool(contextual, mask, self.config.pooling)
@@ -291,7 +291,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
         zero = torch.zeros(self.config.hidden_size, device=self.device, dtype=self.dtype)
         if self.config.pooling == "cls":
             return torch.stack([torch.stack(rows).mean(dim=0) if rows else zero for rows in summaries])
-        residual = self.config.pooling == "residual"
+        residual = self.config.pooling in ("residual", "plain")
 
         def pooled(vectors: list[torch.Tensor]) -> torch.Tensor:
             mode: PoolingMode = "mean" if residual else self.config.pooling
@@ -321,7 +321,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
         hidden = output.last_hidden_state  # [B, S, H]
         pooling: PoolingMode = self.config.pooling if self.config.special_positions == 1 else "mean"
         pooled = hidden[:, 0] if pooling == "cls" else pool(hidden, ~special, pooling)
-        if self.config.pooling == "residual":
+        if self.config.pooling in ("residual", "plain"):
             pooled = self.residual_pooling(pool(chunks, ~special), pooled)
         check_result(pooled, self, "sequence(s)")
         return DocumentModelOutput(
@@ -366,7 +366,8 @@ def config_values(
 ) -> dict[str, Any]:
     """Fields of a configuration whose two encoders both have the architecture of the chunk encoder.
 
-    A static chunk encoder has no layers to copy: over its vectors stands a new BERT of two layers.
+    A static chunk encoder has no layers to copy, and those of one whose vectors have another size do not fit: over
+    its vectors stands a new BERT of two layers.
 
     Attention dropout of the encoder over chunks is 0 by default: it makes a training step on a CPU more than
     twice as slow.
@@ -376,8 +377,7 @@ def config_values(
     """
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)
     backbone = source.encoder.model
-    size = backbone.config.hidden_size
-    layers = backbone.config if source.encoder.has_layers else bert_over_vectors(size, _NEW_LAYERS)
+    layers = source.layers or bert_over_vectors(source.encoder.hidden_size, _NEW_LAYERS)
     return {
         "encoder_config": with_attention_dropout(layers, attention_dropout),
         "chunk_encoder_config": backbone.config.to_dict(),

@@ -8,6 +8,7 @@ and pools.
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ LONGEST_DOCUMENT = 2**31 - 1
 LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
 # Arguments of `save_pretrained(push_to_hub=True)` that go to the Hub.
 _HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "tags", "max_shard_size")
+# Those of earlier releases of transformers, which other libraries still give.
+_NO_LONGER = {"safe_serialization", "save_function"}
 
 # Query and value, or all three in one, by the names that encoders of transformers give them.
 _ATTENTION_PROJECTIONS = {"query", "value", "q", "v", "q_lin", "v_lin", "q_proj", "v_proj", "Wqkv", "qkv_proj"}
@@ -167,7 +170,15 @@ class PortablePreTrainedModel(PreTrainedModel):
         Beside weights and configuration it holds the tokenizer, the modelling code, three small files that tell
         sentence-transformers to take `pooler_output`, and check sums of all of them. Arguments as in
         `PreTrainedModel`.
+
+        Raises:
+            TypeError: for an argument that no one takes, before anything is written.
         """
+        known = {*inspect.signature(PreTrainedModel.save_pretrained).parameters, *_HUB_ARGUMENTS, *_NO_LONGER}
+        if unknown := sorted(kwargs.keys() - known):
+            raise TypeError(
+                f"save_pretrained takes {', '.join(sorted(known - _NO_LONGER))}, not {', '.join(unknown)}."
+            )
         push = kwargs.pop("push_to_hub", False)
         hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
         tokenizer = self._find_tokenizer()

@@ -42,11 +42,17 @@ class StaticEmbeddingConfig(PreTrainedConfig):
 
 @strict
 class HashedTfidfConfig(StaticEmbeddingConfig):
-    """Sizes of hashed TF-IDF vectors; ``hidden_size`` is the number of places that tokens are hashed to."""
+    """Sizes of hashed TF-IDF vectors.
+
+    Args:
+        hidden_size: the number of places that tokens are hashed to.
+        sublinear_tf: a token that stands n times in a chunk counts 1 + ln n times, as in scikit-learn; otherwise n.
+    """
 
     model_type = "hashed-tfidf"
 
     hidden_size: int = 2_048
+    sublinear_tf: bool = False
 
 
 class StaticModel(PreTrainedModel):
@@ -124,14 +130,26 @@ class HashedTfidfModel(StaticModel):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
     ) -> BaseModelOutput:
-        """Token vectors ``[N, C, D]`` of token ids ``[N, C]``; the mask is for those who pool."""
+        """Token vectors ``[N, C, D]`` of token ids ``[N, C]``; what the mask leaves out is in no count."""
+        weights = self.weight[input_ids]  # [N, C]
+        if self.config.sublinear_tf:
+            same = input_ids.unsqueeze(-1) == input_ids.unsqueeze(-2)  # [N, C, C]
+            if attention_mask is not None:
+                same = same & attention_mask.bool().unsqueeze(-2)
+            counts = same.sum(dim=-1).clamp(min=1).to(weights.dtype)
+            weights = weights * (1 + counts.log()) / counts  # all n of them together: 1 + ln n
         vectors = self.weight.new_zeros(*input_ids.shape, self.config.hidden_size)
-        vectors.scatter_(-1, self.places[input_ids].long().unsqueeze(-1), self.weight[input_ids].unsqueeze(-1))
+        vectors.scatter_(-1, self.places[input_ids].long().unsqueeze(-1), weights.unsqueeze(-1))
         return BaseModelOutput(last_hidden_state=vectors)
 
     def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         lengths, size = offsets.diff(), self.config.hidden_size
         chunk = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)  # [T]
-        sums = torch.zeros(len(lengths) * size, device=ids.device)
-        sums.index_add_(0, chunk * size + self.places[ids], self.weight[ids].float())
+        times = torch.ones(1, device=ids.device)
+        if self.config.sublinear_tf:
+            pairs, counts = torch.unique(chunk * self.config.vocab_size + ids, return_counts=True)
+            chunk, ids = pairs // self.config.vocab_size, pairs % self.config.vocab_size  # each token once in a chunk
+            times = 1 + counts.float().log()
+        sums = torch.zeros(len(lengths) * size, device=lengths.device)
+        sums.index_add_(0, chunk * size + self.places[ids], times * self.weight[ids].float())
         return sums.view(-1, size) / lengths.clamp(min=1)[:, None]  # [N, D]

@@ -18,9 +18,10 @@ class NextLevelBertConfig(VectorDocumentConfig):
     """The parts and sizes of a NextLevelBERT (paper: Czinczoll et al., ACL 2024, arXiv 2402.17682).
 
     Args:
-        pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, ``"cls"``, or
+        pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, ``"cls"``,
             ``"residual"``: the sum of trained projections of two means, of the plain and of the contextual chunk
-            vectors; see `nextlevelbert.models.pooling.ResidualPooling`.
+            vectors (see `nextlevelbert.models.pooling.ResidualPooling`), or ``"plain"``: the mean of the chunk vectors
+            scaled to length 1. With the last there is no encoder over chunks and nothing to train.
         residual_start: with ``pooling="residual"``, the multiple of the identity from which the second projection
             starts. With 0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.
         whiten_chunks: whether chunk vectors are whitened before anything else, see `pooling.ChunkWhitening`.
@@ -37,7 +38,7 @@ class NextLevelBertConfig(VectorDocumentConfig):
     model_type = "nextlevelbert"
     _auto_class = "AutoConfig"
 
-    pooling: Literal["mean", "max", "cls", "residual"] = "mean"
+    pooling: Literal["mean", "max", "cls", "residual", "plain"] = "mean"
     residual_start: float = 0.0
     whiten_chunks: bool = False
     neighbours: int | None = None
@@ -55,13 +56,19 @@ class NextLevelBertConfig(VectorDocumentConfig):
                 f"encoder reads {self.hidden_size}; the two hidden sizes must be equal."
             )
         super().check_sizes()
+        layers = getattr(self.encoder_config, "num_hidden_layers", 0)
+        if self.pooling == "plain" and (layers or self.neighbours is not None):
+            raise ValueError(
+                f"pooling='plain' is the mean of chunk vectors that nothing reads, got {layers} layers and neighbours="
+                f"{self.neighbours}; set num_hidden_layers to 0 and neighbours to None, or choose another pooling."
+            )
         if self.neighbours is None:
             return
         if not 0 <= self.neighbours <= MOST_NEIGHBOURS:
             raise ValueError(f"neighbours must be from 0 to {MOST_NEIGHBOURS}, got {self.neighbours}.")
         if self.pooling == "cls":
             raise ValueError("There is no [CLS] vector without layers: with neighbours, set pooling to 'mean'.")
-        if layers := getattr(self.encoder_config, "num_hidden_layers", 0):
+        if layers:
             raise ValueError(
                 f"neighbours={self.neighbours} takes the place of the layers over chunks, and encoder_config has "
                 f"{layers}; set num_hidden_layers to 0, or leave out neighbours."

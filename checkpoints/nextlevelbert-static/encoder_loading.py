@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from transformers import (
 )
 
 from .backbones import check_claims, read_tokenizer, usable_positions
-from .chunk_encoder import ChunkEncoder
+from .chunk_encoder import STEPS, ChunkEncoder
+from .chunking import special_token_ids
 from .hybrid_encoder import HybridChunkEncoder, HybridConfig, HybridModel, part_config
 from .input_checks import check_weights
 from .pooling import PoolingMode
@@ -50,11 +52,23 @@ class LoadedChunkEncoder:
     def max_chunk_size(self) -> int | None:
         return usable_positions(self.encoder.model.config)
 
+    @property
+    def layers(self) -> PreTrainedConfig | None:
+        """The configuration of its layers; None if it has none, or its vectors have another size than they read."""
+        config = copy.deepcopy(self.encoder.model.config)
+        if not self.encoder.has_layers or self.encoder.hidden_size != config.hidden_size:
+            return None
+        config.__dict__.pop(STEPS, None)  # they follow the chunk encoder's layers only
+        return config
+
 
 def load_chunk_encoder(
     name_or_path: str | os.PathLike[str], name: str | None = None, pooling: PoolingMode | None = None
 ) -> LoadedChunkEncoder:
     """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`; normalised or not.
+
+    `Dense` layers after pooling become part of it. So does a default prompt, whose tokens the tokenizer then puts
+    before every chunk, and which takes room in it.
 
     Args:
         name_or_path: a Hub name or a folder; also of a document model of this package that holds its chunk encoder.
@@ -108,17 +122,25 @@ def _load(name_or_path: str, name: str | None, pooling: PoolingMode | None) -> L
             "Give the path of a saved sentence-transformers model, or a name such as "
             "'sentence-transformers/all-MiniLM-L6-v2'."
         ) from error
-    own, normalize = _read_modules(source, name_or_path)
+    own, dense, normalize = _read_modules(source, name_or_path)
     if own is None:
         config, tokenizer = _static_parts(source[0], name_or_path, pooling)
         backbone, own = source[0], "mean"
     else:
         config, tokenizer = source[0].auto_model.config, source[0].tokenizer
         backbone = source[0].auto_model
+    steps: dict[str, Any] = {"dense": [_dense_arguments(layer) for layer in dense]} if dense else {}
+    if source.default_prompt_name is not None:
+        steps["prompt"] = source.prompts[source.default_prompt_name]
+        tokenizer = _prompting(tokenizer, steps["prompt"], name_or_path)
+    if steps:
+        setattr(config, STEPS, steps)
     encoder = ChunkEncoder(config, pooling or own, normalize)
     wanted = encoder.model.state_dict().keys()
     encoder.model.load_state_dict({key: value for key, value in backbone.state_dict().items() if key in wanted})
-    check_weights(encoder.model, name_or_path)
+    for ours, theirs in zip(encoder.dense, dense, strict=True):
+        ours.load_state_dict(theirs.state_dict())
+    check_weights(encoder, name_or_path)
     return LoadedChunkEncoder(encoder, tokenizer, _public(name_or_path, name), encoder.fingerprint())
 
 
@@ -245,25 +267,87 @@ def _transformer_config(name: str, modules: str) -> PreTrainedConfig:
     return AutoConfig.from_pretrained(name, subfolder=folder, trust_remote_code=False)
 
 
-def _read_modules(source: Any, name: str) -> tuple[PoolingMode | None, bool]:
-    """Pooling mode (None for a static encoder) and normalisation; a ValueError names what is not supported."""
+def _read_modules(source: Any, name: str) -> tuple[PoolingMode | None, list[Any], bool]:
+    """Pooling mode (None for a static encoder), Dense layers, and normalisation.
+
+    Raises:
+        ValueError: naming what is not supported.
+    """
     kinds = [type(module).__name__ for module in source]
-    static = kinds[:1] == ["StaticEmbedding"]
-    if not (static or kinds[:2] == ["Transformer", "Pooling"]) or kinds[2 - static :] not in ([], ["Normalize"]):
+    first = 1 if kinds[:1] == ["StaticEmbedding"] else 2
+    normalize = kinds[-1] == "Normalize"
+    last = len(kinds) - normalize
+    if (first == 2 and kinds[:2] != ["Transformer", "Pooling"]) or set(kinds[first:last]) - {"Dense"}:
         raise ValueError(
             f"The chunk encoder {name!r} consists of {' → '.join(kinds)}; supported are Transformer → Pooling and "
-            "StaticEmbedding, with or without Normalize. Choose such a model, or encode with it yourself and give "
-            "inputs_embeds."
+            "StaticEmbedding, followed by any number of Dense and one Normalize or none. Choose such a model, or "
+            "encode with it yourself and give inputs_embeds."
         )
-    mode = None if static else source[1].pooling_mode
+    dense = [source[number] for number in range(first, last)]
+    for layer in dense:
+        if (layer.module_input_name, layer.module_output_name) != ("sentence_embedding",) * 2 or layer.use_residual:
+            raise ValueError(
+                f"The chunk encoder {name!r} has a Dense over {layer.module_input_name!r} to "
+                f"{layer.module_output_name!r}{' with a residual' if layer.use_residual else ''}; supported is Dense "
+                "over sentence_embedding, without a residual. Choose another model, or encode with it yourself and "
+                "give inputs_embeds."
+            )
+    mode = None if first == 1 else source[1].pooling_mode
     if mode not in (None, *get_args(PoolingMode)):
         raise ValueError(
-            f"The chunk encoder {name!r} pools by {mode!r}; supported are {', '.join(get_args(PoolingMode))}."
+            f"The chunk encoder {name!r} pools by {mode!r}; supported is one of {', '.join(get_args(PoolingMode))}."
         )
-    if source.default_prompt_name is not None:
+    if source.default_prompt_name is not None and (first == 1 or not source[1].include_prompt):
         raise ValueError(
             f"The chunk encoder {name!r} puts the prompt {source.default_prompt_name!r} before every text, which "
-            "cannot be added to chunks of token ids. To use it without the prompt, set its default_prompt_name to "
-            "None and save it."
+            "is supported for a Transformer whose Pooling has include_prompt=True. To use it without the prompt, set "
+            "its default_prompt_name to None and save it."
         )
-    return mode, kinds[-1] == "Normalize"
+    return mode, dense, normalize
+
+
+def _dense_arguments(layer: Any) -> dict[str, Any]:
+    """The arguments of a `DenseLayer` that computes the same."""
+    return {
+        "in_features": layer.in_features,
+        "out_features": layer.out_features,
+        "bias": layer.bias,
+        "activation": type(layer.activation_function).__name__,
+    }
+
+
+def _prompting(tokenizer: PreTrainedTokenizerBase, prompt: str, name: str) -> PreTrainedTokenizerBase:
+    """A tokenizer that adds the tokens of a prompt where it adds special tokens, after those before the text.
+
+    Raises:
+        ValueError: if the prompt's tokens depend on what follows it.
+    """
+    ids = tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"]
+    for probe in ("word", " word"):  # some tokenizers keep the space in the token
+        joined, alone = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt + "word", probe))
+        if joined == ids + alone:
+            break
+    else:
+        raise ValueError(
+            f"The prompt {prompt!r} of the chunk encoder {name!r} runs into the first word of a text, so it has no "
+            "tokens of its own. Let it end with a space or a colon, or set default_prompt_name to None, and save it."
+        )
+    prefix, suffix = special_token_ids(tokenizer)
+    around = {"[BEFORE]": [*prefix, *ids], "[AFTER]": [*suffix]}
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.post_processor = TemplateProcessing(
+        single=" ".join(["[BEFORE] $A", *["[AFTER]"] * bool(suffix)]),
+        pair=" ".join(["[BEFORE] $A", *["[AFTER]"] * bool(suffix), "$B:1", *["[AFTER]:1"] * bool(suffix)]),
+        special_tokens=[
+            {"id": key, "ids": found, "tokens": tokenizer.convert_ids_to_tokens(found)}
+            for key, found in around.items() if found
+        ],
+    )  # fmt: skip
+    # A class of its own, such as BertTokenizer, would put back the special tokens of that class when it is loaded.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=tokenizer.model_max_length,
+        model_input_names=tokenizer.model_input_names,
+        padding_side=tokenizer.padding_side,
+        **tokenizer.special_tokens_map,
+    )

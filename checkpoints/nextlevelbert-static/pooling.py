@@ -17,8 +17,9 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.modules import activation as _activations
 
-PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"]
+PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 
 def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -44,9 +45,12 @@ class ResidualProjection(nn.Linear):
 
 
 class NeighbourConvolution(nn.Conv1d):
-    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away."""
+    """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away.
 
-    SHARE = 0.1
+    From a small share, training does not reach what neighbours give without any (docs/study.md).
+    """
+
+    SHARE = 0.8
 
     def __init__(self, hidden_size: int, reach: int) -> None:
         super().__init__(hidden_size, hidden_size, 2 * reach + 1, padding=reach, groups=hidden_size, bias=False)
@@ -66,11 +70,13 @@ class NeighbourContext(nn.Module):
     out the mean: a linear map.
     """
 
+    MEAN = 0.1  # of the identity, where M starts
+
     def __init__(self, hidden_size: int, reach: int) -> None:
         super().__init__()
         self.convolution = NeighbourConvolution(hidden_size, reach)
         self.map = ResidualProjection(hidden_size, start=1.0)
-        self.mean = ResidualProjection(hidden_size, NeighbourConvolution.SHARE) if reach else None
+        self.mean = ResidualProjection(hidden_size, self.MEAN) if reach else None
 
     def forward(self, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The same places, and zero where the mask ``[B, S]`` has no chunk."""
@@ -98,6 +104,13 @@ class ResidualPooling(nn.Module):
         return _unit(self.plain(_unit(plain)) + self.contextual(_unit(contextual)))
 
 
+class PlainPooling(nn.Module):
+    """Document vectors ``[B, D]`` of length 1: the mean of the chunk vectors. Stands where `ResidualPooling` does."""
+
+    def forward(self, plain: torch.Tensor, contextual: torch.Tensor) -> torch.Tensor:
+        return _unit(plain)
+
+
 def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
     """Pools the rows that the mask keeps; a batch entry without such rows gives the zero vector.
 
@@ -105,7 +118,8 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
         hidden: ``[B, L, D]`` vectors.
         mask: ``[B, L]``, nonzero where a vector counts.
         mode: ``"mean"``, ``"sum"``, ``"max"``, ``"cls"`` (the first counting row), ``"lasttoken"`` (the last one), or
-            ``"mean_sqrt_len_tokens"`` (sum over the square root of the count).
+            ``"mean_sqrt_len_tokens"`` (sum over the square root of the count), or ``"weightedmean"`` (the k-th
+            counting row weighs k).
 
     Returns:
         ``[B, D]`` in the dtype of `hidden`; means are summed in float32.
@@ -120,6 +134,10 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
         return (masked_mean(hidden, mask) * keep.sum(dim=1)).to(hidden.dtype)
     if mode == "mean_sqrt_len_tokens":
         return (masked_mean(hidden, mask) * keep.sum(dim=1).sqrt()).to(hidden.dtype)
+    if mode == "weightedmean":
+        weights = mask.bool().cumsum(dim=1).masked_fill(~mask.bool(), 0).float()  # [B, L]
+        total = torch.einsum("bl,bld->bd", weights, hidden.masked_fill(~keep, 0.0).float())
+        return (total / weights.sum(dim=1, keepdim=True).clamp(min=1)).to(hidden.dtype)
     if mode == "max":
         largest = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
         return largest.masked_fill(~keep.any(dim=1), 0.0)
@@ -129,6 +147,34 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
         row = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
         return row.masked_fill(~keep.any(dim=1), 0.0)
     raise ValueError(f"Unknown pooling {mode!r}; choose one of {', '.join(get_args(PoolingMode))}.")
+
+
+class DenseLayer(nn.Module):
+    """sentence-transformers' `Dense`: a linear layer with an activation over a pooled vector; same names of weights.
+
+    Args:
+        in_features, out_features: sizes of the vector before and after.
+        bias: whether there is a bias.
+        activation: a class of `torch.nn` that needs no arguments, such as ``"Tanh"`` or ``"Identity"``.
+
+    Raises:
+        ValueError: for an activation that is none.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, activation: str) -> None:
+        super().__init__()
+        try:
+            if activation not in (*_activations.__all__, "Identity"):
+                raise TypeError
+            self.activation_function = getattr(nn, activation)()
+        except TypeError as error:  # or it needs arguments
+            message = f"{activation!r} is no activation of torch.nn; 'Tanh' and 'Identity' are the usual ones."
+            raise ValueError(message) from error
+        self.linear = nn.Linear(in_features, out_features, bias)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """``[N, D]`` float32 to ``[N, K]`` float32, computed in the dtype of the weights."""
+        return self.activation_function(self.linear(vectors.to(self.linear.weight.dtype))).float()
 
 
 class ChunkWhitening(nn.Module):
@@ -151,6 +197,19 @@ class ChunkWhitening(nn.Module):
         return F.normalize((centred @ self.weight.T).float(), dim=-1).to(self.weight.dtype)
 
 
+class ChunkCentring(nn.Module):
+    """``[..., D]`` chunk vectors to centred ones of length 1: normalise(v - m). The mean m is a buffer."""
+
+    mean: torch.Tensor
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(hidden_size))
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return F.normalize((vectors.to(self.mean.dtype) - self.mean).float(), dim=-1).to(self.mean.dtype)
+
+
 def fit_whitening(
     documents: Iterable[torch.Tensor], shrinkage: float = 0.1, size: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -161,7 +220,7 @@ def fit_whitening(
 
     With a `size` K, W is ``[K, D]``: turned so that its rows are the directions in which whitened documents differ
     most, and cut to the first K. That is linear discriminant analysis with the document as the class (Fisher 1936),
-    and any first k of its rows are the best k.
+    and any first k of its rows are the best k. N documents differ in N - 1 directions; further rows are arbitrary.
 
     Args:
         documents: the chunk vectors ``[n, D]`` of each document, in any floating dtype; at least two documents, one of
@@ -201,13 +260,16 @@ def fit_whitening(
         raise ValueError(
             f"The {chunks} chunks do not differ within their documents, or contain NaN: there is nothing to whiten."
         )
-    mean, weight = total / chunks, inverse_root(scatter / chunks, shrinkage)
-    if size is not None:
-        if not 1 <= size <= len(mean):
-            raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
-        spread = weight @ (between / chunks - torch.outer(mean, mean)) @ weight
-        weight = torch.linalg.eigh(spread)[1].flip(1).T[:size] @ weight  # largest first
-    return mean.float(), weight.float()
+    mean, within = total / chunks, scatter / chunks
+    if size is None:
+        return mean.float(), inverse_root(within, shrinkage).float()
+    if not 1 <= size <= len(mean):
+        raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
+    # Any root of the inverse will do, since what follows turns it; Cholesky's costs a tenth of the symmetric one.
+    root = torch.linalg.cholesky(within + shrinkage * within.diagonal().mean() * torch.eye(len(within)).to(within))
+    whiten = torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
+    spread = whiten @ (between / chunks - torch.outer(mean, mean)) @ whiten.T
+    return mean.float(), (torch.linalg.eigh(spread)[1].flip(1).T[:size] @ whiten).float()  # largest first
 
 
 def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:

@@ -54,6 +54,11 @@ def distill_chunk_encoder(
     size = source.encoder.hidden_size
     if not source.encoder.has_layers:
         raise ValueError(f"The chunk encoder {source.name!r} is no transformer; distil one of those.")
+    if len(source.encoder.dense):
+        raise ValueError(
+            f"The chunk encoder {source.name!r} has a Dense layer after pooling, which distilling would leave out; "
+            "distil an encoder without."
+        )
     if hidden_size is not None and not 1 <= hidden_size <= size:
         raise ValueError(f"hidden_size must be from 1 to {size}, that of {source.name!r}, got {hidden_size}.")
     distilled = distill_from_model(

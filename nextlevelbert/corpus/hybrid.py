@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from tqdm.auto import tqdm
 
-from ..models.chunking import ChunkingRule, tokenize_document
+from ..models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.hybrid_encoder import HybridConfig, HybridModel
 from ..models.pooling import fit_whitening
@@ -131,6 +131,12 @@ def _check_parts(
                 f"{part.name!r} and {whole.name!r} have different tokens, so they cannot read the same chunks. Give "
                 "encoders over one vocabulary; distill_chunk_encoder keeps that of its encoder."
             )
+    around = {part.name: special_token_ids(part.tokenizer) for part in parts if part.encoder.has_layers}
+    if len(set(around.values())) > 1:
+        raise ValueError(
+            f"{' and '.join(map(repr, around))} put different tokens around a text, such as a prompt, so they cannot "
+            "read the same chunks. Give transformers with the same prompt, or none."
+        )
     return whole
 
 

@@ -48,6 +48,7 @@ class Int8ChunkEncoder(ChunkEncoder):
 
         nn.Module.__init__(self)  # not the parent's: there is no network of torch
         self.model: Any = _OnlyConfig(source.encoder.model.config)
+        self.dense = nn.Sequential()  # within the network
         self.pooling, self.normalize = source.encoder.pooling, source.encoder.normalize
         self._fingerprint = source.fingerprint
         self._digest = _digest(folder)

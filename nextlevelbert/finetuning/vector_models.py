@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
@@ -207,15 +206,6 @@ def load(options: VectorModelOptions, task_class: Any = None, **config: Any) -> 
         name = options.chunk_encoder_name or model.config.chunk_encoder_name
         model.attach_chunk_encoder(load_chunk_encoder(path, name, model.config.chunk_encoder_pooling))
     return model
-
-
-def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Chunk vectors ``[n, D]`` of B documents as ``inputs_embeds [B, L, D]`` and ``attention_mask [B, L]``."""
-    lengths = torch.tensor([len(vectors) for vectors in documents])
-    return {
-        "inputs_embeds": pad_sequence(list(documents), batch_first=True),
-        "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
-    }
 
 
 def encode_in_parts(model: Any, texts: Sequence[str], desc: str, **encode: Any) -> Iterator[DocumentEmbedding]:

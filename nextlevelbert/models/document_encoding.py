@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers import AutoModel
 
 from .backbones import check_same_architecture
-from .chunk_encoder import ChunkEncoder, same_fingerprint
+from .chunk_encoder import ChunkEncoder, same_fingerprint, sentence_steps
 from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
 from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from .hybrid_encoder import OWN_KINDS, HybridChunkEncoder, HybridConfig
@@ -110,7 +110,8 @@ class DocumentEncodingModel(PortablePreTrainedModel):
     def _load_named(self, name: str | None) -> ChunkEncoder:
         """The chunk encoder of that name, in float32: hashed in its own dtype, not in the model's."""
         try:
-            if self.config.chunk_encoder_config.model_type in _NOT_OF_TRANSFORMERS:
+            ours = self.config.chunk_encoder_config
+            if ours.model_type in _NOT_OF_TRANSFORMERS or sentence_steps(ours):
                 return load_chunk_encoder(str(name)).encoder
             source = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
         except (OSError, ValueError, TypeError, SafetensorError) as error:

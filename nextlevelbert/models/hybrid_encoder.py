@@ -95,6 +95,7 @@ class HybridChunkEncoder(ChunkEncoder):
     def __init__(self, config: HybridConfig, pooling: Any = "mean", normalize: bool = True) -> None:
         nn.Module.__init__(self)  # not the parent's: there is no single network
         self.model = HybridModel(config)
+        self.dense = nn.Sequential()
         self.pooling, self.normalize = pooling, normalize
         self._identity = None
         self.eval()

@@ -173,7 +173,7 @@ class HatePreTrainedModel(VectorDocumentPreTrainedModel):
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
         if "encoder_config" in config_kwargs and (hidden_size, num_hidden_layers) != (None, None):
             raise ValueError("encoder_config already sets the sizes: leave out hidden_size and num_hidden_layers.")
-        width = source.encoder.model.config.hidden_size if hidden_size is None else hidden_size
+        width = source.encoder.hidden_size if hidden_size is None else hidden_size
         layers = 6 if num_hidden_layers is None else num_hidden_layers
         if width < 1 or layers < 1:
             raise ValueError(f"hidden_size and num_hidden_layers must be 1 or more, got {width}, {layers}.")

@@ -366,7 +366,8 @@ def config_values(
 ) -> dict[str, Any]:
     """Fields of a configuration whose two encoders both have the architecture of the chunk encoder.
 
-    A static chunk encoder has no layers to copy: over its vectors stands a new BERT of two layers.
+    A static chunk encoder has no layers to copy, and those of one whose vectors have another size do not fit: over
+    its vectors stands a new BERT of two layers.
 
     Attention dropout of the encoder over chunks is 0 by default: it makes a training step on a CPU more than
     twice as slow.
@@ -376,8 +377,7 @@ def config_values(
     """
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)
     backbone = source.encoder.model
-    size = backbone.config.hidden_size
-    layers = backbone.config if source.encoder.has_layers else bert_over_vectors(size, _NEW_LAYERS)
+    layers = source.layers or bert_over_vectors(source.encoder.hidden_size, _NEW_LAYERS)
     return {
         "encoder_config": with_attention_dropout(layers, attention_dropout),
         "chunk_encoder_config": backbone.config.to_dict(),

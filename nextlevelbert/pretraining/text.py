@@ -72,10 +72,11 @@ def check_reads_text(
     Raises:
         ValueError: for a chunk encoder that is no table of token vectors, or other options, those of `unfit` first.
     """
-    if not isinstance(source.encoder.model, StaticEmbeddingModel):
+    kind = source.encoder.model.config.model_type + (" with Dense layers" if len(source.encoder.dense) else "")
+    if not isinstance(source.encoder.model, StaticEmbeddingModel) or len(source.encoder.dense):
         raise ValueError(
-            f"{option} needs the token vectors of a static chunk encoder, and {source.name!r} is a "
-            f"{source.encoder.model.config.model_type}, which stays frozen. Leave it out, or give a static "
+            f"{option} needs the token vectors of a static chunk encoder, and {source.name!r} is a {kind}, which "
+            "stays frozen. Leave it out, or give a static "
             "--chunk_encoder (distill_chunk_encoder makes one)."
         )
     stored = ("corpus_dir", "validation_corpus_dir", "cache_dir", "repair_corpus")

@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
 
 from nextlevelbert import (
     Document,
@@ -134,6 +136,35 @@ def test_cosines_are_weighted_means(parts, tmp_path):
         vectors = chunks_of(part, model, TEXTS[4])
         cosines.append(vectors @ vectors.T)
     torch.testing.assert_close(cosines[2], 0.2 * cosines[0] + 0.8 * cosines[1], atol=1e-5, rtol=0)
+
+
+def with_steps(folder, *steps, prompt=None):
+    """The transformer of a chunk encoder with further modules, or a prompt."""
+    original = SentenceTransformer(str(ENCODER), device="cpu")
+    changed = SentenceTransformer(modules=[*list(original)[:2], *steps], device="cpu")
+    if prompt is not None:
+        changed.prompts, changed.default_prompt_name = {"given": prompt}, "given"
+    changed.save_pretrained(str(folder))
+    return load_chunk_encoder(folder)
+
+
+def test_a_part_with_a_prompt_and_a_dense_layer(parts, tmp_path):
+    size = parts[1].encoder.hidden_size
+    dense = with_steps(tmp_path / "dense", Dense(size, 6), prompt="the: ")
+    both = combine_chunk_encoders([parts[0], dense], TEXTS, tmp_path / "both", chunk_size=12)
+    model = NextLevelBertModel.from_chunk_encoder(both, chunk_size=12, num_hidden_layers=0)
+    assert both.encoder.hidden_size == parts[0].encoder.hidden_size + 6
+    rule = model.config.chunking_rule()
+    assert len(rule.prefix_ids) > 1  # [CLS] and the prompt
+    ids = np.asarray(model.tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"])
+    expected = dense.encoder.encode(ids, rule.boundaries(ids), rule)
+    whitened = both.encoder.model.whitenings[1](expected) * both.encoder.model.weights[1]
+    torch.testing.assert_close(model.encode(TEXTS[0]).plain[:, -6:], whitened, atol=1e-5, rtol=0)
+    with pytest.raises(ValueError, match="put different tokens around a text, such as a prompt"):
+        combine_chunk_encoders([dense, parts[1]], TEXTS, tmp_path / "no", chunk_size=12)
+    with pytest.raises(ValueError, match="has a Dense layer after pooling"):
+        distill_chunk_encoder(dense, tmp_path / "no")
+    assert not (tmp_path / "no").exists()
 
 
 def test_refused(parts, minilm, hybrid, tmp_path):

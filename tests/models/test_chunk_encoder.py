@@ -12,7 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
-from transformers import BertConfig
+from tokenizers import Tokenizer
+from tokenizers.decoders import Metaspace as MetaspaceDecoder
+from tokenizers.models import Unigram
+from tokenizers.pre_tokenizers import Metaspace
+from tokenizers.processors import TemplateProcessing
+from torch.nn import GELU, Tanh
+from transformers import BertConfig, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from nextlevelbert import (
     ChunkingRule,
@@ -25,6 +31,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.models.chunk_encoder import ChunkEncoder, micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
+from nextlevelbert.models.pooling import DenseLayer
 
 SENTENCES = [
     "Call me Ishmael.",
@@ -111,21 +118,127 @@ def test_unknown_and_unsupported_encoders(minilm_path, tmp_path):
         load_chunk_encoder("no/such-model")
     with pytest.raises(ValueError, match="Cannot load the chunk encoder"):
         load_chunk_encoder(str(tmp_path / "nothing"))
-    original = SentenceTransformer(minilm_path, device="cpu")
-    dense = modules.Dense(384, 16)
-    SentenceTransformer(modules=[original[0], original[1], dense], device="cpu").save_pretrained(
-        str(tmp_path / "dense")
+
+
+def saved(folder, steps, prompt: str | None = None) -> str:
+    """A sentence encoder of these modules, with a default prompt or none."""
+    model = SentenceTransformer(modules=steps, device="cpu")
+    if prompt is not None:
+        model.prompts, model.default_prompt_name = {"given": prompt}, "given"
+    model.save_pretrained(str(folder))
+    return str(folder)
+
+
+def test_steps_that_are_not_supported_are_named(toy_encoder_path, tmp_path):
+    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
+    tokens = modules.Dense(32, 16, module_input_name="token_embeddings")
+    residual = modules.Dense(32, 16, use_residual=True)
+    for number, (steps, prompt, message) in enumerate(
+        [
+            ([toy, modules.Pooling(32), modules.LayerNorm(32)], None, "Transformer → Pooling → LayerNorm"),
+            ([toy, modules.Pooling(32), modules.Normalize(), modules.Dense(32, 16)], None, "→ Normalize → Dense"),
+            ([toy, modules.Pooling(32, ("cls", "mean"))], None, r"pools by \('cls', 'mean'\); supported is one of"),
+            ([toy, modules.Pooling(32), tokens], None, "a Dense over 'token_embeddings'"),
+            ([toy, modules.Pooling(32), residual], None, "with a residual"),
+            ([toy, modules.Pooling(32, include_prompt=False)], "query: ", "puts the prompt 'given'.*include_prompt"),
+            ([toy, modules.Pooling(32)], "re", "The prompt 're' .* runs into the first word"),
+        ]
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_chunk_encoder(saved(tmp_path / str(number), steps, prompt))
+
+
+def whitespace_encoder(folder) -> modules.Transformer:
+    """A tiny XLM-RoBERTa, whose tokens hold the space before them."""
+    words = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁query", ":", "▁the", "▁ship", "▁sails", "▁home"]
+    backend = Tokenizer(Unigram([(word, -1.0 - number / 100) for number, word in enumerate(words)], unk_id=3))
+    backend.pre_tokenizer, backend.decoder = Metaspace(), MetaspaceDecoder()
+    special = [("<s>", 0), ("</s>", 2)]
+    backend.post_processor = TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=special
     )
-    with pytest.raises(ValueError, match="Transformer → Pooling → Dense"):
-        load_chunk_encoder(str(tmp_path / "dense"))
-    weighted = modules.Pooling(384, "weightedmean")
-    SentenceTransformer(modules=[original[0], weighted], device="cpu").save_pretrained(str(tmp_path / "weighted"))
-    with pytest.raises(ValueError, match="pools by 'weightedmean'"):
-        load_chunk_encoder(str(tmp_path / "weighted"))
-    original.default_prompt_name = "query"
-    original.save_pretrained(str(tmp_path / "prompt"))
-    with pytest.raises(ValueError, match="puts the prompt 'query'"):
-        load_chunk_encoder(str(tmp_path / "prompt"))
+    tokens = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "unk_token": "<unk>"}
+    PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", model_input_names=["input_ids", "attention_mask"], **tokens
+    ).save_pretrained(folder)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    XLMRobertaModel(XLMRobertaConfig(vocab_size=len(words), **size)).save_pretrained(folder)
+    return modules.Transformer(str(folder))
+
+
+@pytest.mark.parametrize("case", ["prompt", "prompt of another tokenizer", "dense", "static", "weighted", "all"])
+def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_them(toy_encoder_path, tmp_path, case):
+    """Each chunk has the vector of its text, also after saving, and `SentenceTransformer` reads whole documents."""
+    torch.manual_seed(1)
+    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
+    mean, twice = (
+        modules.Pooling(32),
+        [modules.Dense(32, 24), modules.Dense(24, 16, bias=False, activation_function=None)],
+    )
+    steps, prompt = {
+        "prompt": ([toy, mean, modules.Normalize()], "search_document: "),
+        "prompt of another tokenizer": ([whitespace_encoder(tmp_path / "xlm"), mean], "query: "),
+        "dense": ([toy, mean, *twice, modules.Normalize()], None),
+        "static": ([modules.StaticEmbedding(toy.tokenizer.backend_tokenizer, torch.randn(30522, 32)), *twice], None),
+        "weighted": ([toy, modules.Pooling(32, "weightedmean")], None),
+        "all": ([toy, modules.Pooling(32, "weightedmean"), *twice[:1], modules.Normalize()], "Represent this text:\n"),
+    }[case]
+    path = saved(tmp_path / "encoder", steps, prompt)
+    original, source = SentenceTransformer(path, device="cpu"), load_chunk_encoder(path)
+    text = " ".join(["the ship sails home"] * 12)
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
+    model.save_pretrained(tmp_path / "model")
+    for opened in (model, NextLevelBertModel.from_pretrained(tmp_path / "model")):
+        book = opened.encode(text)
+        assert len(book.plain) > 2
+        chunks = [text[start:end].strip() for start, end in book.spans.tolist()]
+        expected = original.encode(chunks, convert_to_tensor=True)
+        torch.testing.assert_close(book.plain, expected, atol=1e-5, rtol=1e-5)
+        tokens = opened.tokenizer(text, return_tensors="pt")
+        tokens.pop("token_type_ids", None)
+        torch.testing.assert_close(opened(**tokens).chunk_vectors[0], book.plain, atol=1e-5, rtol=1e-5)
+    whole = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(text, convert_to_tensor=True)
+    torch.testing.assert_close(whole, book.document, atol=1e-5, rtol=1e-5)
+    again = load_chunk_encoder(tmp_path / "model")
+    assert again.fingerprint == again.encoder.fingerprint() == source.fingerprint
+    torch.testing.assert_close(model.encode(text, chunk_encoder=again).plain, book.plain)
+    lean = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, include_chunk_encoder=False)
+    lean.config.chunk_encoder_name = None
+    lean.attach_chunk_encoder(source)
+    torch.testing.assert_close(lean.encode(text).plain, book.plain)
+
+
+def test_prompt_and_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, tmp_path):
+    torch.manual_seed(1)
+    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
+    dense = {name: modules.Dense(32, 32, activation_function=kind()) for name, kind in (("a", Tanh), ("b", GELU))}
+    dense["c"] = modules.Dense(32, 32)
+    dense["b"].load_state_dict(dense["a"].state_dict())
+    cases = [([], None), ([], "query: "), ([], "passage: "), *(([layer], None) for layer in dense.values())]
+    found = [
+        load_chunk_encoder(
+            saved(tmp_path / str(number), [toy, modules.Pooling(32), *more, modules.Normalize()], prompt)
+        )
+        for number, (more, prompt) in enumerate(cases)
+    ]
+    assert len({source.fingerprint for source in found}) == len(found)
+    assert len({source.encoder.identity() for source in found}) == len(found)
+    model = NextLevelBertModel.from_chunk_encoder(found[1], chunk_size=16)
+    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
+        model.attach_chunk_encoder(found[2])
+    # Layers over the chunks start from the encoder's own where sizes allow it, and have no such steps.
+    for source in found:
+        started = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
+        assert not hasattr(started.config.encoder_config, "sentence_steps")
+        layer = "encoder.layer.0.output.dense.weight"
+        assert torch.equal(started.encoder.state_dict()[layer], source.encoder.model.state_dict()[layer])
+
+
+def test_an_activation_that_is_none():
+    """A changed config.json must not make any class that torch.nn happens to have."""
+    for name in ("Module", "MultiheadAttention", "no_such", "Linear"):
+        with pytest.raises(ValueError, match=f"'{name}' is no activation"):
+            DenseLayer(4, 4, True, name)
 
 
 @pytest.mark.mpnet

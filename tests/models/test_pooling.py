@@ -26,6 +26,7 @@ def test_pooling_by_hand():
         "cls": [1.0, -2.0],
         "lasttoken": [3.0, -1.0],
         "mean_sqrt_len_tokens": [4 / math.sqrt(2), -3 / math.sqrt(2)],
+        "weightedmean": [7 / 3, -4 / 3],
     }
     for mode, row in expected.items():
         torch.testing.assert_close(pool(hidden, mask, mode), torch.tensor([row, [0.0, 0.0]]))
@@ -33,7 +34,7 @@ def test_pooling_by_hand():
         pool(hidden, mask, "median")
 
 
-@pytest.mark.parametrize("mode", ["mean", "sum", "max", "cls", "lasttoken", "mean_sqrt_len_tokens"])
+@pytest.mark.parametrize("mode", ["mean", "sum", "max", "cls", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"])
 def test_one_vector_alone_is_its_own_pool(mode):
     hidden = torch.tensor([[[9.0, 9.0], [3.0, -1.0], [9.0, 9.0]]])
     torch.testing.assert_close(pool(hidden, torch.tensor([[0, 1, 0]]), mode), torch.tensor([[3.0, -1.0]]))

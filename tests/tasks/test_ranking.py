@@ -17,13 +17,13 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from nextlevelbert import HateModel, load_chunk_encoder
+from nextlevelbert.corpus.labelled_vectors import pad_vectors
 from nextlevelbert.data.rows import fingerprint
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
 from nextlevelbert.finetuning.arguments import FinetuningArguments
 from nextlevelbert.finetuning.other_encoders import OtherEncoder
 from nextlevelbert.finetuning.run import read_sets
 from nextlevelbert.finetuning.task import Sets
-from nextlevelbert.finetuning.vector_models import pad_vectors
 from nextlevelbert.tasks.ranking.baselines import MeanRanker
 from nextlevelbert.tasks.ranking.data import (
     RankingData,

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
+from ...corpus.labelled_vectors import pad_vectors
 from ...finetuning.adapters import copy_adapter, with_lora
 from ...finetuning.arguments import FinetuningArguments, LoraOptions
 from ...finetuning.other_encoders import OtherEncoder
@@ -23,7 +24,6 @@ from ...finetuning.vector_models import (
     encode_in_parts,
     load,
     open_reader,
-    pad_vectors,
 )
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.encoder_loading import LoadedChunkEncoder

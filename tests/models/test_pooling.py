@@ -11,6 +11,7 @@ from scipy.linalg import fractional_matrix_power
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertModel
+from nextlevelbert.models import pooling
 from nextlevelbert.models.pooling import fit_whitening, pool
 
 from ..segment_toys import close
@@ -85,7 +86,7 @@ def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
         fit_whitening(iter(documents), shrinkage)
 
 
-def test_whitening_cut_to_the_directions_that_tell_documents_apart():
+def test_whitening_cut_to_the_directions_that_tell_documents_apart(monkeypatch):
     """Against scikit-learn's linear discriminant analysis: the same subspace, in the same order."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -105,6 +106,9 @@ def test_whitening_cut_to_the_directions_that_tell_documents_apart():
     plain = fit_whitening(documents, shrinkage=1e-9)
     vectors = documents[3] - mean
     torch.testing.assert_close((vectors @ whole.T).norm(dim=1), (vectors @ plain[1].T).norm(dim=1))
+    monkeypatch.setattr(pooling, "_ROWS_PER_PRODUCT", 100)  # four products of three documents in place of one
+    for values, expected in zip(fit_whitening(documents, shrinkage=1e-9, size=6), (mean, whole), strict=True):
+        torch.testing.assert_close(values, expected, atol=1e-4, rtol=1e-3)
     with pytest.raises(ValueError, match="size must be from 1 to 6"):
         fit_whitening(documents, size=7)
 

@@ -355,3 +355,18 @@ def test_the_attention_that_is_asked_for(toy_encoder_path, implementation):
     assert model.base_model.encoder.config._attn_implementation == implementation
     model = new_model(HateArguments(**chosen), source, MaskingArguments(sequence_length=16))
     assert model.base_model.encoder.layers.config._attn_implementation == implementation
+
+
+def test_options_of_the_papers_reach_the_model(toy_encoder_path):
+    """Random layers (NextLevelBERT, table 4) and the p of HATE's loss."""
+    source = load_chunk_encoder(toy_encoder_path)
+    kept, random = (
+        new_model(NextLevelBertArguments(chunk_size=12, random_layers=each), source, ObjectiveArguments())
+        for each in (False, True)
+    )
+    theirs = source.encoder.model.encoder.layer[0].attention.self.query.weight
+    mine = [model.base_model.encoder.encoder.layer[0].attention.self.query.weight for model in (kept, random)]
+    assert torch.equal(mine[0], theirs)
+    assert not torch.allclose(mine[1], theirs, atol=1e-3)
+    hate = new_model(HateArguments(norm_order=1.5, chunk_size=12), source, MaskingArguments(sequence_length=16))
+    assert (hate.config.loss, hate.config.norm_order) == ("p_norm", 1.5)

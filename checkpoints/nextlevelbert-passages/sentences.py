@@ -323,6 +323,7 @@ _MARKS = re.compile(r"[.!?…。！？]+")
 _CLOSING = re.compile(r"[\"'”’)\]»）」』*_]*")
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*\Z")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
+_MAYBE_CAPITAL = re.compile(r"\b[^\W\d_a-z]")
 _BEFORE_WORD = "“‘„«\"'([*_"
 _LONGEST_WORD = 24  # characters; words that matter are shorter
 _LONGEST_HEADING = 100
@@ -340,8 +341,8 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
     A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.), after a heading, and
     after a mark that ends sentences if the next word would still have fitted into the line. A heading is a line in
     capitals, or one with a capital on every word but the small ones, of at most 100 characters, without a mark that
-    ends sentences. Otherwise a sentence ends after . ! ? and what closes it, unless a small letter follows; after an
-    abbreviation its kind and the next word decide, as in the rule for ids.
+    ends sentences. Otherwise a sentence ends after . ! ? and what closes it, unless a small letter follows (in a text
+    without capitals, one may begin with it); after an abbreviation its kind and the next word decide, as for ids.
 
     Without white space around them the sentences and what is between them are the text, in order. The time is linear
     in its length.
@@ -351,10 +352,10 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
         >>> [text[start:end] for start, end in text_sentences(text)]
         ['ARTICLE II', 'Fees', 'Acme Inc. pays the fee, i.e. 2.5%.', 'It is due on Jan. 1.']
     """
-    found = []
-    for start, end in _blocks(text):
+    found, small = [], _has_no_capitals(text)
+    for start, end in _blocks(text, small):
         first = start
-        for border in [*_sentence_ends(text, start, end), end]:
+        for border in [*_sentence_ends(text, start, end, small), end]:
             piece = text[first:border]
             if body := piece.strip():
                 begin = first + len(piece) - len(piece.lstrip())
@@ -363,7 +364,13 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _blocks(text: str) -> Iterator[tuple[int, int]]:
+def _has_no_capitals(text: str) -> bool:
+    """Whether hardly a word has a capital: one in 500 characters, where prose has five. Others are not read whole."""
+    capitals = (word for word in _MAYBE_CAPITAL.finditer(text) if word.group().isupper())
+    return next(itertools.islice(capitals, len(text) // 500, None), None) is None
+
+
+def _blocks(text: str, small: bool) -> Iterator[tuple[int, int]]:
     """Ranges of a text that no sentence crosses: paragraphs, headings, items of lists."""
     start, width, lines = 0, 0, [(line.start(), line.end()) for line in _LINE.finditer(text)]
     lines = [(first, end) for first, end in lines if not text[first:end].isspace()]
@@ -374,21 +381,20 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
         width = max(width, end - first)
         following, stop = lines[number + 1]
         blank = text.count("\n", end, following) > 1
-        if blank or _ITEM.match(text, following, stop) or _ends_line(text, first, end, following, width):
+        if blank or _ITEM.match(text, following, stop) or _ends_line(text, first, end, following, width, small):
             yield start, following
             start = following
         if blank:
             width = 0
 
 
-def _ends_line(text: str, first: int, end: int, following: int, width: int) -> bool:
+def _ends_line(text: str, first: int, end: int, following: int, width: int, small: bool) -> bool:
     """Whether a sentence ends with the line ``text[first:end]``, before a line that is neither blank nor an item."""
     indent = _SPACE.match(text, following).end()  # type: ignore[union-attr]
     start = text[indent : indent + _LONGEST_WORD]
-    if not start or start[0].islower():
+    if not start or (start[0].islower() and not small):
         return False
-    word = start.split(maxsplit=1)[0]
-    fits = end - first + 1 + len(word) <= width
+    fits = end - first + 1 + len(start.split(maxsplit=1)[0]) <= width
     ended = fits and text[max(first, end - 3) : end].rstrip(" \r\"'”’)").endswith((".", "!", "?", "…"))
     return ended or _is_heading(text, first, end)
 
@@ -396,19 +402,16 @@ def _ends_line(text: str, first: int, end: int, following: int, width: int) -> b
 def _is_heading(text: str, first: int, end: int) -> bool:
     if end - first > _LONGEST_HEADING:
         return False
-    line = text[first:end].strip()
-    words = _FIRST_WORD.findall(line)
-    if not words or line[-1] in ".!?…,;:-":
-        return False
-    return all(word[0].isupper() or word in _SMALL_WORDS for word in words) and words[0][0].isupper()
+    words = _FIRST_WORD.findall(line := text[first:end].strip())
+    capitals = [word[0].isupper() or word in _SMALL_WORDS for word in words]
+    return all(capitals) and words != [] and words[0][0].isupper() and line[-1] not in ".!?…,;:-"
 
 
-def _sentence_ends(text: str, start: int, end: int) -> Iterator[int]:
+def _sentence_ends(text: str, start: int, end: int, small: bool) -> Iterator[int]:
     """One past the last character of each sentence within a block, except for the last."""
     if _is_heading(text, start, end) and "\n" not in text[start:end].strip():
         return
-    numbering = _NUMBERING.match(text, start, end)
-    place = numbering.end() if numbering else start
+    place = numbering.end() if (numbering := _NUMBERING.match(text, start, end)) else start
     while (mark := _MARKS.search(text, place, end)) is not None:
         place = mark.end()
         closed = _CLOSING.match(text, place, end).end()  # type: ignore[union-attr]
@@ -417,7 +420,10 @@ def _sentence_ends(text: str, start: int, end: int) -> Iterator[int]:
         wide = text[place - 1] in "。！？"
         if closed >= end or not rest or not (wide or text[closed].isspace()):
             continue
-        if wide or _is_end(text[max(mark.start() - _LONGEST_WORD, start) : mark.start()], mark.group(), rest):
+        before = text[max(mark.start() - _LONGEST_WORD, start) : mark.start()]
+        if small:  # then case says nothing
+            before, rest = before.upper(), rest.upper()
+        if wide or _is_end(before, mark.group(), rest):
             yield closed
             place = closed
 
@@ -431,8 +437,7 @@ def _is_end(before: str, mark: str, rest: str) -> bool:
     if mark != "." or last is None:
         return True
     word = last.group()
-    following = _FIRST_WORD.match(rest)
-    name = following.group() if following else ""
+    name = following.group() if (following := _FIRST_WORD.match(rest)) else ""
     starts = name.lower() in _TEXT_STARTERS and not (opened and rest[0].isdigit())
     small = word.lower()
     if small in _TEXT_TITLES:
@@ -441,10 +446,5 @@ def _is_end(before: str, mark: str, rest: str) -> bool:
         return before[-2:-1] == "-" or (word == "I" and starts)
     if small in _TEXT_NUMBERED:
         return not (rest[0].isdigit() or opened or len(name) == 1 or name in _TEXT_ROMAN)
-    known = small in _TEXT_OTHERS or word in _TEXT_CAPITALS or (len(word) > 1 and "." in word and _is_letters(small))
-    return starts or not known
-
-
-def _is_letters(word: str) -> bool:
-    """Whether a word is single letters with dots between them, as in U.S."""
-    return all(len(part) == 1 and part.isalpha() for part in word.split("."))
+    dotted = "." in word and all(len(part) == 1 and part.isalpha() for part in word.split("."))  # U.S.
+    return starts or not (dotted or small in _TEXT_OTHERS or word in _TEXT_CAPITALS)

@@ -19,6 +19,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules import activation as _activations
 
+_ROWS_PER_PRODUCT = 4_096  # of chunk vectors, when whitening is fitted
+
 PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 
@@ -235,22 +237,24 @@ def fit_whitening(
     """
     if not shrinkage > 0:
         raise ValueError(f"shrinkage must be positive, got {shrinkage}.")
-    chunks = filled = 0
-    total = scatter = between = torch.zeros(0, dtype=torch.float64)
+    chunks = filled = waiting = 0
+    total = scatter = between = torch.zeros((), dtype=torch.float64)
+    around: list[torch.Tensor] = []  # [n, D] each; many documents in one product, since each takes D x D sums
+    means: list[torch.Tensor] = []  # [1, D] each
     for document in documents:
         if len(document) == 0:
             continue
         vectors = document.double()
-        if not filled:
-            width = vectors.shape[1]
-            total = vectors.new_zeros(width)
-            scatter, between = vectors.new_zeros(width, width), vectors.new_zeros(width, width)
-        own = vectors.mean(dim=0)
-        around = vectors - own
-        total += vectors.sum(dim=0)
-        scatter += around.T @ around
-        between += len(vectors) * torch.outer(own, own)
-        chunks, filled = chunks + len(vectors), filled + 1
+        own = vectors.mean(dim=0, keepdim=True)
+        around.append(vectors - own)
+        means.append(own * len(vectors) ** 0.5)
+        total = total + vectors.sum(dim=0)
+        chunks, filled, waiting = chunks + len(vectors), filled + 1, waiting + len(vectors)
+        if waiting >= _ROWS_PER_PRODUCT:
+            scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
+            around, means, waiting = [], [], 0
+    if around:
+        scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
     if filled < 2 or chunks == filled:
         raise ValueError(
             f"Whitening is fitted to the spread of chunks within documents; got {chunks} chunk(s) in {filled} "
@@ -265,11 +269,17 @@ def fit_whitening(
         return mean.float(), inverse_root(within, shrinkage).float()
     if not 1 <= size <= len(mean):
         raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
-    # Any root of the inverse will do, since what follows turns it; Cholesky's costs a tenth of the symmetric one.
+    # Any root of the inverse will do, since what follows turns it; Cholesky's needs no second decomposition by axes.
     root = torch.linalg.cholesky(within + shrinkage * within.diagonal().mean() * torch.eye(len(within)).to(within))
     whiten = torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
     spread = whiten @ (between / chunks - torch.outer(mean, mean)) @ whiten.T
     return mean.float(), (torch.linalg.eigh(spread)[1].flip(1).T[:size] @ whiten).float()  # largest first
+
+
+def _products(rows: list[torch.Tensor]) -> torch.Tensor:
+    """The sum ``[D, D]`` of the products of each row with itself."""
+    block = torch.cat(rows)
+    return block.T @ block
 
 
 def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ import torch
 from benchmarks.common import measuring
 from benchmarks.common.studies import run_script
 from benchmarks.studies.last_look import difference, precision_by_book
-from nextlevelbert import NextLevelBertModel, VectorCorpus, load_chunk_encoder
+from nextlevelbert import DocumentEmbedding, NextLevelBertModel, VectorCorpus, load_chunk_encoder
 from nextlevelbert.data.rows import file_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents
 from nextlevelbert.evaluation.retrieval import Ranks
@@ -76,15 +77,15 @@ def train(mixture: Path, encoder: str, folder: Path, seed: int | None) -> None:
 
 def rows_of(task: RetrievalTask, models: dict[str, NextLevelBertModel], folder: Path) -> dict[str, Ranks]:
     texts = list(task.documents.values())
-    [plain, *_] = ([book.plain.float() for book in model.encode(texts)] for model in models.values())
+    books = {name: cast(list[DocumentEmbedding], model.encode(texts)) for name, model in models.items()}
+    plain = [book.plain.float() for book in next(iter(books.values()))]
     vectors = {"mean of chunk vectors": [chunks.mean(dim=0) for chunks in plain]}
     corpora = {kind: VectorCorpus(folder / kind / "corpus") for kind in (NOVELS, ALL)}
     fitted = {kind: fit_whitening(book.vectors for book in corpus) for kind, corpus in corpora.items()}
     fitted["its own kind"] = fit_whitening(book.vectors for book in corpora[ALL] if kind_of(book.id) == task.name)
     for kind, (centre, root) in fitted.items():
         vectors[f"whitened mean, {kind}"] = [((chunks - centre) @ root).mean(dim=0) for chunks in plain]
-    for name, model in models.items():
-        vectors[name] = [book.document for book in model.encode(texts)]
+    vectors |= {name: [book.document for book in found] for name, found in books.items()}
     pools = {name: torch.stack(found).float() for name, found in vectors.items()}
     found = {name: rank_documents(task, pool, pool) for name, pool in pools.items()}
     lexical = {"TF-IDF": tfidf_scores, "BM25": bm25_scores}

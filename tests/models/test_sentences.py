@@ -402,8 +402,8 @@ def test_sentences_of_contracts_reports_and_papers(half, least):
         "“Go!” he said.|“Why?”|“Because … it is so.”",
         "In the U.S. Senate.|In the U.S.|The Senate.|See p. 5 (Fig. 3).|The answer is no.|We do.",
         "今日は。|明日は！|The end",
-        "call me ishmael.|some years ago i went to sea.|dr. who came, i.e. at 2.5 p.m. or so.|he left vol. ii and so did i.|"
-        "why?|see fig. 3 and acme inc. stock.|the end",
+        "call me ishmael.|some years ago i went to sea.|dr. who came, i.e. at 2.5 p.m. or so.|"
+        "he left vol. ii and so did i.|why?|see fig. 3 and acme inc. stock.|the end",
         "now is the time.|" + "it goes on.|" * 60 + "NATO too.|yes",
     ],
 )

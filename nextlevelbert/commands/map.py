@@ -31,6 +31,7 @@ _FEWEST = 3
 _NEIGHBOURS = 3
 _NAME_LENGTH = 44
 _SVG = "http://www.w3.org/2000/svg"
+_XLINK = "http://www.w3.org/1999/xlink"
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
@@ -112,6 +113,7 @@ def page_of(figure: Figure, tooltips: Sequence[str], title: str) -> str:
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg")
     ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", _XLINK)  # HTML knows this prefix only; without, no point is drawn
     picture = ElementTree.fromstring(buffer.getvalue())
     points = {group.get("id"): group for group in picture.iter(f"{{{_SVG}}}g")}
     for number, tooltip in enumerate(tooltips):

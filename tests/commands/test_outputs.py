@@ -75,6 +75,7 @@ def test_map(command, books, tmp_path):
     assert len(np.unique(pixels @ [1, 256, 65536])) > 20
     assert command("map", books, "-o", tmp_path / "map.html", "--json").json["named"] == 4
     page = (tmp_path / "map.html").read_text(encoding="utf-8")
+    assert page.count("<use xlink:href=") >= 4  # in HTML, a point with another prefix is not drawn
     picture = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
     svg = "{http://www.w3.org/2000/svg}"
     told = [

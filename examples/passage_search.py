@@ -71,8 +71,8 @@ def draw(found: list[Found], hits: dict[str, list[tuple[float, int, int]]], ques
             own = [chunk for _, document, chunk in hits[kind] if document == number]
             axes.plot(middles, each.scores[kind], color=color, linewidth=0.8, label=f"{kind} chunk vectors")
             axes.plot(middles[own], each.scores[kind][own], "o", color=color, markersize=5)
-        axes.set(ylabel="cosine", title=each.document.id, xlim=(0, len(each.document.text) / 1000))
-        axes.legend(fontsize=8, loc="upper right")
+        axes.set(ylabel="cosine", title=each.document.id, xlim=(0, 1.01 * len(each.document.text) / 1000))
+    figure.legend(handles=axes.lines[::2], loc="outside lower center", ncols=2, fontsize=8)  # where it hides no dot
     axes.set_xlabel("position in the document (thousand characters)")
     figure.suptitle(f"“{textwrap.shorten(question, 90, placeholder='…')}”", fontsize=11)
     figure.savefig(path)

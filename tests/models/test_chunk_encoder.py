@@ -267,7 +267,7 @@ def test_a_folder_that_does_not_say_how_it_pools(encoder, tmp_path):
     with pytest.raises(ValueError, match=r"has no modules\.json, which says how it pools.* becomes one by"):
         load_chunk_encoder(encoder)
     folder = shutil.copytree(encoder, tmp_path / "broken")
-    for content in ("{", "{}", "[]", "[1]", '["a"]'):
+    for content in ("{", "{}", "[]", "[1]", '["a"]', '[{"type": 3, "path": ""}]', '[{"type": "a"}]'):
         (folder / "modules.json").write_text(content)
         with pytest.raises(ValueError, match=r"broken cannot be opened: modules\.json is cut off or damaged"):
             load_chunk_encoder(folder)

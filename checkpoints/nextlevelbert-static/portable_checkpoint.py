@@ -174,7 +174,8 @@ class PortablePreTrainedModel(PreTrainedModel):
         Raises:
             TypeError: for an argument that no one takes, before anything is written.
         """
-        known = {*inspect.signature(PreTrainedModel.save_pretrained).parameters, *_HUB_ARGUMENTS, *_NO_LONGER}
+        own = inspect.signature(PreTrainedModel.save_pretrained).parameters.keys() - {"self", "kwargs"}
+        known = {*own, *_HUB_ARGUMENTS, *_NO_LONGER}
         if unknown := sorted(kwargs.keys() - known):
             raise TypeError(
                 f"save_pretrained takes {', '.join(sorted(known - _NO_LONGER))}, not {', '.join(unknown)}."

@@ -1,4 +1,4 @@
-"""Builds long texts of five kinds from data sets and Debian packages: novels alone make a model for novels.
+"""Builds long texts of eight kinds from data sets and Debian packages: novels alone make a model for novels.
 
     python -m benchmarks.studies.mixture --data DATA --output_dir mixture
 
@@ -8,18 +8,26 @@ Writes ``train/KIND.jsonl`` and ``held_out/KIND.jsonl`` with ``id`` and ``text``
 - ``stories``: SQuALITY.
 - ``news``: BBC News, Hyperpartisan and ECB+.
 - ``posts``: 20 Newsgroups without headers.
-- ``manuals``: pages in HTML, and ``man_pages``: manual pages, of packages that `apt-get download` fetches, one in five
-  held out by the hash of its name. Their licences are in each package's copyright file, whose path is printed.
+- ``manuals``: pages in HTML, ``man_pages``: manual pages, and ``docstrings``: those of each module of Python's
+  standard library, of packages that `apt-get download` fetches.
+- ``rfcs``: internet standards and best practices without the heads and feet of pages, of two packages that are in
+  Debian's section non-free because RFCs must not be changed.
 
+Of the kinds from packages, one document in five is held out by the hash of its name. The licences are in the packages'
+copyright files, whose paths are printed.
 Documents of fewer than 3,000 characters are left out, and counted. Each kind has at most 6 million characters to train
 with, so that none drowns the others; documents come in the order of their hash. Needs Debian (apt-get, dpkg-deb, man).
 """
 
 from __future__ import annotations
 
+import ast
+import gzip
 import hashlib
 import json
+import re
 import subprocess
+import urllib.request
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -32,9 +40,12 @@ from nextlevelbert.data.html_text import read_html
 from nextlevelbert.data.rows import file_rows
 
 PACKAGES = (
-    "bash-doc", "debian-policy", "debian-reference-en", "developers-reference", "git-doc", "manpages", "manpages-dev",
-    "postgresql-doc-15", "python3.11-doc",
+    "bash-doc", "debian-policy", "debian-reference-en", "developers-reference", "git-doc", "libpython3.11-minimal",
+    "libpython3.11-stdlib", "manpages", "manpages-dev", "postgresql-doc-15", "python3.11-doc",
 )  # fmt: skip
+NON_FREE = "https://deb.debian.org/debian/pool/non-free/d/doc-rfc/"  # which few machines have among their sources
+RFC_PACKAGES = ("doc-rfc-std_20230121-1_all.deb", "doc-rfc-fyi-bcp_20230121-1_all.deb")
+PAGE_BREAK = re.compile(r"\n+[^\n]*\[Page [0-9ivx]+\]\n\f[^\n]*\n+")  # its foot and head name the RFC
 PLAIN = {"MANWIDTH": "80", "MANPAGER": "cat", "LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
 SHORTEST, OF_NOVELS, IN_ALL = 3_000, 40_000, 6_000_000  # characters
 
@@ -74,6 +85,8 @@ def unpacked(folder: Path) -> Path:
     if not root.exists():
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(["apt-get", "download", "-qq", *PACKAGES], cwd=folder, check=True)
+        for package in RFC_PACKAGES:
+            urllib.request.urlretrieve(NON_FREE + package, folder / package)
         for package in tqdm(sorted(folder.glob("*.deb")), desc="unpacking", unit=" packages"):
             subprocess.run(["dpkg-deb", "-x", package.name, "root.part"], cwd=folder, check=True)
         (folder / "root.part").rename(root)
@@ -95,6 +108,24 @@ def man_pages(root: Path) -> Iterator[Text]:
         command = ["man", "--local-file", "--encoding=utf-8", "--no-hyphenation", str(page.resolve())]
         shown = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=PLAIN)
         yield f"man_pages/{page.name.removesuffix('.gz')}", shown.stdout
+
+
+def docstrings(root: Path) -> Iterator[Text]:
+    library = root / "usr/lib/python3.11"
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for module in tqdm(sorted(library.rglob("*.py")), desc="docstrings", unit=" modules"):
+        nodes = [node for node in ast.walk(ast.parse(module.read_bytes())) if isinstance(node, documented)]
+        nodes.sort(key=lambda node: getattr(node, "lineno", 0))
+        found = [(getattr(node, "name", module.stem), ast.get_docstring(node)) for node in nodes]
+        text = "\n\n".join(f"{name}\n{text}" for name, text in found if text)
+        yield f"docstrings/{module.relative_to(library).with_suffix('')}", text
+
+
+def rfcs(root: Path) -> Iterator[Text]:
+    files = [file for file in sorted((root / "usr/share/doc/RFC").rglob("rfc[0-9]*.txt.gz")) if not file.is_symlink()]
+    for file in tqdm(files, desc="rfcs"):
+        text = gzip.decompress(file.read_bytes()).decode("utf-8", errors="replace")
+        yield f"rfcs/{file.name.removesuffix('.txt.gz')}", PAGE_BREAK.sub("\n\n", text)
 
 
 def long_enough(texts: Iterable[Text]) -> tuple[list[Text], int]:
@@ -130,8 +161,9 @@ def main() -> None:
             limit = IN_ALL if split == "train" else sum(len(text) for _, text in kept)
             write(args.output_dir / folder / f"{kind}.jsonl", list(up_to(kept, limit)), short)
     root = unpacked(args.output_dir / "packages")
-    for kind, texts in (("manuals", manuals(root)), ("man_pages", man_pages(root))):
-        kept, short = long_enough(texts)
+    for read in (manuals, man_pages, docstrings, rfcs):
+        kind = read.__name__
+        kept, short = long_enough(read(root))
         aside = {name for name, _ in kept if int(digest(name)[:8], 16) % 5 == 0}
         write(args.output_dir / f"held_out/{kind}.jsonl", [pair for pair in kept if pair[0] in aside], short)
         rest = [pair for pair in kept if pair[0] not in aside]

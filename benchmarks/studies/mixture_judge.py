@@ -1,4 +1,4 @@
-"""Whitening and training on novels alone or on texts of five kinds: what does each do for documents of every kind?
+"""Whitening and training on novels alone or on texts of eight kinds: what does each do for documents of every kind?
 
     python -m benchmarks.studies.mixture --data DATA --output_dir mixture
     python -m benchmarks.studies.mixture_judge --mixture mixture --encoder checkpoints/nextlevelbert-static \\

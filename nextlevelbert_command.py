@@ -109,6 +109,21 @@ def build_parser() -> argparse.ArgumentParser:
         "and nothing leaves it. It needs pip install 'nextlevelbert[app]'.\n\n" + _INDEX,
         model, cache,
     )  # fmt: skip
+    fit = add(
+        "fit",
+        "fit vectors to a folder, without training",
+        "Writes a model whose document vectors are fitted to these documents: token vectors, centred and whitened,\n"
+        "beside TF-IDF. It takes seconds to a minute, and opens like any other:\n"
+        "nextlevelbert map my_books --model my-model\n\n",
+        as_json,
+    )  # fmt: skip
+    fit.add_argument(
+        "-o", "--output", required=True, type=Path, metavar="FOLDER", help="folder to write the model to; new or empty"
+    )
+    fit.add_argument(
+        "--chunk_encoder", help="folder or name of the encoder whose chunk vectors are fitted; default: the static "
+        "one that is installed with the package",
+    )  # fmt: skip
     add(
         "plan",
         "count tokens, chunks and windows without encoding",
@@ -164,6 +179,8 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
         parser.error(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
     if "cache_dir" in arguments:
         arguments.cache_dir = arguments.cache_dir or default_cache()
+    if "model" not in arguments:
+        return
     arguments.model = arguments.model or os.environ.get("NEXTLEVELBERT_MODEL")
     if arguments.model is None and Path(DEFAULT_MODEL).is_dir():
         arguments.model = DEFAULT_MODEL

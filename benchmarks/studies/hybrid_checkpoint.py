@@ -13,25 +13,9 @@ import tempfile
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-import torch
-
-from nextlevelbert import NextLevelBertModel, combine_chunk_encoders, fit_tfidf_encoder, load_chunk_encoder
+from nextlevelbert import load_chunk_encoder
+from nextlevelbert.commands.fit import PLACES, STATIC_SHARE, hybrid_encoder, save_model
 from nextlevelbert.data.rows import file_rows
-from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
-from nextlevelbert.models.portable_checkpoint import store_weights_as
-
-PLACES, STATIC_SHARE = 4_096, 0.2
-
-
-def hybrid_encoder(
-    static: LoadedChunkEncoder, texts: list[str], folder: Path, places: int, share: float, seed: int = 0
-) -> LoadedChunkEncoder:
-    """Static vectors and hashed TF-IDF side by side; `share` is the squared weight of the static part."""
-    words = fit_tfidf_encoder(static, texts, folder / "words", hidden_size=places, seed=seed)
-    weights = [share**0.5, (1 - share) ** 0.5]
-    return combine_chunk_encoders(
-        [static, words], texts, folder / "both", weights, whiten=[True, False], name=f"{static.name}-and-words"
-    )
 
 
 def main() -> None:
@@ -46,9 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         static = load_chunk_encoder(args.static)
         encoder = hybrid_encoder(static, texts, Path(folder), args.places, args.static_share)
-        model = NextLevelBertModel.from_chunk_encoder(encoder, pooling="plain")
-        model.save_pretrained(args.output_dir)
-        store_weights_as(args.output_dir, torch.float16)
+        model = save_model(encoder, args.output_dir)
     size = sum(file.stat().st_size for file in args.output_dir.iterdir())
     print(f"{args.output_dir}: {size / 1e6:.1f} MB, vectors of {model.config.hidden_size} dimensions")
 

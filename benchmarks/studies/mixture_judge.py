@@ -7,8 +7,9 @@
 In every kind of text, four excerpts of each held-out document look for the other three among those of all (MAP). An
 excerpt is a sixth of its document, at most 4,000 characters, and they begin a fifth of the document apart.
 Rows: the mean of the chunk vectors, that mean whitened by novels, by all kinds and by the kind of text that is judged,
-the recipe of nextlevelbert-static trained on novels and on all kinds (one run a seed), each --checkpoint as it stands,
-TF-IDF and BM25. Chunks have 64 tokens, because news are short.
+the recipe of nextlevelbert-static trained on novels and on all kinds (one run a seed), that of nextlevelbert-hybrid
+fitted to all kinds and to the kind that is judged, each --checkpoint as it stands, TF-IDF and BM25. Chunks have 64
+tokens, because news are short; those of the hybrid have 256, as in its checkpoint.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.common import measuring
 from benchmarks.common.studies import run_script
 from benchmarks.studies.last_look import difference, precision_by_book
 from nextlevelbert import DocumentEmbedding, NextLevelBertModel, VectorCorpus, load_chunk_encoder
+from nextlevelbert.commands.fit import PLACES, hybrid_encoder
 from nextlevelbert.data.rows import file_rows
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents
 from nextlevelbert.evaluation.retrieval import Ranks
@@ -40,6 +42,7 @@ SOURCES = {
     "squality": "stories",
 }
 NOVELS, ALL = "novels", "all kinds"
+OWN_HYBRID = "hybrid fitted to its own kind"
 
 
 def excerpts_task(path: Path) -> RetrievalTask:
@@ -75,6 +78,13 @@ def train(mixture: Path, encoder: str, folder: Path, seed: int | None) -> None:
     run_script("run_pretraining.py", *options)
 
 
+def fitted_hybrid(files: list[Path], encoder: str, folder: Path) -> NextLevelBertModel:
+    """nextlevelbert-hybrid, fitted to the documents of some files."""
+    texts = [str(row["text"]) for file in files for row in file_rows(file)]
+    both = hybrid_encoder(load_chunk_encoder(encoder), texts, folder)
+    return NextLevelBertModel.from_chunk_encoder(both, pooling="plain").eval()
+
+
 def rows_of(task: RetrievalTask, models: dict[str, NextLevelBertModel], folder: Path) -> dict[str, Ranks]:
     texts = list(task.documents.values())
     books = {name: cast(list[DocumentEmbedding], model.encode(texts)) for name, model in models.items()}
@@ -86,6 +96,8 @@ def rows_of(task: RetrievalTask, models: dict[str, NextLevelBertModel], folder: 
     for kind, (centre, root) in fitted.items():
         vectors[f"whitened mean, {kind}"] = [((chunks - centre) @ root).mean(dim=0) for chunks in plain]
     vectors |= {name: [book.document for book in found] for name, found in books.items()}
+    words = [book.plain[:, -PLACES:].mean(dim=0) for book in books[OWN_HYBRID]]
+    vectors["its word counts alone"] = [part / part.norm() for part in words]
     pools = {name: torch.stack(found).float() for name, found in vectors.items()}
     found = {name: rank_documents(task, pool, pool) for name, pool in pools.items()}
     lexical = {"TF-IDF": tfidf_scores, "BM25": bm25_scores}
@@ -115,10 +127,12 @@ def judged(args: Namespace) -> dict[str, dict[str, dict[str, float]]]:
                 model.attach_chunk_encoder(load_chunk_encoder(args.encoder))
             models[f"trained on {kind}, seed {seed}"] = model
     models |= {path.name: NextLevelBertModel.from_pretrained(path).eval() for path in args.checkpoint}
-    found = {}
+    found, files = {}, sorted((args.mixture / "train").glob("*.jsonl"))
+    models[f"hybrid fitted to {ALL}"] = fitted_hybrid(files, args.encoder, args.output_dir / ALL / "hybrid")
     for path in sorted((args.mixture / "held_out").glob("*.jsonl")):
-        task = excerpts_task(path)
-        ranks = rows_of(task, models, args.output_dir)
+        task, folder = excerpts_task(path), args.output_dir / path.stem / "hybrid"
+        own = fitted_hybrid([args.mixture / "train" / path.name], args.encoder, folder)
+        ranks = rows_of(task, models | {OWN_HYBRID: own}, args.output_dir)
         found[task.name] = {name: precision_by_book(each) for name, each in ranks.items()}
     return found
 
@@ -140,10 +154,13 @@ def main() -> None:
         ["", *kinds],
         [[name, *(f"{np.mean(list(rows[name].values())):.3f}" for rows in tables.values())] for name in names],
     )
-    ours = f"trained on {ALL}"
-    gaps = {name: {kind: difference(rows[ours], rows[name]) for kind, rows in tables.items()} for name in names}
-    print(f"\n{ours} minus each row, 95 % over documents:\n")
-    measuring.print_table(["", *kinds], [[name, *gaps[name].values()] for name in names if name != ours])
+    gaps: dict[str, dict[str, dict[str, str]]] = {}
+    for ours in (f"trained on {ALL}", OWN_HYBRID):
+        gaps[ours] = {
+            name: {kind: difference(rows[ours], rows[name]) for kind, rows in tables.items()} for name in names
+        }
+        print(f"\n{ours} minus each row, 95 % over documents:\n")
+        measuring.print_table(["", *kinds], [[name, *gaps[ours][name].values()] for name in names if name != ours])
     scores = {
         kind: {name: float(np.mean(list(row.values()))) for name, row in rows.items()} for kind, rows in found.items()
     }

@@ -24,8 +24,8 @@ _WINDOWS_PER_PASS = 8
 class OtherEncoder:
     """An encoder of another kind, as sentence-transformers opens it: one vector a text, of the tokens that it reads.
 
-    Without a pooling of its own it is given the mean of its token vectors (section 3.3 of the NextLevelBERT paper does
-    the same with Longformer). `encode` and `to` are called as those of our models.
+    Without a pooling of its own it is given the mean of its token vectors (as in the NextLevelBERT paper, section 3.2,
+    for BookSum). `encode` and `to` are called as those of our models.
 
     Args:
         name: folder or name on the Hub.

@@ -171,7 +171,8 @@ def select_sentences(scores: np.ndarray, count: int, block_trigrams_in: Sequence
         scores: ``[S]``, of every sentence; of equal ones the earlier is preferred.
         count: how many; all if there are no more.
         block_trigrams_in: the sentences. If given, a sentence that shares three words in a row with a chosen one is
-            skipped (paper of BERTSUM, section 4.2), which may leave fewer than `count`.
+            skipped (BERTSUM: Liu and Lapata, 2019, arXiv 1908.08345, section 4.2), which may leave fewer than
+            `count`.
     """
     chosen: list[int] = []
     said: set[tuple[str, ...]] = set()

@@ -359,7 +359,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
 
 
 class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
-    """Answers a question from several paragraphs, and says which sentences support the answer (paper, section 3.4).
+    """Answers a question from several paragraphs, and says which sentences support it (paper, 3.4 and appendix C.3).
 
     The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers each over [CLS]
     (span, yes or no), over sentence starts and over title starts (whether they support the answer).

@@ -15,7 +15,7 @@ from nextlevelbert.training.recipes import PAPERS, against_paper, with_recipe
 READ = {
     # arXiv 2402.17682, section 3.1 "Setup", sections 2.2 and 3.2
     "nextlevelbert": "epochs 20; cosine; 1e-4; warm-up 0.05; betas 0.9 0.999; decay 0.01; batch 512",
-    # arXiv 2101.00406, section 3 "Training and hyperparameters" and appendix B; RoBERTa's betas, epsilon and decay
+    # arXiv 2101.00406, section 2.3 "Training and hyperparameters" and appendix B; RoBERTa's betas, epsilon and decay
     "cdlm": "steps 25000; polynomial; 3e-5; warm-up 500; betas 0.9 0.98; decay 0.01; batch 64",
     # arXiv 2310.20558, section 4.3
     "classification chunkbert": "epochs 20; constant; 3e-5; warm-up 0; betas 0.9 0.999; decay 0; batch 8",

@@ -9,6 +9,7 @@ from typing import Any
 
 from peft import LoraConfig, PeftModel, get_peft_model
 
+from ..training.resuming import write_whole
 from .arguments import LoraOptions
 
 
@@ -48,5 +49,5 @@ def copy_adapter(folder: Path, output: Path, tokenizer: Any, local: bool) -> Non
     adapter = json.loads((folder / "adapter_config.json").read_text())
     if local:
         adapter["base_model_name_or_path"] = None
-    (output / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
+    write_whole(output / "adapter_config.json", json.dumps(adapter, indent=2))
     tokenizer.save_pretrained(output)

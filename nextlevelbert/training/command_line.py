@@ -44,16 +44,17 @@ def stoppable(main: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType) -> None:
+def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """A `sys.excepthook` without a traceback for an error that a `raise` statement of this package has raised.
 
-    Its message says what to do. Where Python or a library raises, only the traceback says where to look.
+    Its message says what to do, and one of the system names the file. Others need the traceback.
     """
+    assert trace is not None  # it is None for errors that were never raised
     while trace.tb_next:
         trace = trace.tb_next
     code = trace.tb_frame.f_code
     ours = Path(code.co_filename).is_relative_to(_PACKAGE) and code.co_code[trace.tb_lasti] == _RAISE
-    if ours and isinstance(error, (ValueError, TypeError, OSError, ImportError)):
+    if isinstance(error, OSError) or (ours and isinstance(error, (ValueError, TypeError, ImportError))):
         print(f"error: {error}", file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, error.__traceback__)

@@ -197,6 +197,10 @@ def test_two_processes_learn_what_one_does(sea_files, toy_checkpoint, tmp_path):
         ("multiple_choice", {"--train_file": "{uneven}", "--question_column": "q", "--candidates_column": "c"},
          r"row 1 .*column 'c': has 3 candidates, but the first row 4"),
         ("classification", {"--train_file": "{train}", "--learning_rate": "1e30"}, "a lower learning rate"),
+        ("classification", {"--train_file": "{one}"}, "one class only, 'sea', so there is nothing to tell apart"),
+        ("classification", {"--train_file": "{train}", "--lora": "true", "--lora_target_modules": "key_value"},
+         "--lora_target_modules key_value: this model has no such .* some of: .*, key, .*query, value"),
+        ("classification", {"--train_file": "{train}", "--problem_type": "regression"}, "is no label for regression"),
         ("classification", {"--train_file": "{train}", "--model": "avg-sbert"}, "one of: untrained, avg_sbert, sbert"),
     ],
 )  # fmt: skip
@@ -206,7 +210,8 @@ def test_what_it_refuses(sea_files, toy_checkpoint, tmp_path, task, arguments, m
     blank = sea_rows(4, 5)
     blank[2]["text"] = " \n"
     uneven = [{"text": "A story.", "q": "Who?", "c": list("abcd")[:count], "label": 0} for count in (4, 3)]
-    made = {"odd": odd, "blank": blank, "uneven": uneven}
+    one = [{**row, "label": "sea"} for row in sea_rows(4, 6)]
+    made = {"odd": odd, "blank": blank, "uneven": uneven, "one": one}
     paths = {name: write(tmp_path / f"{name}.jsonl", content) for name, content in made.items()}
     options = {key: value.format(train=sea_files["--train_file"], **paths) for key, value in arguments.items()}
     model = options.pop("--model", toy_checkpoint)

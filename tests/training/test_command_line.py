@@ -200,6 +200,7 @@ command_line.stoppable(main)()
     ("error", "told"),
     [
         ("check_source('no.jsonl')", "error: No file or folder 'no.jsonl'."),
+        ("open('gone.txt')", "error: [Errno 2] No such file or directory: 'gone.txt'"),
         ("raise ValueError('of another library')", "Traceback (most recent call last):"),
         ("command_line.words_of([0])", "Traceback (most recent call last):"),  # an AttributeError in this package
     ],

@@ -86,6 +86,7 @@ const told = (picture) => {
 element.addEventListener('click', (event) => {
   const target = event.target.closest('[data-document]');
   if (!target) return;
+  for (const before of document.querySelectorAll('.nlb .cell')) before.remove();
   const sent = { document: Number(target.dataset.document) };
   if ('chunk' in target.dataset) sent.chunk = Number(target.dataset.chunk);
   if (target.classList.contains('strip')) {

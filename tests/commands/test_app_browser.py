@@ -144,6 +144,7 @@ def test_a_question_and_clicks(page):
         (cell["y"] - box["y"]) / box["height"],
         cell["width"] / box["width"],
     ]
+    assert strip.locator(".cell").count() == 0  # nothing else is
     assert found == pytest.approx([2 / 3, 1 / 3, 1 / 3], abs=0.02)
 
 

@@ -16,9 +16,10 @@ import torch
 from huggingface_hub import ModelCard
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from nextlevelbert.finetuning.task import mean_and_deviation
+from nextlevelbert.finetuning.vector_models import encode_in_parts
 
 from ..finetuning_toys import SCRIPT, predictions, published, run_the_card, sea_rows, start, write
 
@@ -252,3 +253,13 @@ def test_paths_are_looked_at_before_anything_is_loaded_or_made(sea_files, toy_en
 def test_mean_and_deviation_over_seeds():
     table = [{"accuracy": 0.5}, {"accuracy": 0.7}]
     assert mean_and_deviation(table)["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
+
+
+def test_a_text_without_tokens_is_told_by_its_number_among_all(toy_checkpoint):
+    model = AutoModel.from_pretrained(toy_checkpoint)
+    texts = ["The ship sails."] * 70  # more than one part
+    texts[66] = "\u200b"
+    with pytest.warns(UserWarning, match=r"Document\(s\) \d+ contain no token") as told:
+        found = list(encode_in_parts(model, texts, "encoding"))
+    assert [str(each.message).split()[1] for each in told] == ["66"]
+    assert [number for number, each in enumerate(found) if len(each.plain) == 0] == [66]

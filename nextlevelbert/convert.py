@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
+from transformers.utils.logging import disable_progress_bar
 
 from .checkpoint_files import read_checkpoint, some
 from .models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
@@ -142,7 +143,13 @@ def _load_encoder(
     if isinstance(chunk_encoder, LoadedChunkEncoder):
         return chunk_encoder
     if chunk_encoder is None:
-        return load_chunk_encoder(config["_encoder_name"])
+        try:
+            return load_chunk_encoder(config["_encoder_name"])
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{error} config.json names this encoder; if you have it in a folder, give that (chunk_encoder, or on "
+                "the command line --chunk_encoder FOLDER)."
+            ) from error
     named = config.get("_encoder_name")
     # A folder stands for the encoder that is named, and others find it by that name; a path is not for others.
     stands_in = Path(chunk_encoder).is_dir() and named is not None and not Path(named).is_absolute()
@@ -221,6 +228,7 @@ def main(prog: str | None = None) -> None:
     parser.add_argument("--chunk_size", type=int, help="in place of config.json's; 0 makes one chunk per sentence")
     parser.add_argument("--revision", help="version on the Hub: branch, tag, commit or pull request (refs/pr/1)")
     args = parser.parse_args()
+    disable_progress_bar()
     logging.basicConfig(format="%(message)s")
     logger.setLevel(logging.INFO)
     source = Path(args.source).resolve()

@@ -403,6 +403,13 @@ def test_command_says_in_a_line_what_it_refuses(tmp_path, monkeypatch):
     assert not (tmp_path / "ours").exists()
 
 
+def test_command_says_how_an_encoder_is_given_that_it_does_not_find(config, weights, tmp_path, monkeypatch):
+    folder = write(tmp_path / "theirs", {**config, "_encoder_name": "nobody/encoder"}, weights)
+    monkeypatch.setattr(sys, "argv", ["convert", str(folder), str(tmp_path / "ours")])
+    with pytest.raises(SystemExit, match=r"^error: .*'nobody/encoder'.*on the command line --chunk_encoder FOLDER"):
+        main()
+
+
 # What is refused.
 
 

@@ -71,6 +71,20 @@ def test_every_folder_has_its_place():
     assert {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"} == set(FOLDERS)
 
 
+def test_what_a_run_leaves_is_written_whole():
+    """By `write_whole` or `write_atomically`: a kill must not leave half a file under its own name."""
+    for folder in ("evaluation", "training", "pretraining", "finetuning", "tasks"):
+        for path in (PACKAGE / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    call = ast.unparse(node)
+                    opened = node.func.attr == "open" and "'w" in call
+                    drawn = node.func.attr == "savefig" and "io.BytesIO()" not in call
+                    assert node.func.attr != "write_text", f"{path.name}: {call}"
+                    assert not opened, f"{path.name}: {call}"
+                    assert not drawn, f"{path.name}: {call}"
+
+
 def test_files_and_folders_can_be_read():
     for path in FILES:
         limit = 450 if path.relative_to(PACKAGE).parts[0] == "models" else 300

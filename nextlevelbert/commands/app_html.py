@@ -45,8 +45,10 @@ CSS = """
 .nlb .pin { flex: none; width: 1.3rem; height: 1.3rem; border-radius: 50%; background: rgb(234 88 12); color: white;
   font-size: .75rem; font-weight: 600; text-align: center; line-height: 1.3rem }
 .nlb .number { font-variant-numeric: tabular-nums }
-.nlb .picture { display: block; cursor: pointer; background-color: var(--background-fill-secondary);
-  border: 1px solid var(--border-color-primary); background-size: 100% 100%; image-rendering: pixelated }
+.nlb .picture { display: block; position: relative; cursor: pointer;
+  background-color: var(--background-fill-secondary); border: 1px solid var(--border-color-primary);
+  background-size: 100% 100%; image-rendering: pixelated }
+.nlb .cell { position: absolute; outline: 2px solid var(--body-text-color); pointer-events: none }
 .nlb .strip { height: 1.1rem; width: 100%; border-radius: 4px; margin-top: .2rem }
 .nlb .strip.tall { height: 2.4rem }
 .nlb .heat { width: 100%; aspect-ratio: 1; max-width: 30rem; border-radius: 6px }
@@ -69,6 +71,13 @@ const cell = (picture, event, wide, high) => {
   const at = (from, size, count) => Math.max(0, Math.min(count - 1, Math.floor((from / size) * count)));
   return [at(event.clientX - box.left, box.width, wide), at(event.clientY - box.top, box.height, high)];
 };
+// An outline around the cell whose text is shown.
+const outline = (picture, [column, row], wide, high) => {
+  const cell = picture.querySelector('.cell') ?? picture.appendChild(document.createElement('i'));
+  cell.className = 'cell';
+  const place = { left: column / wide, top: row / high, width: 1 / wide, height: 1 / high };
+  for (const [side, share] of Object.entries(place)) cell.style[side] = `${100 * share}%`;
+};
 const values = new WeakMap();
 const told = (picture) => {
   if (!values.has(picture)) values.set(picture, JSON.parse(picture.dataset.values));
@@ -77,16 +86,21 @@ const told = (picture) => {
 element.addEventListener('click', (event) => {
   const target = event.target.closest('[data-document]');
   if (!target) return;
+  for (const before of document.querySelectorAll('.nlb .cell')) before.remove();
   const sent = { document: Number(target.dataset.document) };
   if ('chunk' in target.dataset) sent.chunk = Number(target.dataset.chunk);
   if (target.classList.contains('strip')) {
     const { chunks, scores } = told(target);
     const best = scores.indexOf(Math.max(...scores));  // by the keyboard there is no place
-    sent.chunk = chunks[event.detail === 0 ? best : cell(target, event, chunks.length, 1)[0]];
+    const column = event.detail === 0 ? best : cell(target, event, chunks.length, 1)[0];
+    sent.chunk = chunks[column];
+    outline(target, [column, 0], chunks.length, 1);
   }
   if (target.classList.contains('heat')) {
     const { headings } = told(target);
-    sent.parts = cell(target, event, headings.length, headings.length).reverse();
+    sent.parts = cell(target, event, headings.length, headings.length);
+    outline(target, sent.parts, headings.length, headings.length);
+    sent.parts.reverse();  // row, column
   }
   trigger('click', sent);
 });

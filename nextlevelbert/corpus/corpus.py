@@ -15,6 +15,7 @@ from huggingface_hub import CommitInfo, HfApi, snapshot_download
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
+from ..models.input_checks import Splitter
 from .layout import MANIFEST, chunking_facts, differing_fields, has_sums, mending, read_manifest, shard_name
 from .shard_files import check_chain, check_shards, open_shard
 
@@ -104,6 +105,11 @@ class VectorCorpus:
     def hidden_size(self) -> int:
         return self.manifest["encoder"]["hidden_size"]
 
+    @property
+    def splitter(self) -> str | None:
+        """Name of the function that found the sentences; None for the rule."""
+        return self.manifest["chunking"].get("splitter")
+
     def fingerprint(self) -> str:
         """SHA-256 of the ids and texts of its documents, in order."""
         return self._fingerprint
@@ -161,11 +167,12 @@ class VectorCorpus:
         bar = tqdm(numbers, desc=f"checking {self.path.name}", unit="shard", disable=not progress)
         check_shards(self.path, self.manifest, bar, tensors=True)
 
-    def check_model(self, config: PreTrainedConfig) -> None:
+    def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
         """Refuses a model whose vectors would not be those of this corpus.
 
         Args:
             config: of the model, a `NextLevelBertConfig` or one with the same fields.
+            splitter: the one that its `encode` is given, or the name of it; None for the model's own rule.
 
         Raises:
             ValueError: naming each field that differs, with the corpus's value and the model's.
@@ -180,7 +187,7 @@ class VectorCorpus:
         ours = {key: value for key, value in self.manifest["encoder"].items() if key in encoder}
         differences = differing_fields(
             {"encoder": ours, "chunking": self.manifest["chunking"]},
-            {"encoder": encoder, "chunking": chunking_facts(rule)},
+            {"encoder": encoder, "chunking": chunking_facts(rule, splitter)},
         )
         if differences:
             raise ValueError(

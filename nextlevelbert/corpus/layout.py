@@ -19,12 +19,15 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from ..models.chunk_encoder import same_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.encoder_loading import LoadedChunkEncoder
+from ..models.input_checks import Splitter
+from .files import write_atomically
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 3
@@ -51,6 +54,7 @@ class ChunkingFacts(TypedDict):
     suffix_ids: list[int]
     sentence_token_ids: dict[str, list[int]]
     sentence_rule: NotRequired[int]
+    splitter: NotRequired[str]
 
 
 class Manifest(TypedDict):
@@ -76,8 +80,33 @@ def shard_name(number: int) -> str:
     return f"shard-{number:05d}.safetensors"
 
 
-def chunking_facts(rule: ChunkingRule) -> ChunkingFacts:
-    """A chunking rule as a manifest describes it; sentence rule 1 is not named, as in manifests that know no other."""
+def splitter_name(splitter: Splitter | str) -> str:
+    """Module and name of a function that finds sentences, of its class for an object; a name stays as it is.
+
+    Raises:
+        ValueError: for a lambda or a partial function, which nothing tells from others.
+    """
+    if isinstance(splitter, str):
+        return splitter
+    named = splitter if hasattr(splitter, "__qualname__") else type(splitter)
+    if isinstance(splitter, partial) or named.__qualname__.endswith("<lambda>"):
+        raise ValueError(
+            f"splitter is {'a partial function' if isinstance(splitter, partial) else 'a lambda'}. A corpus notes its "
+            "splitter's name; put it into a function: def sentences(text): return ..."
+        )
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def chunking_facts(rule: ChunkingRule, splitter: Splitter | str | None = None) -> ChunkingFacts:
+    """A chunking rule as a manifest describes it; sentence rule 1 is not named, as in manifests that know no other.
+
+    Args:
+        rule: how texts are cut.
+        splitter: what finds their sentences instead, or its name.
+
+    Raises:
+        ValueError: for a splitter that has no name, or where chunks are not made of sentences.
+    """
     facts: ChunkingFacts = {
         "mode": rule.mode,
         "chunk_size": rule.chunk_size,
@@ -85,7 +114,15 @@ def chunking_facts(rule: ChunkingRule) -> ChunkingFacts:
         "suffix_ids": list(rule.suffix_ids),
         "sentence_token_ids": rule.sentence_token_ids,
     }
-    return facts if rule.sentence_rule == 1 else {**facts, "sentence_rule": rule.sentence_rule}
+    if rule.sentence_rule != 1:
+        facts["sentence_rule"] = rule.sentence_rule
+    if splitter is not None:
+        if rule.mode == "fixed":
+            raise ValueError(
+                "splitter needs a rule with mode='sentences' or 'packed_sentences'; this one has 'fixed'."
+            )
+        facts["splitter"] = splitter_name(splitter)
+    return facts
 
 
 def differing_fields(left: Mapping[str, object], right: Mapping[str, object], prefix: str = "") -> list[str]:
@@ -103,7 +140,11 @@ def differing_fields(left: Mapping[str, object], right: Mapping[str, object], pr
 
 
 def new_manifest(
-    source: LoadedChunkEncoder, rule: ChunkingRule, characters_per_shard: int, precision: str
+    source: LoadedChunkEncoder,
+    rule: ChunkingRule,
+    characters_per_shard: int,
+    precision: str,
+    splitter: Splitter | None = None,
 ) -> Manifest:
     """The manifest of a new corpus: all that determines it, except for the order of sums in a micro-batch."""
     from .. import __version__
@@ -119,7 +160,7 @@ def new_manifest(
             "normalize": source.encoder.normalize,
             "dtype": precision,
         },
-        "chunking": chunking_facts(rule),
+        "chunking": chunking_facts(rule, splitter),
         "vector_dtype": "float16",
         "characters_per_shard": characters_per_shard,
         "complete": False,
@@ -176,6 +217,27 @@ def read_manifest(folder: Path) -> Manifest:
         raise ValueError(
             f"{folder} has format_version {version!r}; this version of the package reads {_WITHOUT_SUMS} and "
             f"{FORMAT_VERSION}."
+        )
+    return manifest
+
+
+def claim_folder(folder: Path, new: Manifest) -> Manifest:
+    """The manifest in the folder, a new one if there is none; a ValueError if it is that of another corpus."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / MANIFEST
+    if not path.exists():
+        write_atomically(path, manifest_bytes(new), only_if_missing=True)
+    manifest = read_manifest(folder)
+    if not manifest["complete"] and manifest["format_version"] != FORMAT_VERSION:
+        raise ValueError(
+            f"{folder} was begun by an earlier version of this package (format_version {manifest['format_version']}, "
+            "without check sums), and this one cannot go on with it. Encode into another folder, or delete this one."
+        )
+    differences = differing_fields(recipe(manifest), recipe(new))
+    if differences:
+        raise ValueError(
+            f"{folder} contains a corpus that was made differently (there, here): {'; '.join(differences)}. Write to "
+            "another folder, or delete this one."
         )
     return manifest
 

@@ -7,16 +7,25 @@ import logging
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from torch.utils.data import Dataset, get_worker_info
 
 from ..data.documents import Document
-from ..models.chunking import ChunkingRule, check_texts, chunk_spans, flatten_chunks, tokenize_document
+from ..models.chunking import (
+    ChunkingRule,
+    TokenizedDocument,
+    check_texts,
+    chunk_spans,
+    flatten_chunks,
+    tokenize_document,
+)
+from ..models.input_checks import Splitter
 from .layout import extend_chain, first_link, has_sums, read_manifest, shard_name
 from .shard_files import DocumentEntry, ShardHead, check_shards
 
@@ -70,6 +79,10 @@ class ShardPlan:
     compared with the documents and left out. With `repair` they are read whole, and those that are missing or damaged
     are written again.
 
+    Args:
+        documents, folder, characters_per_shard, process_index, num_processes, repair: as in `write_shards`.
+        tokenizer: if it has a splitter, it cuts the first document of every shard in the folder again, to compare.
+
     Attributes:
         shards, documents: how many all processes have together; final once the plan has been read to its end.
     """
@@ -82,10 +95,11 @@ class ShardPlan:
         process_index: int = 0,
         num_processes: int = 1,
         repair: bool = False,
+        tokenizer: ShardTokenizer | None = None,
     ) -> None:
         self._source, self._folder, self._characters_per_shard = documents, folder, characters_per_shard
         self._process_index, self._num_processes, self._repair = process_index, num_processes, repair
-        self._manifest = read_manifest(folder)
+        self._tokenizer, self._manifest = tokenizer, read_manifest(folder)
         self.shards = self.documents = 0
 
     def __iter__(self) -> Iterator[PlannedShard]:
@@ -137,6 +151,8 @@ class ShardPlan:
                 logger.warning("Encoding %s again, which is missing or damaged.", path)
             else:
                 _check_same_documents(path, head, group, digests, chain)
+                if self._tokenizer and self._tokenizer.splitter:
+                    _check_same_cut(path, head, PlannedShard(number, group, digests, chain), self._tokenizer)
                 return
         yield PlannedShard(number, group, digests, chain)
 
@@ -147,8 +163,8 @@ class ShardTokenizer(Dataset):
     The plan is then read in one process, the results come in its order, and the workers end with their parent.
     """
 
-    def __init__(self, tokenizer: Any, rule: ChunkingRule) -> None:
-        self._tokenizer, self._rule = tokenizer, rule
+    def __init__(self, tokenizer: Any, rule: ChunkingRule, splitter: Splitter | None = None) -> None:
+        self._tokenizer, self._rule, self.splitter = tokenizer, rule, splitter
 
     def __getitem__(self, shard: PlannedShard) -> TokenizedShard:
         if get_worker_info():  # each worker is one thread; and the tokenizer's own threads do not survive a fork
@@ -161,7 +177,7 @@ class ShardTokenizer(Dataset):
             entries.append(DocumentEntry(id=document.id, sha256=digest, characters=len(document.text),
                                          tokens=len(tokens)))  # fmt: skip
             ids.append(tokens.input_ids)
-            boundaries.append(self._rule.boundaries(tokens.input_ids))
+            boundaries.append(self._cut(document, tokens))
             spans.append(chunk_spans(tokens, boundaries[-1]))
         flat_ids, flat_boundaries, offsets = flatten_chunks(ids, boundaries)
         return TokenizedShard(
@@ -173,6 +189,12 @@ class ShardTokenizer(Dataset):
             torch.from_numpy(np.concatenate(spans)),
             torch.from_numpy(offsets.astype(np.int64)),
         )
+
+    def _cut(self, document: Document, tokens: TokenizedDocument) -> np.ndarray:
+        try:
+            return self._rule.text_boundaries(document.text, tokens, self.splitter)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"Document {document.id!r}: {error}") from error
 
 
 def _digest(document: Document) -> str:
@@ -201,4 +223,21 @@ def _check_same_documents(path: Path, head: ShardHead, group: list[Document], di
         raise ValueError(
             f"Cannot resume {path.parent}: {path.name} was written after other documents than those that are given, "
             f"or with another encoder or chunking. {advice}"
+        )
+
+
+def _check_same_cut(path: Path, head: ShardHead, shard: PlannedShard, tokenizer: ShardTokenizer) -> None:
+    """Refuses a splitter of the same name that cuts the first document of a shard in another way."""
+    first = next((number for number, entry in enumerate(head.documents) if entry["tokens"]), None)
+    if first is None:
+        return
+    cut = tokenizer[replace(shard, documents=[shard.documents[first]], digests=[shard.digests[first]])]
+    start, stop = (int(offset) for offset in head.offsets[first : first + 2])
+    with safe_open(path, framework="pt") as file:
+        stored = file.get_slice("spans")[start:stop]
+    if not torch.equal(stored, cut.spans):
+        raise ValueError(
+            f"Cannot resume {path.parent}: in {path.name}, document {shard.documents[first].id!r} was cut by another "
+            f"splitter of the same name: {len(stored)} chunks there, {len(cut.spans)} here. Encode into another "
+            "folder, or delete this one."
         )

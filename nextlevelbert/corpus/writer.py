@@ -20,20 +20,20 @@ from tqdm.auto import tqdm
 from ..data.documents import Document
 from ..models.chunking import ChunkingRule
 from ..models.encoder_loading import LoadedChunkEncoder
+from ..models.input_checks import Splitter
 from ..models.vector_cache import CachedEncoder, VectorCache, opened
 from .corpus import VectorCorpus
 from .files import remove_leftovers, write_atomically
 from .layout import (
-    FORMAT_VERSION,
     MANIFEST,
     Manifest,
+    claim_folder,
     differing_fields,
     has_sums,
     manifest_bytes,
     mending,
     new_manifest,
     read_manifest,
-    recipe,
     shard_name,
 )
 from .shard_files import check_chain, check_shards, shard_bytes
@@ -55,6 +55,7 @@ def encode_corpus(
     compile: bool = False,
     cache_dir: str | Path | VectorCache | None = None,
     progress: bool = True,
+    splitter: Splitter | None = None,
 ) -> VectorCorpus:
     """Encodes documents into a corpus folder, or goes on where an earlier call was killed.
 
@@ -80,13 +81,16 @@ def encode_corpus(
             faster on a CPU.
         cache_dir: a folder (or an open `VectorCache`) with vectors that need not be computed again.
         progress: show a bar.
+        splitter: a function that finds the sentences instead of the rule, as in `DocumentEncodingModel.encode`. The
+            manifest has its name. A resumed run cuts the first document of every shard again, to compare.
 
     Raises:
-        ValueError: for two documents of one id, no document at all, vectors that are not finite, or a folder
-            that holds another corpus (the fields or the document that differ are named).
+        TypeError, ValueError: for two documents of one id, no document at all, vectors that are not finite, a splitter
+            that has no name or does not fit the rule or a text, or a folder that holds another corpus (the fields or
+            the document that differ are named).
     """
     options = (dtype, device, characters_per_shard, tokens_per_batch, num_workers, compile, cache_dir, progress)
-    return finish_corpus(path, write_shards(documents, source, rule, path, *options))
+    return finish_corpus(path, write_shards(documents, source, rule, path, *options, splitter=splitter))
 
 
 def repair_corpus(
@@ -101,6 +105,7 @@ def repair_corpus(
     compile: bool = False,
     cache_dir: str | Path | VectorCache | None = None,
     progress: bool = True,
+    splitter: Splitter | None = None,
 ) -> VectorCorpus:
     """Compares all shards of a corpus with their check sums, and encodes those again that are missing or damaged.
 
@@ -118,7 +123,7 @@ def repair_corpus(
     """
     size = read_manifest(Path(path))["characters_per_shard"]
     options = (dtype, device, size, tokens_per_batch, num_workers, compile, cache_dir, progress)
-    shards = write_shards(documents, source, rule, path, *options, repair=True)
+    shards = write_shards(documents, source, rule, path, *options, repair=True, splitter=splitter)
     return finish_corpus(path, shards, repair=True)
 
 
@@ -138,6 +143,7 @@ def write_shards(
     process_index: int = 0,
     num_processes: int = 1,
     repair: bool = False,
+    splitter: Splitter | None = None,
 ) -> int:
     """The share of one process in an `encode_corpus` on several; `finish_corpus` follows when all are done.
 
@@ -154,15 +160,16 @@ def write_shards(
         raise ValueError(f"process_index must be from 0 to num_processes - 1 = {num_processes - 1}: {process_index}.")
     folder = Path(path)
     encoder = source.encoder.prepared(dtype, device, compile)
-    manifest = _claim_folder(folder, new_manifest(source, rule, characters_per_shard, encoder.precision))
+    manifest = claim_folder(folder, new_manifest(source, rule, characters_per_shard, encoder.precision, splitter))
     if repair and not has_sums(manifest):
         raise ValueError(f"{folder} has no check sums (format version 2) to repair it by. {mending(manifest)}")
-    plan = ShardPlan(documents, folder, characters_per_shard, process_index, num_processes, repair)
+    tokenizer = ShardTokenizer(source.tokenizer, rule, splitter)
+    plan = ShardPlan(documents, folder, characters_per_shard, process_index, num_processes, repair, tokenizer)
     if num_workers is None:
         num_workers = 0 if encoder.device.type == "cpu" else min(8, max(1, (os.cpu_count() or 1) - 1))
     # A generator of its own: a DataLoader draws a seed, and encoding must not change the caller's random state.
     loader = DataLoader(
-        ShardTokenizer(source.tokenizer, rule),
+        tokenizer,
         batch_size=None,
         sampler=plan,
         num_workers=num_workers,
@@ -259,27 +266,6 @@ def _report_repair(folder: Path, before: Manifest, after: Manifest) -> None:
         logger.warning(
             "%s is repaired. The last bits of %s are new: it ran on %s.", folder, ", ".join(changed), reasons
         )
-
-
-def _claim_folder(folder: Path, new: Manifest) -> Manifest:
-    """The manifest that is in the folder if it describes the same corpus; a new one if there is none."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / MANIFEST
-    if not path.exists():
-        write_atomically(path, manifest_bytes(new), only_if_missing=True)
-    manifest = read_manifest(folder)
-    if not manifest["complete"] and manifest["format_version"] != FORMAT_VERSION:
-        raise ValueError(
-            f"{folder} was begun by an earlier version of this package (format_version {manifest['format_version']}, "
-            "without check sums), and this one cannot go on with it. Encode into another folder, or delete this one."
-        )
-    differences = differing_fields(recipe(manifest), recipe(new))
-    if differences:
-        raise ValueError(
-            f"{folder} contains a corpus that was made differently (there, here): {'; '.join(differences)}. Write to "
-            "another folder, or delete this one."
-        )
-    return manifest
 
 
 def _write_shard(path: Path, shard: TokenizedShard, vectors: torch.Tensor) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from peft import LoraConfig, PeftModel, get_peft_model
+from torch import nn
 
+from ..training.resuming import write_whole
 from .arguments import LoraOptions
 
 
@@ -22,7 +24,7 @@ def with_lora(model: Any, options: LoraOptions) -> PeftModel:
         options: rank, scale, and names (or ends of names) of linear layers, or ``all-linear``.
 
     Raises:
-        ValueError: from peft, if no layer has one of these names.
+        ValueError: if no layer has one of these names.
     """
     names = options.lora_target_modules
     settings = LoraConfig(
@@ -32,7 +34,15 @@ def with_lora(model: Any, options: LoraOptions) -> PeftModel:
         modules_to_save=model.modules_to_train_whole(),
         exclude_modules=r".*\bchunk_encoder\b.*",  # frozen; adapters there would never learn anything
     )
-    return get_peft_model(model, settings)
+    try:
+        return get_peft_model(model, settings)
+    except ValueError as error:
+        linear = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+        layers = {name.split(".")[-1] for name in linear if "chunk_encoder" not in name}
+        raise ValueError(
+            f"--lora_target_modules {' '.join(names)}: this model has no such linear layer outside of its chunk "
+            f"encoder. Give all-linear, or some of: {', '.join(sorted(layers))}."
+        ) from error
 
 
 def copy_adapter(folder: Path, output: Path, tokenizer: Any, local: bool) -> None:
@@ -48,5 +58,5 @@ def copy_adapter(folder: Path, output: Path, tokenizer: Any, local: bool) -> Non
     adapter = json.loads((folder / "adapter_config.json").read_text())
     if local:
         adapter["base_model_name_or_path"] = None
-    (output / "adapter_config.json").write_text(json.dumps(adapter, indent=2) + "\n")
+    write_whole(output / "adapter_config.json", json.dumps(adapter, indent=2))
     tokenizer.save_pretrained(output)

@@ -73,7 +73,7 @@ def run(task: Task[Any, Any]) -> None:
         return
     task.draw(results, output)
     for file in folder.glob("*_predictions.jsonl"):
-        shutil.copy(file, output)
+        write_whole(output / file.name, file.read_bytes())
     task.publish(best, folder, output)
     facts = task.card(safe_name(name), best, table, settings)
     if facts is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
+from ..models.document_encoding import warn_of_empty_documents
 from ..models.encoder_loading import load_chunk_encoder
 from ..models.modeling_hate import HateForSequenceClassification, HateModel
 from ..models.modeling_nextlevelbert import (
@@ -223,7 +225,13 @@ def encode_in_parts(model: Any, texts: Sequence[str], desc: str, **encode: Any) 
             part.append(text)
             full = len(part) == _TEXTS_PER_CALL or sum(map(len, part)) >= _CHARACTERS_PER_CALL
             if full or number == len(texts) - 1:
-                yield from model.encode(part, **encode)
+                with warnings.catch_warnings():  # it counts within the part
+                    warnings.filterwarnings("ignore", "Document.* contain no token")
+                    found = model.encode(part, **encode)
+                first = number + 1 - len(part)
+                if empty := [first + place for place, each in enumerate(found) if len(each.plain) == 0]:
+                    warn_of_empty_documents(empty)
+                yield from found
                 bar.update(len(part))
                 part = []
     if isinstance(model, OtherEncoder):

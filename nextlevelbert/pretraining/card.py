@@ -199,6 +199,7 @@ def _vector_model(config: Any, corpus: Manifest | TokenCorpus, trained: bool) ->
         f"chunk encoder ({'trained' if trained else 'frozen'})": f"{code(config.chunk_encoder_name)}, weights "
         f"{code(config.chunk_encoder_fingerprint[:12] + '…')}",
         "chunking": f"{config.chunking}, at most {config.chunk_size} tokens per chunk",
+        **({"sentences": f"found by {code(name)}"} if (name := _splitter(corpus)) else {}),
         "encoder over chunks": _over_chunks(config),
     }
     widths = config.bottleneck_widths() if config.model_type == "hate" else []
@@ -219,6 +220,10 @@ def _vector_model(config: Any, corpus: Manifest | TokenCorpus, trained: bool) ->
         f"in {plain(corpus['encoder']['dtype'])})"
     )
     return facts
+
+
+def _splitter(corpus: Manifest | TokenCorpus) -> str | None:
+    return None if isinstance(corpus, TokenCorpus) else corpus["chunking"].get("splitter")
 
 
 def _over_chunks(config: Any) -> str:

@@ -35,6 +35,7 @@ def settings_of(
         **vars(objective_args),
         "documents": corpus.fingerprint(),
         "vectors": corpus.manifest["encoder"]["dtype"] if isinstance(corpus, VectorCorpus) else "trained",
+        **({"splitter": corpus.splitter} if isinstance(corpus, VectorCorpus) and corpus.splitter else {}),
         "validation_share": corpus_args.validation_share,
         "validation_documents": evaluation.fingerprint(),
         **args.training_signature(),

@@ -82,12 +82,12 @@ def run(
         corpus = encoded_corpus(corpus_args, model_args, source, model.config.chunking_rule(), args)
         if not args.do_train:
             return
-        corpus.check_model(model.config)
+        corpus.check_model(model.config, corpus.splitter)
 
     # 3. Sequences or segments to train on and to evaluate on.
     training, (evaluation, held_out) = share_out(corpus, corpus_args, objective.held_out_at_least, args.seed)
     if evaluation is not corpus:
-        evaluation.check_model(model.config)
+        evaluation.check_model(model.config, corpus.splitter)
     settings = settings_of(model_args, objective_args, corpus_args, args, model, corpus, evaluation)
     if not begin(args, settings):
         return
@@ -247,6 +247,8 @@ def encoded_corpus(
             finish_corpus(folder, shards, corpus_args.repair_corpus)
     corpus = VectorCorpus(folder)
     logger.info("%r", corpus)
+    if corpus.splitter:
+        logger.warning("Its sentences were found by %s: encode texts with that splitter.", corpus.splitter)
     return corpus
 
 

@@ -23,6 +23,7 @@ from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm_arguments import CdlmModelArguments
 from ..training.cards import CardFacts, plain
 from ..training.plots import CURVE
+from ..training.resuming import write_whole
 from ..training.trainer import CardTrainer
 
 _SUMMARY = """\
@@ -178,8 +179,8 @@ class CdlmTask(Task[OptionsT, DataT], Generic[OptionsT, DataT, RowsT]):
         scores = {name: each.scores for name, each in predicted.items()}
         scores["validation"]["loss"] = found["validation"].metrics["test_loss"]
         if args.should_save:
-            lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in predicted[reported].records]
-            (folder / f"{reported}_predictions.jsonl").write_text("".join(lines), encoding="utf-8")
+            lines = [json.dumps(record, ensure_ascii=False) for record in predicted[reported].records]
+            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(lines))
         return SeedResult.of(trainer, trained, scores, config=self.chosen)
 
     def baselines(self, results: Sequence[SeedResult]) -> dict[str, Row]:

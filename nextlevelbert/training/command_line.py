@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import difflib
+import dis
 import functools
 import inspect
 import json
@@ -13,21 +14,27 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn, get_type_hints
 
 import yaml
 from transformers import HfArgumentParser
 
+_PACKAGE = Path(__file__).parents[1]
+_RAISE = dis.opmap["RAISE_VARARGS"]  # what a `raise` statement is compiled to
 _FILES = (".yaml", ".yml", ".json")
 _ORDER = {title: number for number, title in enumerate(("model", "adapters", "data"))}  # the others follow
 
 
 def stoppable(main: Callable[[], None]) -> Callable[[], None]:
-    """A script's `main` that Ctrl-C ends with one line, and the exit status 130 that shells expect."""
+    """A script's `main` that Ctrl-C ends with one line, and the exit status 130 that shells expect.
+
+    What this package itself raises is told in its own words only, with the exit status 1.
+    """
 
     @functools.wraps(main)
     def run() -> None:
+        sys.excepthook = _tell
         try:
             main()
         except KeyboardInterrupt:
@@ -35,6 +42,22 @@ def stoppable(main: Callable[[], None]) -> Callable[[], None]:
             sys.exit(130)
 
     return run
+
+
+def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A `sys.excepthook` without a traceback for an error that a `raise` statement of this package has raised.
+
+    Its message says what to do, and one of the system names the file. Others need the traceback.
+    """
+    assert trace is not None  # it is None for errors that were never raised
+    while trace.tb_next:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    ours = Path(code.co_filename).is_relative_to(_PACKAGE) and code.co_code[trace.tb_lasti] == _RAISE
+    if isinstance(error, OSError) or (ours and isinstance(error, (ValueError, TypeError, ImportError))):
+        print(f"error: {error}", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, error.__traceback__)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .cards import plain
+from .resuming import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CURVE = "learning_curve.png"
 LOSS_CURVE = "loss_curve.png"  # of pretraining on chunk vectors
@@ -90,7 +96,7 @@ def _plot(
             axes.set_ylim(bottom=min(0, axes.get_ylim()[0]))
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path)
 
 
 def plot_confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[str], path: str | Path) -> None:
@@ -118,7 +124,13 @@ def plot_confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[
     axes.set_yticks(range(len(names)), names, parse_math=False)  # a $ in a name is no formula
     axes.set(xlabel="predicted", ylabel="true", title="Predictions of all seeds")
     figure.colorbar(image, ax=axes, label="share of the true class")
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path)
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Writes a picture as a PNG, completely or not at all."""
+    figure.savefig(picture := io.BytesIO(), format="png", dpi=120)
+    write_whole(Path(path), picture.getvalue())
 
 
 def results_table(rows: Mapping[str, Mapping[str, tuple[float, float] | float]]) -> str:

@@ -27,10 +27,10 @@ _SECONDS_OF_WORKERS = 8.0  # those of a DataLoader outlive their killed process 
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", _ADAPTER)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file completely or not at all, whenever the process is killed."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file completely or not at all, whenever the process is killed; a text gets a line end and is UTF-8."""
     partial = path.with_suffix(".partial")
-    partial.write_text(text + "\n")
+    partial.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
     partial.replace(path)
 
 

@@ -74,6 +74,14 @@ class BaseTrainingArguments(TrainingArguments):
         if self.bf16 and self.use_cpu:
             self.bf16 = precision_that_pays("bfloat16", "cpu", "--bf16") == "bfloat16"
         super().__post_init__()
+        if Path(str(self.output_dir)).is_file():
+            raise ValueError(f"--output_dir {self.output_dir} is a file; give a folder.")
+        for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"--{name} must be 1 or more, got {value}.")
+        for seed in (self.seed, *getattr(self, "seeds", ())):
+            if not 0 <= seed < 2**32:  # what NumPy takes
+                raise ValueError(f"A seed must be from 0 to 4294967295, got {seed}.")
         if self.dataloader_persistent_workers:
             raise ValueError(
                 "--dataloader_persistent_workers keeps copies of the dataset that never see a new epoch, so every "

@@ -128,6 +128,8 @@ def test_a_question_and_clicks(page):
     box = strip.bounding_box()
     strip.click(position={"x": box["width"] - 2, "y": 5})
     page.get_by_text(re.compile(r"^at (7\d|8\d|9\d)% · characters")).wait_for()
+    cell = strip.locator(".cell").bounding_box()
+    assert cell["x"] + cell["width"] == pytest.approx(box["x"] + box["width"], abs=3)
 
     heat = page.locator(".heat")
     box = heat.bounding_box()
@@ -136,6 +138,14 @@ def test_a_question_and_clicks(page):
     headings = page.locator("h3", has_text="characters").all_inner_texts()
     assert ["CHAPTER II ·" in headings[0], "CHAPTER III ·" in headings[1]] == [True, True]
     assert re.fullmatch(r"CHAPTER II · CHAPTER III: -?\d\.\d\d", heat.get_attribute("title"))
+    box, cell = heat.bounding_box(), heat.locator(".cell").bounding_box()  # what was clicked is outlined
+    found = [
+        (cell["x"] - box["x"]) / box["width"],
+        (cell["y"] - box["y"]) / box["height"],
+        cell["width"] / box["width"],
+    ]
+    assert strip.locator(".cell").count() == 0  # nothing else is
+    assert found == pytest.approx([2 / 3, 1 / 3, 1 / 3], abs=0.02)
 
 
 def test_the_list_of_documents(page):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import signal
@@ -15,8 +16,11 @@ import torch
 from nextlevelbert import (
     ChunkingRule,
     Document,
+    NextLevelBertModel,
     VectorCorpus,
     encode_corpus,
+    repair_corpus,
+    text_sentences,
 )
 from nextlevelbert.corpus.layout import MANIFEST
 from nextlevelbert.corpus.writer import finish_corpus, write_shards
@@ -120,6 +124,100 @@ def test_a_shard_of_another_recipe_is_found_out(minilm, rule, tmp_path):
     shutil.copy(tmp_path / "other" / "shard-00000.safetensors", tmp_path / "here")
     with pytest.raises(ValueError, match=r"shard-00000.safetensors was written .* or it is the shard of another corp"):
         finish_corpus(tmp_path / "here", shards)
+
+
+@pytest.fixture(scope="module")
+def by_sentences(minilm):
+    return ChunkingRule.from_tokenizer(minilm.tokenizer, 16, "sentences", max_chunk_size=512)
+
+
+def in_halves(text):
+    return [text[: len(text) // 2], text[len(text) // 2 :]]
+
+
+def shouting(text):
+    return [text.upper()]
+
+
+class Whole:
+    def __call__(self, text):
+        return [text]
+
+    def segment(self, text):
+        return in_halves(text)
+
+
+def in_thirds(text):
+    third = len(text) // 3
+    return [(0, third), (third, len(text))]
+
+
+def same_name(text):
+    return in_thirds(text)
+
+
+def other_of_that_name(text):
+    return in_halves(text)
+
+
+other_of_that_name.__qualname__ = "same_name"
+
+
+def test_a_splitter_cuts_a_corpus_as_encode_does(minilm, by_sentences, tmp_path):
+    options = {"characters_per_shard": 380, "progress": False}
+    model = NextLevelBertModel.from_chunk_encoder(minilm, 16, chunking="sentences", num_hidden_layers=0)
+    names = {text_sentences: "nextlevelbert.models.sentences.text_sentences", in_halves: f"{__name__}.in_halves",
+             Whole().segment: f"{__name__}.Whole.segment", Whole(): f"{__name__}.Whole"}  # fmt: skip
+    for number, (splitter, name) in enumerate(names.items()):
+        corpus = encode_corpus(DOCUMENTS, minilm, by_sentences, tmp_path / str(number), splitter=splitter, **options)
+        assert corpus.splitter == name
+        for document, stored in zip(DOCUMENTS, corpus, strict=True):
+            encoded = model.encode(document.text, splitter=splitter)
+            assert stored.spans.tolist() == encoded.spans.tolist()
+            torch.testing.assert_close(stored.vectors.float(), encoded.plain, atol=1e-3, rtol=1e-2)
+        corpus.check_model(model.config, splitter)
+        with pytest.raises(ValueError, match=rf"chunking.splitter: '{name}', None"):
+            corpus.check_model(model.config)
+    assert encode_corpus(DOCUMENTS, minilm, by_sentences, tmp_path / "rule", **options).splitter is None
+
+
+def test_a_corpus_goes_on_with_its_splitter_only(minilm, by_sentences, tmp_path):
+    options = {"characters_per_shard": 380, "progress": False}
+    straight = encode_corpus(DOCUMENTS, minilm, by_sentences, tmp_path / "straight", splitter=same_name, **options)
+    folder = tmp_path / "killed"
+    write_unfinished(folder, straight.manifest)
+    shutil.copy(straight.path / "shard-00000.safetensors", folder)
+    before = contents(folder)
+    for splitter, message in (
+        (None, r"chunking.splitter: '.*test_writer.same_name', None"),
+        (in_halves, "chunking.splitter: .*same_name', '.*in_halves'"),
+        (other_of_that_name, "in shard-00000.safetensors, document 'whale' was cut by another splitter of the same n"),
+    ):
+        for path in (folder, straight.path):
+            with pytest.raises(ValueError, match=message):
+                encode_corpus(DOCUMENTS, minilm, by_sentences, path, splitter=splitter, **options)
+    assert contents(folder) == before
+    encode_corpus(DOCUMENTS, minilm, by_sentences, folder, splitter=same_name, num_workers=1, **options)
+    assert contents(folder) == contents(straight.path)
+    (folder / "shard-00001.safetensors").write_bytes(b"torn")
+    repair_corpus(DOCUMENTS, minilm, by_sentences, folder, splitter=same_name, progress=False)
+    assert contents(folder) == contents(straight.path)
+
+
+@pytest.mark.parametrize(
+    ("splitter", "message"),
+    [
+        (lambda text: [text], "splitter is a lambda. A corpus notes"),
+        (functools.partial(in_halves), "splitter is a partial function"),
+        (shouting, "Document 'whale': splitter: sentence 0, 'CALL.*', is not in the text after character 0"),
+    ],
+)
+def test_a_splitter_that_a_corpus_cannot_take(minilm, by_sentences, rule, tmp_path, splitter, message):
+    with pytest.raises(ValueError, match=message):
+        encode_corpus(DOCUMENTS, minilm, by_sentences, tmp_path / "new", splitter=splitter, progress=False)
+    with pytest.raises(ValueError, match="splitter needs a rule with mode='sentences' or 'packed_sentences'"):
+        encode_corpus(DOCUMENTS, minilm, rule, tmp_path / "fixed", splitter=splitter, progress=False)
+    assert not (tmp_path / "fixed" / MANIFEST).exists()
 
 
 def test_encoding_leaves_the_random_state_alone(minilm, rule, tmp_path):

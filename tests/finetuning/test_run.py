@@ -16,9 +16,10 @@ import torch
 from huggingface_hub import ModelCard
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from nextlevelbert.finetuning.task import mean_and_deviation
+from nextlevelbert.finetuning.vector_models import encode_in_parts
 
 from ..finetuning_toys import SCRIPT, predictions, published, run_the_card, sea_rows, start, write
 
@@ -197,6 +198,10 @@ def test_two_processes_learn_what_one_does(sea_files, toy_checkpoint, tmp_path):
         ("multiple_choice", {"--train_file": "{uneven}", "--question_column": "q", "--candidates_column": "c"},
          r"row 1 .*column 'c': has 3 candidates, but the first row 4"),
         ("classification", {"--train_file": "{train}", "--learning_rate": "1e30"}, "a lower learning rate"),
+        ("classification", {"--train_file": "{one}"}, "one class only, 'sea', so there is nothing to tell apart"),
+        ("classification", {"--train_file": "{train}", "--lora": "true", "--lora_target_modules": "key_value"},
+         "--lora_target_modules key_value: this model has no such .* some of: .*, key, .*query, value"),
+        ("classification", {"--train_file": "{train}", "--problem_type": "regression"}, "is no label for regression"),
         ("classification", {"--train_file": "{train}", "--model": "avg-sbert"}, "one of: untrained, avg_sbert, sbert"),
     ],
 )  # fmt: skip
@@ -206,7 +211,8 @@ def test_what_it_refuses(sea_files, toy_checkpoint, tmp_path, task, arguments, m
     blank = sea_rows(4, 5)
     blank[2]["text"] = " \n"
     uneven = [{"text": "A story.", "q": "Who?", "c": list("abcd")[:count], "label": 0} for count in (4, 3)]
-    made = {"odd": odd, "blank": blank, "uneven": uneven}
+    one = [{**row, "label": "sea"} for row in sea_rows(4, 6)]
+    made = {"odd": odd, "blank": blank, "uneven": uneven, "one": one}
     paths = {name: write(tmp_path / f"{name}.jsonl", content) for name, content in made.items()}
     options = {key: value.format(train=sea_files["--train_file"], **paths) for key, value in arguments.items()}
     model = options.pop("--model", toy_checkpoint)
@@ -247,3 +253,13 @@ def test_paths_are_looked_at_before_anything_is_loaded_or_made(sea_files, toy_en
 def test_mean_and_deviation_over_seeds():
     table = [{"accuracy": 0.5}, {"accuracy": 0.7}]
     assert mean_and_deviation(table)["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
+
+
+def test_a_text_without_tokens_is_told_by_its_number_among_all(toy_checkpoint):
+    model = AutoModel.from_pretrained(toy_checkpoint)
+    texts = ["The ship sails."] * 70  # more than one part
+    texts[66] = "\u200b"
+    with pytest.warns(UserWarning, match=r"Document\(s\) \d+ contain no token") as told:
+        found = list(encode_in_parts(model, texts, "encoding"))
+    assert [str(each.message).split()[1] for each in told] == ["66"]
+    assert [number for number, each in enumerate(found) if len(each.plain) == 0] == [66]

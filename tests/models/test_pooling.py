@@ -68,6 +68,26 @@ def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_skl
     close(weight, other_way_round[1], atol=1e-6)
 
 
+@pytest.mark.parametrize("shrinkage", [1e-6, 0.1, 3.0])
+def test_fewer_chunks_than_dimensions_are_whitened_without_a_large_decomposition(shrinkage, monkeypatch):
+    torch.manual_seed(4)
+    spread = torch.linspace(0.01, 2, 60)
+    documents = [torch.randn(count, 60) * spread for count in (1, 5, 20, 7)]
+    documents.append(documents[1][:2].repeat(2, 1))  # fewer directions than chunks
+    expected = fit_whitening(documents * 2, shrinkage)  # the same covariance, of more chunks than dimensions
+    sizes, eigh = [], torch.linalg.eigh
+
+    def counted(matrix):
+        sizes.append(len(matrix))
+        return eigh(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", counted)
+    mean, weight = fit_whitening(documents, shrinkage)
+    assert sizes == [37]
+    close(mean, expected[0], atol=1e-6)
+    close(weight, expected[1], atol=1e-5 * expected[1].abs().max().item())
+
+
 @pytest.mark.parametrize(
     ("documents", "shrinkage", "message"),
     [

@@ -14,7 +14,8 @@ from nextlevelbert.pretraining.card import write_cdlm_card, write_vector_card
 
 from ..conftest import toy_config
 
-CORPUS = {"documents": 1200, "tokens": 3_400_000, "chunks": 14_000, "encoder": {"dtype": "bfloat16"}}
+CORPUS = {"documents": 1200, "tokens": 3_400_000, "chunks": 14_000, "encoder": {"dtype": "bfloat16"},
+          "chunking": {"splitter": "pysbd.segmenter.Segmenter.segment"}}  # fmt: skip
 FIRST = {"eval_loss": 2.0, "eval_masked_cosine": 0.1, "eval_masked_accuracy": 0.2, "eval_chance_accuracy": 0.05}
 LAST = {"eval_loss": 1.0, "eval_masked_cosine": 0.3, "eval_masked_accuracy": 0.4, "eval_chance_accuracy": 0.05}
 LOG = [{"step": 0, **FIRST}, {"step": 1, "loss": 1.75}, {"step": 9, "loss": 0.5}, {"step": 9, **LAST}]
@@ -45,6 +46,7 @@ def test_a_nextlevelbert_with_its_scores_and_the_baseline(tmp_path):
     for line in (
         'model = SentenceTransformer("my-model")',
         "| chunk encoder (frozen) | `someone/encoder`, weights `0123456789ab…` |",
+        "| sentences | found by `pysbd.segmenter.Segmenter.segment` |",
         "| chunk vectors | centred and whitened within documents |",
         "| document vector | trained projections of the mean of the chunk vectors and of the contextual ones, added |",
         "| training corpus | 1,200 documents, 3,400,000 tokens, 14,000 chunks (encoded in bfloat16) |",

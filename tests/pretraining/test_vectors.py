@@ -303,6 +303,27 @@ def test_hate_learns_from_sentences_and_leaves_a_checkpoint_that_opens(run, book
 
 
 @pytest.mark.long
+def in_halves(text):
+    return [text[: len(text) // 2], text[len(text) // 2 :]]
+
+
+def test_hate_learns_from_a_corpus_by_a_splitter(run, books, toy_encoder_path, tmp_path, caplog):
+    source = load_chunk_encoder(toy_encoder_path)
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 32, "sentences", max_chunk_size=512)
+    documents = [Document(**json.loads(line)) for line in books.read_text().splitlines()]
+    halves = encode_corpus(documents, source, rule, tmp_path / "halves", progress=False, splitter=in_halves)
+    options = ["--corpus_dir", str(halves.path), *HATE, "--max_steps", "1"]
+    run(tmp_path / "hate", *options)
+    name = f"{__name__}.in_halves"
+    assert f"Its sentences were found by {name}: encode texts with that splitter." in caplog.messages
+    assert f"| sentences | found by `{name}` |" in (tmp_path / "hate" / "README.md").read_text()
+    assert json.loads((tmp_path / "hate" / "settings.json").read_text())["splitter"] == name
+    by_rule = encode_corpus(documents, source, rule, tmp_path / "rule", progress=False)
+    for wrong in (["--validation_corpus_dir", str(by_rule.path)], ["--train_file", str(books)]):
+        with pytest.raises(ValueError, match=f"chunking.splitter: .*{name}"):
+            run(tmp_path / "wrong", *options, *wrong)
+
+
 def test_hate_on_two_processes(books, toy_encoder_path, tmp_path):
     """Each process finds its masked sentences among its own; together they take half as many steps."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import RidgeCV
+from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from torch import nn
 
 from nextlevelbert.finetuning.task import Sets
 from nextlevelbert.models.pooling import fit_whitening
+from nextlevelbert.tasks.classification import controls
 from nextlevelbert.tasks.classification.baselines import ChunkMeanClassifier, tfidf_logistic_regression
-from nextlevelbert.tasks.classification.controls import TaskVectors, control_rows
+from nextlevelbert.tasks.classification.controls import TaskVectors, _means, _regression, control_rows
 from nextlevelbert.tasks.classification.data import Example, TaskData, read_classification
 
 from ..finetuning_toys import sea_rows, start, write
@@ -110,6 +112,34 @@ def test_the_means_beside_a_classifier():
                                                        vectors).values()) < 0.9  # fmt: skip
     single = sets_of("single_label_classification", [0] * 19 + [1], ("low", "high"))
     assert control_rows(single, vectors) == {}
+
+
+def test_a_logistic_regression_in_more_dimensions_than_examples(monkeypatch):
+    """It is fitted in the span of the examples, and gives what the solver gives in all dimensions."""
+    draw, sizes, fit = np.random.default_rng(0), [], LogisticRegressionCV.fit
+    labels = [number % 3 for number in range(24)]
+    train = sets_of("single_label_classification", labels, ("a", "b", "c")).train
+    features, others = draw.normal(size=(24, 90)) + np.eye(3, 90)[labels], draw.normal(size=(5, 90))
+    exact = functools.partial(LogisticRegressionCV, tol=1e-10)  # else the solver stops at other points
+    monkeypatch.setattr("sklearn.linear_model.LogisticRegressionCV", exact)
+    options = {"cv": 5, "max_iter": 1000, "scoring": "neg_log_loss", "l1_ratios": (0.0,)}
+    expected = exact(Cs=np.logspace(0, 4, 5), use_legacy_attributes=False, **options)
+    expected = expected.fit(features, labels).predict_log_proba(others)
+    monkeypatch.setattr(
+        LogisticRegressionCV, "fit", lambda self, *data: sizes.append(data[0].shape) or fit(self, *data)
+    )
+    kind, logits = _regression(train, features, others)
+    assert (kind, sizes) == ("logistic regression", [(24, 24)])
+    np.testing.assert_allclose(logits, expected, atol=1e-5)
+
+
+def test_documents_share_a_product(monkeypatch):
+    vectors, calls = vectors_of(20, 0), []
+    change = lambda rows: calls.append(len(rows)) or 2 * rows  # noqa: E731
+    monkeypatch.setattr(controls, "_ROWS_PER_PRODUCT", 30)
+    expected = torch.stack([2 * rows.mean(dim=0) for rows in vectors.documents])
+    torch.testing.assert_close(_means(vectors, change), expected)
+    assert calls == [32, 32, 16]
 
 
 def test_the_means_beside_several_labels_and_values():

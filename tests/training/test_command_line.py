@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -181,3 +182,35 @@ def test_both_scripts_are_stopped_like_that(module, monkeypatch, capsys):
         importlib.import_module(module).main()
     assert stopped.value.code == 130
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+RAISED = """
+import sys
+from nextlevelbert.training import command_line
+from nextlevelbert.data.files import check_source
+
+def main():
+    {error}
+
+command_line.stoppable(main)()
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("check_source('no.jsonl')", "error: No file or folder 'no.jsonl'."),
+        ("open('gone.txt')", "error: [Errno 2] No such file or directory: 'gone.txt'"),
+        ("raise ValueError('of another library')", "Traceback (most recent call last):"),
+        ("command_line.words_of([0])", "Traceback (most recent call last):"),  # an AttributeError in this package
+    ],
+)
+def test_what_the_package_raises_is_told_without_a_traceback(error, told, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    code = compile(RAISED.format(error=error), "script.py", "exec")
+    with pytest.raises((ValueError, OSError, AttributeError)) as raised:
+        exec(code, {"__name__": "__main__"})
+    sys.excepthook(raised.type, raised.value, raised.value.__traceback__)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(told)
+    assert (len(said) == 1) == (said[0].startswith("error"))

@@ -1,5 +1,7 @@
 """Pictures and tables of a training."""
 
+from pathlib import Path
+
 import matplotlib.axes
 import numpy as np
 import pytest
@@ -65,3 +67,21 @@ def test_results_stand_in_a_table():
         "| | f1 | mse | accuracy |\n| --- | --- | --- | --- |\n"
         "| model | 0.5000 ± 0.0100 |  |  |\n| baseline |  |  | 0.2500 |"
     )
+
+
+def test_a_picture_that_is_killed_leaves_the_one_before(tmp_path, monkeypatch):
+    path = tmp_path / "curve.png"
+    plot_curves([[{"epoch": 1.0, "loss": 2.0}]], None, path)
+    before = path.read_bytes()
+
+    def killed(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    for draw in (
+        lambda: plot_pretraining([{"step": 5, "loss": 3.5}], path),
+        lambda: plot_confusion(np.array([0, 1]), np.array([0, 0]), ["a", "b"], path),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            draw()
+        assert path.read_bytes() == before

@@ -17,6 +17,7 @@ from .data import TaskData
 
 logger = logging.getLogger(__name__)
 
+_ROWS_PER_PRODUCT = 4_096
 _FEWEST = 2  # examples of a class, for a choice of the regularisation by cross-validation
 
 
@@ -75,8 +76,16 @@ def control_rows(sets: Sets[TaskData], vectors: Mapping[str, TaskVectors]) -> di
 
 
 def _means(vectors: TaskVectors, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """``[documents, D]``"""
-    return torch.stack([change(rows).mean(dim=0) for rows in vectors.documents])
+    """``[documents, D]``; many documents in one product, since each reads the D x D matrix of a whitening."""
+    means: list[torch.Tensor] = []
+    waiting: list[torch.Tensor] = []
+    for number, rows in enumerate(vectors.documents, 1):
+        waiting.append(rows)
+        if number == len(vectors.documents) or sum(map(len, waiting)) >= _ROWS_PER_PRODUCT:
+            changed = change(torch.cat(waiting)).split([len(each) for each in waiting])
+            means += [each.mean(dim=0) for each in changed]
+            waiting = []
+    return torch.stack(means)
 
 
 def _features(
@@ -120,7 +129,13 @@ def _regression(train: TaskData, features: np.ndarray, others: np.ndarray) -> tu
         scoring="neg_log_loss",
         l1_ratios=(0.0,),
         use_legacy_attributes=False,
-    ).fit(features, labels)
+    )
+    if features.shape[1] > len(features):
+        # The penalty makes the weights a sum of training examples, so the axes of their span are enough: the optimum
+        # is the same, and steps in thousands of dimensions take minutes.
+        axes = np.linalg.qr(features.T)[0]  # [D, N]
+        features, others = features @ axes, others @ axes
+    classifier.fit(features, labels)
     scores = np.full((len(others), len(train.label_names or known)), -np.inf)
     scores[:, known] = classifier.predict_log_proba(others)
     return "logistic regression", scores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from ...finetuning.arguments import TaskOptions
 from ...finetuning.text_models import BertAlOptions, ChunkBertOptions
@@ -34,11 +34,10 @@ class ClassificationOptions(LabelledDataOptions):
 
     _argument_group_name = "classes"
 
-    problem_type: Any = field(
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"] | None = field(
         default=None,
-        metadata={"help": "By default, inferred from the labels.",
-                  "choices": ["single_label_classification", "multi_label_classification", "regression"]},
-    )  # fmt: skip
+        metadata={"help": "By default, inferred from the labels."},
+    )
     label_names_file: str | None = field(
         default=None,
         metadata={"help": "JSON list of the classes, or object with them as keys (as EURLEX-57K has it). By default, "

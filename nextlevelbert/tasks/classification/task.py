@@ -81,6 +81,14 @@ class Classification(Task[LabelledDataOptions, TaskData]):
         return hold_out_documents(data, share, seed)
 
     def split(self, sets: Sets[TaskData]) -> Sets[TaskData]:
+        if (
+            sets.train.problem_type == "single_label_classification"
+            and len(names := sets.train.label_names or ()) == 1
+        ):
+            raise ValueError(
+                f"{sets.train.source} has one class only, {names[0]!r}, so there is nothing to tell apart. Give rows "
+                "of at least two classes, or name all classes with --label_names_file."
+            )
         if self.options.halve_validation:
             sets.validation, sets.test = halve_by_document(sets.validation)
         for wanted, change in (("question_first", questions_first), ("sigmoid", with_one_output)):

@@ -20,6 +20,7 @@ from transformers import EvalPrediction
 from ...evaluation.scores import predicted, task_scores
 from ...finetuning.task import Row, Scores, SeedResult, Task
 from ...training.cards import CardText
+from ...training.resuming import write_whole
 from ...training.trainer import CardTrainer
 from .data import TaskData
 
@@ -215,13 +216,14 @@ def write_predictions(path: Path, data: TaskData, logits: np.ndarray) -> None:
             return float(label) if data.problem_type == "regression" else int(label)
         return [names[number] for number in label] if isinstance(label, (tuple, list)) else names[int(label)]
 
-    with path.open("w", encoding="utf-8") as file:
-        for example, row, given in zip(data.examples, found, scores, strict=True):
-            prediction: Any = row
-            if data.problem_type == "multi_label_classification":
-                prediction = np.flatnonzero(row).tolist()
-            record = {"id": example.id, "prediction": spoken(prediction)}
-            if example.label is not None:
-                record["label"] = spoken(example.label)
-            record["scores"] = [round(float(score), 6) for score in given]
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    lines = []
+    for example, row, given in zip(data.examples, found, scores, strict=True):
+        prediction: Any = row
+        if data.problem_type == "multi_label_classification":
+            prediction = np.flatnonzero(row).tolist()
+        record = {"id": example.id, "prediction": spoken(prediction)}
+        if example.label is not None:
+            record["label"] = spoken(example.label)
+        record["scores"] = [round(float(score), 6) for score in given]
+        lines.append(json.dumps(record, ensure_ascii=False))
+    write_whole(path, "\n".join(lines))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...evaluation.retrieval import RetrievalTask, retrieval_scores
+from ...training.plots import save_figure
 
 
 def scores_by_length(
@@ -85,4 +86,4 @@ def plot_by_length(
     scores.patch.set_visible(False)
     scores.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path)

@@ -159,14 +159,15 @@ def write_summaries(path: Path, data: SummarizationData, logits: Sequence[np.nda
         logits: of their sentences; where a document was cut, of those before the cut.
         rule: chooses the sentences.
     """
-    with path.open("w", encoding="utf-8") as file:
-        for document, row in zip(data.documents, logits, strict=True):
-            chosen = rule.select(document, row)
-            record = {
-                "id": document.id,
-                "indices": chosen,
-                "spans": [document.spans[each] for each in chosen],
-                "sentences": [document.sentences[each] for each in chosen],
-                "scores": [round(score, 6) for score in torch.tensor(row).sigmoid().tolist()],
-            }
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    lines = []
+    for document, row in zip(data.documents, logits, strict=True):
+        chosen = rule.select(document, row)
+        record = {
+            "id": document.id,
+            "indices": chosen,
+            "spans": [document.spans[each] for each in chosen],
+            "sentences": [document.sentences[each] for each in chosen],
+            "scores": [round(score, 6) for score in torch.tensor(row).sigmoid().tolist()],
+        }
+        lines.append(json.dumps(record, ensure_ascii=False))
+    write_whole(path, "\n".join(lines))

@@ -45,7 +45,7 @@ from nextlevelbert.tasks.retrieval import tfidf_scores
 
 SIZE, SEGMENT, EVERY = 128, 128, 16  # tokens in a chunk, chunks in a segment, sentences for each question
 CONTROL = "linear map"
-RATE, LAYERS_RATE = 1e-3, 5e-4
+RATE, LAYERS_RATE = 1e-3, 2e-4
 # Chunks on either side, and the attention of the layers, if there are any.
 ROWS: dict[str, tuple[int, str | None]] = {
     CONTROL: (0, None),
@@ -54,7 +54,6 @@ ROWS: dict[str, tuple[int, str | None]] = {
     "convolution over 17 chunks": (8, None),
     "linear map and attention": (0, "full_attention"),
     "linear map and local attention": (0, "sliding_attention"),
-    "convolution over 17 chunks and attention": (8, "full_attention"),
     "convolution over 17 chunks and local attention": (8, "sliding_attention"),
 }
 NEIGHBOURS = (0.4, 0.6, 0.8, 1.0)

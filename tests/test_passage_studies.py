@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,9 @@ from torch.nn import functional as F
 
 from benchmarks.common.passages import PassageJudge, Task
 from benchmarks.studies import hidden_chunks, late_chunking, passages
-from nextlevelbert import NextLevelBertForContrastiveLearning, load_chunk_encoder
+from nextlevelbert import Document, NextLevelBertForContrastiveLearning, load_chunk_encoder
+from nextlevelbert.corpus.token_corpus import TokenCorpus
+from nextlevelbert.models.pooling import ChunkWhitening
 
 SEA = "The ship sailed out of the harbour into the storm. The captain watched the waves. "
 KITCHEN = "The cook kneaded the dough for the bread. The oven was hot and the kitchen smelled sweet. "
@@ -135,3 +139,22 @@ def test_layers_learn_with_a_rate_of_their_own_and_from_the_first_step(source):
     (found * torch.randn_like(found)).sum().backward()
     read = [weight for name, weight in learner.layers.named_parameters() if not name.startswith("embeddings.tok")]
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in read)
+
+
+def test_rows_that_read_hidden_chunks_are_trained(source, tmp_path):
+    """The control's neighbours stay as they are, those of the convolution do not; both learn what they answer with."""
+    texts = [Document(name, text * 200) for name, text in (("sea", SEA), ("kitchen", KITCHEN))]
+    corpus = TokenCorpus(texts, source.tokenizer)
+    names = [hidden_chunks.CONTROL, hidden_chunks.CONVOLUTION]
+    options = argparse.Namespace(steps=3, batch_size=2, output_dir=tmp_path)
+    readers = hidden_chunks.train(names, 0, "spans", corpus, ChunkWhitening(32), source, options)
+    for name, reader in readers.items():
+        convolution = reader.around.convolution
+        assert torch.equal(convolution.weight, convolution.start()) == (name == hidden_chunks.CONTROL)
+        assert not torch.equal(reader.answer.weight, torch.eye(32))
+    books = np.array(["a", "a", "b", "b"])
+    found = hidden_chunks.summed({name: [[1.0, 0.0, 1.0, place]] for place, name in enumerate(names)}, books)
+    table = hidden_chunks.write(options, {"spans": {"questions": 4, "chance": 0.5, "rows": found}})
+    assert f"| {hidden_chunks.CONTROL} | 1 | 0.500 | +0.000 to +0.000 |" in table
+    assert f"| {hidden_chunks.CONVOLUTION} | 1 | 0.750 | +0.000 to +0.500 |" in table
+    assert (tmp_path / "table.md").read_text() == table

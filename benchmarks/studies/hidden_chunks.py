@@ -225,10 +225,11 @@ def main() -> None:
     model = NextLevelBertModel.from_chunk_encoder(source, SIZE, neighbours=0, pooling="mean", whiten_chunks=True)
     model.fit_whitening(vectors_of(corpus, range(len(corpus)), source, model.config.chunking_rule()))
     judged, names = judged_novels(str(args.data / "novels/validation.jsonl.gz"), source, model.whitening)
-    text, record = StringIO(), {}
+    record: dict[str, Any] = {}
     for task in args.tasks:
         questions = judged.questions(task)
         books = np.concatenate([[names[book]] * len(hidden.starts) for book, _, hidden in questions])
+        chance = 0.5 if task == "order" else np.mean([1 / len(h.starts) for _, _, h in questions for _ in h.starts])
 
         def answered(reader: Reader, task: str = task, questions: Any = questions) -> list[float]:
             return [right for _, vectors, hidden in questions for right in reader.right(task, vectors, hidden)]
@@ -244,20 +245,26 @@ def main() -> None:
                 kept.write_text(json.dumps(rows))
             for name, row in rows.items():
                 found.setdefault(name, []).append(row)
-        chance = 0.5 if task == "order" else np.mean([1 / len(h.starts) for _, _, h in questions for _ in h.starts])
-        record[task] = {"questions": len(books), "chance": float(chance), "rows": summed(found, books)}
-        with redirect_stdout(text):
-            print(f"\n{task}: {len(books)} questions, chance {chance:.3f}\n")
+            record[task] = {"questions": len(books), "chance": float(chance), "rows": summed(found, books)}
+            print(write(args, record), flush=True)
+
+
+def write(args: Namespace, record: dict[str, Any]) -> str:
+    """Writes tables and figures of what is finished; returns the tables."""
+    text = StringIO()
+    with redirect_stdout(text):
+        for task, found in record.items():
+            print(f"\n{task}: {found['questions']} questions, chance {found['chance']:.3f}\n")
             measuring.print_table(
                 ["", "seeds", "right", f"minus {CONTROL}"],
                 [[name, len(row["seeds"]), f"{row['right'][0]:.3f}",
                   "{:+.3f} to {:+.3f}".format(*row["above"][1:]) if row["above"] else ""]
-                 for name, row in record[task]["rows"].items()],
+                 for name, row in found["rows"].items()],
             )  # fmt: skip
     (args.output_dir / "table.md").write_text(text.getvalue())
     facts = {"machine": measuring.processor(), "steps": args.steps, "tasks": record}
     (args.output_dir / "study.json").write_text(json.dumps(facts, indent=1) + "\n")
-    print(text.getvalue())
+    return text.getvalue()
 
 
 def summed(found: dict[str, list[list[float]]], books: np.ndarray) -> dict[str, Any]:

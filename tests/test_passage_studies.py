@@ -58,6 +58,13 @@ def test_windows_hold_whole_chunks():
     assert late_chunking.windows([3, 4, 5, 20, 1, 2], 8) == [[0, 1], [2], [3], [4, 5]]
 
 
+def test_vectors_are_read_once(tmp_path):
+    found = late_chunking.kept_in(tmp_path / "some.pt", lambda: [[torch.ones(2)]])
+    again = late_chunking.kept_in(tmp_path / "some.pt", lambda: [[torch.zeros(2)]])
+    assert torch.equal(found[0][0], torch.ones(2))
+    assert torch.equal(again[0][0], torch.ones(2))
+
+
 def test_other_vectors_of_the_same_questions(minilm, source):
     ids = [torch.tensor(source.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (SEA, KITCHEN)]
     passages_of = [row[: len(row) // 2 * 2].reshape(2, -1) for row in ids]

@@ -4,16 +4,16 @@
         --encoder sentence-transformers/all-MiniLM-L6-v2 --checkpoint checkpoints/nextlevelbert-passages \\
         --output_dir late_chunking
 
-The judge of ``benchmarks.studies.passages`` on the first 64 chunks of each novel, with every removed sentence as a
+The judge of ``benchmarks.studies.passages`` on the first 32 chunks of each novel, with every removed sentence as a
 question, because a Transformer is slow. Late chunking (Günther and others 2024, arXiv 2409.04701): the encoder reads
 as many whole chunks as fit into its 512 positions, and a chunk's vector is the mean of its own tokens. A question is
-read alone. Whitening is fitted to the first 64 chunks of 16 training novels, read in the same way. Chunk vectors are
+read alone. Whitening is fitted to the first 32 chunks of 16 training novels, read in the same way. Chunk vectors are
 kept in the output folder. Writes ``study.json`` and ``table.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from nextlevelbert.pretraining.passages import PassageLearner
 from nextlevelbert.pretraining.trained_tokens import NO_TOKEN
 from nextlevelbert.tasks.retrieval import tfidf_scores
 
-CHUNKS, EVERY, FITTED_NOVELS, FITTED_CHUNKS = 64, 1, 16, 64
+CHUNKS, FITTED_NOVELS = 32, 16
 TEXTS_PER_PASS = 16
 
 
@@ -91,6 +91,13 @@ def read(source: LoadedChunkEncoder, document: torch.Tensor, late: bool) -> torc
     return F.normalize(torch.stack(found), dim=1)
 
 
+def kept_in(file: Path, made: Callable[[], list[list[torch.Tensor]]]) -> list[list[torch.Tensor]]:
+    """What a file holds, or what is made now and kept there."""
+    if not file.exists():
+        torch.save(made(), file)
+    return torch.load(file)
+
+
 def fitted(documents: Iterable[torch.Tensor], size: int) -> ChunkWhitening:
     """A whitening fitted to chunk vectors ``[n, D]`` of documents."""
     white = ChunkWhitening(size)
@@ -123,9 +130,9 @@ def main() -> None:
             f"{args.encoder} and {args.checkpoint} do not have one vocabulary; the judge counts in its tokens."
         )
     books = str(args.data / "novels/validation.jsonl.gz")
-    tasks = [beginning(removed_sentences(books, table, SIZE, EVERY), CHUNKS), answers(args.data, table, SIZE)]
+    tasks = [beginning(removed_sentences(books, table, SIZE), CHUNKS), answers(args.data, table, SIZE)]
     novels = TokenCorpus(read_documents(str(args.train_file)), source.tokenizer)
-    wanted = [novels[number][: FITTED_CHUNKS * SIZE].long() for number in range(FITTED_NOVELS)]
+    wanted = [novels[number][: CHUNKS * SIZE].long() for number in range(FITTED_NOVELS)]
     shelf = [F.pad(ids, (0, -len(ids) % SIZE), value=NO_TOKEN).reshape(-1, SIZE) for ids in wanted]
 
     static = PassageJudge(tasks, table, SIZE)
@@ -141,19 +148,14 @@ def main() -> None:
         lambda documents: [finished.prepare_chunks(chunks) for chunks in documents],
     )
     rows[args.checkpoint.name] = (static, partial(contextual_of, finished))
+    questions = kept_in(args.output_dir / "questions.pt", lambda: [
+        [read(source, chunks, late=False) for chunks in task.questions] for task in tasks])  # fmt: skip
     for name, late in (("MiniLM", False), ("MiniLM, late chunking", True)):
-        kept = args.output_dir / f"{name}.pt"
-        if not kept.exists():
-            vectors = [
-                [
-                    [read(source, chunks, late) for chunks in task.passages],
-                    [read(source, chunks, late=False) for chunks in task.questions],
-                ]
-                for task in tasks
-            ]
-            torch.save({"judged": vectors, "fitted": [read(source, chunks, late) for chunks in shelf]}, kept)
-        stored = torch.load(kept)
-        rows |= rows_of(name, static.with_vectors(stored["judged"]), fitted(stored["fitted"], size))
+        *vectors, near = kept_in(args.output_dir / f"{name}.pt", lambda late=late: [
+            [read(source, chunks, late) for chunks in documents]
+            for documents in (*(task.passages for task in tasks), shelf)])  # fmt: skip
+        judge = static.with_vectors([list(sides) for sides in zip(vectors, questions, strict=True)])
+        rows |= rows_of(name, judge, fitted(near, size))
     found = {
         label: [scores]
         for name, (judge, encode) in rows.items()

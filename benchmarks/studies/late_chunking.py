@@ -4,10 +4,10 @@
         --encoder sentence-transformers/all-MiniLM-L6-v2 --checkpoint checkpoints/nextlevelbert-passages \\
         --output_dir late_chunking
 
-The judge of ``benchmarks.studies.passages`` on the first 32 chunks of each novel, with every removed sentence as a
+The judge of ``benchmarks.studies.passages`` on the first 64 chunks of each novel, with every removed sentence as a
 question, because a Transformer is slow. Late chunking (Günther and others 2024, arXiv 2409.04701): the encoder reads
 as many whole chunks as fit into its 512 positions, and a chunk's vector is the mean of its own tokens. A question is
-read alone. Whitening is fitted to the first 32 chunks of 16 training novels, read in the same way. Chunk vectors are
+read alone. Whitening is fitted to the first 64 chunks of 16 training novels, read in the same way. Chunk vectors are
 kept in the output folder. Writes ``study.json`` and ``table.md``.
 """
 
@@ -33,7 +33,7 @@ from nextlevelbert.pretraining.passages import PassageLearner
 from nextlevelbert.pretraining.trained_tokens import NO_TOKEN
 from nextlevelbert.tasks.retrieval import tfidf_scores
 
-CHUNKS, FITTED_NOVELS = 32, 16
+CHUNKS, FITTED_NOVELS = 64, 16
 TEXTS_PER_PASS = 16
 
 

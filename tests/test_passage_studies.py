@@ -58,11 +58,12 @@ def test_windows_hold_whole_chunks():
     assert late_chunking.windows([3, 4, 5, 20, 1, 2], 8) == [[0, 1], [2], [3], [4, 5]]
 
 
-def test_vectors_are_read_once(tmp_path):
-    found = late_chunking.kept_in(tmp_path / "some.pt", lambda: [[torch.ones(2)]])
-    again = late_chunking.kept_in(tmp_path / "some.pt", lambda: [[torch.zeros(2)]])
-    assert torch.equal(found[0][0], torch.ones(2))
-    assert torch.equal(again[0][0], torch.ones(2))
+def test_vectors_are_read_once(minilm, tmp_path):
+    chunks = torch.tensor([[2003, 2009], [2009, -1]])
+    found = late_chunking.kept_in(tmp_path / "some.pt", minilm, [[chunks], []], late=True)
+    torch.testing.assert_close(found[0][0], late_chunking.read(minilm, chunks, late=True))
+    again = late_chunking.kept_in(tmp_path / "some.pt", minilm, [[], []], late=True)
+    assert torch.equal(again[0][0], found[0][0])
 
 
 def test_other_vectors_of_the_same_questions(minilm, source):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -61,9 +62,9 @@ class Hidden:
         offsets = torch.arange(int(self.lengths.max()))
         return torch.where(offsets < self.lengths[:, None], self.starts[:, None] + offsets, -1)
 
-    def visible(self, shape: tuple[int, int]) -> torch.Tensor:
+    def visible(self, shape: Sequence[int]) -> torch.Tensor:
         """``[N, L]``: what is not hidden."""
-        seen, places = torch.ones(shape, dtype=torch.bool), self.places()
+        seen, places = torch.ones(*shape, dtype=torch.bool), self.places()
         seen[self.segments[:, None].expand_as(places)[places >= 0], places[places >= 0]] = False
         return seen
 
@@ -216,7 +217,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--batch_size", type=int, default=4)
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ kept in the output folder. Writes ``study.json`` and ``table.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -91,10 +91,12 @@ def read(source: LoadedChunkEncoder, document: torch.Tensor, late: bool) -> torc
     return F.normalize(torch.stack(found), dim=1)
 
 
-def kept_in(file: Path, made: Callable[[], list[list[torch.Tensor]]]) -> list[list[torch.Tensor]]:
-    """What a file holds, or what is made now and kept there."""
+def kept_in(
+    file: Path, source: LoadedChunkEncoder, sides: list[list[torch.Tensor]], late: bool
+) -> list[list[torch.Tensor]]:
+    """Chunk vectors of all documents, which a file holds or gets."""
     if not file.exists():
-        torch.save(made(), file)
+        torch.save([[read(source, chunks, late) for chunks in documents] for documents in sides], file)
     return torch.load(file)
 
 
@@ -148,12 +150,11 @@ def main() -> None:
         lambda documents: [finished.prepare_chunks(chunks) for chunks in documents],
     )
     rows[args.checkpoint.name] = (static, partial(contextual_of, finished))
-    questions = kept_in(args.output_dir / "questions.pt", lambda: [
-        [read(source, chunks, late=False) for chunks in task.questions] for task in tasks])  # fmt: skip
+    kept = args.output_dir / "questions.pt"
+    questions = kept_in(kept, source, [task.questions for task in tasks], late=False)
     for name, late in (("MiniLM", False), ("MiniLM, late chunking", True)):
-        *vectors, near = kept_in(args.output_dir / f"{name}.pt", lambda late=late: [
-            [read(source, chunks, late) for chunks in documents]
-            for documents in (*(task.passages for task in tasks), shelf)])  # fmt: skip
+        kept = args.output_dir / f"{name}.pt"
+        *vectors, near = kept_in(kept, source, [*(task.passages for task in tasks), shelf], late)
         judge = static.with_vectors([list(sides) for sides in zip(vectors, questions, strict=True)])
         rows |= rows_of(name, judge, fitted(near, size))
     found = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -126,6 +127,12 @@ class PassageJudge:
                 [[learner.chunk_vectors(chunks) for chunks in side] for side in (task.passages, task.questions)]
                 for task in tasks
             ]
+
+    def with_vectors(self, vectors: list[list[list[torch.Tensor]]]) -> PassageJudge:
+        """The same for other vectors: by task those of passages and of questions, ``[n, D]`` each."""
+        other = copy.copy(self)
+        other._vectors = vectors
+        return other
 
     @torch.no_grad()
     def vectors(self, encode: Encode) -> tuple[dict[str, list[float]], dict[str, list[float]]]:

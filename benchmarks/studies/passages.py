@@ -45,41 +45,51 @@ from nextlevelbert.tasks.retrieval import tfidf_scores
 
 SIZE, SEGMENT, EVERY = 128, 128, 16  # tokens in a chunk, chunks in a segment, sentences for each question
 CONTROL = "linear map"
-# Chunks on either side, and whether there are layers.
-ROWS: dict[str, tuple[int, bool]] = {
-    CONTROL: (0, False),
-    "convolution over 5 chunks": (2, False),
-    "convolution over 11 chunks": (5, False),
-    "convolution over 17 chunks": (8, False),
-    "linear map and attention": (0, True),
-    "convolution over 11 chunks and attention": (5, True),
+RATE, LAYERS_RATE = 1e-3, 2e-4
+# Chunks on either side, and the attention of the layers, if there are any.
+ROWS: dict[str, tuple[int, str | None]] = {
+    CONTROL: (0, None),
+    "convolution over 5 chunks": (2, None),
+    "convolution over 11 chunks": (5, None),
+    "convolution over 17 chunks": (8, None),
+    "linear map and attention": (0, "full_attention"),
+    "linear map and local attention": (0, "sliding_attention"),
+    "convolution over 17 chunks and local attention": (8, "sliding_attention"),
 }
 NEIGHBOURS = (0.4, 0.6, 0.8, 1.0)
 FADING = (0.6,)
 
 
-class AttentionLearner(PassageLearner):
-    """A model with layers over what its map or its convolution gives, added with a small weight that is trained."""
-
-    def __init__(self, model: Any, source: LoadedChunkEncoder, token_dropout: float) -> None:
-        super().__init__(model, source, token_dropout)
-        size = model.config.hidden_size
-        self.layers = ModernBertModel(
-            ModernBertConfig(
-                vocab_size=1,
-                hidden_size=size,
-                num_hidden_layers=2,
-                num_attention_heads=size // 32,
-                intermediate_size=2 * size,
-                local_attention=32,
-                global_attn_every_n_layers=2,
-                pad_token_id=0,
-                bos_token_id=None,
-                eos_token_id=None,
-                cls_token_id=None,
-                sep_token_id=None,
-            )
+def layers_over(size: int, attention: str) -> ModernBertModel:
+    """Two pre-norm layers with relative positions over ``[N, L, D]``; local attention sees 16 on either side."""
+    return ModernBertModel(
+        ModernBertConfig(
+            vocab_size=1,
+            hidden_size=size,
+            num_hidden_layers=2,
+            num_attention_heads=size // 32,
+            intermediate_size=2 * size,
+            layer_types=[attention] * 2,
+            local_attention=32,
+            pad_token_id=0,
+            bos_token_id=None,
+            eos_token_id=None,
+            cls_token_id=None,
+            sep_token_id=None,
         )
+    )
+
+
+class AttentionLearner(PassageLearner):
+    """A model with pre-norm layers over what its map or its convolution gives.
+
+    Their output is added with a small weight that is trained: training begins near the model without them, and every
+    weight has a gradient.
+    """
+
+    def __init__(self, model: Any, source: LoadedChunkEncoder, token_dropout: float, attention: str) -> None:
+        super().__init__(model, source, token_dropout)
+        self.layers = layers_over(model.config.hidden_size, attention)
         self.share = nn.Parameter(torch.tensor(0.1))
 
     def contextual(self, vectors: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
@@ -125,7 +135,7 @@ def alone_and_with_words(judge: PassageJudge, name: str, encode: Encode) -> list
     return [(name, alone), (f"{name} + BM25", both)]
 
 
-def _contextual_of(model: NextLevelBertModel, documents: list[torch.Tensor]) -> list[torch.Tensor]:
+def contextual_of(model: NextLevelBertModel, documents: list[torch.Tensor]) -> list[torch.Tensor]:
     return model.contextualize(documents)[0]
 
 
@@ -144,22 +154,34 @@ def contextual(learner: PassageLearner) -> Encode:
     return encode
 
 
+def weight_groups(module: nn.Module) -> list[dict[str, Any]]:
+    """For an optimiser: the weights of ``module.layers`` with a rate of their own, and all others."""
+    own = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+    layers = [weight for name, weight in own.items() if name.startswith("layers.")]
+    others = [weight for name, weight in own.items() if not name.startswith("layers.")]
+    return [{"params": others}, *([{"params": layers, "lr": LAYERS_RATE}] if layers else [])]
+
+
 def train(names: list[str], seed: int, corpus: TokenCorpus, whitening: Any, source: LoadedChunkEncoder,
           args: Namespace) -> dict[str, PassageLearner]:  # fmt: skip
     """Rows trained side by side, on the same batches with the same tokens dropped."""
     learners: dict[str, PassageLearner] = {}
     for name in names:
-        reach, layers = ROWS[name]
+        reach, attention = ROWS[name]
         torch.manual_seed(seed)
         model = NextLevelBertForContrastiveLearning.from_chunk_encoder(
             source, SIZE, neighbours=reach, pooling="mean", whiten_chunks=True, include_chunk_encoder=False
         )
         model.model.whitening.load_state_dict(whitening)
-        learners[name] = (AttentionLearner if layers else PassageLearner)(model.train(), source, 0.15)
+        learners[name] = (
+            AttentionLearner(model.train(), source, 0.15, attention)
+            if attention
+            else PassageLearner(model.train(), source, 0.15)
+        )
     tools = {}
     for name, learner in learners.items():
         weights = [weight for weight in learner.parameters() if weight.requires_grad]
-        optimizer = torch.optim.AdamW(weights, 5e-4 if ROWS[name][1] else 1e-3, weight_decay=0.01)
+        optimizer = torch.optim.AdamW(weight_groups(learner), RATE, weight_decay=0.01)
         tools[name] = (weights, optimizer, get_cosine_schedule_with_warmup(optimizer, args.steps // 20, args.steps))
     dataset = PassageDataset(corpus, SIZE, 4, SEGMENT, seed=seed)
     collate = DataCollatorForPassages(SIZE, sentence_token_ids(source.tokenizer))
@@ -221,7 +243,7 @@ def main() -> None:
     }
     for path in args.checkpoint:
         finished = NextLevelBertModel.from_pretrained(path).eval()
-        for name, row in alone_and_with_words(judge, path.name, partial(_contextual_of, finished)):
+        for name, row in alone_and_with_words(judge, path.name, partial(contextual_of, finished)):
             found[name] = [row]
     for seed in args.seeds:
         kept = args.output_dir / f"seed {seed}.json"

@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import RidgeCV
+from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from torch import nn
 
 from nextlevelbert.finetuning.task import Sets
 from nextlevelbert.models.pooling import fit_whitening
 from nextlevelbert.tasks.classification.baselines import ChunkMeanClassifier, tfidf_logistic_regression
-from nextlevelbert.tasks.classification.controls import TaskVectors, control_rows
+from nextlevelbert.tasks.classification.controls import TaskVectors, control_rows, fit_regression
 from nextlevelbert.tasks.classification.data import Example, TaskData, read_classification
 
 from ..finetuning_toys import sea_rows, start, write
@@ -110,6 +110,21 @@ def test_the_means_beside_a_classifier():
                                                        vectors).values()) < 0.9  # fmt: skip
     single = sets_of("single_label_classification", [0] * 19 + [1], ("low", "high"))
     assert control_rows(single, vectors) == {}
+
+
+def test_a_regression_on_more_dimensions_than_examples():
+    """It is fitted in the span of the training vectors, and is the one in all dimensions."""
+    torch.manual_seed(0)
+    data = sets_of("single_label_classification", [0, 1] * 12, ("low", "high")).train
+    features, others = torch.randn(24, 90).double().numpy(), torch.randn(5, 90).double().numpy()
+    features[::2, 0] += 2
+    kind, found = fit_regression(data, features, others)
+    assert kind == "logistic regression"
+    known = LogisticRegressionCV(
+        Cs=np.logspace(0, 4, 5), cv=5, max_iter=1000, scoring="neg_log_loss", l1_ratios=(0.0,),
+        use_legacy_attributes=False,
+    ).fit(features, data.labels())  # fmt: skip
+    np.testing.assert_allclose(found, known.predict_log_proba(others), atol=1e-2)
 
 
 def test_the_means_beside_several_labels_and_values():

@@ -17,6 +17,7 @@ from transformers import LongformerConfig, LongformerModel
 from benchmarks.common import retrieval_tasks as retrieval
 from benchmarks.studies import (
     attention_alignment,
+    beside_tfidf,
     compare_runs,
     frozen_heads,
     hybrid_checkpoint,
@@ -117,6 +118,16 @@ def test_a_third_part_beside_the_hybrid(tmp_path, monkeypatch, toy_encoder_path)
     named = {"whitened mean of static chunk vectors": one[:, :384] / 0.6**0.5}
     named |= {"hybrid's word counts alone": one[:, 384:] / 0.6**0.5, "whitened mean of MiniLM's": other / 0.4**0.5}
     torch.testing.assert_close(frozen_heads.three_parts(named, 0.4), whole)
+    counts = beside_tfidf.whole_counts(model, [SEA, SEA + SEA, KITCHEN])  # as in a chunk, where there is one
+    encoder = model.get_chunk_encoder().model.parts[1]
+    ids = model.tokenizer(SEA, add_special_tokens=False, return_tensors="np")["input_ids"][0].astype(np.int32)
+    chunk = encoder.encode(ids, np.array([0, len(ids)]), model.config.chunking_rule())[0].numpy()
+    row = beside_tfidf.hashed(model, counts).toarray()[0]
+    np.testing.assert_allclose(row / np.linalg.norm(row), chunk, atol=1e-6)
+    task = RetrievalTask("toy", {"q": SEA}, {"a": SEA + SEA, "b": KITCHEN}, {"q": {"a": 1}})
+    found = beside_tfidf.sparse_cosines(task, counts, {SEA: 0, SEA + SEA: 1, KITCHEN: 2})
+    assert found[0, 0] > 0.99 > 0.5 > found[0, 1]
+    assert beside_tfidf.sum_of(0.25, found, np.zeros((1, 2)))[0, 0] == pytest.approx(found[0, 0] / 4)
 
 
 def test_some_books_of_a_task():

@@ -127,7 +127,7 @@ def test_a_third_part_beside_the_hybrid(tmp_path, monkeypatch, toy_encoder_path)
     task = RetrievalTask("toy", {"q": SEA}, {"a": SEA + SEA, "b": KITCHEN}, {"q": {"a": 1}})
     found = beside_tfidf.sparse_cosines(task, counts, {SEA: 0, SEA + SEA: 1, KITCHEN: 2})
     assert found[0, 0] > 0.99 > 0.5 > found[0, 1]
-    assert beside_tfidf.sum_of(0.25, found, np.zeros((1, 2)))[0, 0] == pytest.approx(found[0, 0] / 4)
+    assert third_part.sum_of(0.25, found, np.zeros((1, 2)))[0, 0] == pytest.approx(found[0, 0] / 4)
 
 
 def test_some_books_of_a_task():

@@ -28,28 +28,16 @@ from benchmarks.common import measuring
 from benchmarks.common import retrieval_tasks as retrieval
 from benchmarks.common.studies import study_parser
 from benchmarks.studies.hybrid_vectors import Values, by_scores, document_vectors, print_rows
-from benchmarks.studies.third_part import gaps, means, training_tasks
+from benchmarks.studies.third_part import cosines, gaps, means, sum_of, tfidf, training_tasks
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.tasks.retrieval import bm25_scores, tfidf_scores
+from nextlevelbert.tasks.retrieval import bm25_scores
 
 MAPPED = "hybrid, its static part mapped"
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)  # of the vectors
 
 Vectors = dict[str, dict[str, torch.Tensor]]  # by name of the row, by text
-
-
-def sum_of(share: float, cosines: np.ndarray, tfidf: np.ndarray) -> np.ndarray:
-    """Scores ``[Q, N]``; rounded, so that equal texts tie in both."""
-    return np.round(share * cosines + (1 - share) * tfidf, 7)
-
-
-def cosines(task: RetrievalTask, vectors: dict[str, torch.Tensor]) -> np.ndarray:
-    """``[Q, N]``"""
-    sides = [F.normalize(torch.stack([vectors[text] for text in side.values()]), dim=1)
-             for side in (task.queries, task.documents)]  # fmt: skip
-    return (sides[0] @ sides[1].T).numpy()
 
 
 def whole_counts(model: Any, texts: list[str]) -> sparse.csr_matrix:
@@ -93,10 +81,6 @@ def vectors_of(hybrid: Any, static: Any, name: str, texts: list[str]) -> Vectors
     share = found[", part 1"].norm(dim=1, keepdim=True)  # of the mean that the other's vector stands in for
     rows[MAPPED] = torch.cat([share * F.normalize(rows[name], dim=1), found[", part 2"]], dim=1)
     return {row: dict(zip(texts, vectors, strict=True)) for row, vectors in rows.items()}
-
-
-def tfidf(task: RetrievalTask) -> np.ndarray:
-    return np.asarray(tfidf_scores(list(task.queries.values()), list(task.documents.values())))
 
 
 def chosen_shares(tasks: list[RetrievalTask], vectors: Vectors, facts: dict[str, Any]) -> dict[str, float]:

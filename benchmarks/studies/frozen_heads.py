@@ -34,7 +34,6 @@ from nextlevelbert.tasks.classification.controls import fit_regression
 from nextlevelbert.tasks.classification.data import TaskData, read_classification
 from nextlevelbert.tasks.classification.splits import hold_out_documents
 
-WINDOW = 512
 HELD_OUT, SEED = 0.15, 42  # as run_finetune.py has them by default
 WORDS, HYBRID, THREE = "TF-IDF", "hybrid", "hybrid and MiniLM"
 MEAN = "mean of MiniLM's chunk vectors"
@@ -65,23 +64,23 @@ def static_rows(args: Namespace, texts: list[str]) -> dict[str, torch.Tensor]:
 def minilm_rows(args: Namespace, texts: list[str]) -> dict[str, torch.Tensor]:
     """Document vectors ``[B, D]`` of a Transformer's chunk vectors."""
     encoder = load_chunk_encoder(args.encoder, args.encoder_name)
-    base, wide = (
-        NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=size, num_hidden_layers=0)
-        for size in (retrieval.CHUNK_SIZE, WINDOW)
-    )
+    base = NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=retrieval.CHUNK_SIZE, num_hidden_layers=0)
     checkpoint = retrieval.trained(str(args.minilm), base)
     chunks = retrieval.chunk_vectors(base, texts, args.cache_dir)
     whitening = checkpoint.whitening
-    first = [cut_to_window(encoder, wide, text) for text in texts]
-    return {
+    rows = {
         MEAN: retrieval.mean_of_chunks(chunks),
         "whitened mean of MiniLM's": retrieval.whitened_mean(whitening.mean, whitening.weight)(chunks),
         args.minilm.name: retrieval.contextual(checkpoint, args.minilm.name)(chunks),
-        f"MiniLM, the first {WINDOW} tokens": retrieval.first_chunk(
-            retrieval.chunk_vectors(wide, first, args.cache_dir)
-        ),
         f"MiniLM, the first {retrieval.CHUNK_SIZE} tokens": retrieval.first_chunk(chunks),
     }
+    if args.window:
+        wide = NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=args.window, num_hidden_layers=0)
+        first = [cut_to_window(encoder, wide, text) for text in texts]
+        rows[f"MiniLM, the first {args.window} tokens"] = retrieval.first_chunk(
+            retrieval.chunk_vectors(wide, first, args.cache_dir)
+        )
+    return rows
 
 
 def three_parts(rows: dict[str, torch.Tensor], share: float) -> torch.Tensor:
@@ -111,6 +110,7 @@ def main() -> None:
     parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2", help="a Hub name or a folder")
     parser.add_argument("--encoder_name", help="its name on the Hub, where --encoder is a folder")
     parser.add_argument("--share", type=float, default=0.3, help="squared weight of MiniLM as a third part")
+    parser.add_argument("--window", type=int, default=512, help="tokens of the truncated row; 0 leaves it out")
     parser.add_argument("--cache_dir", help="folder with a cache of MiniLM's chunk vectors; made if it is missing")
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()

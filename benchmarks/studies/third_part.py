@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from benchmarks.common import measuring
 from benchmarks.common import retrieval_tasks as retrieval
@@ -32,9 +33,13 @@ from benchmarks.studies.hybrid_vectors import Values, by_scores, by_vectors, by_
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.data.rows import file_rows
 from nextlevelbert.evaluation import RetrievalTask
+from nextlevelbert.tasks.retrieval import tfidf_scores
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 CHARACTERS = 15_000  # of a segment of a training novel
+WITH_TFIDF = 0.2  # what cosines count beside TF-IDF, as chosen in beside_tfidf.py for the hybrid
+
+Vectors = dict[str, torch.Tensor]  # by text
 
 
 def book_of(key: str) -> str:
@@ -65,6 +70,9 @@ def training_tasks(args: Namespace) -> list[RetrievalTask]:
                 relevant[f"{key}-{question['number']}-{number}"] = {key: 1}
     texts = {key: row["text"] for key, row in stories.items()}
     squality = RetrievalTask("squality", answers, texts, relevant)
+    found = [retrieval.masked(squality, retrieval.mostly_capitalised(texts.values()))]
+    if not args.novels:
+        return found
     novels = list(islice(file_rows(args.train_file), args.novels))
     cut = {
         f"{row['id']}#{number}": row["text"][start : start + CHARACTERS]
@@ -82,11 +90,7 @@ def training_tasks(args: Namespace) -> list[RetrievalTask]:
     }
     chapters = RetrievalTask("chapters", cut, cut, same)
     names = retrieval.mostly_capitalised(row["text"] for row in novels)
-    return [
-        retrieval.masked(squality, retrieval.mostly_capitalised(texts.values())),
-        retrieval.masked(chapters, names),
-        chapters,
-    ]
+    return [*found, retrieval.masked(chapters, names), chapters]
 
 
 def joined(one: torch.Tensor, other: torch.Tensor, share: float) -> torch.Tensor:
@@ -123,14 +127,31 @@ class Texts:
         return found
 
 
-def rows_of(task: RetrievalTask, texts: Texts, shares: tuple[float, ...]) -> dict[str, Values]:
-    """The hybrid, the third part alone, and both together at each share."""
-    wanted = list(dict.fromkeys([*task.queries.values(), *task.documents.values()]))
-    means = texts.documents(wanted)
+def sum_of(share: float, cosines: np.ndarray, tfidf: np.ndarray) -> np.ndarray:
+    """Scores ``[Q, N]``; rounded, so that equal texts tie in both."""
+    return np.round(share * cosines + (1 - share) * tfidf, 7)
+
+
+def cosines(task: RetrievalTask, vectors: Vectors) -> np.ndarray:
+    """``[Q, N]``"""
+    sides = [F.normalize(torch.stack([vectors[text] for text in side.values()]), dim=1)
+             for side in (task.queries, task.documents)]  # fmt: skip
+    return (sides[0] @ sides[1].T).numpy()
+
+
+def tfidf(task: RetrievalTask) -> np.ndarray:
+    """Cosines ``[Q, N]`` of TF-IDF vectors."""
+    return np.asarray(tfidf_scores(list(task.queries.values()), list(task.documents.values())))
+
+
+def vectors_of(task: RetrievalTask, texts: Texts, shares: tuple[float, ...]) -> dict[str, Vectors]:
+    """The hybrid's document vectors, those of the third part alone, and both together at each share."""
+    means = texts.documents(list(dict.fromkeys([*task.queries.values(), *task.documents.values()])))
     rows = {"hybrid": {text: pair[0] for text, pair in means.items()}}
     rows["third part alone"] = {text: pair[1] for text, pair in means.items()}
-    rows |= {f"third part {share:g}": {text: joined(*pair, share) for text, pair in means.items()} for share in shares}
-    return {name: by_vectors([task], vectors) for name, vectors in rows.items()}
+    return rows | {
+        f"third part {share:g}": {text: joined(*pair, share) for text, pair in means.items()} for share in shares
+    }
 
 
 def by_chunks(task: RetrievalTask, texts: Texts, share: float) -> dict[str, Values]:
@@ -162,7 +183,7 @@ def main() -> None:
     parser.add_argument("--hybrid", type=Path, required=True)
     parser.add_argument("--whitening", type=Path, required=True, help="checkpoint with the Transformer's whitening")
     parser.add_argument("--train_file", type=Path, required=True, help="training novels, to choose the weight")
-    parser.add_argument("--novels", type=int, default=10, help="of them that are read")
+    parser.add_argument("--novels", type=int, default=10, help="of them that are read; 0: stories alone")
     parser.add_argument("--segments", type=int, default=15, help="of each of these")
     parser.add_argument("--books", type=int, help="unseen novels that judge; by default all")
     parser.add_argument("--tasks", nargs="+", default=["squality, names masked", "squality", "chapters, names masked"])
@@ -171,10 +192,13 @@ def main() -> None:
     args = parser.parse_args()
     args.output_dir.mkdir(parents=True, exist_ok=True)
     texts = Texts(args)
-    facts: dict[str, Any] = {"machine": measuring.processor(), "choice": {}, "rows": {}, "chosen row minus": {}}
+    facts: dict[str, Any] = {"machine": measuring.processor(), "choice": {}, "rows": {}}
     share = args.share
     if share is None:
-        tried = {task.name: rows_of(task, texts, SHARES) for task in training_tasks(args)[:2]}
+        tried = {
+            task.name: {name: by_vectors([task], row) for name, row in vectors_of(task, texts, SHARES).items()}
+            for task in training_tasks(args)[:2]
+        }
         for rows in tried.values():
             print_rows(rows, list(rows["hybrid"]))
         sums = {s: sum(np.nanmean(v) for rows in tried.values() for v in rows[f"third part {s:g}"].values())
@@ -187,12 +211,18 @@ def main() -> None:
         task = found[name]
         if name.startswith("chapters"):
             task = of_books(task, chosen({book_of(key) for key in task.documents}, args.books))
-        rows = rows_of(task, texts, (share,)) | by_words([task])
+        vectors = vectors_of(task, texts, tuple(sorted({*SHARES, share})))
+        rows = {name: by_vectors([task], row) for name, row in vectors.items()} | by_words([task])
+        words = tfidf(task)
+        for name in ("third part alone", f"third part {share:g}"):
+            scores = sum_of(WITH_TFIDF, cosines(task, vectors[name]), words)
+            rows[f"{name}, {WITH_TFIDF:g} + TF-IDF"] = by_scores(task, scores)
         if name.startswith("squality"):
             rows |= {f"{kind}, third part {share:g}": row for kind, row in by_chunks(task, texts, share).items()}
         print_rows(rows, list(rows["hybrid"]))
         facts["rows"][name] = means(rows)
-        facts["chosen row minus"][name] = gaps(task, rows, f"third part {share:g}")
+        for main_row in (f"third part {share:g}", f"third part {share:g}, {WITH_TFIDF:g} + TF-IDF"):
+            facts.setdefault(f"{main_row} minus", {})[name] = gaps(task, rows, main_row)
         (args.output_dir / "scores.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 

@@ -4,12 +4,13 @@
         --hybrid checkpoints/nextlevelbert-hybrid --static checkpoints/nextlevelbert-static \\
         --minilm checkpoints/nextlevelbert-minilm-256 --cache_dir vectors --output_dir heads
 
-Rows: the two checkpoints and the hybrid's parts; the mean of static and of MiniLM's chunk vectors, plain and whitened;
-MiniLM's first 512 tokens, and its first 256; the checkpoint --minilm; the hybrid beside MiniLM as a third part (see
-third_part.py); TF-IDF of words and pairs of words; and three of them with TF-IDF, by the sum of the probabilities of
-both heads. The head is that of the controls of `run_finetune.py`. Of the training documents 15 % are left out, those
-that `run_finetune.py` holds out, so that its rows have the same training set. Prints accuracies with 95 % over the
-test documents, and three rows minus each other row; writes ``scores.json``.
+Rows: the two checkpoints; the hybrid's parts, and its words counted in whole documents, hashed and not; the mean of
+static and of MiniLM's chunk vectors, plain and whitened; MiniLM's first 512 tokens, and its first 256; the checkpoint
+--minilm; the hybrid beside MiniLM as a third part (see third_part.py); TF-IDF of words and pairs of words; and three
+of them with TF-IDF, by the sum of the probabilities of both heads. The head is that of the controls of
+`run_finetune.py`. Of the training documents 15 % are left out, those that `run_finetune.py` holds out, so that its rows
+have the same training set. Prints accuracies with 95 % over the test documents, and three rows minus each other row;
+writes ``scores.json``.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from benchmarks.common import measuring
 from benchmarks.common import retrieval_tasks as retrieval
+from benchmarks.studies.beside_tfidf import hashed, whole_counts
 from benchmarks.studies.hybrid_vectors import document_vectors
 from benchmarks.studies.third_part import joined
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
@@ -55,6 +58,9 @@ def static_rows(args: Namespace, texts: list[str]) -> dict[str, torch.Tensor]:
     names = {"": HYBRID, ", part 1": "whitened mean of static chunk vectors", ", part 2": "hybrid's word counts alone"}
     hybrid: Any = NextLevelBertModel.from_pretrained(args.hybrid).eval()
     rows = {names[part]: found for part, found in document_vectors(hybrid, texts, parts=True).items()}
+    counts = whole_counts(hybrid, texts)
+    for name, matrix in (("not hashed", counts), ("hashed", hashed(hybrid, counts))):
+        rows[f"its words in whole documents, {name}"] = F.normalize(torch.from_numpy(matrix.toarray()), dim=1)
     static: Any = NextLevelBertModel.from_pretrained(args.static).eval()
     rows[args.static.name] = document_vectors(static, texts)[""]
     rows["mean of static chunk vectors"] = retrieval.mean_of_chunks([book.plain for book in static.encode(texts)])

@@ -8,9 +8,9 @@ Rows: the two checkpoints; the hybrid's parts, and its words counted in whole do
 static and of MiniLM's chunk vectors, plain and whitened; MiniLM's first 512 tokens, and its first 256; the checkpoint
 --minilm; the hybrid beside MiniLM as a third part (see third_part.py); TF-IDF of words and pairs of words; and three
 of them with TF-IDF, by the sum of the probabilities of both heads. The head is that of the controls of
-`run_finetune.py`. Of the training documents 15 % are left out, those that `run_finetune.py` holds out, so that its rows
-have the same training set. Prints accuracies with 95 % over the test documents, and three rows minus each other row;
-writes ``scores.json``.
+`run_finetune.py`. Of the training documents 15 % are left out, those that `run_finetune.py` holds out, so that its
+rows have the same training set. Prints accuracies with 95 % over the test documents, and three rows minus each other
+row; writes ``scores.json``.
 """
 
 from __future__ import annotations

@@ -157,7 +157,9 @@ def vectors_of(task: RetrievalTask, texts: Texts, shares: tuple[float, ...]) -> 
 def by_chunks(task: RetrievalTask, texts: Texts, share: float) -> dict[str, Values]:
     """One task by the chunks of both sides, alone and with the cosine of the means."""
     wanted = list(dict.fromkeys([*task.queries.values(), *task.documents.values()]))
-    chunks = {text: joined(*both, share) for text, *both in zip(wanted, *texts.chunks(wanted), strict=True)}
+    chunks = {
+        text: joined(*pair, share) for text, pair in zip(wanted, zip(*texts.chunks(wanted), strict=True), strict=True)
+    }
     found: dict[str, Values] = {}
     for kind in ("nearest", "maxsim"):
         alone, both = retrieval.chunk_scores(task, chunks, kind)  # type: ignore[arg-type]

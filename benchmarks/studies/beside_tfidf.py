@@ -6,8 +6,7 @@
 The hybrid's word counts are hashed, and their logarithm is taken chunk by chunk. TF-IDF takes it in the whole
 document, and keeps every word apart: this first shows on training texts what each of the two costs (the hybrid's own
 tokens and weights, counted in whole documents, hashed and not). Then the weight of each kind of vectors beside TF-IDF
-is chosen on the same texts: stories of SQuALITY, and segments of training novels; names masked and not. One kind is
-the hybrid with the checkpoint --static, a trained linear map of the same table, in place of its static part. Unseen
+is chosen on the same texts: stories of SQuALITY, and segments of training novels; names masked and not. Unseen
 novels and stories judge, as in hybrid_vectors.py; the sum with the hybrid minus each other row, 95 % over books or
 stories. Prints Markdown tables and writes ``scores.json``.
 """
@@ -22,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import sparse
-from torch.nn import functional as F
 
 from benchmarks.common import measuring
 from benchmarks.common import retrieval_tasks as retrieval
@@ -34,7 +32,6 @@ from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.tasks.retrieval import bm25_scores
 
-MAPPED = "hybrid, its static part mapped"
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)  # of the vectors
 
 Vectors = dict[str, dict[str, torch.Tensor]]  # by name of the row, by text
@@ -74,12 +71,10 @@ def all_texts(tasks: list[RetrievalTask]) -> list[str]:
 
 
 def vectors_of(hybrid: Any, static: Any, name: str, texts: list[str]) -> Vectors:
-    """Document vectors of the hybrid, its parts, the other checkpoint, and of that in place of the static part."""
+    """Document vectors of the hybrid, its parts, and the other checkpoint."""
     found = document_vectors(hybrid, texts, parts=True)
     rows = {"hybrid": found[""], "whitened static mean": found[", part 1"], "its word counts": found[", part 2"]}
     rows[name] = document_vectors(static, texts)[""]
-    share = found[", part 1"].norm(dim=1, keepdim=True)  # of the mean that the other's vector stands in for
-    rows[MAPPED] = torch.cat([share * F.normalize(rows[name], dim=1), found[", part 2"]], dim=1)
     return {row: dict(zip(texts, vectors, strict=True)) for row, vectors in rows.items()}
 
 

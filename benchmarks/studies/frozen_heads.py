@@ -4,18 +4,19 @@
         --hybrid checkpoints/nextlevelbert-hybrid --static checkpoints/nextlevelbert-static \\
         --minilm checkpoints/nextlevelbert-minilm-256 --cache_dir vectors --output_dir heads
 
-Rows: the two checkpoints; the hybrid's parts, and its words counted in whole documents, hashed and not; the mean of
-static and of MiniLM's chunk vectors, plain and whitened; MiniLM's first 512 tokens, and its first 256; the checkpoint
---minilm; the hybrid beside MiniLM as a third part (see third_part.py); TF-IDF of words and pairs of words; and three
-of them with TF-IDF, by the sum of the probabilities of both heads. The head is that of the controls of
-`run_finetune.py`. Of the training documents 15 % are left out, those that `run_finetune.py` holds out, so that its
-rows have the same training set. Prints accuracies with 95 % over the test documents, and three rows minus each other
-row; writes ``scores.json``.
+Rows: the two checkpoints; the hybrid fitted to the training documents in place of novels; the hybrid's parts, and its
+words counted in whole documents, hashed and not; the mean of static and of MiniLM's chunk vectors, plain and whitened;
+MiniLM's first 512 tokens, and its first 256; the checkpoint --minilm; the hybrid beside MiniLM as a third part (see
+third_part.py); TF-IDF of words and pairs of words; and four of them with TF-IDF, by the sum of the probabilities of
+both heads. The head is that of the controls of `run_finetune.py`. Of the training documents 15 % are left out, those
+that `run_finetune.py` holds out, so that its rows have the same training set. Prints accuracies with 95 % over the
+test documents, and three rows minus each other row; writes ``scores.json``.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from benchmarks.studies.beside_tfidf import hashed, whole_counts
 from benchmarks.studies.hybrid_vectors import document_vectors
 from benchmarks.studies.third_part import joined
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.commands.fit import hybrid_encoder
 from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
 from nextlevelbert.tasks.classification.baselines import tfidf_logistic_regression
@@ -39,6 +41,7 @@ from nextlevelbert.tasks.classification.splits import hold_out_documents
 
 HELD_OUT, SEED = 0.15, 42  # as run_finetune.py has them by default
 WORDS, HYBRID, THREE = "TF-IDF", "hybrid", "hybrid and MiniLM"
+OWN = "hybrid, fitted to the training documents"
 MEAN = "mean of MiniLM's chunk vectors"
 
 
@@ -53,14 +56,18 @@ def cut_to_window(encoder: LoadedChunkEncoder, model: Any, text: str) -> str:
     return text if len(boundaries) < 3 else text[: int(found.char_ends[boundaries[1] - 1])]
 
 
-def static_rows(args: Namespace, texts: list[str]) -> dict[str, torch.Tensor]:
-    """Document vectors ``[B, D]`` that need no Transformer."""
+def static_rows(args: Namespace, texts: list[str], train: list[str]) -> dict[str, torch.Tensor]:
+    """Document vectors ``[B, D]`` that need no Transformer; one hybrid is fitted to the training documents."""
     names = {"": HYBRID, ", part 1": "whitened mean of static chunk vectors", ", part 2": "hybrid's word counts alone"}
     hybrid: Any = NextLevelBertModel.from_pretrained(args.hybrid).eval()
     rows = {names[part]: found for part, found in document_vectors(hybrid, texts, parts=True).items()}
     counts = whole_counts(hybrid, texts)
     for name, matrix in (("not hashed", counts), ("hashed", hashed(hybrid, counts))):
         rows[f"its words in whole documents, {name}"] = F.normalize(torch.from_numpy(matrix.toarray()), dim=1)
+    with tempfile.TemporaryDirectory() as folder:
+        own = hybrid_encoder(load_chunk_encoder(str(args.static)), train, Path(folder))
+        fitted = NextLevelBertModel.from_chunk_encoder(own, pooling="plain")
+        rows[OWN] = document_vectors(fitted, texts)[""]
     static: Any = NextLevelBertModel.from_pretrained(args.static).eval()
     rows[args.static.name] = document_vectors(static, texts)[""]
     rows["mean of static chunk vectors"] = retrieval.mean_of_chunks([book.plain for book in static.encode(texts)])
@@ -126,11 +133,11 @@ def main() -> None:
     train, _ = hold_out_documents(train, HELD_OUT, SEED)
     texts = list(dict.fromkeys([*train.documents, *test.documents]))
     numbers = {text: number for number, text in enumerate(texts)}
-    rows = static_rows(args, texts) | minilm_rows(args, texts)
+    rows = static_rows(args, texts, train.documents) | minilm_rows(args, texts)
     rows[THREE] = three_parts(rows, args.share)
     found = {name: probabilities(train, test, vectors, numbers) for name, vectors in rows.items()}
     words = np.exp(tfidf_logistic_regression(train, [test])[0])
-    found |= {f"{name} + {WORDS}": found[name] + words for name in (HYBRID, MEAN, THREE)} | {WORDS: words}
+    found |= {f"{name} + {WORDS}": found[name] + words for name in (HYBRID, OWN, MEAN, THREE)} | {WORDS: words}
     right = {name: np.asarray(scores.argmax(axis=1) == test.labels(), dtype=float) for name, scores in found.items()}
     alone = np.arange(len(test.examples))  # every test document is drawn on its own
     scores = {name: measuring.with_interval(hits, alone, 0) for name, hits in right.items()}

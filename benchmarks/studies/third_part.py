@@ -216,9 +216,9 @@ def main() -> None:
         vectors = vectors_of(task, texts, tuple(sorted({*SHARES, share})))
         rows = {name: by_vectors([task], row) for name, row in vectors.items()} | by_words([task])
         words = tfidf(task)
-        for name in ("third part alone", f"third part {share:g}"):
-            scores = sum_of(WITH_TFIDF, cosines(task, vectors[name]), words)
-            rows[f"{name}, {WITH_TFIDF:g} + TF-IDF"] = by_scores(task, scores)
+        for kind in ("third part alone", f"third part {share:g}"):
+            scores = sum_of(WITH_TFIDF, cosines(task, vectors[kind]), words)
+            rows[f"{kind}, {WITH_TFIDF:g} + TF-IDF"] = by_scores(task, scores)
         if name.startswith("squality"):
             rows |= {f"{kind}, third part {share:g}": row for kind, row in by_chunks(task, texts, share).items()}
         print_rows(rows, list(rows["hybrid"]))

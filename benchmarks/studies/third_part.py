@@ -4,9 +4,9 @@
         --whitening checkpoints/nextlevelbert-minilm-256 --train_file novels/development.jsonl --cache_dir vectors \\
         --output_dir third
 
-A chunk vector is the hybrid's beside the Transformer's, whitened by the matrix that the checkpoint --whitening was
-given before its training; a document vector is the mean. The third part's squared weight is chosen on training texts:
-stories of SQuALITY, and segments of training novels, all of which both parts were fitted to; names masked. It is then
+A document vector is the hybrid's mean beside the mean of the Transformer's chunk vectors, whitened by the matrix that
+the checkpoint --whitening was given before its training. The third part's squared weight is chosen on training texts:
+stories of SQuALITY, and segments of training novels, which all parts were fitted to; names masked. It is then
 judged on unseen stories and on the chapters of unseen novels, with each other row's difference as a 95 % interval
 over stories or books. --books takes that many novels, those whose ids have the smallest SHA-256, where time does not
 suffice for all. Prints Markdown tables and writes ``scores.json``.
@@ -99,7 +99,7 @@ def joined(one: torch.Tensor, other: torch.Tensor, share: float) -> torch.Tensor
 
 
 class Texts:
-    """Chunk vectors of both encoders, of each text once, cut at the same places."""
+    """Document vectors of both encoders. A Transformer's chunks are two tokens shorter: its special tokens take them."""
 
     def __init__(self, args: Namespace) -> None:
         self.hybrid: Any = NextLevelBertModel.from_pretrained(args.hybrid).eval()
@@ -154,19 +154,6 @@ def vectors_of(task: RetrievalTask, texts: Texts, shares: tuple[float, ...]) -> 
     }
 
 
-def by_chunks(task: RetrievalTask, texts: Texts, share: float) -> dict[str, Values]:
-    """One task by the chunks of both sides, alone and with the cosine of the means."""
-    wanted = list(dict.fromkeys([*task.queries.values(), *task.documents.values()]))
-    chunks = {
-        text: joined(*pair, share) for text, pair in zip(wanted, zip(*texts.chunks(wanted), strict=True), strict=True)
-    }
-    found: dict[str, Values] = {}
-    for kind in ("nearest", "maxsim"):
-        alone, both = retrieval.chunk_scores(task, chunks, kind)  # type: ignore[arg-type]
-        found |= {kind: by_scores(task, alone), f"{kind} + mean": by_scores(task, both)}
-    return found
-
-
 def gaps(task: RetrievalTask, rows: dict[str, Values], main: str) -> dict[str, dict[str, list[float]]]:
     """The main row minus each other one, with bounds of 95 %."""
     found: dict[str, dict[str, list[float]]] = {}
@@ -219,8 +206,6 @@ def main() -> None:
         for kind in ("third part alone", f"third part {share:g}"):
             scores = sum_of(WITH_TFIDF, cosines(task, vectors[kind]), words)
             rows[f"{kind}, {WITH_TFIDF:g} + TF-IDF"] = by_scores(task, scores)
-        if name.startswith("squality"):
-            rows |= {f"{kind}, third part {share:g}": row for kind, row in by_chunks(task, texts, share).items()}
         print_rows(rows, list(rows["hybrid"]))
         facts["rows"][name] = means(rows)
         for main_row in (f"third part {share:g}", f"third part {share:g}, {WITH_TFIDF:g} + TF-IDF"):

@@ -99,7 +99,7 @@ def joined(one: torch.Tensor, other: torch.Tensor, share: float) -> torch.Tensor
 
 
 class Texts:
-    """Document vectors of both encoders. A Transformer's chunks are two tokens shorter: its special tokens take them."""
+    """Document vectors of both encoders. A Transformer's chunks are two tokens shorter, for its special tokens."""
 
     def __init__(self, args: Namespace) -> None:
         self.hybrid: Any = NextLevelBertModel.from_pretrained(args.hybrid).eval()

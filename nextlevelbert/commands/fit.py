@@ -31,6 +31,8 @@ def hybrid_encoder(
     places: int = PLACES,
     share: float = STATIC_SHARE,
     seed: int = 0,
+    third: LoadedChunkEncoder | None = None,
+    third_share: float = 0.3,
 ) -> LoadedChunkEncoder:
     """A chunk encoder, whitened, and hashed TF-IDF, centred, side by side; both fitted to texts.
 
@@ -41,15 +43,19 @@ def hybrid_encoder(
         places: dimensions of the TF-IDF.
         share: the squared weight of `encoder`.
         seed: of the hashing.
+        third: a third part over the same vocabulary, whitened too.
+        third_share: its squared weight; the others keep their proportion.
 
     Raises:
         ValueError: for texts without tokens, too few of them, or an encoder that is a hybrid already.
     """
     words = fit_tfidf_encoder(encoder, texts, folder / "words", hidden_size=places, seed=seed)
-    weights = [share**0.5, (1 - share) ** 0.5]
-    return combine_chunk_encoders(
-        [encoder, words], texts, folder / "both", weights, whiten=[True, False], name=f"{encoder.name}-and-words"
-    )
+    parts, squared, whiten, name = [encoder, words], [share, 1 - share], [True, False], f"{encoder.name}-and-words"
+    if third is not None:
+        parts, whiten, name = [*parts, third], [*whiten, True], f"{name}-and-{Path(third.name).name}"
+        squared = [*((1 - third_share) * value for value in squared), third_share]
+    weights = [value**0.5 for value in squared]
+    return combine_chunk_encoders(parts, texts, folder / "both", weights, whiten=whiten, name=name)
 
 
 def save_model(encoder: LoadedChunkEncoder, folder: Path) -> NextLevelBertModel:

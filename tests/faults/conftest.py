@@ -16,7 +16,7 @@ def _quick_reports():
             matplotlib.figure.Figure, "savefig", lambda figure, path, **options: Path(path).write_bytes(b"a picture")
         )
         patch.setattr(
-            "nextlevelbert.tasks.classification.controls._regression",
+            "nextlevelbert.tasks.classification.controls.fit_regression",
             lambda train, features, others: ("regression", np.zeros((len(others), len(train.label_names)))),
         )
         yield

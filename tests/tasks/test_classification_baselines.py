@@ -15,7 +15,7 @@ from nextlevelbert.finetuning.task import Sets
 from nextlevelbert.models.pooling import fit_whitening
 from nextlevelbert.tasks.classification import controls
 from nextlevelbert.tasks.classification.baselines import ChunkMeanClassifier, tfidf_logistic_regression
-from nextlevelbert.tasks.classification.controls import TaskVectors, _means, _regression, control_rows
+from nextlevelbert.tasks.classification.controls import TaskVectors, _means, control_rows, fit_regression
 from nextlevelbert.tasks.classification.data import Example, TaskData, read_classification
 
 from ..finetuning_toys import sea_rows, start, write
@@ -128,7 +128,7 @@ def test_a_logistic_regression_in_more_dimensions_than_examples(monkeypatch):
     monkeypatch.setattr(
         LogisticRegressionCV, "fit", lambda self, *data: sizes.append(data[0].shape) or fit(self, *data)
     )
-    kind, logits = _regression(train, features, others)
+    kind, logits = fit_regression(train, features, others)
     assert (kind, sizes) == ("logistic regression", [(24, 24)])
     np.testing.assert_allclose(logits, expected, atol=1e-5)
 

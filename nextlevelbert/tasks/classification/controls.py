@@ -66,7 +66,7 @@ def control_rows(sets: Sets[TaskData], vectors: Mapping[str, TaskVectors]) -> di
             features = {
                 part: _features(sets.by_name[part], documents[part], vectors[part], change) for part in documents
             }
-            found = _regression(train, features["train"], features[sets.reported])
+            found = fit_regression(train, features["train"], features[sets.reported])
             if found is None:
                 return {}
             kind, logits = found
@@ -107,9 +107,24 @@ def _nearest(
     return F.cosine_similarity(own[:, None], change(torch.stack(vectors.pairs)), dim=-1).numpy()
 
 
-def _regression(train: TaskData, features: np.ndarray, others: np.ndarray) -> tuple[str, np.ndarray] | None:
-    """The kind of a linear model, and its logits ``[M, K]`` or values ``[M, 1]`` for `others` ``[M, D]``."""
+def fit_regression(train: TaskData, features: np.ndarray, others: np.ndarray) -> tuple[str, np.ndarray] | None:
+    """A linear model of frozen vectors, with its regularisation chosen by cross-validation within the training set.
+
+    Args:
+        train: with labels; single ones take a logistic regression, several and values a ridge regression.
+        features: ``[N, D]``, float64, one row for each training example.
+        others: ``[M, D]``, what to predict.
+
+    Returns:
+        The kind of model, and its log-probabilities ``[M, K]`` of the classes, scores ``[M, K]`` of several labels, or
+        values ``[M, 1]``; None, with a line why, where a class has a single example.
+    """
     labels = train.labels()
+    if features.shape[1] > len(features):
+        # The penalty makes the weights a sum of training examples, so the axes of their span are enough: the optimum
+        # is the same, and steps in thousands of dimensions take minutes.
+        axes = np.linalg.qr(features.T)[0]  # [D, N]
+        features, others = features @ axes, others @ axes  # [N, N], [M, N]
     if train.problem_type != "single_label_classification":
         from sklearn.linear_model import RidgeCV
 
@@ -130,11 +145,6 @@ def _regression(train: TaskData, features: np.ndarray, others: np.ndarray) -> tu
         l1_ratios=(0.0,),
         use_legacy_attributes=False,
     )
-    if features.shape[1] > len(features):
-        # The penalty makes the weights a sum of training examples, so the axes of their span are enough: the optimum
-        # is the same, and steps in thousands of dimensions take minutes.
-        axes = np.linalg.qr(features.T)[0]  # [D, N]
-        features, others = features @ axes, others @ axes
     classifier.fit(features, labels)
     scores = np.full((len(others), len(train.label_names or known)), -np.inf)
     scores[:, known] = classifier.predict_log_proba(others)

@@ -6,8 +6,8 @@
 A sentence is taken out of every 1,000 characters of the validation novels, and every eighth looks for the passage in
 which it stood, among those of all novels and of its own (MRR). In SQuALITY, people's answers look for a passage of
 their story among those of 25 stories, and for the story itself; names are deleted. The texts are put on a shelf, and
-scored by the functions of the command. Rows beside them: BM25 with a share of the scores of both neighbours of
-a passage, and without English stop words.
+scored by the functions of the command. Rows that it does not use: BM25 with a share of the scores of both neighbours of
+a passage; and Lucene's BM25 (package bm25s) with all words, or without English stop words.
 
 Intervals of 95 % are over books. Writes ``study.json`` and ``table.md``.
 """
@@ -17,11 +17,13 @@ from __future__ import annotations
 import json
 import random
 from argparse import Namespace
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+import bm25s
 import numpy as np
 import torch
 from bm25s.stopwords import STOPWORDS_EN
@@ -37,8 +39,8 @@ from nextlevelbert.commands.shelf import open_shelf
 from nextlevelbert.commands.words import bm25, split_words
 
 STRETCH, EVERY, FEWEST_WORDS = 1_000, 8, 5  # characters, sentences for each question, words of a sentence
-SHARES = (0.4, 0.6, 0.8)
-BOTH, WORDS, VECTORS = "both", "BM25", "vectors"
+SHARES = (0.2, 0.4)
+BOTH, WORDS, VECTORS = "vectors + BM25", "BM25", "vectors"
 AGAINST = (VECTORS, WORDS, BOTH)
 PASSAGES, STORIES = ("all novels", "own novel"), ("SQuALITY, passage", "SQuALITY, story")
 
@@ -92,19 +94,32 @@ def with_neighbours(scores: np.ndarray, first: np.ndarray, share: float) -> np.n
     return found
 
 
-def rows_of(library: Library, question: str) -> dict[str, torch.Tensor]:
+def lucene(library: Library, left_out: frozenset[str]) -> Callable[[str], np.ndarray]:
+    """Scores ``[N]`` by the words that are not left out."""
+
+    def words(text: str) -> list[str]:
+        return [word for word in split_words(text) if word not in left_out]
+
+    documents = map(library.document, range(len(library.places)))
+    index = bm25s.BM25()
+    index.index(
+        [words(each.text[start:end]) for each in documents for start, end in each.spans.tolist()], show_progress=False
+    )
+    return lambda question: index.get_scores(words(question))
+
+
+def rows_of(
+    library: Library, question: str, others: dict[str, Callable[[str], np.ndarray]]
+) -> Iterator[tuple[str, torch.Tensor]]:
     """Scores ``[N]`` of all chunks; `BOTH` is what the command does."""
     scores = chunk_scores(library.vectors @ question_vector(library.model, question), bm25(library.words, question))
-    words = scores.bm25.numpy()
-    other = {
-        f"{WORDS}, and {share} of each neighbour": with_neighbours(words, library.first, share) for share in SHARES
-    }
-    fewer = " ".join(word for word in split_words(question) if word not in STOPWORDS_EN)
-    other[f"{WORDS} without stop words"] = bm25(library.words, fewer)
-    rows = {VECTORS: scores.cosine, WORDS: scores.bm25, BOTH: scores.both}
-    for name, others in other.items():
-        rows |= {name: torch.from_numpy(others), f"{VECTORS} + {name}": chunk_scores(scores.cosine, others).both}
-    return rows
+    yield from zip((BOTH, VECTORS, WORDS), scores, strict=True)
+    words = {name: score(question) for name, score in others.items()}
+    for share in SHARES:
+        words[f"{WORDS}, and {share} of each neighbour"] = with_neighbours(scores.bm25.numpy(), library.first, share)
+    for name, values in words.items():
+        yield name, torch.from_numpy(values)
+        yield f"{VECTORS} + {name}", chunk_scores(scores.cosine, values).both
 
 
 def reciprocal(scores: torch.Tensor, right: float) -> float:
@@ -128,10 +143,12 @@ def judged(model: str, folder: Path, questions: list[Question]) -> dict[str, np.
     opened = open_model(model)
     library = Library.open(opened, open_shelf(opened, str(folder), folder.parent / "cache"))
     starts = [library.document(number).spans[:, 0] for number in range(len(library.places))]
+    others = {"Lucene's BM25": lucene(library, frozenset())}
+    others["Lucene's BM25 without stop words"] = lucene(library, frozenset(STOPWORDS_EN))
     found: dict[str, list[list[float]]] = {}
     for question in questions:
         number = library.places.index(f"{question.document}.txt")
-        for row, scores in rows_of(library, question.text).items():
+        for row, scores in rows_of(library, question.text, others):
             found.setdefault(row, []).append(ranks(library, number, starts[number], question.place, scores))
     return {row: np.array(values) for row, values in found.items()}
 

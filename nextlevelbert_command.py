@@ -44,8 +44,8 @@ Finds the passages and documents of a folder that are nearest to a question.
 
 A passage is a chunk of a document, about a page. It is ranked by its vector and by its words: the cosine of its chunk
 vector and that of the question, and BM25. The score is the mean of both, each scaled so that the best passage of the
-folder has 1 and the worst 0. It tells which passage is nearest, not whether it holds an answer. The score of a document
-is the mean of its three best passages. --json prints cosine and BM25, too.
+folder has 1 and the worst 0. It tells which passage is nearest, not whether it holds an answer. --json prints cosine
+and BM25, too. The score of a document is the mean of its three best passages.
 
 """
 

@@ -6,8 +6,8 @@
 A sentence is taken out of every 1,000 characters of the validation novels, and every eighth looks for the passage in
 which it stood, among those of all novels and of its own (MRR). In SQuALITY, people's answers look for a passage of
 their story among those of 25 stories, and for the story itself; names are deleted. The texts are put on a shelf, and
-scored by the functions of the command. Rows that it does not use: BM25 with a share of the scores of both neighbours of
-a passage; and Lucene's BM25 (package bm25s) with all words, or without English stop words.
+scored by the functions of the command. Other rows show what it does not do: BM25 with a share of the scores of both
+neighbours of a passage, and Lucene's BM25 (package bm25s) with all words or without English stop words.
 
 Intervals of 95 % are over books. Writes ``study.json`` and ``table.md``.
 """

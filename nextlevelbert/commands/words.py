@@ -7,6 +7,7 @@ all passages together, as how rare a word is, is computed for the words of a que
 from __future__ import annotations
 
 import re
+import unicodedata
 import zlib
 from array import array
 from collections import Counter
@@ -14,12 +15,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from tokenizers.normalizers import BertNormalizer
 
 _K1, _B = 1.5, 0.75  # as `bm25s` has them
 
-_NORMALIZER = BertNormalizer(clean_text=False, handle_chinese_chars=True, strip_accents=True, lowercase=True)
-_WORD = re.compile(r"\w+")
+_CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+# Vowel signs and points of Hebrew, Arabic, Indic scripts, Thai, Lao and Burmese, which `\w` does not know.
+_MARKS = "\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31-\u0e4e\u0eb1-\u0ecd\u102b-\u103e"
+_WORD = re.compile(rf"[{_CHINESE}]|[^\W{_CHINESE}]+(?:[{_MARKS}]+[^\W{_CHINESE}]*)*")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
 
 
 class WordCounts(NamedTuple):
@@ -48,12 +51,23 @@ def split_words(text: str) -> list[str]:
         >>> split_words("Émile's 2 白鯨")
         ['emile', 's', '2', '白', '鯨']
     """
-    return _WORD.findall(_NORMALIZER.normalize_str(text))
+    text = text.lower()
+    if not text.isascii():
+        text = _ACCENTS.sub("", unicodedata.normalize("NFD", text))
+    return _WORD.findall(text)
 
 
 def word_hash(word: str) -> int:
     """CRC-32. Of two words, one pair in four billion is taken for one word."""
     return zlib.crc32(word.encode())
+
+
+class _Hashes(dict[str, int]):
+    """`word_hash` of each word, computed once."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = word_hash(word)
+        return self[word]
 
 
 def count_words(passages: Iterable[str]) -> WordCounts:
@@ -64,26 +78,23 @@ def count_words(passages: Iterable[str]) -> WordCounts:
         >>> found.lengths.tolist(), len(found.words), len(found.counts)
         ([4, 2], 4, 5)
     """
-    known: dict[str, int] = {}
-    words, counts, pairs, lengths = array("q"), array("q"), array("q"), array("i")
+    hashes = _Hashes()
+    words, counts, pairs, lengths = array("q"), array("i"), array("q"), array("i")
     for passage in passages:
         found = Counter(split_words(passage))
-        for word, count in found.items():
-            if (hashed := known.get(word)) is None:
-                hashed = known[word] = word_hash(word)
-            words.append(hashed)
-            counts.append(count)
+        words.extend(map(hashes.__getitem__, found))
+        counts.extend(found.values())
         pairs.append(len(found))
         lengths.append(found.total())
     every = np.array(words, np.int64)
-    chunks = np.repeat(np.arange(len(pairs)), np.array(pairs, np.int64))  # [P]
+    chunks = np.repeat(np.arange(len(pairs), dtype=np.int32), np.array(pairs, np.int64))  # [P]
     order = np.argsort(every, kind="stable")
     different, starts = np.unique(every[order], return_index=True)
     return WordCounts(
         different,
         np.append(starts, len(every)).astype(np.int64),
         _small(chunks[order]),
-        _small(np.array(counts, np.int64)[order]),
+        _small(np.array(counts, np.int32)[order]),
         np.array(lengths, np.int32),
     )
 

@@ -42,8 +42,10 @@ added or changed are encoded, and what was removed is forgotten. Interrupted, th
 _SEARCH = """\
 Finds the passages and documents of a folder that are nearest to a question.
 
-A passage is a chunk of a document, about a page. Its score is the cosine of its chunk vector and that of the question,
-both whitened if the model whitens chunk vectors. The score of a document is the mean of its three best passages.
+A passage is a chunk of a document, about a page. It is ranked by its vector and by its words: the cosine of its chunk
+vector and that of the question, and BM25. The score is the mean of both, each scaled so that the best passage of the
+folder has 1 and the worst 0. It tells which passage is nearest, not whether it holds an answer. --json prints cosine
+and BM25, too. The score of a document is the mean of its three best passages.
 
 """
 

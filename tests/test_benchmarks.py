@@ -23,6 +23,7 @@ from benchmarks.studies import (
     hybrid_checkpoint,
     hybrid_vectors,
     newsgroups,
+    search_scores,
     third_part,
 )
 from benchmarks.studies import cross_document_context as context
@@ -255,3 +256,21 @@ def test_pairs_of_mentions_are_ranked(encoder):
     assert 0 <= attention_alignment.rank(model, processor, pair) <= 100
     long = pair._replace(texts=(pair.texts[0], pair.texts[1] + " again" * 200))
     assert attention_alignment.rank(model, processor, long) is None
+
+
+def test_sentences_that_are_searched_for_stand_where_they_were(tmp_path, monkeypatch):
+    monkeypatch.setattr(search_scores, "EVERY", 1)
+    text = "".join(f"This is the sentence with the number {number}. " for number in range(100))
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "book", "text": text}) + "\n")
+    questions = search_scores.removed_sentences(str(tmp_path / "in.jsonl"), tmp_path)
+    found = (tmp_path / "book.txt").read_text()
+    assert len(questions) == 5  # stretches of 1,000 characters
+    for question in reversed(questions):
+        assert question.text not in found
+        found = found[: question.place] + question.text + found[question.place :]
+    assert found == text
+
+
+def test_scores_of_neighbours_stay_in_their_document():
+    scores, first = np.array([1.0, 2.0, 4.0, 8.0, 16.0]), np.array([0, 2, 3, 5])
+    assert search_scores.with_neighbours(scores, first, 0.5).tolist() == [2.0, 2.5, 4.0, 16.0, 20.0]

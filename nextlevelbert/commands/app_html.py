@@ -228,7 +228,7 @@ def document_html(library: Library, number: int, answer: Answer | None) -> str:
         return f'<p class="nlb faint">{size}</p>'
     low, high = _range(answer.scores)
     ends = f'<p class="ends faint"><span>beginning</span><span>{size}</span><span>end</span></p>'
-    note = f"colour: cosine from {low:.2f}, the mean of all documents, to {high:.2f}, the highest"
+    note = f"colour: score from {low:.2f}, the mean of all passages, to {high:.2f}, the highest"
     return _section("Along the document", strip_html(library, number, answer, tall=True) + ends, note)
 
 

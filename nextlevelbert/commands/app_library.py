@@ -1,6 +1,7 @@
 """What the page of ``nextlevelbert app`` asks of a shelf: places on a map, scores for a question, parts of a document.
 
-Chunk vectors stay in memory, as they are compared; texts stay in the records of the shelf until they are shown.
+Chunk vectors, as they are compared, and counts of words stay in memory; texts stay in the records of the shelf until
+they are shown.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
 from ..models.modeling_vector_document import VectorDocumentModel
-from .search import comparable, document_score, question_vector
+from .search import chunk_scores, comparable, question_vector, rank
 from .shelf import Shelf, ShelvedDocument, Unreadable
+from .words import WordCounts, bm25
 
 CELLS = 200  # of a strip at most: more would be narrower than a pixel on a phone
 
@@ -49,7 +51,7 @@ class Answer(NamedTuple):
     """What a library says to a question.
 
     Attributes:
-        scores: ``[N]``, the cosine of every chunk in the library.
+        scores: ``[N]`` of every chunk in the library, by vectors and words together.
         documents: the best ones, with their scores: the means of their three best chunks.
         passages: the best chunks: document, chunk of that document, score.
     """
@@ -71,6 +73,7 @@ class Library:
         characters: their lengths.
         first: ``[n + 1]``, the first chunk of each document, and N.
         vectors: ``[N, D]``, of length 1, whitened if the model whitens.
+        words: those of the chunks of each record.
         documents: ``[n, H]`` document vectors of length 1.
         left_out: files and documents that cannot be shown, and why.
     """
@@ -82,6 +85,7 @@ class Library:
     characters: list[int]
     first: np.ndarray
     vectors: torch.Tensor
+    words: list[WordCounts]
     documents: np.ndarray
     left_out: list[Unreadable]
 
@@ -108,8 +112,9 @@ class Library:
         if not records:
             raise SystemExit("error: no document of the folder holds a word that the model can read.")
         first = np.cumsum([0, *chunks])
+        words = [shelf.words(record) for record in range(len(shelf.records))]
         stacked = normalize(np.stack(documents))
-        return cls(model, shelf, records, places, characters, first, torch.cat(vectors), stacked, left_out)
+        return cls(model, shelf, records, places, characters, first, torch.cat(vectors), words, stacked, left_out)
 
     def document(self, number: int) -> ShelvedDocument:
         """A document with its text, read from its record."""
@@ -126,15 +131,8 @@ class Library:
         Raises:
             ValueError: for a question without a token.
         """
-        scores = self.vectors @ question_vector(self.model, question)  # [N]
-        every = torch.tensor([document_score(each) for each in scores.split(np.diff(self.first).tolist())])  # [n]
-        best = every.topk(min(documents, len(every)))
-        top = scores.topk(min(passages, len(scores)))
-        found = []
-        for chunk, score in zip(top.indices.tolist(), top.values.tolist(), strict=True):
-            number = int(np.searchsorted(self.first, chunk, side="right")) - 1
-            found.append((number, chunk - int(self.first[number]), score))
-        return Answer(scores.numpy(), list(zip(best.indices.tolist(), best.values.tolist(), strict=True)), found)
+        scores = chunk_scores(self.vectors @ question_vector(self.model, question), bm25(self.words, question)).both
+        return Answer(scores.numpy(), *rank(scores, self.first, documents, passages))
 
     def alike(self, number: int, count: int = 5) -> list[tuple[int, float]]:
         """The documents whose vectors have the highest cosine with that of a document."""

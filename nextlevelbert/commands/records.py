@@ -1,9 +1,10 @@
-"""The record of a file on a shelf: the texts, spans and vectors of its documents, every bit under a check sum.
+"""The record of a file on a shelf: the texts, spans, vectors and words of its documents, every bit under a check sum.
 
 A record is a safetensors file (N chunks of all documents together, D size of a chunk vector, H of a document vector)::
 
     texts [bytes] uint8, UTF-8 · text_sizes [documents] · chunk_counts [documents]
     spans [N, 2] · plain [N, D] float32 · vectors [documents, H] float32
+    words.words, words.starts, words.chunks, words.counts, words.lengths: see `WordCounts`
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from safetensors.torch import save
 from ..corpus.layout import check_seal, check_sum, sealed
 from ..data.documents import Document
 from ..models.outputs import DocumentEmbedding
+from .words import WordCounts, count_words
 
 logger = logging.getLogger(__name__)
 
 _HEAD = "record"  # the one key of the file's metadata
+_WORDS = "words."  # what the names of the counts begin with
 
 
 def record_bytes(documents: list[Document], embeddings: list[DocumentEmbedding]) -> bytes:
@@ -39,13 +42,23 @@ def record_bytes(documents: list[Document], embeddings: list[DocumentEmbedding])
         "plain": torch.cat([each.plain for each in embeddings]),
         "vectors": torch.stack([each.document for each in embeddings]),
     }
+    words = count_words(
+        document.text[start:end]
+        for document, embedding in zip(documents, embeddings, strict=True)
+        for start, end in embedding.spans.tolist()
+    )
+    tensors |= {_WORDS + name: torch.from_numpy(counts) for name, counts in words._asdict().items()}
     rows = [{"id": document.id, "metadata": dict(document.metadata)} for document in documents]
     head = {"documents": json.loads(json.dumps(rows, default=str)), "sums": _sums(tensors)}
     return save(tensors, {_HEAD: json.dumps(sealed(head))})
 
 
-def read_record(path: Path) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
+def read_record(path: Path, words: bool | None = None) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
     """The ids and metadata of the documents of a record, and its tensors.
+
+    Args:
+        path: of the record.
+        words: read the counts of words alone, or all but them; by default, everything.
 
     Raises:
         FileNotFoundError: if there is no such record.
@@ -55,10 +68,13 @@ def read_record(path: Path) -> tuple[list[dict[str, Any]], dict[str, torch.Tenso
         raise FileNotFoundError(f"{path} is not there any more: something removed it.")
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # not a dictionary
+            names = [name for name in file.keys() if words in (None, name.startswith(_WORDS))]
+            tensors = {name: file.get_tensor(name) for name in names}
             head = json.loads(file.metadata()[_HEAD])
         check_seal(head)
-        if head["sums"] != _sums(tensors):
+        if {name: each for name, each in head["sums"].items() if words in (None, name.startswith(_WORDS))} != _sums(
+            tensors
+        ):
             raise ValueError("a tensor does not have its check sum")
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error}).") from error
@@ -75,6 +91,11 @@ def documents_of(
     for number, row in enumerate(rows):
         text = texts[number].numpy().tobytes().decode("utf-8", "surrogatepass")
         yield row, text, spans[number].numpy(), plain[number], tensors["vectors"][number]
+
+
+def words_of(tensors: Mapping[str, torch.Tensor]) -> WordCounts:
+    """The counts of a record, copied: the file would be mapped into memory as long as a tensor of it is used."""
+    return WordCounts(*(tensors[_WORDS + name].numpy().copy() for name in WordCounts._fields))
 
 
 def is_whole(path: Path) -> bool:

@@ -1,21 +1,23 @@
-"""``nextlevelbert search``: the passages and documents that are nearest to a question."""
+"""``nextlevelbert search``: the passages and documents that are nearest to a question, by vectors and by words."""
 
 from __future__ import annotations
 
 import argparse
-import heapq
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.nn import functional as F
 
 from ..models.modeling_vector_document import VectorDocumentModel
 from .opening import open_model
 from .printing import Printer, print_json, print_unreadable
-from .shelf import ShelvedDocument, open_shelf
+from .shelf import Shelf, ShelvedDocument, open_shelf
+from .words import bm25
 
 # The mean of so many best passages ranked stories for questions better than the best one, and than document vectors.
 _PASSAGES_OF_A_DOCUMENT = 3
@@ -23,10 +25,13 @@ _PASSAGES_OF_A_DOCUMENT = 3
 
 @dataclass(frozen=True)
 class FoundPassage:
-    """A passage, with its characters in the text of its document, and the metadata of that."""
+    """A passage, with its scores (see `ChunkScores`), its characters in the text of its document, and the metadata of
+    that."""
 
     place: str
     score: float
+    cosine: float
+    bm25: float
     start: int
     end: int
     percent: float  # of the document that stands before it
@@ -43,18 +48,32 @@ class FoundDocument:
     metadata: dict[str, Any]
 
 
+class ChunkScores(NamedTuple):
+    """How near N chunks are to a question, each ``[N]`` float32.
+
+    Attributes:
+        both: the mean of the two others, of which each is scaled: its highest to 1, its lowest to 0.
+        cosine: of the vectors of chunk and question.
+        bm25: of their words.
+    """
+
+    both: torch.Tensor
+    cosine: torch.Tensor
+    bm25: torch.Tensor
+
+
 def find(
-    model: VectorDocumentModel, shelf: Iterable[ShelvedDocument], question: str, documents: int, passages: int
+    model: VectorDocumentModel, shelf: Shelf, question: str, documents: int, passages: int
 ) -> tuple[list[FoundDocument], list[FoundPassage]]:
     """The best documents and passages for a question, best first.
 
-    The score of a passage is the cosine of its chunk vector and the vector of the question, both contextual in a model
-    with `config.neighbours`, else as the encoder over chunks reads them: whitened, if the model whitens. That of
-    a document is the mean of its three best passages.
+    A passage is ranked by cosine and BM25 together (`ChunkScores`). Its vector and that of the question are contextual
+    in a model with `config.neighbours`, else as the encoder over chunks reads them: whitened, if the model whitens.
+    The score of a document is the mean of its three best passages.
 
     Args:
         model: encodes the question; made the vectors of the shelf.
-        shelf: is gone through once.
+        shelf: is gone through once; then the records of what was found are read again.
         question: a long one has several chunks, of which the mean is taken.
         documents, passages: how many to give at most.
 
@@ -65,19 +84,34 @@ def find(
         wanted = question_vector(model, question)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from error
-    best_documents: list[FoundDocument] = []
-    best_passages: list[FoundPassage] = []
-    for document in shelf:
-        if len(document.plain) == 0:
-            continue
-        scores = comparable(model, document.plain) @ wanted  # [n]
+    cosines: list[torch.Tensor] = []
+    origins: list[tuple[int, int]] = []  # record, and row there, of each document that has chunks
+    for record in range(len(shelf.records)):
+        for row, document in enumerate(shelf.documents(record)):
+            if len(document.plain) > 0:
+                cosines.append(comparable(model, document.plain) @ wanted)  # [n]
+                origins.append((record, row))
+    if not origins:
+        return [], []
+    scores = chunk_scores(torch.cat(cosines), bm25(map(shelf.words, range(len(shelf.records))), question))
+    first = np.cumsum([0, *map(len, cosines)])
+    best_documents, best_passages = rank(scores.both, first, documents, passages)
+    found_documents: dict[int, FoundDocument] = {}
+    found_passages: dict[tuple[int, int], FoundPassage] = {}
+    chunks: dict[int, list[int]] = {number: [] for number, _ in best_documents}
+    for number, chunk, _ in best_passages:
+        chunks.setdefault(number, []).append(chunk)
+    for number, document in _read_again(shelf, origins, chunks):
         size = (len(document.text), len(document.plain))
-        found = FoundDocument(document.place, document_score(scores), *size, document.metadata)
-        best_documents = _best([*best_documents, found], documents)
-        top = scores.topk(min(passages, len(scores)))
-        for chunk, score in zip(top.indices.tolist(), top.values.tolist(), strict=True):
-            best_passages = _best([*best_passages, _passage(document, chunk, score)], passages)
-    return best_documents, best_passages
+        score = dict(best_documents).get(number, 0.0)
+        found_documents[number] = FoundDocument(document.place, score, *size, document.metadata)
+        for chunk in chunks[number]:
+            values = [each[first[number] + chunk].item() for each in scores]
+            found_passages[number, chunk] = _passage(document, chunk, *values)
+    return (
+        [found_documents[number] for number, _ in best_documents],
+        [found_passages[number, chunk] for number, chunk, _ in best_passages],
+    )
 
 
 def question_vector(model: VectorDocumentModel, question: str) -> torch.Tensor:
@@ -96,8 +130,44 @@ def document_score(scores: torch.Tensor) -> float:
     return scores.topk(min(_PASSAGES_OF_A_DOCUMENT, len(scores))).values.mean().item()
 
 
-def _best(found: list[Any], count: int) -> list[Any]:
-    return heapq.nlargest(count, found, key=lambda each: each.score)  # of equal ones, the first stays first
+def chunk_scores(cosine: torch.Tensor, bm25: np.ndarray) -> ChunkScores:
+    """Puts the scores ``[N]`` of vectors and of words together, N > 0.
+
+    Example:
+        >>> chunk_scores(torch.tensor([0.1, 0.5, 0.3]), np.float32([0, 2, 4])).both.tolist()
+        [0.0, 0.75, 0.75]
+    """
+    words = torch.from_numpy(bm25)
+    return ChunkScores((_scaled(cosine) + _scaled(words)) / 2, cosine, words)
+
+
+def _scaled(scores: torch.Tensor) -> torch.Tensor:
+    """From 0 to 1; all 0 where all are equal."""
+    low, high = scores.aminmax()
+    return (scores - low) / (high - low).clamp(min=1e-9)
+
+
+def rank(
+    scores: torch.Tensor, first: np.ndarray, documents: int, passages: int
+) -> tuple[list[tuple[int, float]], list[tuple[int, int, float]]]:
+    """The best documents and chunks; of equal ones, the first is first.
+
+    Args:
+        scores: ``[N]`` of all chunks.
+        first: ``[n + 1]``, the first chunk of each document, and N; each has one.
+        documents, passages: how many to give at most.
+
+    Returns:
+        Documents with their scores; and document, chunk of that document, and score.
+    """
+    every = np.array([document_score(each) for each in scores.split(np.diff(first).tolist())])  # [n]
+    chunks = scores.argsort(descending=True, stable=True)[:passages].numpy()
+    numbers = np.searchsorted(first, chunks, side="right") - 1
+    best = np.argsort(-every, kind="stable")[:documents]
+    return (
+        list(zip(best.tolist(), every[best].tolist(), strict=True)),
+        list(zip(numbers.tolist(), (chunks - first[numbers]).tolist(), scores[chunks].tolist(), strict=True)),
+    )
 
 
 @torch.no_grad()
@@ -113,10 +183,22 @@ def comparable(model: VectorDocumentModel, plain: torch.Tensor) -> torch.Tensor:
     return F.normalize(model.prepare_chunks(plain.to(model.dtype)).float(), dim=-1)
 
 
-def _passage(document: ShelvedDocument, chunk: int, score: float) -> FoundPassage:
+def _read_again(
+    shelf: Shelf, origins: Sequence[tuple[int, int]], numbers: Iterable[int]
+) -> Iterator[tuple[int, ShelvedDocument]]:
+    """Documents by number, in order; each record is read once."""
+    for record, group in itertools.groupby(sorted(numbers), key=lambda number: origins[number][0]):
+        rows = {origins[number][1]: number for number in group}
+        for row, document in enumerate(shelf.documents(record)):
+            if row in rows:
+                yield rows[row], document
+
+
+def _passage(document: ShelvedDocument, chunk: int, both: float, cosine: float, bm25: float) -> FoundPassage:
     start, end = document.spans[chunk].tolist()
     percent = round(100 * start / len(document.text), 1)
-    return FoundPassage(document.place, score, start, end, percent, document.text[start:end], document.metadata)
+    text = document.text[start:end]
+    return FoundPassage(document.place, both, cosine, bm25, start, end, percent, text, document.metadata)
 
 
 def run(arguments: argparse.Namespace) -> None:

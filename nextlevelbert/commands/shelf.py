@@ -1,7 +1,7 @@
 """A shelf: the documents of a folder with their vectors, kept in a cache and brought up to date.
 
-Every file has a record, found by its content: the texts of its documents (a table has many), and their spans and
-vectors. A record appears when it is whole, so that an interrupted run goes on with the files that have none. Several
+Every file has a record, found by its content: the texts of its documents (a table has many), and their spans, vectors
+and words. A record appears when it is whole, so that an interrupted run goes on with the files that have none. Several
 processes may use one shelf at once: none removes a record while another one reads. Below that, chunk vectors of
 encoders that take long are in a `VectorCache`: of a long document that was edited, or whose encoding was interrupted,
 only the missing chunks are encoded.
@@ -31,9 +31,10 @@ from ..models.modeling_vector_document import VectorDocumentModel
 from ..models.outputs import DocumentEmbedding
 from ..models.vector_cache import VectorCache
 from .opening import check_encoder, identity
-from .records import documents_of, is_whole, read_record, record_bytes
+from .records import documents_of, is_whole, read_record, record_bytes, words_of
+from .words import WordCounts
 
-_FORMAT = "2"  # of the records; raised when they, or the text that is read from files, change
+_FORMAT = "3"  # of the records; raised when they, or the text that is read from files, change
 
 # Documents are encoded together up to so many characters; little is lost when a run is stopped.
 _CHARACTERS = 2_000_000
@@ -105,9 +106,18 @@ class Shelf:
 
     def documents(self, number: int) -> Iterator[ShelvedDocument]:
         """Those of record `number`. It raises as iterating does."""
-        file, name = self.records[number]
+        file, _ = self.records[number]
+        for row, text, spans, plain, vector in documents_of(*self._read(number, words=False)):
+            place = place_of(file, Document(row["id"], text))
+            yield ShelvedDocument(place, text, row["metadata"], spans, plain, vector)
+
+    def words(self, number: int) -> WordCounts:
+        """The words of the chunks of record `number`, those of all its documents. It raises as iterating does."""
+        return words_of(self._read(number, words=True)[1])
+
+    def _read(self, number: int, words: bool) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
         try:
-            yield from _read(self.folder / name, file)
+            return read_record(self.folder / self.records[number][1], words)
         except (FileNotFoundError, ValueError) as error:
             raise SystemExit(f"error: {error} Start the same command again.") from error
 
@@ -275,8 +285,3 @@ def _embeddings(
                 found = model.encode(texts[first:number], cache_dir=cache)
             yield from found  # type: ignore[misc]  # a list for a list
             first, size = number, 0
-
-
-def _read(path: Path, file: ShelfFile) -> Iterator[ShelvedDocument]:
-    for row, text, spans, plain, vector in documents_of(*read_record(path)):
-        yield ShelvedDocument(place_of(file, Document(row["id"], text)), text, row["metadata"], spans, plain, vector)

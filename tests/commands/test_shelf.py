@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from nextlevelbert import NextLevelBertModel
+from nextlevelbert.commands import records
 from nextlevelbert.commands import shelf as shelves
 from nextlevelbert.commands.shelf import open_shelf
+from nextlevelbert.commands.words import count_words
 from nextlevelbert.models.document_encoding import DocumentEncodingModel
 
 from ..book_toys import write_docx, write_epub, write_pdf
@@ -98,21 +100,56 @@ def test_a_damaged_record_is_made_again(model, books, tmp_path, encoded, caplog)
     torch.testing.assert_close([each.vector for each in again], before)
 
 
-def test_a_changed_bit_in_a_record_is_found(model, books, tmp_path, encoded, caplog):
+def everything(shelf):
+    return list(shelf), [shelf.words(number) for number in range(len(shelf.records))]
+
+
+@pytest.mark.parametrize("tensor", ["plain", "texts", "words.words", "words.chunks", "words.lengths"])
+def test_a_changed_bit_in_a_record_is_found(model, books, tmp_path, encoded, caplog, tensor):
     """Before it is opened; and if it is changed after that."""
     found = open_shelf(model, str(books), tmp_path / "cache")
-    before = list(found)
+    before, words = everything(found)
     path = found.folder / found.records[1][1]
     content = bytearray(path.read_bytes())
-    content[-1] ^= 1
+    head = 8 + int.from_bytes(content[:8], "little")
+    content[head + json.loads(content[8:head])[tensor]["data_offsets"][0]] ^= 1
     path.write_bytes(content)
     with pytest.raises(SystemExit, match=r"is damaged \(a tensor .* Start the same command again\."):
-        list(found)
+        everything(found)
     encoded.clear()
-    again = list(open_shelf(model, str(books), tmp_path / "cache"))
+    again, same = everything(open_shelf(model, str(books), tmp_path / "cache"))
     assert encoded == [KITCHEN]
     assert f"{path} is damaged" in caplog.text
     torch.testing.assert_close([each.vector for each in again], [each.vector for each in before])
+    for one, other in zip(words, same, strict=True):
+        np.testing.assert_equal(one, other)
+
+
+def test_words_of_new_and_changed_files_alone_are_counted(model, books, tmp_path, monkeypatch):
+    counted: list[str] = []
+
+    def spy(passages):
+        counted.extend(passages := list(passages))
+        return count_words(passages)
+
+    monkeypatch.setattr(records, "count_words", spy)
+    cache = tmp_path / "cache"
+
+    def check(shelf):
+        for number in range(len(shelf.records)):
+            [document] = shelf.documents(number)
+            pieces = [document.text[start:end] for start, end in document.spans.tolist()]
+            np.testing.assert_equal(shelf.words(number), count_words(pieces))
+
+    check(open_shelf(model, str(books), cache))
+    assert any("oven" in piece for piece in counted)
+    counted.clear()
+    check(open_shelf(model, str(books), cache))
+    assert counted == []
+    (books / "sea.txt").write_text("Another sea.")
+    (books / "far" / "court.txt").unlink()
+    check(open_shelf(model, str(books), cache))
+    assert counted == ["Another sea."]
 
 
 def test_no_record_goes_while_another_process_reads(model, books, tmp_path):

@@ -239,6 +239,7 @@ def fit_whitening(
         raise ValueError(f"shrinkage must be positive, got {shrinkage}.")
     chunks = filled = waiting = 0
     total = scatter = between = torch.zeros((), dtype=torch.float64)
+    few: torch.Tensor | None = None
     around: list[torch.Tensor] = []  # [n, D] each; many documents in one product, since each takes D x D sums
     means: list[torch.Tensor] = []  # [1, D] each
     for document in documents:
@@ -253,7 +254,10 @@ def fit_whitening(
         if waiting >= _ROWS_PER_PRODUCT:
             scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
             around, means, waiting = [], [], 0
-    if around:
+    if around and size is None and chunks == waiting and chunks < len(total):
+        few = torch.cat(around)  # [n, D] with n < D: no D x D decomposition is needed
+        scatter = few.pow(2).sum().reshape(1, 1)
+    elif around:
         scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
     if filled < 2 or chunks == filled:
         raise ValueError(
@@ -265,6 +269,8 @@ def fit_whitening(
             f"The {chunks} chunks do not differ within their documents, or contain NaN: there is nothing to whiten."
         )
     mean, within = total / chunks, scatter / chunks
+    if few is not None:
+        return mean.float(), _inverse_root_of_few(few, shrinkage).float()
     if size is None:
         return mean.float(), inverse_root(within, shrinkage).float()
     if not 1 <= size <= len(mean):
@@ -280,6 +286,24 @@ def _products(rows: list[torch.Tensor]) -> torch.Tensor:
     """The sum ``[D, D]`` of the products of each row with itself."""
     block = torch.cat(rows)
     return block.T @ block
+
+
+def _inverse_root_of_few(rows: torch.Tensor, shrinkage: float) -> torch.Tensor:
+    """`inverse_root` of the covariance ``A'A / n`` of few rows A ``[n, D]``, by the decomposition of ``A A'``.
+
+    With A = U diag(s) V' and b = shrinkage * mean variance, it is b^(-1/2) I + A' U diag(g) U' A, where
+    g = ((s^2 / n + b)^(-1/2) - b^(-1/2)) / s^2. Written without that difference, g is exact for small s, too.
+    """
+    count, size = rows.shape
+    squares, axes = torch.linalg.eigh(rows @ rows.T)  # [n], [n, n]
+    squares = squares.clamp(min=0)
+    floor = shrinkage * squares.sum() / (count * size)
+    root = (squares / count + floor).sqrt()
+    scales = -1 / (count * floor.sqrt() * root * (root + floor.sqrt()))  # g
+    turned = axes.T @ rows  # [n, D]
+    found = (turned.T * scales) @ turned
+    found.diagonal().add_(floor.rsqrt())
+    return found
 
 
 def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:

@@ -174,8 +174,8 @@ def main() -> None:
         groups: dict[str, np.ndarray] = {}
         for folder, names, questions in tasks:
             groups |= dict.fromkeys(names, np.array([question.document for question in questions]))
-            for row, found in judged(model, folder, questions).items():
-                values.setdefault(row, {}).update(zip(names, found.T, strict=True))
+            for row, inverse_ranks in judged(model, folder, questions).items():
+                values.setdefault(row, {}).update(zip(names, inverse_ranks.T, strict=True))
         for row, found in values.items():
             scores = {column: measuring.with_interval(found[column], groups[column], 0) for column in columns}
             above = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import matplotlib.figure
 import numpy as np
 import pytest
@@ -12,9 +10,7 @@ import pytest
 @pytest.fixture(autouse=True, scope="module")
 def _quick_reports():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            matplotlib.figure.Figure, "savefig", lambda figure, path, **options: Path(path).write_bytes(b"a picture")
-        )
+        patch.setattr(matplotlib.figure.Figure, "savefig", lambda figure, file, **options: file.write(b"a picture"))
         patch.setattr(
             "nextlevelbert.tasks.classification.controls.fit_regression",
             lambda train, features, others: ("regression", np.zeros((len(others), len(train.label_names)))),

@@ -160,6 +160,7 @@ def test_rows_that_read_hidden_chunks_are_trained(source, tmp_path):
         convolution = reader.around.convolution
         assert torch.equal(convolution.weight, convolution.start()) == (name == hidden_chunks.CONTROL)
         assert not torch.equal(reader.answer.weight, torch.eye(32))
+        assert all(weight.isfinite().all() for weight in reader.parameters())
     books = np.array(["a", "a", "b", "b"])
     found = hidden_chunks.summed({name: [[1.0, 0.0, 1.0, place]] for place, name in enumerate(names)}, books)
     table = hidden_chunks.write(options, {"spans": {"questions": 4, "chance": 0.5, "rows": found}})

@@ -120,14 +120,16 @@ class Reader(nn.Module):
         return F.normalize(near + self.share * hidden / near.shape[-1] ** 0.5, dim=-1)
 
     def scores_of_spans(self, vectors: torch.Tensor, hidden: Hidden) -> torch.Tensor:
-        """Cosine ``[M, M]`` of every gap with every hidden span, -inf between segments."""
+        """Scaled cosine ``[M, M]`` of every gap with every hidden span, -inf between segments."""
         context = self(vectors, hidden.visible(vectors.shape[:2]))
         places = hidden.places()
         real = (places >= 0).unsqueeze(-1)  # [M, most, 1]
         rows = hidden.segments[:, None], places.clamp(min=0)
         gaps = F.normalize((context[rows] * real).sum(dim=1), dim=-1)  # [M, D]
         spans = F.normalize((F.normalize(self.answer(vectors[rows]), dim=-1) * real).sum(dim=1), dim=-1)
-        return (gaps @ spans.T).masked_fill(hidden.segments[:, None] != hidden.segments, -torch.inf)
+        return (gaps @ spans.T * self.logit_scale.exp()).masked_fill(
+            hidden.segments[:, None] != hidden.segments, -torch.inf
+        )
 
     def scores_of_order(self, vectors: torch.Tensor, hidden: Hidden) -> torch.Tensor:
         """``[M]``: above zero where the first of two hidden chunks is thought to come first."""
@@ -139,10 +141,9 @@ class Reader(nn.Module):
         return (places * (F.normalize(self.answer(one), dim=-1) - F.normalize(self.answer(two), dim=-1))).sum(dim=-1)
 
     def loss(self, task: str, vectors: torch.Tensor, hidden: Hidden) -> torch.Tensor:
-        scale = self.logit_scale.exp()
         if task == "order":
-            return F.softplus(-self.scores_of_order(vectors, hidden) * scale).mean()
-        return F.cross_entropy(self.scores_of_spans(vectors, hidden) * scale, torch.arange(len(hidden.starts)))
+            return F.softplus(-self.scores_of_order(vectors, hidden) * self.logit_scale.exp()).mean()
+        return F.cross_entropy(self.scores_of_spans(vectors, hidden), torch.arange(len(hidden.starts)))
 
     @torch.no_grad()
     def right(self, task: str, vectors: torch.Tensor, hidden: Hidden) -> list[float]:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F
 
 from benchmarks.common.passages import PassageJudge, Task
-from benchmarks.studies import hidden_chunks, late_chunking, passages
+from benchmarks.studies import gated_pooling, hidden_chunks, late_chunking, passages
 from nextlevelbert import Document, NextLevelBertForContrastiveLearning, load_chunk_encoder
 from nextlevelbert.corpus.token_corpus import TokenCorpus
 from nextlevelbert.models.pooling import ChunkWhitening
@@ -167,3 +167,29 @@ def test_rows_that_read_hidden_chunks_are_trained(source, tmp_path):
     assert f"| {hidden_chunks.CONTROL} | 1 | 0.500 | +0.000 to +0.000 |" in table
     assert f"| {hidden_chunks.CONVOLUTION} | 1 | 0.750 | +0.000 to +0.500 |" in table
     assert (tmp_path / "table.md").read_text() == table
+
+
+@pytest.mark.parametrize("gate", gated_pooling.ROWS)
+def test_weights_begin_nearly_equal_and_padding_has_none(gate):
+    torch.manual_seed(0)
+    model = gated_pooling.GatedPooling(ChunkWhitening(32), gate).eval()
+    chunks = torch.randn(2, 7, 32)
+    real = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
+    found = model(chunks, real)
+    means = torch.stack([F.normalize(chunks[0], dim=-1).mean(dim=0), F.normalize(chunks[1, :4], dim=-1).mean(dim=0)])
+    torch.testing.assert_close(found, F.normalize(means, dim=-1), atol=0.02, rtol=0)
+    torch.testing.assert_close(model.encode([chunks[1, :4]])[0], found[1])
+
+
+def test_a_weight_depends_on_the_context_in_one_row_only():
+    chunks, changed = torch.randn(1, 6, 32), torch.randn(1, 6, 32)
+    changed[:, 0] = chunks[:, 0]
+    moved = {}
+    for gate in gated_pooling.ROWS:
+        torch.manual_seed(0)
+        model = gated_pooling.GatedPooling(ChunkWhitening(32), gate).eval()
+        model.score.weight.data *= 1_000
+        real = torch.ones(1, 6, dtype=torch.bool)
+        first, second = (model.weights(F.normalize(each, dim=-1), real)[0, 0].item() for each in (chunks, changed))
+        moved[gate] = abs(first - second) > 1e-4
+    assert moved == {gated_pooling.EQUAL: False, gated_pooling.CHUNK: False, gated_pooling.CONTEXT: True}

@@ -133,6 +133,7 @@ def test_neighbours_find_the_span_between_them(source):
 
 
 def test_layers_learn_with_a_rate_of_their_own_and_from_the_first_step(source):
+    torch.manual_seed(0)
     model = NextLevelBertForContrastiveLearning.from_chunk_encoder(source, 16, neighbours=2, pooling="mean")
     learner = passages.AttentionLearner(model, source, 0.0, "sliding_attention")
     others, layers = passages.weight_groups(learner)
@@ -182,6 +183,7 @@ def test_weights_begin_nearly_equal_and_padding_has_none(gate):
 
 
 def test_a_weight_depends_on_the_context_in_one_row_only():
+    torch.manual_seed(0)
     chunks, changed = torch.randn(1, 6, 32), torch.randn(1, 6, 32)
     changed[:, 0] = chunks[:, 0]
     moved = {}

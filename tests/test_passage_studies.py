@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
-from tokenizers import Tokenizer
 from torch.nn import functional as F
 
 from benchmarks.common.passages import PassageJudge, Task
@@ -17,6 +15,8 @@ from benchmarks.studies import gated_pooling, hidden_chunks, late_chunking, pass
 from nextlevelbert import Document, NextLevelBertForContrastiveLearning, load_chunk_encoder
 from nextlevelbert.corpus.token_corpus import TokenCorpus
 from nextlevelbert.models.pooling import ChunkWhitening
+
+from .vector_toys import save_random_table
 
 SEA = "The ship sailed out of the harbour into the storm. The captain watched the waves. "
 KITCHEN = "The cook kneaded the dough for the bread. The oven was hot and the kitchen smelled sweet. "
@@ -26,10 +26,7 @@ KITCHEN = "The cook kneaded the dough for the bread. The oven was hot and the ki
 def source(minilm, tmp_path_factory):
     """A random table of token vectors with MiniLM's tokenizer."""
     folder = tmp_path_factory.mktemp("static") / "words"
-    backend = Tokenizer.from_str(minilm.tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    table = torch.randn(30_522, 32, generator=torch.Generator().manual_seed(0))
-    SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(str(folder))
+    save_random_table(minilm.tokenizer, 32, folder)
     return load_chunk_encoder(folder)
 
 
@@ -60,9 +57,9 @@ def test_windows_hold_whole_chunks():
 
 def test_vectors_are_read_once(minilm, tmp_path):
     chunks = torch.tensor([[2003, 2009], [2009, -1]])
-    found = late_chunking.kept_in(tmp_path / "some.pt", minilm, [[chunks], []], late=True)
+    found = late_chunking.kept_in(tmp_path / "some.safetensors", minilm, [[chunks], []], late=True)
     torch.testing.assert_close(found[0][0], late_chunking.read(minilm, chunks, late=True))
-    again = late_chunking.kept_in(tmp_path / "some.pt", minilm, [[], []], late=True)
+    again = late_chunking.kept_in(tmp_path / "some.safetensors", minilm, [[], []], late=True)
     assert torch.equal(again[0][0], found[0][0])
 
 

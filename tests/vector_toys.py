@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+from tokenizers import Tokenizer
 
 from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, SEP
 
@@ -27,3 +33,11 @@ def packed_batch(hidden_size=32, length=10, rows=2):
 
 def close(actual, expected):
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def save_random_table(tokenizer: Any, size: int, folder: Path) -> None:
+    """Saves a static encoder of sentence-transformers: a random table of token vectors, normalised."""
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_truncation()
+    table = torch.randn(30_522, size, generator=torch.Generator().manual_seed(0))
+    SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(str(folder))

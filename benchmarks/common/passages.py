@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from benchmarks.common import retrieval_tasks as retrieval
 from nextlevelbert import NextLevelBertForContrastiveLearning, read_documents
+from nextlevelbert.commands.search import scaled
 from nextlevelbert.corpus.token_corpus import TokenCorpus
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.models.chunking import tokenize_document
@@ -149,7 +150,7 @@ class PassageJudge:
             asked = F.normalize(torch.stack([chunks.mean(dim=0) for chunks in encode(questions)]), dim=1)
             scores = asked @ pool.T
             alone |= dict(zip(task.columns, task.values(scores), strict=True))
-            both |= dict(zip(task.columns, task.values(_scaled(scores) + _scaled(self._bm25[number])), strict=True))
+            both |= dict(zip(task.columns, task.values(scaled(scores) + scaled(self._bm25[number])), strict=True))
         return alone, both
 
     def words(self, count: Callable[[list[str], list[str]], np.ndarray]) -> dict[str, list[float]]:
@@ -178,9 +179,3 @@ class PassageJudge:
 
     def _texts(self, rows: list[torch.Tensor]) -> list[str]:
         return self._source.tokenizer.batch_decode([row[row >= 0].tolist() for row in rows])
-
-
-def _scaled(scores: torch.Tensor) -> torch.Tensor:
-    """Scores ``[Q, N]`` from 0 to 1 for each question; all 0 where all are equal."""
-    low, high = scores.aminmax(dim=1, keepdim=True)
-    return (scores - low) / (high - low).clamp(min=1e-9)

@@ -13,11 +13,14 @@ kept in the output folder. Writes ``study.json`` and ``table.md``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
@@ -26,6 +29,7 @@ from benchmarks.common.passages import Encode, PassageJudge, Task, answers, remo
 from benchmarks.common.studies import study_parser
 from benchmarks.studies.passages import SIZE, alone_and_with_words, contextual_of, with_neighbours, write
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder, read_documents
+from nextlevelbert.corpus.files import write_atomically
 from nextlevelbert.corpus.token_corpus import TokenCorpus
 from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
 from nextlevelbert.models.pooling import ChunkWhitening, fit_whitening
@@ -94,10 +98,18 @@ def read(source: LoadedChunkEncoder, document: torch.Tensor, late: bool) -> torc
 def kept_in(
     file: Path, source: LoadedChunkEncoder, sides: list[list[torch.Tensor]], late: bool
 ) -> list[list[torch.Tensor]]:
-    """Chunk vectors of all documents, which a file holds or gets."""
+    """Chunk vectors of all documents, which a safetensors file holds or gets."""
     if not file.exists():
-        torch.save([[read(source, chunks, late) for chunks in documents] for documents in sides], file)
-    return torch.load(file)
+        vectors = {
+            f"{side}.{number}": read(source, chunks, late)
+            for side, documents in enumerate(sides)
+            for number, chunks in enumerate(documents)
+        }
+        sizes = json.dumps([len(documents) for documents in sides])
+        write_atomically(file, save(vectors, {"sizes": sizes}))
+    with safe_open(file, framework="pt") as kept:
+        sizes = json.loads(kept.metadata()["sizes"])
+        return [[kept.get_tensor(f"{side}.{number}") for number in range(count)] for side, count in enumerate(sizes)]
 
 
 def fitted(documents: Iterable[torch.Tensor], size: int) -> ChunkWhitening:
@@ -150,10 +162,10 @@ def main() -> None:
         lambda documents: [finished.prepare_chunks(chunks) for chunks in documents],
     )
     rows[args.checkpoint.name] = (static, partial(contextual_of, finished))
-    kept = args.output_dir / "questions.pt"
+    kept = args.output_dir / "questions.safetensors"
     questions = kept_in(kept, source, [task.questions for task in tasks], late=False)
     for name, late in (("MiniLM", False), ("MiniLM, late chunking", True)):
-        kept = args.output_dir / f"{name}.pt"
+        kept = args.output_dir / f"{name}.safetensors"
         *vectors, near = kept_in(kept, source, [*(task.passages for task in tasks), shelf], late)
         judge = static.with_vectors([list(sides) for sides in zip(vectors, questions, strict=True)])
         rows |= rows_of(name, judge, fitted(near, size))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import tempfile
 from pathlib import Path
 
 import torch
-import transformers
 
 from ..corpus.distillation import fit_tfidf_encoder
 from ..corpus.hybrid import combine_chunk_encoders
@@ -17,6 +15,7 @@ from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.portable_checkpoint import store_weights_as
 from ..static_checkpoint import static_checkpoint
 from ..training.cards import SIMILARITY_WIDGET, CardFacts, safe_name, write_card
+from .opening import quiet
 from .printing import Printer, print_json, print_unreadable
 from .shelf import Unreadable, list_files, read_file
 
@@ -99,9 +98,7 @@ def _write_card(folder: Path, model: NextLevelBertModel, documents: int, encoder
 def run(arguments: argparse.Namespace) -> None:
     if arguments.output.exists() and (not arguments.output.is_dir() or any(arguments.output.iterdir())):
         raise SystemExit(f"error: {arguments.output} is there already; name a new or an empty folder.")
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    logging.basicConfig(format="%(message)s")
+    quiet()
     unreadable: list[Unreadable] = []
     texts: list[str] = []
     for file in list_files(arguments.source):

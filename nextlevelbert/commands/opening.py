@@ -15,6 +15,13 @@ from ..models.modeling_vector_document import VectorDocumentModel
 from ..static_checkpoint import static_checkpoint
 
 
+def quiet() -> None:
+    """No bars and no notes of libraries while a model is loaded; this package's own lines stay, without a prefix."""
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    logging.basicConfig(format="%(message)s")
+
+
 def open_model(name: str | None, chunk_encoder: str | None = None) -> VectorDocumentModel:
     """The model of a checkpoint, which may hold a head, without that.
 
@@ -26,9 +33,7 @@ def open_model(name: str | None, chunk_encoder: str | None = None) -> VectorDocu
         SystemExit: with a message, for a checkpoint that is missing or damaged, holds another kind of model, or needs
             a chunk encoder that cannot be loaded.
     """
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    logging.basicConfig(format="%(message)s")
+    quiet()
     if name is None:
         try:
             name = static_checkpoint()

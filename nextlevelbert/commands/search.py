@@ -138,12 +138,12 @@ def chunk_scores(cosine: torch.Tensor, bm25: np.ndarray) -> ChunkScores:
         [0.0, 0.75, 0.75]
     """
     words = torch.from_numpy(bm25)
-    return ChunkScores((_scaled(cosine) + _scaled(words)) / 2, cosine, words)
+    return ChunkScores((scaled(cosine) + scaled(words)) / 2, cosine, words)
 
 
-def _scaled(scores: torch.Tensor) -> torch.Tensor:
-    """From 0 to 1; all 0 where all are equal."""
-    low, high = scores.aminmax()
+def scaled(scores: torch.Tensor) -> torch.Tensor:
+    """``[..., N]``, the lowest of each row 0 and the highest 1; all 0 where all are equal."""
+    low, high = scores.aminmax(dim=-1, keepdim=True)
     return (scores - low) / (high - low).clamp(min=1e-9)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
@@ -30,6 +30,8 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 
+from ..vector_toys import save_random_table
+
 TEXTS = ["Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.", "It’s a whale!" * 9]
 
 
@@ -37,10 +39,7 @@ TEXTS = ["Call me Ishmael. Some years ago, never mind how long precisely, I went
 def folder(minilm, tmp_path_factory):
     """A random table with MiniLM's tokenizer, normalised."""
     folder = tmp_path_factory.mktemp("static") / "words"
-    backend = Tokenizer.from_str(minilm.tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    table = torch.randn(30_522, 32, generator=torch.Generator().manual_seed(0))
-    SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(str(folder))
+    save_random_table(minilm.tokenizer, 32, folder)
     return folder
 
 

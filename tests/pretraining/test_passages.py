@@ -13,8 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
-from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import AutoModel
 
@@ -23,6 +21,8 @@ from nextlevelbert.corpus.token_corpus import TokenCorpus
 from nextlevelbert.models.sentences import sentence_token_ids
 from nextlevelbert.pretraining.passages import DataCollatorForPassages, PassageDataset, PassageLearner
 from nextlevelbert.training.trainer import CardTrainer
+
+from ..vector_toys import save_random_table
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
@@ -37,10 +37,7 @@ SETTINGS = [
 def folder(minilm, tmp_path_factory):
     """A random table with MiniLM's tokenizer, normalised."""
     folder = tmp_path_factory.mktemp("static") / "words"
-    backend = Tokenizer.from_str(minilm.tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    table = torch.randn(30_522, 16, generator=torch.Generator().manual_seed(0))
-    SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(str(folder))
+    save_random_table(minilm.tokenizer, 16, folder)
     return folder
 
 

@@ -13,8 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
-from tokenizers import Tokenizer
 
 from nextlevelbert import (
     ChunkingRule,
@@ -30,6 +28,8 @@ from nextlevelbert.pretraining.segment_pairs import DataCollatorForSegmentPairs,
 from nextlevelbert.pretraining.trained_tokens import TokenPairs, TrainedTokens
 from nextlevelbert.training.trainer import CardTrainer
 
+from ..vector_toys import save_random_table
+
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
     "--do_train", "--chunk_size", "12", "--num_hidden_layers", "0", "--objective", "contrastive", "--min_segment", "2",
@@ -44,10 +44,7 @@ TRAINED = ["--train_chunk_encoder", "--token_dropout", "0.2"]
 def folder(minilm, tmp_path_factory):
     """A random table with MiniLM's tokenizer, normalised."""
     folder = tmp_path_factory.mktemp("static") / "words"
-    backend = Tokenizer.from_str(minilm.tokenizer.backend_tokenizer.to_str())
-    backend.no_truncation()
-    table = torch.randn(30_522, 16, generator=torch.Generator().manual_seed(0))
-    SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(str(folder))
+    save_random_table(minilm.tokenizer, 16, folder)
     return folder
 
 

@@ -79,12 +79,14 @@ def _means(vectors: TaskVectors, change: Callable[[torch.Tensor], torch.Tensor])
     """``[documents, D]``; many documents in one product, since each reads the D x D matrix of a whitening."""
     means: list[torch.Tensor] = []
     waiting: list[torch.Tensor] = []
+    count = 0
     for number, rows in enumerate(vectors.documents, 1):
         waiting.append(rows)
-        if number == len(vectors.documents) or sum(map(len, waiting)) >= _ROWS_PER_PRODUCT:
+        count += len(rows)
+        if number == len(vectors.documents) or count >= _ROWS_PER_PRODUCT:
             changed = change(torch.cat(waiting)).split([len(each) for each in waiting])
             means += [each.mean(dim=0) for each in changed]
-            waiting = []
+            waiting, count = [], 0
     return torch.stack(means)
 
 

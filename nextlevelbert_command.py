@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DEFAULT_MODEL = "checkpoints/nextlevelbert-static"  # in the current folder; before the one that is installed
 
 # Sub-commands with their own options: (module, function, what they do).
 _DELEGATED = {
@@ -63,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--model",
         help="folder or Hub name of a checkpoint; default: the environment variable NEXTLEVELBERT_MODEL, "
-        f"else the folder {DEFAULT_MODEL} if it is there, else the checkpoint that is installed with the package",
+        "else the checkpoint that is installed with the package",
     )
     group.add_argument("--chunk_encoder", help="folder or name of the chunk encoder, if the checkpoint holds none")
     cache = argparse.ArgumentParser(add_help=False)
@@ -184,8 +183,6 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     if "model" not in arguments:
         return
     arguments.model = arguments.model or os.environ.get("NEXTLEVELBERT_MODEL")
-    if arguments.model is None and Path(DEFAULT_MODEL).is_dir():
-        arguments.model = DEFAULT_MODEL
 
 
 def _add_output(parser: argparse.ArgumentParser, *suffixes: str) -> None:

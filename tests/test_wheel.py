@@ -32,8 +32,6 @@ def wheel(tmp_path_factory) -> Path:
     """Built from a copy, because setuptools leaves folders beside what it builds."""
     folder = tmp_path_factory.mktemp("wheel")
     shutil.copytree(ROOT / "nextlevelbert", folder / "nextlevelbert", ignore=shutil.ignore_patterns("__pycache__"))
-    checkpoint = Path("checkpoints/nextlevelbert-static")
-    shutil.copytree(ROOT / checkpoint, folder / checkpoint, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "nextlevelbert_command.py"):
         shutil.copy(ROOT / name, folder)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]

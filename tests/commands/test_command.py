@@ -67,11 +67,6 @@ def test_which_model(command, books, monkeypatch, tmp_path):
     assert "'from-the-environment' cannot be used" in command("plan", books).err
     monkeypatch.delenv("NEXTLEVELBERT_MODEL")
     assert command("plan", books, "--json").json["model"] == nextlevelbert.static_checkpoint()
-    (tmp_path / nextlevelbert_command.DEFAULT_MODEL).mkdir(parents=True)
-    said = command("plan", books)
-    assert said.status == 1
-    assert f"{nextlevelbert_command.DEFAULT_MODEL!r} cannot be used" in said.err
-    (tmp_path / nextlevelbert_command.DEFAULT_MODEL).rmdir()
 
     def not_installed():
         raise FileNotFoundError("There is none.")

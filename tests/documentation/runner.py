@@ -29,7 +29,7 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 ROOT = Path(__file__).parents[2]
-CHECKPOINT = ROOT / "checkpoints" / "nextlevelbert-static"
+CHECKPOINT = ROOT / "nextlevelbert" / "static"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -1,0 +1,117 @@
+"""The checkpoints that come with the project: small, whole, and open as their cards say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, AutoModelForPreTraining
+
+import nextlevelbert
+from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
+
+ROOT = Path(__file__).parents[1]
+STATIC, HATE = ROOT / "nextlevelbert" / "static", ROOT / "checkpoints" / "hate-static"
+MINILM = ROOT / "checkpoints" / "nextlevelbert-minilm-256"
+TEXTS = ["Call me Ishmael. I went to sea. " * 200, "It is a truth universally acknowledged."]
+
+# A user who has transformers and sentence-transformers, and not this package.
+ELSEWHERE = """
+import json, sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "nextlevelbert":
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Hidden())
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(sys.argv[1], trust_remote_code=True, device="cpu")
+assert "nextlevelbert" not in sys.modules
+print(json.dumps(model.encode(json.loads(sys.argv[2])).tolist()))
+"""
+
+
+@pytest.mark.parametrize(("folder", "megabytes", "kind"), [(STATIC, 27, "NextLevelBertModel"), (HATE, 10, "HateModel")])
+def test_it_is_small_and_one_path_equals_the_other(folder, megabytes, kind):
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= megabytes * 1e6
+    assert not list(folder.glob("*.py"))
+    assert {tensor.dtype for tensor in load_file(folder / "model.safetensors").values()} == {torch.float16}
+    model = AutoModel.from_pretrained(folder).eval()
+    assert type(model) is getattr(nextlevelbert, kind)
+    by_model = torch.stack([book.document for book in model.encode(TEXTS)])
+    by_sentence_transformers = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
+    torch.testing.assert_close(by_model, by_sentence_transformers, atol=1e-6, rtol=0)
+
+
+def test_the_one_that_is_installed_is_found():
+    assert Path(nextlevelbert.static_checkpoint()) == STATIC
+
+
+def test_the_masked_vector_model_reads_minilm_s_vectors(minilm):
+    """It holds no chunk encoder, so MiniLM is given; another encoder is refused."""
+    model = AutoModelForPreTraining.from_pretrained(MINILM).base_model.eval()
+    book = model.encode(TEXTS[0], chunk_encoder=minilm)
+    assert book.chunks.shape == book.plain.shape == (len(book.spans), 384)
+    with pytest.raises(ValueError, match="fingerprint"):
+        model.encode(TEXTS[0], chunk_encoder=nextlevelbert.load_chunk_encoder(str(STATIC)))
+
+
+@pytest.mark.parametrize("folder", [STATIC, HATE])
+def test_saved_again_it_opens_where_the_package_is_missing(folder, tmp_path):
+    model = AutoModel.from_pretrained(folder).eval()
+    model.save_pretrained(tmp_path / "saved")
+    process = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "saved"), json.dumps(TEXTS)],
+        env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""},
+        cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    vectors = torch.tensor(json.loads(process.stdout.splitlines()[-1]))
+    torch.testing.assert_close(vectors, torch.stack([b.document for b in model.encode(TEXTS)]), atol=1e-6, rtol=0)
+
+
+def test_a_sentence_is_read_in_its_context():
+    """HATE's layers do something: the same sentence has other vectors beside other sentences, and one plain vector."""
+    model = AutoModel.from_pretrained(HATE)
+    one, other = model.encode(["It rained. We stayed at home.", "It rained. The war was lost."])
+    torch.testing.assert_close(one.plain[0], other.plain[0])
+    assert not torch.allclose(one.chunks[0], other.chunks[0], atol=0.05)
+
+
+def test_it_finds_excerpts_of_unseen_books_better_than_both_means(shared):
+    model = AutoModel.from_pretrained(STATIC).eval()
+    with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
+        books = [json.loads(line) for line in lines]
+    excerpts = {}
+    for book in books:
+        for part in range(1, 9):  # from all over the book
+            start = part * len(book["text"]) // 9
+            excerpts[f"{book['id']}#{part}"] = book["text"][start : start + 10_000]
+    relevant = {
+        one: {other: 1 for other in excerpts if other != one and other.split("#")[0] == one.split("#")[0]}
+        for one in excerpts
+    }
+    task = RetrievalTask("excerpts", excerpts, excerpts, relevant)
+    encoded = model.encode(list(excerpts.values()))
+    rows = {
+        "checkpoint": [book.document for book in encoded],
+        "whitened mean": [model.prepare_chunks(book.plain).mean(dim=0) for book in encoded],
+        "mean": [book.plain.mean(dim=0) for book in encoded],
+    }
+    scores = {
+        name: retrieval_scores(rank_documents(task, torch.stack(vectors), torch.stack(vectors)))["map"]
+        for name, vectors in rows.items()
+    }
+    assert scores["checkpoint"] > scores["whitened mean"] + 0.005
+    assert scores["whitened mean"] > scores["mean"] + 0.2
+    assert scores["checkpoint"] > 0.9

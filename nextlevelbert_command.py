@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-
 # Sub-commands with their own options: (module, function, what they do).
 _DELEGATED = {
     "pretrain": ("nextlevelbert.pretraining.run", "main", "pretrain a model on documents"),

@@ -41,7 +41,9 @@ print(json.dumps(model.encode(json.loads(sys.argv[2])).tolist()))
 """
 
 
-@pytest.mark.parametrize(("folder", "megabytes", "kind"), [(STATIC, 27, "NextLevelBertModel"), (HATE, 10, "HateModel")])
+@pytest.mark.parametrize(
+    ("folder", "megabytes", "kind"), [(STATIC, 27, "NextLevelBertModel"), (HATE, 10, "HateModel")]
+)
 def test_it_is_small_and_one_path_equals_the_other(folder, megabytes, kind):
     assert sum(file.stat().st_size for file in folder.iterdir()) <= megabytes * 1e6
     assert not list(folder.glob("*.py"))

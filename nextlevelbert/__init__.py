@@ -18,7 +18,6 @@ from transformers import (
 
 __version__ = "0.1.0"
 
-from .absent_heads import refuse_other_heads
 from .corpus.corpus import VectorCorpus
 from .corpus.distillation import distill_chunk_encoder, fit_tfidf_encoder
 from .corpus.hybrid import combine_chunk_encoders
@@ -89,8 +88,6 @@ AutoModelForPreTraining.register(CdlmConfig, CdlmForMaskedLM, exist_ok=True)
 AutoModelForSequenceClassification.register(CdlmConfig, CdlmForDocumentMatching, exist_ok=True)
 AutoModelForQuestionAnswering.register(CdlmConfig, CdlmForMultiHopQuestionAnswering, exist_ok=True)
 AutoProcessor.register(CdlmConfig, CdlmProcessor, exist_ok=True)
-
-refuse_other_heads((NextLevelBertModel, ChunkBertModel, HateModel, BertAlModel, CdlmModel))
 
 __all__ = [
     "BertAlConfig",

@@ -21,7 +21,7 @@ from transformers import (
     PreTrainedConfig,
 )
 
-from nextlevelbert.models.backbones import backbone_from_config
+from nextlevelbert.models.pretrained import backbone_from_config
 
 
 def without_word_embeddings(config: PreTrainedConfig) -> Any:

@@ -23,8 +23,8 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks.common.studies import run_script
-from nextlevelbert.models.backbones import load_tokenizer
 from nextlevelbert.models.bert_al_sentences import select_sentences
+from nextlevelbert.models.pretrained import load_tokenizer
 from nextlevelbert.tasks.summarization.data import SummarizationData, SummaryColumns, read_summarization
 from nextlevelbert.tasks.summarization.train import score_summaries, trivial_summaries
 from nextlevelbert.training.plots import results_table

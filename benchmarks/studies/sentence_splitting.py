@@ -26,8 +26,7 @@ from benchmarks.common import measuring
 from benchmarks.common.studies import ROOT, study_parser
 from nextlevelbert import load_chunk_encoder, text_sentences
 from nextlevelbert.data.rows import file_rows
-from nextlevelbert.models.chunking import chunk_spans, tokenize_document
-from nextlevelbert.models.input_checks import Splitter, splitter_sentences
+from nextlevelbert.models.chunking import Splitter, chunk_spans, splitter_sentences, tokenize_document
 from nextlevelbert.models.sentences import sentence_boundaries, sentence_token_ids
 
 GOLD = ROOT / "tests/models/sentences_gold.txt"

@@ -12,7 +12,7 @@ from ..corpus.distillation import fit_tfidf_encoder
 from ..corpus.hybrid import combine_chunk_encoders
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..models.portable_checkpoint import store_weights_as
+from ..models.pretrained import store_weights_as
 from ..static_checkpoint import static_checkpoint
 from ..training.cards import SIMILARITY_WIDGET, CardFacts, safe_name, write_card
 from .opening import quiet

@@ -15,7 +15,7 @@ from huggingface_hub import CommitInfo, HfApi, snapshot_download
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
-from ..models.input_checks import Splitter
+from ..models.chunking import Splitter
 from .layout import MANIFEST, chunking_facts, differing_fields, has_sums, mending, read_manifest, shard_name
 from .shard_files import check_chain, check_shards, open_shard
 

@@ -19,7 +19,6 @@ from tqdm.auto import tqdm
 
 from ..models.chunking import ChunkingRule, tokenize_document
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
-from ..models.saved_files import begin_sums, write_sums
 from ..models.static_encoder import HashedTfidfConfig, HashedTfidfModel
 
 
@@ -74,9 +73,7 @@ def distill_chunk_encoder(
         if token in places:
             table[number] = rows[places[token]]
     static = SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu")
-    begin_sums(folder)
     static.save(str(folder), create_model_card=False)
-    write_sums(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)
 
 
@@ -145,10 +142,8 @@ def fit_tfidf_encoder(
             "weight": torch.from_numpy(signs * weights).float(),
         }
     )
-    begin_sums(folder)
     model.save_pretrained(folder)
     tokenizer = copy.deepcopy(source.tokenizer)
     tokenizer.model_max_length = int(1e30)  # documents are tokenised whole
     tokenizer.save_pretrained(folder)
-    write_sums(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

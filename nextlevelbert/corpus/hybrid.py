@@ -14,7 +14,6 @@ from ..models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.hybrid_encoder import HybridConfig, HybridModel
 from ..models.pooling import fit_whitening
-from ..models.saved_files import begin_sums, write_sums
 
 
 def combine_chunk_encoders(
@@ -92,12 +91,10 @@ def combine_chunk_encoders(
     for whitening, values in zip(model.whitenings, fitted, strict=True):
         whitening.load_state_dict(values)
     model.weights.copy_(torch.nn.functional.normalize(torch.tensor(weights, dtype=torch.float32), dim=0))
-    begin_sums(folder)
     model.save_pretrained(folder)
     tokenizer = copy.deepcopy(whole.tokenizer)
     tokenizer.model_max_length = int(1e30)  # documents are tokenised whole
     tokenizer.save_pretrained(folder)
-    write_sums(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)
 
 

@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from ..models.chunk_encoder import same_fingerprint
-from ..models.chunking import ChunkingRule
+from ..models.chunking import ChunkingRule, Splitter
 from ..models.encoder_loading import LoadedChunkEncoder
-from ..models.input_checks import Splitter
 from .files import write_atomically
 
 MANIFEST = "manifest.json"

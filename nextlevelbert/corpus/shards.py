@@ -19,13 +19,13 @@ from torch.utils.data import Dataset, get_worker_info
 from ..data.documents import Document
 from ..models.chunking import (
     ChunkingRule,
+    Splitter,
     TokenizedDocument,
     check_texts,
     chunk_spans,
     flatten_chunks,
     tokenize_document,
 )
-from ..models.input_checks import Splitter
 from .layout import extend_chain, first_link, has_sums, read_manifest, shard_name
 from .shard_files import DocumentEntry, ShardHead, check_shards
 

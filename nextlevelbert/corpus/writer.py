@@ -18,9 +18,8 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from ..data.documents import Document
-from ..models.chunking import ChunkingRule
+from ..models.chunking import ChunkingRule, Splitter
 from ..models.encoder_loading import LoadedChunkEncoder
-from ..models.input_checks import Splitter
 from ..models.vector_cache import CachedEncoder, VectorCache, opened
 from .corpus import VectorCorpus
 from .files import remove_leftovers, write_atomically

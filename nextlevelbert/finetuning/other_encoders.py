@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from ..models.backbones import usable_positions
 from ..models.chunking import ChunkingRule, chunk_spans, tokenize_document
 from ..models.outputs import DocumentEmbedding
+from ..models.pretrained import usable_positions
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from .chunking import check_texts, chunk_spans, tokenize_document
-from .input_checks import Splitter, splitter_sentences
+from .chunking import Splitter, check_texts, chunk_spans, splitter_sentences, tokenize_document
 from .sentences import SENTENCE_RULE, cached_sentence_token_ids, sentence_boundaries, text_sentences
 
 _WORD = re.compile(r"\w+")

@@ -19,7 +19,7 @@ from torch import nn
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
 from .configuration_cdlm import CdlmConfig
-from .input_checks import check_token_ids
+from .pretrained import token_mask
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def check_sequences(
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Give either input_ids or inputs_embeds, and not both.")
     if input_ids is not None:
-        real = check_token_ids(input_ids, attention_mask, config.vocab_size)
+        real = token_mask(input_ids, attention_mask)
     else:
         assert inputs_embeds is not None  # checked above
         shape = inputs_embeds.shape[:2]

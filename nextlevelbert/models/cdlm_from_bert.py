@@ -9,8 +9,7 @@ from typing import Any, Self
 import torch
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from .backbones import load_backbone, load_tokenizer
-from .portable_checkpoint import PortablePreTrainedModel
+from .pretrained import NextLevelPreTrainedModel, load_backbone, load_tokenizer
 
 _OFFSET = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding id, as Longformer does
 KNOWN = ("bert", *_OFFSET)
@@ -31,7 +30,7 @@ _ROBERTA_HEAD = {
 }
 
 
-class LongformerStartModel(PortablePreTrainedModel):
+class LongformerStartModel(NextLevelPreTrainedModel):
     """A family around transformers' Longformer: opened from a Longformer, or made from a BERT or RoBERTa."""
 
     base_model_prefix = "longformer"
@@ -42,7 +41,7 @@ class LongformerStartModel(PortablePreTrainedModel):
         """As in the base class; a Longformer, such as `biu-nlp/cdlm`, is opened, too."""
         if stored.get("model_type") != "longformer":
             return super()._read_as(source, stored, given)
-        fields = {key: given.pop(key) for key in list(given) if key in cls._config_fields()}
+        fields = {key: given.pop(key) for key in list(given) if key in cls.config_class.__dataclass_fields__}
         dropped = ("model_type", "architectures", "auto_map", "transformers_version", "mask_token_id")
         values = {key: value for key, value in stored.items() if key not in dropped}
         return {"config": cls.config_class(**{"mask_token_id": None, **values, **fields})}

@@ -21,10 +21,16 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
-from .backbones import backbone_from_config
 from .chunking import ChunkingRule
 from .pooling import DenseLayer, PoolingMode, masked_mean, pool
-from .static_encoder import StaticModel
+from .pretrained import backbone_from_config
+from .static_encoder import (
+    HashedTfidfConfig,
+    HashedTfidfModel,
+    StaticEmbeddingConfig,
+    StaticEmbeddingModel,
+    StaticModel,
+)
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -38,6 +44,15 @@ INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
 
 # The field of a backbone's configuration that `sentence_steps` reads.
 STEPS = "sentence_steps"
+
+
+_OWN_KINDS = {StaticEmbeddingConfig.model_type: StaticEmbeddingModel, HashedTfidfConfig.model_type: HashedTfidfModel}
+
+
+def network_from_config(config: PreTrainedConfig) -> Any:
+    """A new network of this architecture: an encoder of `transformers`, or a table of token vectors."""
+    own = _OWN_KINDS.get(config.model_type)
+    return backbone_from_config(config) if own is None else own(config)
 
 
 def default_tokens_per_batch(device: torch.device) -> int:
@@ -125,7 +140,7 @@ class ChunkEncoder(nn.Module):
 
     def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
         super().__init__()
-        self.model = backbone_from_config(config)
+        self.model = network_from_config(config)
         self.dense = nn.Sequential(*(DenseLayer(**layer) for layer in sentence_steps(config).get("dense", [])))
         self.pooling: PoolingMode = pooling
         self.normalize = normalize

@@ -14,7 +14,7 @@ import hashlib
 import itertools
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -22,11 +22,12 @@ import numpy as np
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
-from .input_checks import Splitter, splitter_sentences
 from .sentences import SENTENCE_RULE, cached_sentence_token_ids, sentence_boundaries
 from .word_lookup import word_lookup
 
 ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
+# A sentence splitter: from a text to the sentences in it, as (start, end) or as texts, in order.
+Splitter = Callable[[str], Sequence[str] | Sequence[tuple[int, int]]]
 
 # Long enough to make a call worthwhile, short enough that the Python lists of one batch stay around 10 MB.
 _PIECE_CHARACTERS = 16_384
@@ -410,3 +411,30 @@ def flatten_chunks(
     flat = [cuts[:-1] + start for cuts, start in zip(boundaries, starts, strict=False)]
     offsets = np.cumsum([0] + [len(cuts) - 1 for cuts in boundaries])
     return np.concatenate(ids), np.concatenate([*flat, starts[-1:]]), offsets
+
+
+def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
+    """The sentences that a splitter finds in a text, as the first character of each and one past its last.
+
+    A blank text has none, and is not given to the splitter.
+
+    Raises:
+        ValueError: for sentences that are not in the text, in order, or none in a text that is not blank.
+    """
+    spans: list[tuple[int, int]] = []
+    end = 0
+    for sentence in splitter(text) if text.strip() else ():
+        if isinstance(sentence, str):
+            start = text.find(sentence, end)
+            sentence = (start, start + len(sentence))
+        if not end <= sentence[0] <= sentence[1] <= len(text):
+            raise ValueError(
+                f"splitter: sentence {len(spans)} is {sentence}; give the parts of the text in order, as they are, "
+                f"or their (start, end), from {end} to {len(text)}."
+            )
+        end = sentence[1]
+        if text[sentence[0] : end].strip():
+            spans.append((int(sentence[0]), int(end)))
+    if text.strip() and not spans:
+        raise ValueError(f"splitter: no sentence in a text of {len(text)} characters; it must give at least one.")
+    return spans

@@ -6,12 +6,9 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import LongformerConfig
 
-from .backbones import check_claims
-from .saved_files import SavedConfig
-
 
 @strict
-class CdlmConfig(SavedConfig, LongformerConfig):
+class CdlmConfig(LongformerConfig):
     """The parts and sizes of a CDLM: a Longformer that reads a set of documents (paper: Caciularu et al., 2021).
 
     Defaults are those of `allenai/longformer-base-4096`, with the two document separators of `biu-nlp/cdlm`.
@@ -69,7 +66,6 @@ class CdlmConfig(SavedConfig, LongformerConfig):
         Raises:
             ValueError: for values that do not fit each other.
         """
-        check_claims(self)
         windows = self.windows()
         if len(windows) != self.num_hidden_layers or any(window < 4 or window % 2 for window in windows):
             raise ValueError(

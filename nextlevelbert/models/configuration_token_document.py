@@ -8,12 +8,11 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .backbones import hidden_dropout, usable_positions
-from .saved_files import SavedConfig
+from .pretrained import hidden_dropout, usable_positions
 
 
 @strict
-class TokenDocumentConfig(SavedConfig, PreTrainedConfig):
+class TokenDocumentConfig(PreTrainedConfig):
     """Fields of models around one encoder that reads the token ids of whole documents piece by piece."""
 
     sub_configs_defaults = {"encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")}

@@ -9,12 +9,11 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .backbones import usable_positions
 from .chunk_encoder import vector_size
 from .chunking import ChunkingRule
 from .hybrid_encoder import OWN_KINDS
 from .pooling import PoolingMode
-from .saved_files import SavedConfig
+from .pretrained import usable_positions
 
 # Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
@@ -22,7 +21,7 @@ NOT_SPECIAL = -1
 
 
 @strict
-class VectorDocumentConfig(SavedConfig, PreTrainedConfig):
+class VectorDocumentConfig(PreTrainedConfig):
     """Fields of every model that reads documents as chunk vectors.
 
     Args:

@@ -14,14 +14,12 @@ from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers import AutoModel
 
-from .backbones import check_same_architecture
 from .chunk_encoder import ChunkEncoder, same_fingerprint, sentence_steps
-from .chunking import TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
+from .chunking import Splitter, TokenizedDocument, check_texts, chunk_spans, flatten_chunks, tokenize_document
 from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from .hybrid_encoder import OWN_KINDS, HybridChunkEncoder, HybridConfig
-from .input_checks import Splitter, check_embeds, check_token_ids
 from .outputs import BeyondFirstWindow, DocumentEmbedding, DocumentPlan
-from .portable_checkpoint import PortablePreTrainedModel
+from .pretrained import NextLevelPreTrainedModel, token_mask
 from .vector_cache import CachedEncoder, VectorCache, opened
 
 # Chunk encoders that `AutoModel` does not know. By name: a checkpoint's own code may have been imported twice.
@@ -31,7 +29,7 @@ _NOT_OF_TRANSFORMERS = tuple(kind.model_type for kind in OWN_KINDS)
 _CHUNKS_PER_GROUP = 4_096
 
 
-class DocumentEncodingModel(PortablePreTrainedModel):
+class DocumentEncodingModel(NextLevelPreTrainedModel):
     """A model with a frozen chunk encoder, `encode(texts)` and `plan(texts)`; the subclass has `contextualize`."""
 
     chunk_encoder: ChunkEncoder | None  # None where the checkpoint does not hold it
@@ -119,7 +117,6 @@ class DocumentEncodingModel(PortablePreTrainedModel):
                 f"This checkpoint holds no chunk encoder, and {name!r}, which made its vectors, cannot be loaded. "
                 "Give inputs_embeds, or call model.attach_chunk_encoder(load_chunk_encoder(path))."
             ) from error
-        check_same_architecture(self.config.chunk_encoder_config, source.config, name)
         encoder, weights = self._new_chunk_encoder().float(), source.state_dict()
         encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
         return encoder
@@ -264,8 +261,9 @@ class DocumentEncodingModel(PortablePreTrainedModel):
 
     def encode_ids(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> list[torch.Tensor]:
         """Token ids ``[B, T]`` of whole documents to their chunk vectors, each ``[n, D]``."""
-        mask = check_token_ids(input_ids, attention_mask, self.config.chunk_encoder_config.vocab_size)
-        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        mask = token_mask(input_ids, attention_mask)
+        if input_ids.numel():
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         rule = self.config.chunking_rule()
         rows = zip(input_ids.cpu(), mask.cpu(), strict=True)
         ids = [rule.strip_special_tokens(row[real].numpy().astype(np.int32)) for row, real in rows]
@@ -300,7 +298,6 @@ class DocumentEncodingModel(PortablePreTrainedModel):
                     f"[N, C, {self.config.chunk_hidden_size}]; got pair_embeds {tuple(embeds.shape)}"
                     f"{' and pair_input_ids' if input_ids is not None else ''}."
                 )
-            check_embeds(embeds, None, "pair_embeds of question(s)")
             return embeds.to(self.device, self.dtype)
         if input_ids is None:
             return None

@@ -10,7 +10,6 @@ from torch import nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .input_checks import check_embeds, check_result
 from .losses import CONTRASTIVE_LOSSES, classification_loss, masked_vector_loss
 from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel
 from .outputs import DocumentModelOutput, MaskedVectorModelingOutput
@@ -88,10 +87,8 @@ class VectorDocumentForMaskedVectorModeling(VectorDocumentPreTrainedModel):
         """
         selected = mask_positions.bool()
         predictions = self.head(hidden[selected])  # [M, D]
-        check_result(predictions, self, "masked vector(s)")
         if labels is None:
             return None, predictions, None
-        check_embeds(labels, selected, "labels of sequence(s)")
         targets = self.model.prepare_chunks(labels[selected])  # [M, D]
         self._warn_of_too_few(len(targets))
         config = self.config
@@ -145,7 +142,6 @@ class VectorDocumentWithClassifier(VectorDocumentPreTrainedModel):
         """Logits ``[N, …, out_features]`` of documents with their questions, and the model's output."""
         output = self.model(**documents)
         logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index))
-        check_result(logits, self, "document(s)" if pairs is None else "question(s)")
         return logits, output
 
 

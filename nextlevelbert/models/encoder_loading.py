@@ -22,13 +22,11 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from .backbones import check_claims, read_tokenizer, usable_positions
 from .chunk_encoder import STEPS, ChunkEncoder
 from .chunking import special_token_ids
 from .hybrid_encoder import HybridChunkEncoder, HybridConfig, HybridModel, part_config
-from .input_checks import check_weights
 from .pooling import PoolingMode
-from .saved_files import opening
+from .pretrained import load_tokenizer, usable_positions
 from .static_encoder import HashedTfidfModel, StaticEmbeddingConfig
 
 
@@ -81,8 +79,7 @@ def load_chunk_encoder(
             a file of it is missing, damaged or not what was saved (each is named).
     """
     name_or_path = os.fspath(name_or_path)
-    with opening(name_or_path, {}):
-        return _load(name_or_path, name, pooling)
+    return _load(name_or_path, name, pooling)
 
 
 def _load(name_or_path: str, name: str | None, pooling: PoolingMode | None) -> LoadedChunkEncoder:
@@ -107,8 +104,6 @@ def _load(name_or_path: str, name: str | None, pooling: PoolingMode | None) -> L
             "SentenceTransformer(modules=[Transformer(path), Pooling(hidden_size, 'mean'), Normalize()]).save(folder)."
         )
     try:
-        if modules is not None and not _is_static(modules):
-            check_claims(_transformer_config(name_or_path, modules))
         source = SentenceTransformer(name_or_path, device="cpu", model_kwargs={"dtype": torch.float32})
     except Exception as error:  # a damaged file can fail in any way, tokenizers in none of its own
         if modules is not None:  # there it is, but it cannot be read
@@ -140,7 +135,6 @@ def _load(name_or_path: str, name: str | None, pooling: PoolingMode | None) -> L
     encoder.model.load_state_dict({key: value for key, value in backbone.state_dict().items() if key in wanted})
     for ours, theirs in zip(encoder.dense, dense, strict=True):
         ours.load_state_dict(theirs.state_dict())
-    check_weights(encoder, name_or_path)
     return LoadedChunkEncoder(encoder, tokenizer, _public(name_or_path, name), encoder.fingerprint())
 
 
@@ -182,8 +176,7 @@ def _load_from_checkpoint(name_or_path: str, stored: dict[str, Any], name: str |
             f"The config.json of the checkpoint {name_or_path!r} does not describe the chunk encoder that its weights "
             f"hold ({error!r}). It is damaged or was changed: get the checkpoint again."
         ) from error
-    check_weights(encoder, name_or_path)
-    tokenizer = read_tokenizer(name_or_path, config=encoder.model.config)
+    tokenizer = load_tokenizer(name_or_path, config=encoder.model.config)
     own = name or stored.get("chunk_encoder_name") or _public(name_or_path, None)
     # In half precision on disk, they would hash to something else than the weights that they were made from.
     return LoadedChunkEncoder(
@@ -214,10 +207,9 @@ def _load_own(name_or_path: str, name: str | None, kind: type[PreTrainedModel]) 
         ) from error
     if missing := sorted(info["missing_keys"]):
         raise ValueError(f"The chunk encoder {name_or_path!r} lacks its weight {missing[0]}: get it again.")
-    check_weights(model, name_or_path)
     encoder = (HybridChunkEncoder if kind is HybridModel else ChunkEncoder)(model.config)
     encoder.model.load_state_dict(model.state_dict())
-    tokenizer = read_tokenizer(name_or_path, config=config)
+    tokenizer = load_tokenizer(name_or_path, config=config)
     return LoadedChunkEncoder(encoder, tokenizer, _public(name_or_path, name), encoder.fingerprint())
 
 

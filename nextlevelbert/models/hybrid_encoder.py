@@ -18,12 +18,11 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from .chunk_encoder import ChunkEncoder
 from .chunking import ChunkingRule
 from .pooling import ChunkCentring, ChunkWhitening
-from .saved_files import SavedConfig
 from .static_encoder import HashedTfidfConfig, StaticEmbeddingConfig
 
 
 @strict
-class HybridConfig(SavedConfig, PreTrainedConfig):
+class HybridConfig(PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
     Args:

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import backbone_from_config, encoder_layers
 from .bert_al_lstm import LayerNormLSTM, RecurrenceProjection, SegmentRecurrence, State
 from .bert_al_sentences import (
     ExtractiveSummary,
@@ -30,12 +29,13 @@ from .bert_al_sentences import (
     select_sentences,
     split_document,
 )
+from .chunking import Splitter
 from .configuration_bert_al import BertAlConfig
-from .input_checks import Splitter, check_result
 from .losses import classification_loss, labelled_loss
 from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
 from .outputs import ExtractiveSummarizationOutput, TokenFeaturesOutput
 from .pooling import pool
+from .pretrained import backbone_from_config
 from .sentences import SENTENCE_RULE
 
 # Hooks sit on the layers for the time of a pass, and the passes of other threads would run them, too.
@@ -163,7 +163,6 @@ class BertAlModel(BertAlPreTrainedModel):
         states = zip(*([one.features, *one.hidden_states] for one in passes), strict=True)
         features, *hidden = (at_their_places(torch.cat(flat)[order], mask) for flat in states)  # [B, T, D] each
         pooled = pool(features, mask, "mean")  # [B, D]
-        check_result(pooled, self, "document(s)")
         return TokenFeaturesOutput(
             last_hidden_state=features,
             pooler_output=pooled,
@@ -330,7 +329,6 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         scores = self.classifier(self.dropout(features)).squeeze(-1)
         sentences = torch.arange(int(counts.max()), device=mask.device) < counts[:, None]  # [B, S]
         logits = scores.new_zeros(sentences.shape).masked_scatter(sentences, scores)
-        check_result(logits, self, "document(s)")
         loss = None
         if labels is not None:
             real = torch.ones_like(mask) if attention_mask is None else attention_mask.bool()
@@ -434,8 +432,26 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
             return_dict=True,
         )  # fmt: skip
         logits = self.classifier(self.dropout(document.pooler_output))  # [B, K]
-        check_result(logits, self, "document(s)")
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=document.hidden_states)
+
+
+def encoder_layers(encoder: PreTrainedModel) -> list[nn.Module]:
+    """The transformer layers of a backbone, in order.
+
+    Raises:
+        ValueError: if it has no stack with a module for each layer (ALBERT has one module for all layers).
+    """
+    count = encoder.config.num_hidden_layers
+    for parent in encoder.modules():
+        stacks = [each for each in parent.children() if isinstance(each, nn.ModuleList) and len(each) == count]
+        if len(stacks) == 1:
+            return list(stacks[0])
+        if stacks:  # XLM has a stack of attentions, one of normalisations, and so on
+            break
+    raise ValueError(
+        f"{type(encoder).__name__} has no stack of {count} layers to insert a recurrence into. Use an encoder with "
+        "separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or similar."
+    )

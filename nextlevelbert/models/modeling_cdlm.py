@@ -39,9 +39,9 @@ from .cdlm_heads import (
     take_positions,
 )
 from .configuration_cdlm import CdlmConfig
-from .input_checks import check_result, check_token_ids
 from .losses import classification_loss, labelled_loss
 from .pooling import pool
+from .pretrained import token_mask
 
 
 class CdlmPreTrainedModel(LongformerStartModel):
@@ -163,7 +163,6 @@ class CdlmModel(CdlmPreTrainedModel):
                 every.append(hidden)
             found, seen = {}, tuple(every) if states else None
         pooled = pool(hidden, real, "mean")  # [B, D]
-        check_result(pooled, self, "sequence(s)")
         return LongformerBaseModelOutputWithPooling(
             last_hidden_state=hidden, pooler_output=pooled, hidden_states=seen, **found
         )
@@ -228,8 +227,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         )  # fmt: skip
         states, loss = output.last_hidden_state, None
         if labels is None:
-            check_result((words := self.lm_head(states)).sum(dim=(1, 2), dtype=torch.float32), self, "sequence(s)")
-            return LongformerMaskedLMOutput(logits=words, **_extras(output))
+            return LongformerMaskedLMOutput(logits=self.lm_head(states), **_extras(output))
         masked = labels != -100
         if labels.shape != states.shape[:2] or (masked & ((labels < 0) | (labels >= self.config.vocab_size))).any():
             raise ValueError(
@@ -243,7 +241,6 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         else:
             logits = self.lm_head(states)  # [B, L, V]
             scores = logits[masked]
-        check_result(scores.sum(dim=1, dtype=torch.float32), self, "masked word(s)")
         loss = nn.functional.cross_entropy(scores.float(), labels[masked])
         return LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
@@ -287,7 +284,6 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         )  # fmt: skip
         first = first_token(input_ids, attention_mask, inputs_embeds).argmax(dim=1)  # [B], after padding on the left
         logits = self.classifier(take_positions(output.last_hidden_state, first[:, None]))
-        check_result(logits, self, "sequence(s)")
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels, self.config)
@@ -337,7 +333,7 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
             ValueError: for spans outside their sequence, pairs of mentions that do not exist, labels of another shape
                 or with other values, or inputs that `CdlmModel` does not accept.
         """
-        real = check_token_ids(input_ids, attention_mask, self.config.vocab_size)
+        real = token_mask(input_ids, attention_mask)
         spans, pairs, there = check_mentions(mention_spans, mention_pairs, real)
         if global_attention_mask is None:
             position = torch.arange(input_ids.shape[1], device=input_ids.device)
@@ -350,7 +346,6 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         )  # fmt: skip
         first = first_token(input_ids, attention_mask).argmax(dim=1)
         logits = self.scorer(output.last_hidden_state, first, spans, pairs).masked_fill(~there, 0.0)  # [B, P]
-        check_result(logits, self, "sequence(s)")
         loss = None
         if labels is not None:
             check_parts(logits, labels, there, "labels")
@@ -427,7 +422,6 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))
         sentence = self.qa_sentence(take_positions(states, sentence_index)).squeeze(-1)  # [B, S]
         paragraph = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)  # [B, T]
-        check_result(torch.cat([start, end, kind, sentence, paragraph], dim=1), self, "question(s)")
         loss = question_loss(
             {"start": start, "end": end, "type": kind, "sentence": sentence, "paragraph": paragraph},
             {"start": start_positions, "end": end_positions, "type": type_labels, "sentence": sentence_labels,

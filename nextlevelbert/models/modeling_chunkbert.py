@@ -16,13 +16,12 @@ from torch import nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import backbone_from_config
 from .configuration_chunkbert import ChunkBertConfig
-from .input_checks import check_result
 from .losses import classification_loss
 from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
 from .outputs import TokenFeaturesOutput
 from .pooling import pool
+from .pretrained import backbone_from_config
 
 
 class TextCnnClassifier(nn.Module):
@@ -129,7 +128,6 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
         features, *hidden = (at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
         pooled = pool(features, mask, "mean")  # [B, D]
-        check_result(pooled, self, "document(s)")
         return TokenFeaturesOutput(
             last_hidden_state=features,
             pooler_output=pooled,
@@ -228,7 +226,6 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         self.refuse_other_inputs(inputs_embeds, output_attentions)
         joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
         logits = self.classifier(joined[0], mask.sum(dim=1))  # [B, K]
-        check_result(logits, self, "document(s)")
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels, self.config)

@@ -19,12 +19,12 @@ from torch import nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
-from .backbones import backbone_from_config, bert_over_vectors
 from .configuration_hate import HateConfig
 from .configuration_vector_document import PAD
 from .document_heads import VectorDocumentForMaskedVectorModeling, VectorDocumentForSequenceClassification
 from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values
+from .pretrained import backbone_from_config, bert_over_vectors
 
 
 def sinusoids(positions: torch.Tensor, size: int) -> torch.Tensor:
@@ -168,7 +168,7 @@ class HatePreTrainedModel(VectorDocumentPreTrainedModel):
         Raises:
             ValueError: for an encoder that cannot be used, sizes that do not fit, or an unknown argument.
         """
-        cls.check_fields(config_kwargs)
+        cls.split_arguments(config_kwargs)
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
         if "encoder_config" in config_kwargs and (hidden_size, num_hidden_layers) != (None, None):

@@ -20,7 +20,6 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, MultipleChoiceModelOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import backbone_from_config
 from .configuration_nextlevelbert import NextLevelBertConfig
 from .configuration_vector_document import PAD
 from .document_heads import (
@@ -29,7 +28,6 @@ from .document_heads import (
     VectorDocumentWithClassifier,
 )
 from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
-from .input_checks import check_result
 from .losses import comparable_segments, pair_loss, single_label_loss
 from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values, copy_layers
 from .outputs import SegmentPairOutput
@@ -42,6 +40,7 @@ from .pooling import (
     ResidualProjection,
     fit_whitening,
 )
+from .pretrained import backbone_from_config
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
@@ -136,7 +135,7 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
             ValueError: for an encoder that cannot be used, a chunk size that it does not allow, or an unknown
                 argument.
         """
-        cls.check_fields(config_kwargs)
+        cls.split_arguments(config_kwargs)
         source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
         values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
         if source.layers is None:
@@ -302,7 +301,6 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDo
         output = self.model(inputs_embeds=inputs_embeds.reshape(*rows, -1), special_ids=special_ids.reshape(rows))
         first, second = output.pooler_output.reshape(pairs, 2, -1).unbind(dim=1)  # [N, D] each
         loss, scores = pair_loss(first, second, comparable_segments(document_ids, spans), self.logit_scale.exp())
-        check_result(scores.diagonal(), self, "pair(s)")
         if mask_positions is not None and labels is not None:
             masked_loss, _, _ = self.masked_loss(
                 output.last_hidden_state, mask_positions.reshape(rows), labels.reshape(*rows, -1)

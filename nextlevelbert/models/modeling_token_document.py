@@ -10,13 +10,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from .backbones import load_backbone, load_tokenizer
 from .configuration_token_document import TokenDocumentConfig
-from .input_checks import check_token_ids
-from .portable_checkpoint import PortablePreTrainedModel
+from .pretrained import NextLevelPreTrainedModel, load_backbone, load_tokenizer, token_mask
 
 
-class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
+class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
     """What all classes of ChunkBERT and BERT-AL share: the base model is built around one `encoder`."""
 
     config: TokenDocumentConfig
@@ -86,8 +84,9 @@ class TokenDocumentPreTrainedModel(PortablePreTrainedModel):
             ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, or a document without
                 tokens (numbered).
         """
-        mask = check_token_ids(input_ids, attention_mask, self.config.encoder_config.vocab_size)
-        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        mask = token_mask(input_ids, attention_mask)
+        if input_ids.numel():
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         if not mask.any(dim=1).all():
             empty = (~mask.any(dim=1)).nonzero().flatten().tolist()
             raise ValueError(f"Documents {empty} of the batch have no token (their attention_mask is all zero).")

@@ -17,26 +17,35 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import can_return_tuple
 
-from .backbones import bert_over_vectors, with_attention_dropout
 from .chunk_encoder import micro_batches
 from .chunking import ChunkingMode, ChunkingRule
 from .configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP, VectorDocumentConfig
 from .document_encoding import DocumentEncodingModel, warn_of_empty_documents
 from .encoder_loading import LoadedChunkEncoder
-from .input_checks import check_embeds, check_result, check_token_ids, exported, found, traced
 from .outputs import DocumentModelOutput
 from .pooling import PoolingMode, pool
-from .portable_checkpoint import PortablePreTrainedModel
+from .pretrained import NextLevelPreTrainedModel, bert_over_vectors, token_mask, with_attention_dropout
 
 logger = logging.getLogger(__name__)
 
 _NEW_LAYERS = 2
 
+
+def traced() -> bool:
+    """Whether a graph is recorded (`torch.export`, ONNX, `torch.compile`, tracing): values are not known then."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def exported() -> bool:
+    """Whether that graph has to hold the whole pass, as an exported one does; a compiled one may have breaks."""
+    return torch.jit.is_tracing() or getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()
+
+
 # Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB on a CPU.
 _POSITIONS_PER_PASS = 4_096
 
 
-class VectorDocumentPreTrainedModel(PortablePreTrainedModel):
+class VectorDocumentPreTrainedModel(NextLevelPreTrainedModel):
     """What all classes of NextLevelBERT and HATE share, heads included."""
 
     config: VectorDocumentConfig
@@ -146,7 +155,7 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
             ValueError: for sequences that may have more chunks than a window holds.
         """
         if input_ids is not None:
-            keep = check_token_ids(input_ids, attention_mask, self.config.chunk_encoder_config.vocab_size)
+            keep = token_mask(input_ids, attention_mask)
             inputs_embeds, mask = self.get_chunk_encoder().encode_padded(input_ids, keep, self.config.chunking_rule())
         else:
             assert inputs_embeds is not None  # checked by the caller
@@ -261,8 +270,6 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
                 summaries[index].append(hidden[0])
         contextual = [total / count.to(total.dtype) for total, count in zip(totals, counts, strict=True)]
         pooled = self._pool_documents(documents, contextual, summaries)
-        sums = torch.stack([vectors.sum(dtype=torch.float32) for vectors in contextual])  # [B]
-        check_result(sums + pooled.sum(dim=1, dtype=torch.float32), self, "document(s)", first)
         return contextual, pooled
 
     def prepare_chunks(self, vectors: torch.Tensor) -> torch.Tensor:
@@ -323,7 +330,6 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
         pooled = hidden[:, 0] if pooling == "cls" else pool(hidden, ~special, pooling)
         if self.config.pooling in ("residual", "plain"):
             pooled = self.residual_pooling(pool(chunks, ~special), pooled)
-        check_result(pooled, self, "sequence(s)")
         return DocumentModelOutput(
             last_hidden_state=hidden,
             pooler_output=pooled,
@@ -351,13 +357,12 @@ class VectorDocumentModel(DocumentEncodingModel, VectorDocumentPreTrainedModel):
                 f"Packed sequences may have at most {positions} positions, got {shape[1]}; make them shorter "
                 "(--sequence_length), or use an encoder_config with more positions."
             )
-        if found((special_ids < NOT_SPECIAL) | (special_ids > MASK)):
+        if not traced() and ((special_ids < NOT_SPECIAL) | (special_ids > MASK)).any():
             raise ValueError(
                 f"special_ids must be {NOT_SPECIAL} at chunk vectors, else 0 to {MASK}, "
                 f"got {int(special_ids.min())} to {int(special_ids.max())}."
             )
-        check_embeds(inputs_embeds, special_ids == NOT_SPECIAL, "inputs_embeds of sequence(s)")
-        if specials == 1 and found(special_ids == SEP):
+        if specials == 1 and not traced() and (special_ids == SEP).any():
             raise ValueError("special_ids hold 2, [SEP], which this model does not have; use DocumentVectorDataset.")
 
 
@@ -441,7 +446,6 @@ def check_vectors(inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | No
             f"{tuple(attention_mask.shape)}."
         )
     mask = attention_mask.bool()
-    check_embeds(inputs_embeds, mask, "inputs_embeds of document(s)")
     return mask
 
 

@@ -23,7 +23,6 @@ from .cdlm_layout import (
     share_tokens,
     warn_of_cuts,
 )
-from .saved_files import TOKENIZER_FILES, update_sums
 
 
 class CdlmProcessor(ProcessorMixin):
@@ -73,12 +72,6 @@ class CdlmProcessor(ProcessorMixin):
             model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         model.config.mask_token_id = tokenizer.mask_token_id
         return cls(tokenizer, max_length or limit)
-
-    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers; in the folder of a model, whose check sums become those of the new files."""
-        written = super().save_pretrained(save_directory, *args, **kwargs)
-        update_sums(save_directory, TOKENIZER_FILES)
-        return written
 
     def __call__(
         self,

@@ -20,11 +20,11 @@ from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encode
 from ..corpus.token_corpus import TokenCorpus
 from ..corpus.writer import finish_corpus, write_shards
 from ..data.documents import Document, check_documents, clean_text, read_documents, read_hub_documents
-from ..models.backbones import attention_dropout
 from ..models.chunking import ChunkingRule
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
+from ..models.pretrained import attention_dropout
 from ..training.precision import precision_that_pays
 from ..training.recipes import against_paper
 from ..training.resuming import begin, finish

@@ -15,7 +15,6 @@ from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
 from ..corpus.files import FolderLock
-from ..models.saved_files import changed
 from .cards import repository, upload
 
 logger = logging.getLogger(__name__)
@@ -212,7 +211,7 @@ def damaged_weights(folder: Path) -> str | None:
     for name in files:
         if reason := unreadable(folder / name):
             return reason
-    return changed(folder, [found, *files])
+    return None
 
 
 def _damaged_random_states(checkpoint: Path, processes: int) -> str | None:

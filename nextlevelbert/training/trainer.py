@@ -18,7 +18,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from transformers.utils import logging as transformers_logging
 
 from ..corpus.files import remove_leftovers
-from ..models.portable_checkpoint import store_weights_as
+from ..models.pretrained import store_weights_as
 from .precision import precision_that_pays
 from .resuming import damage, last_whole_checkpoint, only_run_in, read_whole
 

@@ -10,8 +10,8 @@ import torch
 from transformers import BertConfig, DistilBertConfig, MPNetConfig, RobertaConfig
 
 from nextlevelbert import ChunkingRule
-from nextlevelbert.models.backbones import usable_positions
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
+from nextlevelbert.models.pretrained import usable_positions
 
 
 @pytest.mark.parametrize(

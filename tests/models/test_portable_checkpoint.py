@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import warnings
@@ -20,13 +19,12 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import AutoModel, AutoProcessor, AutoTokenizer
+from transformers import AutoProcessor, AutoTokenizer
 
 from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
-    load_chunk_encoder,
 )
 from nextlevelbert.models.chunking import tokenize_document
 
@@ -247,83 +245,6 @@ def test_what_the_folder_holds(folder):
     assert set(json.loads(config)["auto_map"]) == {"AutoConfig", "AutoModel"} | tasks
     assert str(folder) not in config
     assert {file.name for file in folder.iterdir()} >= {"modules.json", "tokenizer.json", "modeling_nextlevelbert.py"}
-
-
-CLAIMS = {
-    "num_hidden_layers": (1_000_000_000, 1_001, 40, -1),
-    "hidden_size": (1_000_000_000, 4_096, 0),
-    "intermediate_size": (1_000_000_000_000,),
-    "max_position_embeddings": (1_000_000_000_000,),
-    "type_vocab_size": (1_000_000_000_000,),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [("nextlevelbert", "encoder_config"), ("nextlevelbert", "chunk_encoder_config"), ("chunkbert", "encoder_config"),
-     ("bert-al-classification", "encoder_config"), ("hate", "chunk_encoder_config"), ("cdlm-masked", None)],
-)  # fmt: skip
-@pytest.mark.parametrize("ignore", [False, True])
-def test_sizes_that_the_weights_do_not_have(name, part, ignore, tmp_path):
-    """No claim is believed: neither allocated, nor filled with random weights."""
-    folder = shutil.copytree(FOLDER / name, tmp_path / "claims")
-    stored = json.loads((folder / "config.json").read_text())
-    for field, values in CLAIMS.items():
-        for value in values:
-            claim = json.loads(json.dumps(stored))
-            (claim[part] if part else claim)[field] = value
-            if part is None and field == "num_hidden_layers":
-                claim["attention_window"] = 8
-            (folder / "config.json").write_text(json.dumps(claim))
-            wanted = r"does not fit its weights: it claims|num_hidden_layers = |dimensions|num_averaged_layers"
-            with pytest.raises(ValueError, match=wanted):
-                CLASSES[name].from_pretrained(folder, ignore_mismatched_sizes=ignore)
-
-
-@pytest.mark.parametrize("kind", ["class", "auto class", "chunk encoder"])
-def test_a_configuration_that_was_edited(kind, tmp_path):
-    """It is used, with a warning; one that cannot be used is named; saving again accepts it."""
-    CLASSES["nextlevelbert"].from_pretrained(FOLDER / "nextlevelbert").save_pretrained(tmp_path)
-    opened = {
-        "class": CLASSES["nextlevelbert"].from_pretrained,
-        "auto class": AutoModel.from_pretrained,
-        "chunk encoder": load_chunk_encoder,
-    }[kind]
-    path = tmp_path / "config.json"
-    stored = json.loads(path.read_text())
-    path.write_text(json.dumps(stored))  # other white space
-    opened(tmp_path)
-    path.write_text(json.dumps({**stored, "chunk_size": 8}))
-    with pytest.warns(UserWarning, match=r"config\.json is not what was saved, and is used as it is now"):
-        model = opened(tmp_path)
-    if kind != "chunk encoder":
-        assert model.config.chunk_size == 8
-        model.config.save_pretrained(tmp_path)
-        assert opened(tmp_path).config.chunk_size == 8
-    stored["chunk_encoder_config"]["num_attention_heads"] = 7
-    path.write_text(json.dumps(stored))
-    with (
-        pytest.warns(UserWarning, match="is not what was saved"),
-        pytest.raises(ValueError, match=r"cannot be opened with its config\.json, which is not what was saved: .*7.*"),
-    ):
-        opened(tmp_path)
-
-
-def test_a_chunk_encoder_from_elsewhere_with_other_sizes(tmp_path, monkeypatch):
-    model = CLASSES["nextlevelbert"].from_pretrained(FOLDER / "nextlevelbert")
-    source = model.detach_chunk_encoder()
-    model.save_pretrained(tmp_path)
-    stored = json.loads((tmp_path / "config.json").read_text())
-    stored["chunk_encoder_config"]["num_hidden_layers"] = 900
-    source.encoder.model.save_pretrained(tmp_path / "encoder")
-    stored["chunk_encoder_name"] = "someone/encoder"
-    (tmp_path / "config.json").write_text(json.dumps(stored))
-    with pytest.warns(UserWarning, match=r"config\.json is not what was saved"):
-        again = CLASSES["nextlevelbert"].from_pretrained(tmp_path)
-    load = AutoModel.from_pretrained
-    monkeypatch.setattr(AutoModel, "from_pretrained", lambda name, **kwargs: load(tmp_path / "encoder", **kwargs))
-    with pytest.raises(ValueError, match="chunk_encoder_config has num_hidden_layers = 900, but the chunk encoder"):
-        again.get_chunk_encoder()
 
 
 def test_peft_adapts_attention_and_leaves_the_chunk_encoder_alone():

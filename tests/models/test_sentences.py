@@ -31,8 +31,7 @@ from nextlevelbert import (
     text_sentences,
 )
 from nextlevelbert.corpus.layout import chunking_facts
-from nextlevelbert.models.chunking import chunk_spans, pack_sentences, tokenize_document
-from nextlevelbert.models.input_checks import splitter_sentences
+from nextlevelbert.models.chunking import chunk_spans, pack_sentences, splitter_sentences, tokenize_document
 from nextlevelbert.models.sentences import (
     cached_sentence_token_ids,
     closing_quotes,

@@ -20,10 +20,10 @@ from ...finetuning.adapters import copy_adapter, with_lora
 from ...finetuning.arguments import FinetuningArguments
 from ...finetuning.task import Sets
 from ...finetuning.text_models import BertAlOptions, ChunkBertOptions, TextModelOptions, is_saved_model
-from ...models.backbones import usable_positions
 from ...models.chunk_encoder import INCIDENTAL, weights_fingerprint
 from ...models.modeling_bert_al import BertAlForSequenceClassification
 from ...models.modeling_chunkbert import ChunkBertForSequenceClassification
+from ...models.pretrained import usable_positions
 from ...training.cards import CardText
 from ...training.trainer import open_checkpoint
 from .data import TaskData

@@ -24,10 +24,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from ...finetuning.arguments import BaselineArguments, FinetuningArguments
 from ...finetuning.task import Sets
 from ...finetuning.text_models import TextModelOptions, is_saved_model
-from ...models.backbones import hidden_dropout, load_backbone, load_tokenizer, usable_positions
 from ...models.chunk_encoder import default_tokens_per_batch, micro_batches, weights_fingerprint
-from ...models.input_checks import check_token_ids
 from ...models.losses import classification_loss
+from ...models.pretrained import hidden_dropout, load_backbone, load_tokenizer, token_mask, usable_positions
 from .data import TaskData
 from .tokens import TaskTokenDataset, TokenisedTask, check_no_questions, long_documents, tokenise_task
 from .train import ExampleDataset, Prepared
@@ -196,7 +195,7 @@ class WindowClassifier(nn.Module):
 
     def _stack(self, given: list[tuple[torch.Tensor, torch.Tensor | None]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and masks of all windows, one below the other, padded on the right to the widest."""
-        masks = [check_token_ids(ids, mask, self.encoder.config.vocab_size) for ids, mask in given]
+        masks = [token_mask(ids, mask) for ids, mask in given]
         if len(given[0][0]) != len(given[-1][0]):
             raise ValueError(
                 f"Got {len(given[0][0])} first windows but {len(given[-1][0])} second ones; give every document both."

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ...models.backbones import usable_positions
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
+from ...models.pretrained import usable_positions
 
 
 def with_extended_positions(

@@ -18,9 +18,9 @@ from ...finetuning.adapters import copy_adapter, with_lora
 from ...finetuning.arguments import FinetuningArguments
 from ...finetuning.task import Row, Scores, SeedResult, Source, Task
 from ...finetuning.text_models import is_saved_model
-from ...models.backbones import load_tokenizer
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
+from ...models.pretrained import load_tokenizer
 from ...models.sentences import SENTENCE_RULE
 from ...training.cards import SUMMARY_WIDGET, CardFacts, plain
 from ...training.plots import CURVE

@@ -1,0 +1,351 @@
+"""Saving checkpoints that open everywhere, and the pretrained encoders that models are built around.
+
+A checkpoint opens with this package, with sentence-transformers, and by `trust_remote_code`. sentence-transformers
+uses its own `Transformer` module and nothing else: since its version 6, a folder that names any other module class
+needs `trust_remote_code`. Its `encode` tokenises a whole document and calls the model's `forward`.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.dynamic_module_utils import custom_object_save
+from transformers.utils import logging
+
+# The limit in a saved tokenizer, which sentence-transformers shows as `max_seq_length` and cuts at. No document gets
+# there: characters are counted in int32. transformers has no value for "no limit": it makes 1e30 of None.
+LONGEST_DOCUMENT = 2**31 - 1
+
+# Arguments of `from_pretrained` that the tokenizer has to be read with, too.
+LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
+_HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "tags")
+
+# Query and value, or all three in one, by the names that encoders of transformers give them.
+_ATTENTION_PROJECTIONS = {"query", "value", "q", "v", "q_lin", "v_lin", "q_proj", "v_proj", "Wqkv", "qkv_proj"}
+_ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
+# Backbones whose position table starts after the padding id, so that two rows are never used.
+_OFFSET_POSITIONS = (
+    "camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta",
+    "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
+)  # fmt: skip
+
+_SENTENCE_TRANSFORMER_FILES: dict[str, object] = {
+    "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}],
+    "sentence_bert_config.json": {
+        "transformer_task": "feature-extraction",
+        "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
+        "module_output_name": "sentence_embedding",
+    },
+    "config_sentence_transformers.json": {
+        "model_type": "SentenceTransformer",
+        "prompts": {},
+        "default_prompt_name": None,
+        "similarity_fn_name": "cosine",
+    },
+}
+_CARD = """# {name}
+
+A `{model}` over whole documents, made with the package `nextlevelbert`. Three ways of opening it:
+
+```python
+import nextlevelbert  # registers the model
+from transformers import {auto}
+model = {auto}.from_pretrained("{repo}")
+```
+```python
+import nextlevelbert
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer("{repo}")  # one vector for each document
+```
+```python
+from transformers import {auto}
+model = {auto}.from_pretrained("{repo}", trust_remote_code=True)  # without the package
+```
+"""
+
+
+class NextLevelPreTrainedModel(PreTrainedModel):
+    """Loading and saving, the same for all classes of all families.
+
+    The classes have no `_auto_class`: `save_pretrained` writes the code itself, so that classes without an auto class
+    have theirs in the checkpoint as well.
+    """
+
+    # Every auto class that can open a checkpoint of the family, whichever of its classes is saved.
+    family_auto_map: dict[str, str] = {}
+    made_by = "from_encoder"  # the method that makes a new model from an encoder
+
+    _tokenizer: PreTrainedTokenizerBase | None = None  # of the base model
+    _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and so on, as given to `from_pretrained`
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read on first use.
+
+        Raises:
+            ValueError: for a checkpoint of another kind of model.
+        """
+        source = pretrained_model_name_or_path
+        loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
+        if source is not None and kwargs.get("config") is None:
+            stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
+            kwargs |= cls._read_as(source, stored, kwargs)
+        loaded = super().from_pretrained(source, *args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info=True
+        model.base_model._loaded_with = loaded_with
+        return loaded
+
+    @classmethod
+    def _read_as(cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+        """Further arguments that open a checkpoint with the configuration `stored`: none, for one of the family."""
+        kind = stored.get("model_type", cls.config_class.model_type)
+        if kind != cls.config_class.model_type:  # transformers would draw all weights at random
+            raise ValueError(
+                f"{str(source)!r} is a {kind}, not a {cls.config_class.model_type}. To make a new model from an "
+                f"encoder, use {cls.__name__}.{cls.made_by}."
+            )
+        return {}
+
+    @classmethod
+    def split_arguments(cls, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Splits the keyword arguments for a new model into those for loading and fields of the configuration.
+
+        Raises:
+            ValueError: for an argument that is neither; transformers would keep it in the configuration.
+        """
+        fields = {"num_labels", "attn_implementation", *cls.config_class.__dataclass_fields__} - {"dtype"}
+        if unknown := sorted(arguments.keys() - fields - {*LOADING_ARGUMENTS}):
+            own = sorted(cls.config_class.__dataclass_fields__.keys() - PreTrainedConfig.__dataclass_fields__.keys())
+            raise ValueError(
+                f"{cls.config_class.__name__} has no field {', '.join(unknown)}. Its fields are {', '.join(own)}, and "
+                "those of every configuration, such as num_labels and problem_type."
+            )
+        loading = {key: value for key, value in arguments.items() if key in LOADING_ARGUMENTS}
+        return loading, {key: value for key, value in arguments.items() if key not in LOADING_ARGUMENTS}
+
+    def save_pretrained(self, save_directory: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Saves a folder that opens with this package, with `SentenceTransformer`, and with `trust_remote_code`.
+
+        Beside weights and configuration it holds the tokenizer, the modelling code, and three small files that tell
+        sentence-transformers to take `pooler_output`. Arguments as in `PreTrainedModel`.
+        """
+        push = kwargs.pop("push_to_hub", False)
+        hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
+        tokenizer = self._find_tokenizer()
+        self.config.auto_map = dict(self.family_auto_map)
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if not (args[0] if args else kwargs.get("is_main_process", True)):
+            return
+        if not self.is_remote_code():  # otherwise opened by `trust_remote_code`, and transformers has written the code
+            custom_object_save(self, save_directory)
+        for name, content in _SENTENCE_TRANSFORMER_FILES.items():
+            (Path(save_directory) / name).write_text(json.dumps(content, indent=2) + "\n")
+        if tokenizer is not None:
+            limit, tokenizer.model_max_length = tokenizer.model_max_length, LONGEST_DOCUMENT
+            tokenizer.save_pretrained(save_directory)
+            tokenizer.model_max_length = limit
+        if push:
+            self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
+
+    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers, with a card that says how to open the model in place of its empty template."""
+        path = Path(working_dir) / "README.md"
+        if path.exists() and "[More Information Needed]" in path.read_text(encoding="utf-8"):
+            card, name = ModelCard.load(path), type(self).__name__
+            auto = next(
+                (key for key, value in self.family_auto_map.items() if value.endswith(f".{name}")), "AutoModel"
+            )
+            card.text = _CARD.format(name=repo_id.rpartition("/")[2], model=name, auto=auto, repo=repo_id)
+            card.save(path)
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The stock tokenizer, read from the folder or Hub name that the model was loaded from."""
+        base = self.base_model
+        if base._tokenizer is None:
+            try:
+                base._tokenizer = load_tokenizer(base.name_or_path, config=base.config, **base._loaded_with)
+            except Exception as error:  # tokenizers raises nothing more exact for a file that is cut off
+                raise ValueError(
+                    f"No tokenizer can be read next to the model, in {base.name_or_path!r} ({error}). Set "
+                    "model.tokenizer to that of its encoder; save_pretrained then saves it with the model."
+                ) from error
+        return base._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.base_model._tokenizer = tokenizer
+
+    def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The tokenizer, or None for a model that never had one (built from a configuration, fed with vectors)."""
+        base = self.base_model
+        if base._tokenizer is None:
+            folder = Path(base.name_or_path)
+            if not base.name_or_path or (folder.is_dir() and not (folder / "tokenizer_config.json").exists()):
+                return None
+        try:
+            return self.tokenizer
+        except ValueError as error:  # what was loaded from is gone; the weights must be saved all the same
+            warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
+            return None
+
+    def lora_targets(self) -> dict[str, Any]:
+        """Arguments of peft's `LoraConfig` that suit the model, for which peft itself has no defaults.
+
+        Adapters go to the query and value projections of the attention; heads are trained whole, and a frozen chunk
+        encoder gets no adapter: ``get_peft_model(model, LoraConfig(r=8, **model.lora_targets()))``.
+
+        Raises:
+            ValueError: for a backbone without layers or with other names of the projections.
+        """
+        linear = [name for name, layer in self.named_modules() if isinstance(layer, torch.nn.Linear)]
+        ends = {name.rpartition(".")[2] for name in linear if "chunk_encoder." not in name}
+        if not (targets := sorted(ends & _ATTENTION_PROJECTIONS)):
+            raise ValueError(
+                f"{type(self).__name__} has no linear layer named {', '.join(sorted(_ATTENTION_PROJECTIONS))}; give "
+                "LoraConfig target_modules of your own."
+            )
+        return {
+            "target_modules": targets,
+            "modules_to_save": self.modules_to_train_whole(),
+            "exclude_modules": r".*\bchunk_encoder\b.*",
+        }
+
+    def modules_to_train_whole(self) -> list[str]:
+        """Names of the modules that are trained whole beside an adapter, because they start at random: the heads."""
+        heads = [] if self.base_model is self else self.named_children()
+        return [
+            name for name, child in heads if child is not self.base_model and any(True for _ in child.parameters())
+        ]
+
+
+def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """The mask of token ids ``[B, T]`` as bool ``[B, T]``, all true where none is given."""
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    if input_ids.ndim != 2 or mask.shape != input_ids.shape:
+        raise ValueError(
+            f"Give input_ids [B, T] and an attention_mask like it; got {[*input_ids.shape]} and {[*mask.shape]}."
+        )
+    return mask.bool()
+
+
+def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
+    """A new encoder of this architecture, without the pooler, which no model here uses.
+
+    In torch's default dtype, whatever the configuration says about the weights that it came with.
+    """
+    dtype = torch.get_default_dtype()
+    try:
+        return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
+    except TypeError:  # architectures without a pooler do not know the argument
+        return AutoModel.from_config(config, dtype=dtype)
+
+
+def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedModel:
+    """Loads a pretrained encoder to train further: in float32, without pooler, with attention dropout 0.
+
+    Args:
+        name_or_path: folder or Hub name of a BERT, RoBERTa, MPNet, ModernBERT, MiniLM or similar encoder.
+        loading: arguments of `from_pretrained` such as `revision` and `token`.
+
+    Raises:
+        ValueError: if some of its weights are missing (named).
+    """
+    name = str(name_or_path)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
+    config = type(config).from_dict(with_attention_dropout(config))
+    arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # otherwise every load prints a table of pooler or head weights that are not used
+    try:
+        encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
+    except TypeError:  # architectures without a pooler do not know the argument
+        encoder, info = AutoModel.from_pretrained(name, **arguments)
+    finally:
+        logging.set_verbosity(verbosity)
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(
+            f"The checkpoint {name!r} lacks {len(missing)} weights of its {config.model_type} encoder ({missing[0]}, "
+            "…), which would be drawn at random. Give a complete checkpoint."
+        )
+    return encoder
+
+
+def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
+    """Loads the stock tokenizer of an encoder, without its length limit, because no document is too long here.
+
+    Raises:
+        ValueError: if there is none; for a folder without one transformers makes a tokenizer that knows no words.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(name_or_path, **{"model_max_length": int(1e30), **arguments})
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+        raise ValueError(
+            f"There is no tokenizer in {str(name_or_path)!r}. Save the model's tokenizer into that folder: "
+            "tokenizer.save_pretrained(folder)."
+        )
+    return tokenizer
+
+
+def usable_positions(config: PreTrainedConfig) -> int | None:
+    """Longest sequence that a backbone of this configuration can read; None where nothing limits it."""
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    return positions - 2 if config.model_type in _OFFSET_POSITIONS else positions
+
+
+def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:
+    """The configuration as a dictionary with that attention dropout, which on a CPU more than doubles a step."""
+    values = config.to_dict()
+    return {**values, **{key: probability for key in _ATTENTION_DROPOUTS if key in values}}
+
+
+def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
+    """A new BERT over chunk vectors: heads of 32 dimensions (or one), a feed-forward layer of four times the width."""
+    return BertConfig(
+        hidden_size=hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1,
+        intermediate_size=4 * hidden_size,
+        attention_probs_dropout_prob=0.0,  # on a CPU it more than doubles a training step
+        max_position_embeddings=positions,
+        vocab_size=1,  # no word table
+    )
+
+
+def attention_dropout(config: PreTrainedConfig) -> float:
+    """The attention dropout probability of an encoder, under whatever name; 0 where it has none."""
+    return next((getattr(config, name) for name in _ATTENTION_DROPOUTS if hasattr(config, name)), 0.0)
+
+
+def hidden_dropout(config: PreTrainedConfig) -> float:
+    """The hidden dropout probability of an encoder, under whatever name; 0.1 where it has none."""
+    names = ("hidden_dropout_prob", "dropout", "mlp_dropout")
+    return next((getattr(config, name) for name in names if hasattr(config, name)), 0.1)
+
+
+def store_weights_as(folder: str | PathLike[str], dtype: torch.dtype) -> None:
+    """Rewrites the weights of a saved float32 model in half the room; it still opens in float32."""
+    for path in Path(folder).glob("*.safetensors"):
+        weights = load_file(path)
+        save_file({name: values.to(dtype) if values.is_floating_point() else values
+                   for name, values in weights.items()}, path, metadata={"format": "pt"})  # fmt: skip

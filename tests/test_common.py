@@ -1,0 +1,336 @@
+"""What every family and head promises: one table of models, and one test a promise."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import nextlevelbert as nlb
+
+TEXTS = ["the whale and the sea " * 12, "one short text", "it was the best of times. " * 7]
+VOCABULARY = 30_522
+
+# name → (class, the auto class that opens it). Coreference has none in transformers.
+HEADS = {
+    "nextlevelbert": (nlb.NextLevelBertModel, "AutoModel"),
+    "nextlevelbert-masked": (nlb.NextLevelBertForMaskedVectorModeling, "AutoModelForPreTraining"),
+    "nextlevelbert-contrastive": (nlb.NextLevelBertForContrastiveLearning, None),
+    "nextlevelbert-classification": (nlb.NextLevelBertForSequenceClassification, "AutoModelForSequenceClassification"),
+    "nextlevelbert-choice": (nlb.NextLevelBertForMultipleChoice, "AutoModelForMultipleChoice"),
+    "hate": (nlb.HateModel, "AutoModel"),
+    "hate-masked": (nlb.HateForMaskedSentencePrediction, "AutoModelForPreTraining"),
+    "hate-classification": (nlb.HateForSequenceClassification, "AutoModelForSequenceClassification"),
+    "chunkbert": (nlb.ChunkBertModel, "AutoModel"),
+    "chunkbert-classification": (nlb.ChunkBertForSequenceClassification, "AutoModelForSequenceClassification"),
+    "bert-al": (nlb.BertAlModel, "AutoModel"),
+    "bert-al-classification": (nlb.BertAlForSequenceClassification, "AutoModelForSequenceClassification"),
+    "bert-al-summarization": (nlb.BertAlForExtractiveSummarization, "AutoModelForTokenClassification"),
+    "cdlm": (nlb.CdlmModel, "AutoModel"),
+    "cdlm-masked": (nlb.CdlmForMaskedLM, "AutoModelForMaskedLM"),
+    "cdlm-matching": (nlb.CdlmForDocumentMatching, "AutoModelForSequenceClassification"),
+    "cdlm-coreference": (nlb.CdlmForCrossDocumentCoreference, None),
+    "cdlm-questions": (nlb.CdlmForMultiHopQuestionAnswering, "AutoModelForQuestionAnswering"),
+}
+OVER_VECTORS = [name for name in HEADS if name.startswith(("nextlevelbert", "hate"))]
+PACKED = ("nextlevelbert-masked", "nextlevelbert-contrastive", "hate-masked")
+TRAINED = [name for name in HEADS if "-" in name.removeprefix("bert-al")]  # heads: they have a loss
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.fixture(scope="module")
+def models(toy_encoder_path, encoder, minilm):
+    """A model of every row, with weights that make each of its parts matter, without dropout."""
+    made = {}
+    for name, (kind, _) in HEADS.items():
+        torch.manual_seed(5)
+        fields = {"num_labels": 3} if name.endswith("classification") else {}
+        if name.startswith("cdlm"):
+            sizes = {**SIZE, **QUIET, "vocab_size": VOCABULARY, "max_position_embeddings": 130}
+            config = nlb.CdlmConfig(**sizes, attention_window=8, pad_token_id=0, mask_token_id=103)
+            model = kind(config)
+            model.tokenizer = minilm.tokenizer
+        elif name in OVER_VECTORS:
+            fields |= {"chunk_size": 12} if name.startswith("nextlevelbert") else {"num_hidden_layers": 2}
+            model = kind.from_chunk_encoder(toy_encoder_path, **fields)
+        else:
+            sizes = {"chunk_size": 24, "num_averaged_layers": 2} if "chunk" in name else {"segment_length": 24}
+            model = kind.from_encoder(encoder, **sizes, **fields)
+        torch.manual_seed(6)
+        for parameter_name, weight in model.named_parameters():
+            if "chunk_encoder" not in parameter_name:
+                padding = "special" in parameter_name  # the vector of [PAD] stays zero
+                weight.data.add_(0.2 * torch.randn_like(weight) * (weight.data.ne(0) if padding else 1))
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        made[name] = model.eval()
+    return made
+
+
+def tokens(model, texts, **options):
+    batch = model.tokenizer(texts, padding=True, return_tensors="pt", **options)
+    return {name: batch[name] for name in ("input_ids", "attention_mask")}
+
+
+def vectors(model, *shape):
+    size = (*shape, model.config.chunk_hidden_size)
+    return torch.nn.functional.normalize(torch.randn(size, generator=torch.Generator().manual_seed(1)), dim=-1)
+
+
+def inputs_of(name, model):
+    """A batch for the head, with labels where it has a loss."""
+    if name == "nextlevelbert-contrastive":
+        special_ids = torch.full((3, 2, 5), -1)
+        special_ids[..., 0], special_ids[..., -1] = 1, 2
+        return {
+            "inputs_embeds": vectors(model, 3, 2, 5),
+            "special_ids": special_ids,
+            "document_ids": torch.arange(3),
+        }
+    if name in PACKED:
+        special_ids = torch.full((2, 7), -1)
+        special_ids[:, 0], special_ids[:, 3], special_ids[0, 5] = 1, 3, 3
+        rows = vectors(model, 2, 7)
+        return {
+            "inputs_embeds": rows,
+            "special_ids": special_ids,
+            "labels": rows,
+            "mask_positions": special_ids == 3,
+        }
+    batch = tokens(model, TEXTS)
+    if name == "nextlevelbert-choice":
+        pairs = tokens(model, ["the whale?", "a train leaves?"] * 3)
+        return (
+            batch | {f"pair_{key}": v.view(3, 2, -1) for key, v in pairs.items()} | {"labels": torch.tensor([0, 1, 1])}
+        )
+    if name.endswith(("classification", "matching")):
+        return batch | {"labels": torch.tensor([0, 1, 1])}
+    if name == "bert-al-summarization":
+        story = " [SEP] [CLS] ".join(["the whale swims"] * 12)  # sentences beyond the first segment
+        labels = torch.full((3, 12), -100)
+        labels[:, 0], labels[0] = 1, torch.arange(12) % 2
+        return tokens(model, [story, *TEXTS[1:]]) | {"labels": labels}
+    if name == "cdlm-masked":
+        labels = torch.full_like(batch["input_ids"], -100)
+        labels[:, 2] = batch["input_ids"][:, 2]
+        return batch | {"labels": labels}
+    if name == "cdlm-coreference":
+        spans = torch.tensor([[[1, 2], [2, 3]]] * 3)
+        return batch | {
+            "mention_spans": spans,
+            "mention_pairs": torch.tensor([[[0, 1]]] * 3),
+            "labels": torch.ones(3, 1),
+        }
+    if name == "cdlm-questions":
+        wide = torch.zeros_like(batch["input_ids"])
+        wide[:, :4] = 1
+        return batch | {
+            "global_attention_mask": wide, "context_mask": wide,
+            "sentence_index": torch.tensor([[2]] * 3), "paragraph_index": torch.tensor([[1]] * 3),
+            "start_positions": torch.tensor([[1]] * 3), "end_positions": torch.tensor([[2]] * 3),
+            "type_labels": torch.tensor([0, 1, 2]), "sentence_labels": torch.ones(3, 1, dtype=torch.long),
+            "paragraph_labels": torch.ones(3, 1, dtype=torch.long),
+        }  # fmt: skip
+    return batch
+
+
+def outputs_of(name, model):
+    """Every float tensor that the head gives for its batch."""
+    outputs = model(**inputs_of(name, model))
+    return {
+        key: v.detach().clone() for key, v in outputs.items() if isinstance(v, torch.Tensor) and v.is_floating_point()
+    }
+
+
+def agree(one, other, **tolerance):
+    assert one.keys() == other.keys()
+    for key, values in one.items():
+        torch.testing.assert_close(values, other[key], equal_nan=True, **(tolerance or {"atol": 1e-6, "rtol": 1e-5}))
+
+
+@pytest.fixture(scope="module")
+def saved(models, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
+    for name, model in models.items():
+        model.save_pretrained(folder / name)
+        save_file(outputs_of(name, model), folder / name / "expected.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_saved_and_opened_it_is_the_same(models, saved, name):
+    kind, auto = HEADS[name]
+    model, report = kind.from_pretrained(saved / name, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    agree(outputs_of(name, model.eval()), outputs_of(name, models[name]))
+    tied = set(models[name].all_tied_weights_keys)  # stored once
+    assert load_file(saved / name / "model.safetensors").keys() == models[name].state_dict().keys() - tied
+    if auto is not None:
+        assert type(getattr(transformers, auto).from_pretrained(saved / name)) is kind
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_what_is_published_holds_no_path_and_no_pickle(saved, toy_encoder_path, encoder, name):
+    files = [path for path in (saved / name).rglob("*") if path.is_file()]
+    assert not [path.name for path in files if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
+    for path in files:
+        content = path.read_bytes()
+        assert not [p for p in (toy_encoder_path, encoder, str(saved)) if p.encode() in content], path.name
+
+
+# A user who has transformers, and not this package.
+ELSEWHERE = """
+import json, sys
+from pathlib import Path
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "nextlevelbert":
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+sys.meta_path.insert(0, Hidden())
+import torch, transformers
+from safetensors.torch import load_file
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+for folder, heads in json.loads(sys.argv[2]).items():
+    folder = Path(sys.argv[1]) / folder
+    config = json.loads((folder / "config.json").read_text())
+    code = [name for auto, name in config["auto_map"].items() if name.endswith("." + heads)]
+    module = config["auto_map"]["AutoModel"].split(".")[0]
+    kind = get_class_from_dynamic_module(code[0] if code else f"{module}.{heads}", str(folder))
+    model = kind.from_pretrained(folder).eval()
+    weights = load_file(folder / "model.safetensors")
+    state = model.state_dict()
+    assert all(torch.equal(state[name], values) for name, values in weights.items()), folder
+    if folder.name in ("nextlevelbert", "hate", "chunkbert", "bert-al", "cdlm"):
+        model = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+        batch = model.tokenizer(json.loads(sys.argv[3]), padding=True, return_tensors="pt")
+        output = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+        expected = load_file(folder / "expected.safetensors")["last_hidden_state"]
+        torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+        model.save_pretrained(folder / "again")
+        assert (folder / "again" / f"{module}.py").exists(), "its code is carried on"
+assert not [name for name in sys.modules if name.split(".")[0] == "nextlevelbert"]
+"""
+
+
+def test_each_opens_by_its_code_where_the_package_is_missing(saved, tmp_path):
+    classes = json.dumps({name: kind.__name__ for name, (kind, _) in HEADS.items()})
+    process = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(saved), classes, json.dumps(TEXTS)], cwd=tmp_path,
+        env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""},
+        capture_output=True, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr[-3000:]
+
+
+def test_no_code_runs_unasked(saved, tmp_path):
+    """Without `trust_remote_code`, and without the package, a checkpoint is refused."""
+    program = ELSEWHERE.split("for folder")[0] + "transformers.AutoModel.from_pretrained(sys.argv[1])"
+    process = subprocess.run(
+        [sys.executable, "-c", program, str(saved / "nextlevelbert")], cwd=tmp_path,
+        env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""},
+        capture_output=True, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.returncode == 1
+    assert "trust_remote_code" in process.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in HEADS if name not in PACKED])
+def test_a_row_does_not_depend_on_its_neighbours(models, name):
+    """The same for a text alone and for one padded to the longest of a batch."""
+    batch = {
+        key: v for key, v in inputs_of(name, models[name]).items() if "label" not in key and "_positions" not in key
+    }
+    together = models[name](**batch)
+    real = int(batch["attention_mask"][1].sum())
+    alone = {key: v[1:2] for key, v in batch.items()}
+    alone = {key: v[:, :real] if v.shape == (1, batch["input_ids"].shape[1]) else v for key, v in alone.items()}
+    for key, values in models[name](**alone).items():
+        other = together[key][1:2]
+        if other.shape != values.shape:  # one position a token or chunk
+            other = other[:, : values.shape[1]]
+        torch.testing.assert_close(values, other, atol=1e-5, rtol=1e-5, msg=lambda why, key=key: f"{key}: {why}")
+
+
+@pytest.mark.parametrize("name", ["nextlevelbert", "hate"])
+def test_ids_and_the_vectors_made_from_them_give_the_same(models, name):
+    model = models[name]
+    batch = tokens(model, TEXTS)
+    by_ids = model(**batch)
+    books = model.encode(TEXTS)
+    plain = torch.nn.utils.rnn.pad_sequence([book.plain for book in books], batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(book.plain)) for book in books], batch_first=True)
+    by_vectors = model(inputs_embeds=plain, attention_mask=mask)
+    torch.testing.assert_close(by_ids.pooler_output, by_vectors.pooler_output, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(by_ids.pooler_output, torch.stack([b.document for b in books]), atol=1e-5, rtol=1e-5)
+    for row, book in zip(by_ids.last_hidden_state, books, strict=True):
+        torch.testing.assert_close(row[: len(book.chunks)], book.chunks, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_gradients_reach_all_but_the_frozen(models, name):
+    model = copy.deepcopy(models[name]).train()
+    model(**inputs_of(name, model)).loss.backward()
+    frozen = {key for key, weight in model.named_parameters() if not weight.requires_grad}
+    assert frozen == {key for key, _ in model.named_parameters() if "chunk_encoder." in key}
+    without = {key for key, w in model.named_parameters() if w.requires_grad and (w.grad is None or not w.grad.any())}
+    # Not part of this loss: the masked head beside pairs of segments; special vectors and poolers that a batch lacks;
+    # local attention in a last layer of which only global tokens are read.
+    spared = ("head.", "special_embeddings", "pooler", "_global", "position_embeddings", "token_type", "norm_before")
+    spared += ("layer.1.attention.self",) if name.startswith("cdlm") else ()
+    spared += ("classifier.2.bias",) if name.endswith("choice") else ()  # the same for all candidates
+    assert not {key for key in without if not any(part in key for part in spared)}
+
+
+@pytest.mark.parametrize("name", [name for name in TRAINED if name != "cdlm-questions"])
+def test_checkpointing_changes_no_gradient(models, name):
+    def gradients(on):
+        model = copy.deepcopy(models[name]).train()
+        if on:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        model(**inputs_of(name, model)).loss.backward()
+        return {key: weight.grad for key, weight in model.named_parameters() if weight.grad is not None}
+
+    agree(gradients(True), gradients(False))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_half_precision(models, name):
+    """bfloat16 gives finite numbers near those of float32."""
+    outputs = outputs_of(name, copy.deepcopy(models[name]).to(torch.bfloat16))
+    for key, values in outputs_of(name, models[name]).items():
+        real = values.isfinite()
+        assert torch.equal(outputs[key].isfinite(), real), key
+        torch.testing.assert_close(outputs[key][real].float(), values[real], atol=0.25, rtol=0.1)
+
+
+@pytest.mark.parametrize("name", ["nextlevelbert-classification", "hate-classification", "chunkbert-classification",
+                                  "bert-al-classification", "nextlevelbert-choice", "cdlm-masked"])  # fmt: skip
+def test_a_row_labelled_minus_100_does_not_count(models, name):
+    batch = inputs_of(name, models[name])
+    labels = batch["labels"].clone()
+    labels[2] = -100
+    loss, logits = models[name](**{**batch, "labels": labels}).loss, models[name](**batch).logits
+    rows = logits[:2].reshape(-1, logits.shape[-1])
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(rows, batch["labels"][:2].reshape(-1)))
+
+
+def test_every_public_model_is_in_the_table():
+    kinds = {kind for kind, _ in HEADS.values()}
+    public = {getattr(nlb, name) for name in nlb.__all__}
+    models = {kind for kind in public if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)}
+    assert kinds == models
+    assert Path(nlb.__file__).parent.joinpath("models").is_dir()

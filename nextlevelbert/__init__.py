@@ -27,7 +27,6 @@ from .corpus.writer import encode_corpus, finish_corpus, repair_corpus, write_sh
 from .data.documents import Document, read_documents
 from .evaluation.chunk_scores import chunk_similarity
 from .models.bert_al_sentences import ExtractiveSummary
-from .models.cdlm_layout import read_marked
 from .models.chunking import ChunkingRule
 from .models.configuration_bert_al import BertAlConfig
 from .models.configuration_cdlm import CdlmConfig
@@ -53,7 +52,7 @@ from .models.modeling_nextlevelbert import (
     NextLevelBertModel,
 )
 from .models.outputs import DocumentEmbedding, DocumentPlan
-from .models.processing_cdlm import CdlmProcessor
+from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.sentences import text_sentences
 from .models.vector_cache import VectorCache
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from benchmarks.common.measuring import print_header, print_table, with_interval
 from nextlevelbert import CdlmModel, CdlmProcessor
-from nextlevelbert.models.cdlm_layout import Piece
+from nextlevelbert.models.processing_cdlm import Piece
 from nextlevelbert.tasks.coreference.data import CoreferenceData, read_ecbplus
 
 

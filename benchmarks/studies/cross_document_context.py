@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from benchmarks.common.measuring import print_header, print_table, with_interval
 from nextlevelbert import CdlmForMaskedLM, CdlmProcessor
-from nextlevelbert.models.cdlm_layout import DOCUMENT
+from nextlevelbert.models.processing_cdlm import DOCUMENT
 from nextlevelbert.pretraining.document_sets import PATTERNS, DocumentClusters, read_document_clusters
 
 KINDS = ("shared", "unshared")

@@ -18,21 +18,16 @@ import torch
 from torch import nn
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
-from .configuration_cdlm import CdlmConfig
-from .pretrained import token_mask
-
 
 @dataclass(frozen=True)
 class AttentionPlan:
     """Who sees whom, worked out once for all layers with the same window.
 
     Attributes:
-        real: ``[B, L]`` bool, false at padding.
-        is_global: ``[B, L]`` bool.
+        real, is_global: ``[B, L]`` bool.
         global_index: ``[B, G]``, positions of the global tokens, then of others where a sequence has fewer.
         global_real: ``[B, G]`` bool, where `global_index` means something.
         allowed: which keys a query may see: ``[B, 1, L, L]``, or with blocks ``[B · n, 1, c, c + window + G]``.
-        one_sided: tokens in half a window.
         block: c; None where every query sees the keys of all positions, because blocks would have as many.
     """
 
@@ -41,18 +36,11 @@ class AttentionPlan:
     global_index: torch.Tensor
     global_real: torch.Tensor
     allowed: torch.Tensor
-    one_sided: int
     block: int | None
 
 
 def plan_attention(real: torch.Tensor, is_global: torch.Tensor, window: int) -> AttentionPlan:
-    """Works out a plan.
-
-    Args:
-        real: ``[B, L]`` bool, false at padding.
-        is_global: ``[B, L]`` bool, true only at real positions.
-        window: of local attention, both sides together.
-    """
+    """Who sees whom, of ``[B, L]`` real and global (and real) positions, with a window of both sides together."""
     rows, length = real.shape
     half = window // 2
     counts = is_global.sum(dim=1)
@@ -65,7 +53,7 @@ def plan_attention(real: torch.Tensor, is_global: torch.Tensor, window: int) -> 
         near = (position[:, None] - position).abs() <= half  # [L, L]
         allowed = (near & real[:, None, :]) | is_global[:, None, :]
         allowed = allowed | ~real[:, :, None]  # a query without keys would give NaN; padding is set to zero later
-        return AttentionPlan(real, is_global, global_index, global_real, allowed[:, None], half, None)
+        return AttentionPlan(real, is_global, global_index, global_real, allowed[:, None], None)
     blocks = -(-length // half)
     # Global keys are seen as such, not a second time in the window.
     local = _windows(nn.functional.pad((real & ~is_global).unsqueeze(-1), (0, 0, 0, blocks * half - length)), half)
@@ -77,7 +65,7 @@ def plan_attention(real: torch.Tensor, is_global: torch.Tensor, window: int) -> 
     allowed = torch.cat([allowed, wide], dim=-1)
     query_real = nn.functional.pad(real, (0, blocks * half - length)).view(rows, blocks, half, 1)
     allowed = (allowed | ~query_real).flatten(0, 1).unsqueeze(1)
-    return AttentionPlan(real, is_global, global_index, global_real, allowed, half, half)
+    return AttentionPlan(real, is_global, global_index, global_real, allowed, half)
 
 
 def _windows(values: torch.Tensor, block: int) -> torch.Tensor:
@@ -128,9 +116,7 @@ class CdlmSelfAttention(LongformerSelfAttention):
             output = output.masked_scatter(plan.is_global.unsqueeze(-1), seen[plan.global_real])
         return (output.masked_fill(~plan.real.unsqueeze(-1), 0.0),)
 
-    def _attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, allowed: torch.Tensor
-    ) -> torch.Tensor:
+    def _attend(self, query: Any, key: Any, value: Any, allowed: torch.Tensor) -> torch.Tensor:
         """Attention over ``[…, positions, H, d]``; `allowed` broadcasts over the heads."""
         query, key, value = (each.transpose(1, 2) for each in (query, key, value))
         dropout = self.dropout if self.training else 0.0
@@ -144,76 +130,18 @@ def _take(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return values[rows, index]
 
 
-def check_sequences(
-    config: CdlmConfig,
-    input_ids: torch.Tensor | None,
-    attention_mask: torch.Tensor | None,
-    global_attention_mask: torch.Tensor | None,
-    inputs_embeds: torch.Tensor | None,
-    token_type_ids: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Checks what a Longformer reads; returns its real and its global positions, ``[B, L]`` bool each.
-
-    Args:
-        config: of the model, with `vocab_size` and `max_sequence_length`.
-        input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids: as in `CdlmModel`.
-
-    Raises:
-        ValueError: unless exactly one of ids and embeddings is given; for ids outside the vocabulary, masks of other
-            shapes or values, a sequence without tokens or with more than the model reads.
-    """
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("Give either input_ids or inputs_embeds, and not both.")
-    if input_ids is not None:
-        real = token_mask(input_ids, attention_mask)
-    else:
-        assert inputs_embeds is not None  # checked above
-        shape = inputs_embeds.shape[:2]
-        if inputs_embeds.ndim != 3 or (attention_mask is not None and attention_mask.shape != shape):
-            got = None if attention_mask is None else tuple(attention_mask.shape)
-            raise ValueError(
-                "inputs_embeds must be [B, L, D] and attention_mask [B, L], "
-                f"got {tuple(inputs_embeds.shape)} and {got}."
-            )
-        real = inputs_embeds.new_ones(shape).bool() if attention_mask is None else attention_mask.bool()
-    if token_type_ids is not None:
-        types = config.type_vocab_size
-        whole = token_type_ids.dtype in (torch.int32, torch.int64)
-        if (
-            not whole
-            or token_type_ids.shape != real.shape
-            or not ((0 <= token_type_ids) & (token_type_ids < types)).all()
-        ):
-            raise ValueError(
-                f"token_type_ids must be integers {tuple(real.shape)}, from 0 to {types - 1}, got "
-                f"{token_type_ids.dtype} {tuple(token_type_ids.shape)} with {token_type_ids.unique().tolist()[:9]}."
-            )
-    lengths, limit = real.sum(dim=1), config.max_sequence_length
-    if not lengths.all():
-        raise ValueError(f"Rows {(lengths == 0).nonzero().flatten().tolist()} have no tokens.")
-    if (long := lengths > limit).any():
-        raise ValueError(
-            f"Rows {long.nonzero().flatten().tolist()} have up to {int(lengths.max())} tokens, the model reads "
-            f"{limit}: let a CdlmProcessor cut the documents, or make the model from an encoder with a "
-            "larger max_length."
-        )
-    if global_attention_mask is None:
-        return real, torch.zeros_like(real)
-    wide = global_attention_mask
-    if wide.shape != real.shape or ((wide != 0) & (wide != 1)).any():
-        raise ValueError(
-            f"global_attention_mask must be {tuple(real.shape)} with 0 and 1, got {tuple(wide.shape)} with "
-            f"{wide.unique().tolist()[:9]}."
-        )
-    return real, wide.bool() & real
-
-
-def first_token(
+def real_tokens(
     input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """A mask ``[B, L]`` that is 1 at the first real position of each row, its [CLS]."""
-    values = input_ids if inputs_embeds is None else inputs_embeds
-    if values is None or values.ndim < 2 or (attention_mask is not None and attention_mask.shape != values.shape[:2]):
-        return torch.zeros(0, 0, dtype=torch.long)  # the base model raises the error
-    real = values.new_ones(values.shape[:2], dtype=torch.long) if attention_mask is None else attention_mask.long()
-    return (real.cumsum(dim=1) == 1).long() * real
+    """Where a batch has tokens, ``[B, L]`` bool: everywhere without a mask."""
+    if attention_mask is not None:
+        return attention_mask.bool()
+    values = inputs_embeds if input_ids is None else input_ids
+    if values is None:
+        raise ValueError("Give input_ids or inputs_embeds.")
+    return torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+
+
+def first_token(real: torch.Tensor) -> torch.Tensor:
+    """True at the first real position of each row, its [CLS]: ``[B, L]``."""
+    return (real.cumsum(dim=1) == 1) & real

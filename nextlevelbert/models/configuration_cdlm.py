@@ -9,25 +9,20 @@ from transformers import LongformerConfig
 
 @strict
 class CdlmConfig(LongformerConfig):
-    """The parts and sizes of a CDLM: a Longformer that reads a set of documents (paper: Caciularu et al., 2021).
-
-    Defaults are those of `allenai/longformer-base-4096`, with the two document separators of `biu-nlp/cdlm`.
+    """A Longformer that reads a set of documents (Caciularu et al., 2021); by default of `biu-nlp/cdlm`'s sizes.
 
     Args:
         attention_window: tokens that a token without global attention sees, half of them on either side; an even
             number, or one for each layer.
         max_position_embeddings: rows of the position table; the longest sequence has `pad_token_id` + 1 fewer.
-        mask_token_id: that of the tokenizer; in `CdlmForMaskedLM` its positions get global attention unless a mask
-            says otherwise.
-        sparse_prediction: given labels, `CdlmForMaskedLM` scores only the positions that have one. The loss is the
-            same; training saves most of the time and memory that the vocabulary takes.
+        mask_token_id: that of the tokenizer; in `CdlmForMaskedLM` its positions get global attention by default.
+        sparse_prediction: given labels, `CdlmForMaskedLM` scores only the positions that have one, at the same loss.
         pair_scorer_hidden_size: units of the one hidden layer that scores a pair of mentions (appendix C.1).
-        coreference_threshold: mean probability from which clusters of mentions are merged; fine-tuning sets it to the
-            best value on the validation set.
-        classifier_dropout: on the inputs of the task heads; by default `hidden_dropout_prob`.
+        coreference_threshold: mean probability from which clusters of mentions are merged; fine-tuning sets it.
+        classifier_dropout: on the inputs of the pair scorer; by default `hidden_dropout_prob`.
 
     Raises:
-        ValueError: for values that do not fit each other; the message says which.
+        ValueError: for an attention window that is odd, or not one for each layer.
     """
 
     model_type = "cdlm"
@@ -48,7 +43,12 @@ class CdlmConfig(LongformerConfig):
         super().__post_init__(**kwargs)
         if self.classifier_dropout is None:
             self.classifier_dropout = float(self.hidden_dropout_prob)
-        self.check()
+        windows = self.windows()
+        if len(windows) != self.num_hidden_layers or any(window < 4 or window % 2 for window in windows):
+            raise ValueError(
+                "attention_window must be an even number of 4 or more, half of it on either side of a token, or a "
+                f"list of one for each of the {self.num_hidden_layers} layers; got {self.attention_window}."
+            )
 
     @property
     def max_sequence_length(self) -> int:
@@ -59,23 +59,3 @@ class CdlmConfig(LongformerConfig):
         """The attention window of each layer."""
         window = self.attention_window
         return [window] * self.num_hidden_layers if isinstance(window, int) else list(window)
-
-    def check(self) -> None:
-        """Checks the fields together; called again with every pass, because all of them can be set later.
-
-        Raises:
-            ValueError: for values that do not fit each other.
-        """
-        windows = self.windows()
-        if len(windows) != self.num_hidden_layers or any(window < 4 or window % 2 for window in windows):
-            raise ValueError(
-                "attention_window must be an even number of 4 or more, half of it on either side of a token, or a "
-                f"list of one for each of the {self.num_hidden_layers} layers; got {self.attention_window}."
-            )
-        if self.max_sequence_length < 1:
-            raise ValueError(
-                f"max_position_embeddings must be above pad_token_id + 1 = {(self.pad_token_id or 0) + 1}, because "
-                f"positions are counted from there, got {self.max_position_embeddings}."
-            )
-        if self.pair_scorer_hidden_size < 1:
-            raise ValueError(f"pair_scorer_hidden_size must be at least 1, got {self.pair_scorer_hidden_size}.")

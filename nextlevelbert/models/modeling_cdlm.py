@@ -15,33 +15,21 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.models.longformer.modeling_longformer import (
-    LongformerBaseModelOutputWithPooling,
-    LongformerClassificationHead,
-    LongformerEmbeddings,
-    LongformerEncoder,
-    LongformerLMHead,
-    LongformerMaskedLMOutput,
-    LongformerSequenceClassifierOutput,
-)
+from transformers.models.longformer import modeling_longformer as longformer
 from transformers.utils import can_return_tuple
 
-from .cdlm_attention import CdlmSelfAttention, check_sequences, first_token, plan_attention
+from .cdlm_attention import CdlmSelfAttention, first_token, plan_attention, real_tokens
 from .cdlm_from_bert import LongformerStartModel
 from .cdlm_heads import (
     MentionPairOutput,
     MultiHopQuestionAnsweringOutput,
     PairScorer,
-    check_mentions,
-    check_parts,
-    check_question,
+    check_spans,
     question_loss,
     take_positions,
 )
 from .configuration_cdlm import CdlmConfig
 from .losses import classification_loss, labelled_loss
-from .pooling import pool
-from .pretrained import token_mask
 
 
 class CdlmPreTrainedModel(LongformerStartModel):
@@ -61,12 +49,13 @@ class CdlmPreTrainedModel(LongformerStartModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["LongformerLayer"]
+    _input_embed_layer = "word_embeddings"
     _keys_to_ignore_on_load_unexpected = [r"pooler", r"position_ids"]
     accepts_loss_kwargs = False  # losses are means over the batch
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, LongformerLMHead):  # transformers leaves this bias uninitialised
+        if isinstance(module, longformer.LongformerLMHead):  # transformers leaves this bias uninitialised
             init.zeros_(module.bias)
 
 
@@ -83,19 +72,12 @@ class CdlmModel(CdlmPreTrainedModel):
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
-        config.check()
         config.attention_window = config.windows()
-        self.embeddings = LongformerEmbeddings(config)
-        self.encoder = LongformerEncoder(config)
+        self.embeddings = longformer.LongformerEmbeddings(config)
+        self.encoder = longformer.LongformerEncoder(config)
         for number, layer in enumerate(self.encoder.layer):
             layer.attention.self = CdlmSelfAttention(config, number)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.embeddings.word_embeddings
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.embeddings.word_embeddings = value
 
     @can_return_tuple
     def forward(
@@ -107,7 +89,7 @@ class CdlmModel(CdlmPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> LongformerBaseModelOutputWithPooling:
+    ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
         Args:
@@ -124,48 +106,51 @@ class CdlmModel(CdlmPreTrainedModel):
             and on request `hidden_states`, `attentions` and `global_attentions`, as transformers' Longformer.
 
         Raises:
-            ValueError: for ids outside the vocabulary, masks of other shapes or values, a sequence without tokens or
-                longer than the position table, and unless exactly one of ids and embeddings is given.
+            ValueError: for a sequence that is longer than the position table.
         """
-        self.config.check()
-        real, is_global = check_sequences(
-            self.config, input_ids, attention_mask, global_attention_mask, inputs_embeds, token_type_ids
-        )
-        if input_ids is not None:
-            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        real = real_tokens(input_ids, attention_mask, inputs_embeds)
+        is_global = torch.zeros_like(real) if global_attention_mask is None else global_attention_mask.bool() & real
+        if (longest := int(real.sum(dim=1).max())) > self.config.max_sequence_length:
+            raise ValueError(
+                f"A sequence has {longest} tokens, the model reads {self.config.max_sequence_length}: let a "
+                "CdlmProcessor cut the documents, or make the model from an encoder with a larger max_length."
+            )
         positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa
-        ids = None if input_ids is None else input_ids.clamp(0, self.config.vocab_size - 1)  # at padding: any
-        hidden = self.embeddings(ids, token_type_ids, positions, inputs_embeds)
+        hidden = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
         attentions = self.config.output_attentions if output_attentions is None else output_attentions
         states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         if self.config._attn_implementation == "eager" or attentions:
-            extra = -real.shape[1] % math.lcm(*self.config.windows())
-            ends = torch.finfo(hidden.dtype)
-            mask = torch.zeros_like(real, dtype=hidden.dtype)
-            mask = mask.masked_fill(~real, ends.min).masked_fill(is_global, ends.max)
-            output = self.encoder(
-                nn.functional.pad(hidden, (0, 0, 0, extra)),
-                attention_mask=nn.functional.pad(mask, (0, extra), value=ends.min),
-                padding_len=extra,
-                output_attentions=attentions,
-                output_hidden_states=states,
-                return_dict=True,
-            )
-            hidden = output.last_hidden_state
-            found = {"attentions": output.attentions, "global_attentions": output.global_attentions}
-            seen = output.hidden_states
+            output = self._eager(hidden, real, is_global, attentions, states)
         else:
             windows = self.config.windows()
             plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
-            every = [hidden]
+            layers = [hidden]
             for layer, window in zip(self.encoder.layer, windows, strict=True):
-                hidden = layer(hidden, attention_mask=plans[window])[0]
-                every.append(hidden)
-            found, seen = {}, tuple(every) if states else None
-        pooled = pool(hidden, real, "mean")  # [B, D]
-        return LongformerBaseModelOutputWithPooling(
-            last_hidden_state=hidden, pooler_output=pooled, hidden_states=seen, **found
+                layers.append(layer(layers[-1], attention_mask=plans[window])[0])
+            output = longformer.LongformerBaseModelOutputWithPooling(
+                last_hidden_state=layers[-1], hidden_states=tuple(layers) if states else None
+            )
+        total = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0).sum(dim=1, dtype=torch.float32)
+        output.pooler_output = (total / real.sum(dim=1, keepdim=True).clamp(min=1)).to(hidden.dtype)  # [B, D]
+        return output
+
+    def _eager(
+        self, hidden: torch.Tensor, real: torch.Tensor, is_global: torch.Tensor, attentions: bool, states: bool
+    ) -> longformer.LongformerBaseModelOutputWithPooling:
+        """transformers' own attention, which takes a length that all windows divide and shows its weights."""
+        extra = -real.shape[1] % math.lcm(*self.config.windows())
+        ends = torch.finfo(hidden.dtype)
+        mask = torch.zeros_like(real, dtype=hidden.dtype)
+        mask = mask.masked_fill(~real, ends.min).masked_fill(is_global, ends.max)
+        output = self.encoder(
+            nn.functional.pad(hidden, (0, 0, 0, extra)),
+            attention_mask=nn.functional.pad(mask, (0, extra), value=ends.min),
+            padding_len=extra,
+            output_attentions=attentions,
+            output_hidden_states=states,
+            return_dict=True,
         )
+        return longformer.LongformerBaseModelOutputWithPooling(**output)
 
 
 class CdlmForMaskedLM(CdlmPreTrainedModel):
@@ -183,7 +168,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
         self.longformer = CdlmModel(config)
-        self.lm_head = LongformerLMHead(config)
+        self.lm_head = longformer.LongformerLMHead(config)
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Module:
@@ -201,13 +186,12 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-    ) -> LongformerMaskedLMOutput:
+        **kwargs: Any,
+    ) -> longformer.LongformerMaskedLMOutput:
         """Scores words.
 
         Args:
-            input_ids, attention_mask, token_type_ids, inputs_embeds: as in `CdlmModel`.
+            input_ids, attention_mask, token_type_ids, inputs_embeds, kwargs: as in `CdlmModel`.
             global_attention_mask: ``[B, L]``; by default 1 at every `config.mask_token_id`.
             labels: ``[B, L]``, ids of the true words, -100 where nothing is predicted.
 
@@ -216,24 +200,17 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
             `config.sparse_prediction` and labels ``[N, V]`` for the N positions with a label, row by row.
 
         Raises:
-            ValueError: for labels of another shape or outside the vocabulary, no label at all, or inputs that
-                `CdlmModel` does not accept.
+            ValueError: for labels that are -100 everywhere.
         """
         if global_attention_mask is None and input_ids is not None and self.config.mask_token_id is not None:
-            global_attention_mask = (input_ids == self.config.mask_token_id).long()
+            global_attention_mask = input_ids == self.config.mask_token_id
         output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
-            output_hidden_states, return_dict=True,
-        )  # fmt: skip
-        states, loss = output.last_hidden_state, None
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, **kwargs
+        )
+        states = output.last_hidden_state
         if labels is None:
-            return LongformerMaskedLMOutput(logits=self.lm_head(states), **_extras(output))
+            return longformer.LongformerMaskedLMOutput(logits=self.lm_head(states), **_extras(output))
         masked = labels != -100
-        if labels.shape != states.shape[:2] or (masked & ((labels < 0) | (labels >= self.config.vocab_size))).any():
-            raise ValueError(
-                f"labels must be {tuple(states.shape[:2])} ids below {self.config.vocab_size}, or -100 where nothing "
-                f"is to be predicted; got {tuple(labels.shape)} with {labels.unique().tolist()[-3:]}."
-            )
         if not masked.any():
             raise ValueError("No position of the batch is masked (labels are -100 everywhere): mask some.")
         if self.config.sparse_prediction:
@@ -242,7 +219,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
             logits = self.lm_head(states)  # [B, L, V]
             scores = logits[masked]
         loss = nn.functional.cross_entropy(scores.float(), labels[masked])
-        return LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
+        return longformer.LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
 
 class CdlmForDocumentMatching(CdlmPreTrainedModel):
@@ -251,7 +228,7 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
         self.longformer = CdlmModel(config)
-        self.classifier = LongformerClassificationHead(config)
+        self.classifier = longformer.LongformerClassificationHead(config)
         self.post_init()
 
     @can_return_tuple
@@ -263,31 +240,22 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-    ) -> LongformerSequenceClassifierOutput:
+        **kwargs: Any,
+    ) -> longformer.LongformerSequenceClassifierOutput:
         """Scores ``[B, num_labels]``.
 
         Args:
-            input_ids, attention_mask, token_type_ids, inputs_embeds: as in `CdlmModel`.
+            input_ids, attention_mask, token_type_ids, inputs_embeds, kwargs: as in `CdlmModel`.
             global_attention_mask: ``[B, L]``; by default 1 at the first token, [CLS].
             labels: ``[B]``, or as `config.problem_type` says.
-
-        Raises:
-            ValueError: for labels of the wrong kind or range, or inputs that `CdlmModel` does not accept.
         """
-        if global_attention_mask is None:
-            global_attention_mask = first_token(input_ids, attention_mask, inputs_embeds)
-        output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
-            output_hidden_states, return_dict=True,
-        )  # fmt: skip
-        first = first_token(input_ids, attention_mask, inputs_embeds).argmax(dim=1)  # [B], after padding on the left
-        logits = self.classifier(take_positions(output.last_hidden_state, first[:, None]))
-        loss = None
-        if labels is not None:
-            loss = classification_loss(logits, labels, self.config)
-        return LongformerSequenceClassifierOutput(loss=loss, logits=logits, **_extras(output))
+        first = first_token(real_tokens(input_ids, attention_mask, inputs_embeds))
+        wide = first if global_attention_mask is None else global_attention_mask
+        output = self.longformer(input_ids, attention_mask, wide, token_type_ids, inputs_embeds, **kwargs)
+        # [CLS] is where the padding on the left ends.
+        logits = self.classifier(take_positions(output.last_hidden_state, first.long().argmax(dim=1)[:, None]))
+        loss = None if labels is None else classification_loss(logits, labels, self.config)
+        return longformer.LongformerSequenceClassifierOutput(loss=loss, logits=logits, **_extras(output))
 
 
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
@@ -314,43 +282,39 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         global_attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        inputs_embeds: None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        **kwargs: Any,
     ) -> MentionPairOutput:
         """Scores pairs of mentions.
 
         Args:
-            input_ids, attention_mask, token_type_ids: as in `CdlmModel`, mentions marked (`CdlmProcessor.mentions`).
+            input_ids, attention_mask, token_type_ids, kwargs: as in `CdlmModel`, mentions marked
+                (`CdlmProcessor.mentions`).
             mention_spans: ``[B, M, 2]``, first position of each mention and one past its last, without the markers;
                 -1 is padding.
-            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. By default the one pair of two mentions.
+            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. By default the pair of the first two.
             global_attention_mask: ``[B, L]``; by default 1 at [CLS], at the mentions and at the token on either side
                 of them, their markers.
             labels: ``[B, P]``, 1 for a pair that means the same, else 0; -100 if unknown.
 
         Raises:
-            ValueError: for spans outside their sequence, pairs of mentions that do not exist, labels of another shape
-                or with other values, or inputs that `CdlmModel` does not accept.
+            ValueError: for spans outside their sequence.
         """
-        real = token_mask(input_ids, attention_mask)
-        spans, pairs, there = check_mentions(mention_spans, mention_pairs, real)
+        real = real_tokens(input_ids, attention_mask)
+        check_spans(mention_spans, real)
+        first = first_token(real)
+        if mention_pairs is None:
+            mention_pairs = torch.tensor([0, 1], device=input_ids.device).expand(len(input_ids), 1, 2)
         if global_attention_mask is None:
             position = torch.arange(input_ids.shape[1], device=input_ids.device)
             marked = (position >= mention_spans[..., :1] - 1) & (position <= mention_spans[..., 1:])  # [B, M, L]
-            marked = marked & (mention_spans[..., :1] >= 0)
-            global_attention_mask = marked.any(dim=1).long() | first_token(input_ids, attention_mask)
-        output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
-            output_hidden_states, return_dict=True,
-        )  # fmt: skip
-        first = first_token(input_ids, attention_mask).argmax(dim=1)
-        logits = self.scorer(output.last_hidden_state, first, spans, pairs).masked_fill(~there, 0.0)  # [B, P]
-        loss = None
-        if labels is not None:
-            check_parts(logits, labels, there, "labels")
-            loss = labelled_loss(logits, labels)
-        return MentionPairOutput(loss=loss, logits=logits, pair_mask=there, **_extras(output))
+            global_attention_mask = (marked & (mention_spans[..., :1] >= 0)).any(dim=1) | first
+        output = self.longformer(input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs)
+        pair_mask = (mention_pairs != -1).any(dim=-1)  # [B, P]
+        spans, pairs = mention_spans.clamp(min=0), mention_pairs.clamp(min=0)
+        logits = self.scorer(output.last_hidden_state, first.long().argmax(dim=1), spans, pairs)
+        logits = logits.masked_fill(~pair_mask, 0.0)
+        loss = None if labels is None else labelled_loss(logits, labels)
+        return MentionPairOutput(loss=loss, logits=logits, pair_mask=pair_mask, **_extras(output))
 
 
 class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
@@ -387,14 +351,12 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         type_labels: torch.Tensor | None = None,
         sentence_labels: torch.Tensor | None = None,
         paragraph_labels: torch.Tensor | None = None,
-        inputs_embeds: None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
+        **kwargs: Any,
     ) -> MultiHopQuestionAnsweringOutput:
         """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes the inputs.
 
         Args:
-            input_ids, attention_mask, global_attention_mask, token_type_ids: as in `CdlmModel`.
+            input_ids, attention_mask, global_attention_mask, token_type_ids, kwargs: as in `CdlmModel`.
             sentence_index: ``[B, S]``, position of the start of each sentence; -1 is padding.
             paragraph_index: ``[B, T]``, position of the start of each title; -1 is padding.
             context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; all real ones by default.
@@ -403,42 +365,28 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
             type_labels: ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
             sentence_labels: ``[B, S]``, 1 where a sentence supports the answer, else 0, -100 unknown.
             paragraph_labels: ``[B, T]``, the same for paragraphs.
-
-        Raises:
-            ValueError: for labels of another shape or with other values, or inputs that `CdlmModel` does not accept.
         """
-        positions = {"start_positions": start_positions, "end_positions": end_positions}
-        check_question(input_ids, context_mask, sentence_index, paragraph_index, positions)
-        output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_attentions,
-            output_hidden_states, return_dict=True,
-        )  # fmt: skip
+        output = self.longformer(input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs)
         states = output.last_hidden_state
-        possible = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        possible = possible.bool() if context_mask is None else context_mask.bool()
+        real = real_tokens(input_ids, attention_mask)
+        possible = real if context_mask is None else context_mask.bool()
         spans = self.qa_outputs(states).float().masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
-        start, end = spans.unbind(dim=-1)  # [B, L] each
-        first = first_token(input_ids, attention_mask).argmax(dim=1)
-        kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))
-        sentence = self.qa_sentence(take_positions(states, sentence_index)).squeeze(-1)  # [B, S]
-        paragraph = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)  # [B, T]
-        loss = question_loss(
-            {"start": start, "end": end, "type": kind, "sentence": sentence, "paragraph": paragraph},
-            {"start": start_positions, "end": end_positions, "type": type_labels, "sentence": sentence_labels,
-             "paragraph": paragraph_labels},
-            {"sentence": sentence_index >= 0, "paragraph": paragraph_index >= 0},
-        )  # fmt: skip
-        return MultiHopQuestionAnsweringOutput(
-            loss=loss,
-            start_logits=start,
-            end_logits=end,
-            type_logits=kind,
-            sentence_logits=sentence.masked_fill(sentence_index < 0, 0.0),
-            paragraph_logits=paragraph.masked_fill(paragraph_index < 0, 0.0),
-            **_extras(output),
-        )
+        first = first_token(real).long().argmax(dim=1)
+        sentence, paragraph = (
+            head(take_positions(states, index)).squeeze(-1).masked_fill(index < 0, 0.0)
+            for head, index in ((self.qa_sentence, sentence_index), (self.qa_paragraph, paragraph_index))
+        )  # [B, S] and [B, T]
+        heads = {
+            "start_logits": (spans[..., 0], start_positions),  # [B, L]
+            "end_logits": (spans[..., 1], end_positions),
+            "type_logits": (self.qa_type(take_positions(states, first[:, None]).squeeze(1)), type_labels),  # [B, 3]
+            "sentence_logits": (sentence, sentence_labels),
+            "paragraph_logits": (paragraph, paragraph_labels),
+        }
+        logits = {name: values for name, (values, _) in heads.items()}
+        return MultiHopQuestionAnsweringOutput(loss=question_loss(heads), **logits, **_extras(output))
 
 
-def _extras(output: LongformerBaseModelOutputWithPooling) -> dict[str, Any]:
+def _extras(output: longformer.LongformerBaseModelOutputWithPooling) -> dict[str, Any]:
     """The parts of the base model's output that every head passes on."""
     return {name: getattr(output, name) for name in ("hidden_states", "attentions", "global_attentions")}

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
+import torch
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.processing_utils import ProcessorMixin
 
-from .cdlm_layout import (
-    DOCUMENT,
-    MARKERS,
-    MENTION,
-    QUESTION,
-    SENTENCE,
-    TITLE,
-    Layout,
-    Piece,
-    Row,
-    keep_around,
-    pad_rows,
-    share_tokens,
-    warn_of_cuts,
-)
+# One sequence, before padding: lists and numbers under the names by which the models take them. What is not for a
+# model, such as `lost_tokens`, is left out of batches.
+Row = dict[str, Any]
+
+DOCUMENT, MENTION, QUESTION = ("<doc-s>", "</doc-s>"), ("<m>", "</m>"), ("[q]", "[/q]")
+TITLE, SENTENCE = ("<t>", "</t>"), ("<s>", "</s>")
+MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
+
+# A token of a sequence: its id, whether it has global attention, its text by number, and its characters there.
+Token = tuple[int, bool, int, int, int]
+
+# What pads each entry of a row to the longest of the batch; entries not named here are not for the model.
+_FILL = {
+    "input_ids": 0, "attention_mask": 0, "global_attention_mask": 0, "context_mask": 0, "labels": -100,
+    "mention_spans": -1, "mention_pairs": -1, "sentence_index": -1, "paragraph_index": -1, "start_positions": -1,
+    "end_positions": -1, "type_labels": -100, "sentence_labels": -100, "paragraph_labels": -100,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A tokenised text: ids, and the characters ``[start, end)`` of each."""
+
+    text: str
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+    def tokens_of(self, start: int, end: int, name: str) -> tuple[int, int]:
+        """First token that covers one of the characters, and one past the last."""
+        tokens = [number for number, (first, last) in enumerate(self.offsets) if first < end and last > start]
+        if start < 0 or end <= start or end > len(self.text) or not tokens:
+            raise ValueError(
+                f"{name} spans the characters {start} to {end}; it must contain words, and lie within its document of "
+                f"{len(self.text)} characters."
+            )
+        return tokens[0], tokens[-1] + 1
 
 
 class CdlmProcessor(ProcessorMixin):
@@ -59,14 +84,14 @@ class CdlmProcessor(ProcessorMixin):
             max_length: most tokens in a sequence; by default as many as the model reads.
 
         Raises:
-            ValueError: for a length above what the model reads, or a model without tokenizer.
+            ValueError: for a length above what the model reads.
         """
         limit = model.config.max_sequence_length
         if max_length is not None and not 1 <= max_length <= limit:
             raise ValueError(f"max_length must be 1 to {limit}, the model's limit, got {max_length}.")
         tokenizer = model.tokenizer
-        known = tokenizer.get_vocab()
-        if new := [marker for marker in MARKERS if marker not in known]:
+        vocabulary = tokenizer.get_vocab()
+        if new := [marker for marker in MARKERS if marker not in vocabulary]:
             tokenizer.add_special_tokens({"extra_special_tokens": new}, replace_extra_special_tokens=False)
         if len(tokenizer) > model.get_input_embeddings().num_embeddings:
             model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
@@ -85,8 +110,7 @@ class CdlmProcessor(ProcessorMixin):
         Args:
             documents: the documents of one set, or a list of sets.
             max_length: most tokens in a sequence; by default the processor's.
-            text, kwargs: the arguments of sentence-transformers, which passes plain texts: they go to the tokenizer
-                alone.
+            text, kwargs: the arguments of sentence-transformers, which passes plain texts: they go to the tokenizer.
 
         Returns:
             `input_ids`, `attention_mask` and `global_attention_mask`, ``[B, L]`` each.
@@ -96,14 +120,10 @@ class CdlmProcessor(ProcessorMixin):
         """
         if text is not None and documents is None:
             return self.tokenizer(text, **kwargs.get("text_kwargs", {}), **kwargs.get("common_kwargs", {}))
-        if kwargs or text is not None:
-            raise TypeError(f"CdlmProcessor takes documents and max_length, not {', '.join(['text', *kwargs])}.")
-        kinds = {isinstance(each, str) for each in documents or ()}
-        if isinstance(documents, str) or len(kinds) != 1:
-            what = "one text" if isinstance(documents, str) else "texts beside lists" if kinds else "nothing"
-            raise ValueError(f"Give a list of documents, or a list of lists of them; got {what}.")
-        sets = cast(Sequence[Sequence[str]], [documents] if kinds == {True} else documents)
-        rows = [self.cluster(each, max_length) for each in sets]
+        kinds = {isinstance(item, str) for item in documents or ()}
+        if documents is None or isinstance(documents, str) or len(kinds) != 1 or kwargs or text is not None:
+            raise ValueError("Give the documents of a set in a list, or a list of such lists, and max_length alone.")
+        rows = [self.cluster(texts, max_length) for texts in ([documents] if kinds == {True} else documents)]
         warn_of_cuts(rows)
         return self.pad(rows)
 
@@ -140,46 +160,44 @@ class CdlmProcessor(ProcessorMixin):
         if not documents:
             raise ValueError("There is no document in the set; give at least one.")
         pieces = [self.tokenize(text, f"document {number}") for number, text in enumerate(documents)]
-        inside: list[list[tuple[int, int, int]]] = [[] for _ in pieces]  # tokens, and which mention
+        marked: list[list[tuple[int, int, int]]] = [[] for _ in pieces]  # tokens, and which mention
         for number, (document, start, end) in enumerate(mentions):
             if not 0 <= document < len(documents):
                 raise ValueError(f"Mention {number} is in document {document}, but there are {len(documents)}.")
             first, last = pieces[document].tokens_of(start, end, f"Mention {number} (document {document})")
-            inside[document].append((first, last, number))
-        budget = limit - 2 - 2 * len(documents) - 2 * len(mentions)
-        kept = share_tokens([len(piece.ids) for piece in pieces], budget, limit)
-        layout, spans = Layout(self.tokenizer), [[-1, -1] for _ in mentions]
-        layout.add(self.tokenizer.cls_token, is_global=True)
-        for number, (piece, count, marked) in enumerate(zip(pieces, kept, inside, strict=True)):
-            layout.add(DOCUMENT[0])
-            at = first = keep_around(marked, count, f"document {number}", piece, limit)
-            # Where one mention ends and another begins, the end comes first; outer ones open first and close last,
-            # and of two with the same span the one that opened last closes first.
-            opening = [(begin, 1, -end, mention) for begin, end, mention in marked]
-            closing = [
-                (end, 0, -begin, -mention) for begin, end, mention in marked
-            ]  # of equals, the last opened first
-            for token, opens, _, mention in sorted([*opening, *closing]):
-                layout.add_ids(piece.ids[at:token])
-                at = token
-                if opens:
-                    layout.add(MENTION[0])
-                    spans[mention][0] = len(layout.ids)
-                else:
-                    spans[-mention][1] = len(layout.ids)
-                    layout.add(MENTION[1])
-            layout.add_ids(piece.ids[at : first + count])
-            layout.add(DOCUMENT[1])
-        layout.add(self.tokenizer.sep_token)
+            marked[document].append((first, last, number))
+        kept = share_tokens([len(piece.ids) for piece in pieces], limit - 2 - 2 * len(documents) - 2 * len(mentions))
+        tokens, spans = self._mark(self.tokenizer.cls_token, True), [[-1, -1] for _ in mentions]
+        for number, (piece, count) in enumerate(zip(pieces, kept, strict=True)):
+            first = keep_around(marked[number], count, f"document {number}", piece)
+            tokens += self._mark(DOCUMENT[0])
+            self._add_marked(tokens, piece.ids[: first + count], first, marked[number], spans)
+            tokens += self._mark(DOCUMENT[1])
+        row = self._row(tokens + self._mark(self.tokenizer.sep_token))
         for start, end in spans:
-            layout.is_global[start - 1 : end + 1] = [1] * (end - start + 2)
-        lost = [len(piece.ids) - count for piece, count in zip(pieces, kept, strict=True)]
-        row: Row = {**layout.row(), "lost_tokens": lost}
-        if mentions:
-            row["mention_spans"] = spans
-        if pairs is not None:
-            row["mention_pairs"] = [list(pair) for pair in pairs]
+            row["global_attention_mask"][start - 1 : end + 1] = [1] * (end - start + 2)
+        row["lost_tokens"] = [len(piece.ids) - count for piece, count in zip(pieces, kept, strict=True)]
+        row |= {"mention_spans": spans} if mentions else {}
+        row |= {} if pairs is None else {"mention_pairs": [list(pair) for pair in pairs]}
         return row if labels is None else {**row, "labels": list(labels)}
+
+    def _add_marked(
+        self, tokens: list[Token], ids: list[int], at: int, marked: list[tuple[int, int, int]], spans: list[list[int]]
+    ) -> None:
+        """Adds a document from token `at` on with the markers of its mentions, whose positions go to `spans`."""
+        # Where one mention ends and another begins, the end comes first; outer ones open first and close last,
+        # and of two with the same span the one that opened last closes first.
+        opening = [(begin, 1, -end, mention) for begin, end, mention in marked]
+        closing = [(end, 0, -begin, -mention) for begin, end, mention in marked]
+        for token, opens, _, mention in sorted([*opening, *closing]):
+            tokens += [(number, False, -1, -1, -1) for number in ids[at:token]]
+            at = token
+            if not opens:
+                spans[-mention][1] = len(tokens)
+            tokens += self._mark(MENTION[0] if opens else MENTION[1])
+            if opens:
+                spans[mention][0] = len(tokens)
+        tokens += [(number, False, -1, -1, -1) for number in ids[at:]]
 
     def question(
         self, question: str, paragraphs: Sequence[tuple[str, Sequence[str]]], max_length: int | None = None
@@ -198,7 +216,7 @@ class CdlmProcessor(ProcessorMixin):
         Returns:
             Ids and masks; `sentence_index` and `paragraph_index`, positions of the starts of all sentences and titles
             in order, -1 for a sentence after the cut; `context_mask`; and `token_spans`, for each position the number
-            of its text (titles and sentences counted in order, -1 for others), its first character in that text, and
+            of its text (titles and sentences counted in order, -1 at markers), its first character in that text, and
             one past its last.
 
         Raises:
@@ -210,66 +228,57 @@ class CdlmProcessor(ProcessorMixin):
             raise ValueError("There is no paragraph to answer from; give at least one.")
         texts = [
             [self.tokenize(title, f"the title of paragraph {number}")]
-            + [self.tokenize(sentence, "", blank=True) for sentence in sentences]
+            + [self.tokenize(sentence, blank=True) for sentence in sentences]
             for number, (title, sentences) in enumerate(paragraphs)
         ]
-        lengths = [sum(len(piece.ids) + 2 for piece in parts) for parts in texts]  # with the markers of each part
-        budget = limit - 2 - len(asked.ids) - 2 - 2 * len(texts)
-        kept = share_tokens(lengths, budget, limit, least=max(len(parts[0].ids) + 2 for parts in texts))
-        layout = Layout(self.tokenizer)
-        layout.add(self.tokenizer.cls_token, is_global=True)
-        layout.add(QUESTION[0], is_global=True)
-        for token in asked.ids:
-            layout.add_id(token, True)
-        layout.add(QUESTION[1], is_global=True)
-        sentence_index: list[int] = []
-        paragraph_index: list[int] = []
-        lost, number = [], 0
-        for parts, room in zip(texts, kept, strict=True):
-            layout.add(DOCUMENT[0])
-            lost.append(sum(len(piece.ids) for piece in parts))
-            for place, piece in enumerate(parts):
-                markers, index = (TITLE, paragraph_index) if place == 0 else (SENTENCE, sentence_index)
-                count = min(len(piece.ids), room - 2)
+        lengths = [sum(len(piece.ids) + 2 for piece in pieces) for pieces in texts]  # with the markers of each part
+        titles = max(len(pieces[0].ids) + 2 for pieces in texts)
+        kept = share_tokens(lengths, limit - 4 - len(asked.ids) - 2 * len(texts), least=titles)
+        tokens = self._mark(self.tokenizer.cls_token, True) + self._mark(QUESTION[0], True)
+        tokens += [(number, True, -1, -1, -1) for number in asked.ids] + self._mark(QUESTION[1], True)
+        index: dict[tuple[str, str], list[int]] = {TITLE: [], SENTENCE: []}
+        text, lost = 0, []
+        for pieces, room in zip(texts, kept, strict=True):
+            tokens += self._mark(DOCUMENT[0])
+            lost.append(sum(len(piece.ids) for piece in pieces))
+            for place, piece in enumerate(pieces):
+                markers, count = SENTENCE if place else TITLE, min(len(piece.ids), room - 2)
                 if count < 0 or (count == 0 and piece.ids):  # after the cut
-                    index.append(-1)
+                    index[markers].append(-1)
                     room = 0
                 else:
-                    index.append(len(layout.ids))
-                    layout.add(markers[0], is_global=True)
-                    for token, (start, end) in zip(piece.ids[:count], piece.offsets, strict=False):
-                        layout.add_id(token, False, (number, start, end))
-                    layout.add(markers[1])
+                    index[markers].append(len(tokens))
+                    tokens += self._mark(markers[0], True)
+                    parts = zip(piece.ids[:count], piece.offsets, strict=False)
+                    tokens += [(number, False, text, *span) for number, span in parts]
+                    tokens += self._mark(markers[1])
                     room -= count + 2
                     lost[-1] -= count
-                number += 1
-            layout.add(DOCUMENT[1])
-        layout.add(self.tokenizer.sep_token)
+                text += 1
+            tokens += self._mark(DOCUMENT[1])
+        tokens += self._mark(self.tokenizer.sep_token)
         return {
-            **layout.row(),
-            "context_mask": [int(text >= 0) for text, _, _ in layout.spans],
-            "sentence_index": sentence_index,
-            "paragraph_index": paragraph_index,
-            "token_spans": layout.spans,
+            **self._row(tokens),
+            "context_mask": [int(text >= 0) for _, _, text, _, _ in tokens],
+            "sentence_index": index[SENTENCE],
+            "paragraph_index": index[TITLE],
+            "token_spans": [token[2:] for token in tokens],
             "lost_tokens": lost,
         }
 
     def pad(self, rows: Sequence[Row]) -> BatchEncoding:
         """A batch of rows: tensors padded to the longest; entries that no model reads are left out."""
-        return BatchEncoding(pad_rows(rows, self.tokenizer.pad_token_id))
-
-    def _limit(self, max_length: int | None) -> int:
-        """Most tokens in a sequence.
-
-        Raises:
-            ValueError: for less than 1, or more than the processor's own.
-        """
-        if max_length is not None and not 1 <= max_length <= self.max_length:
-            raise ValueError(
-                f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}; set a larger one "
-                "when you make the processor."
-            )
-        return max_length or self.max_length
+        batch = {}
+        for name, fill in _FILL.items():
+            if not any(name in row for row in rows):
+                continue
+            values = [torch.as_tensor(row[name], dtype=torch.long) for row in rows]  # an empty list would be of floats
+            if values[0].ndim == 0:
+                batch[name] = torch.stack(values)
+            else:
+                fill = self.tokenizer.pad_token_id if name == "input_ids" else fill
+                batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
+        return BatchEncoding(batch)
 
     def tokenize(self, text: str | Piece, name: str = "a document", blank: bool = False) -> Piece:
         """Token ids of a text with their characters; the mask token keeps its meaning, other markers are plain text.
@@ -281,9 +290,117 @@ class CdlmProcessor(ProcessorMixin):
         """
         if isinstance(text, Piece):
             return text
-        if not isinstance(text, str) or (not text.strip() and not blank):
-            raise ValueError(f"A text is needed for {name}, got {text!r}.")
-        piece = Piece.from_text(text, self.tokenizer)
-        if not piece.ids and not blank:
-            raise ValueError(f"The tokenizer finds no word in {name}: {text[:40]!r}.")
-        return piece
+        mask, at = self.tokenizer.mask_token, 0
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        for part in re.split(f"({re.escape(mask)})", text) if mask else [text]:
+            if part == mask:
+                ids.append(self.tokenizer.mask_token_id)
+                offsets.append((at, at + len(mask)))
+            elif part:
+                encoding = self.tokenizer(
+                    part, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True
+                )  # fmt: skip
+                ids += encoding["input_ids"]
+                offsets += [(start + at, end + at) for start, end in encoding["offset_mapping"]]
+            at += len(part)
+        if not ids and not blank:
+            raise ValueError(f"A text with words is needed for {name}, got {text[:40]!r}.")
+        return Piece(text, ids, offsets)
+
+    def _mark(self, marker: str, is_global: bool = False) -> list[Token]:
+        """A marker as a token."""
+        number = self.tokenizer.convert_tokens_to_ids(marker)
+        if number is None or number == self.tokenizer.unk_token_id:
+            raise ValueError(
+                f"The tokenizer does not know {marker}: make the processor with CdlmProcessor.from_model(model), "
+                "which adds the markers and their embeddings."
+            )
+        return [(number, is_global, -1, -1, -1)]
+
+    @staticmethod
+    def _row(tokens: Sequence[Token]) -> Row:
+        """The inputs that every model reads."""
+        ids, is_global = [token[0] for token in tokens], [int(token[1]) for token in tokens]
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), "global_attention_mask": is_global}
+
+    def _limit(self, max_length: int | None) -> int:
+        """Most tokens in a sequence: those asked for, or the processor's own."""
+        if max_length is not None and not 1 <= max_length <= self.max_length:
+            raise ValueError(f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}.")
+        return max_length or self.max_length
+
+
+def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[int]:
+    """How many tokens each text keeps: all if there is room, otherwise at most an equal share.
+
+    Args:
+        lengths: tokens of each text.
+        budget: tokens for all of them.
+        least: tokens that each text must keep, if it has so many.
+    """
+    if budget < sum(min(length, least) for length in lengths):
+        raise ValueError(
+            f"{len(lengths)} documents ({sum(lengths):,} tokens) do not fit a sequence: markers leave room for "
+            f"{max(budget, 0)} tokens. Give fewer documents, or a larger max_length."
+        )
+    kept, room = [0] * len(lengths), budget
+    order = sorted(range(len(lengths)), key=lambda number: lengths[number])
+    for done, number in enumerate(order):  # the shortest first: the others get what it does not need
+        kept[number] = min(lengths[number], room // (len(lengths) - done))
+        room -= kept[number]
+    return kept
+
+
+def keep_around(marked: Sequence[tuple[int, int, int]], count: int, name: str, piece: Piece) -> int:
+    """The first of the `count` tokens to keep of a document, such that they contain its mentions."""
+    first = max(0, max((end for _, end, _ in marked), default=0) - count)
+    for begin, end, number in marked:
+        if begin < first:
+            words = piece.text[piece.offsets[begin][0] : piece.offsets[end - 1][1]]
+            raise ValueError(
+                f"Mention {number} ({words!r}, tokens {begin} to {end} of {name}) would be lost: {count} tokens are "
+                "left for the document, and its mentions are further apart. Give a larger max_length, or fewer "
+                "mentions at a time."
+            )
+    return first
+
+
+def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """A text without the ``<m>`` and ``</m>`` in it, and the spans ``[start, end)`` that they enclose.
+
+    Raises:
+        ValueError: for markers that do not match; they may be nested.
+
+    Example:
+        >>> read_marked("Stocks <m>fell</m> on Friday.")
+        ('Stocks fell on Friday.', [(7, 11)])
+    """
+    plain = ""
+    spans: list[tuple[int, int]] = []
+    opened: list[int] = []
+    for part in re.split("(</?m>)", text):
+        if part == MENTION[0]:
+            opened.append(len(spans))
+            spans.append((len(plain), -1))
+        elif part == MENTION[1]:
+            if not opened:
+                raise ValueError(f"There is a {part} after {plain[-30:]!r} without a {MENTION[0]} before it.")
+            number = opened.pop()
+            spans[number] = (spans[number][0], len(plain))
+        else:
+            plain += part
+    if opened:
+        raise ValueError(f"{len(opened)} of {len(spans)} {MENTION[0]} have no {MENTION[1]} after them.")
+    return plain, spans
+
+
+def warn_of_cuts(rows: Sequence[Row]) -> None:
+    """Warns once of how many tokens the documents of these rows lose."""
+    lost = [tokens for row in rows for tokens in row["lost_tokens"]]
+    if total := sum(lost):
+        warnings.warn(
+            f"{sum(map(bool, lost))} of {len(lost)} documents lose {total:,} tokens, so that {len(rows)} sets fit "
+            "their sequences; raise max_length, or give fewer documents.",
+            stacklevel=3,
+        )

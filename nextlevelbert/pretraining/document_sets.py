@@ -15,8 +15,7 @@ from tqdm.auto import tqdm
 
 from ..data.rows import Place, Rows, draw, open_rows, short
 from ..data.texts import read_lines
-from ..models.cdlm_layout import DOCUMENT
-from ..models.processing_cdlm import CdlmProcessor
+from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
 from .masking import draw_vector_mask
 
 logger = logging.getLogger(__name__)

@@ -17,9 +17,8 @@ from ..data.rows import fingerprint
 from ..finetuning.adapters import copy_adapter, with_lora
 from ..finetuning.arguments import LoraOptions, OwnLossArguments, TaskOptions
 from ..finetuning.task import Row, Scores, SeedResult, Sets, Task, TaskSet
-from ..models.cdlm_layout import MARKERS
 from ..models.chunk_encoder import weights_fingerprint
-from ..models.processing_cdlm import CdlmProcessor
+from ..models.processing_cdlm import MARKERS, CdlmProcessor
 from ..pretraining.cdlm_arguments import CdlmModelArguments
 from ..training.cards import CardFacts, plain
 from ..training.plots import CURVE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextlevelbert import read_marked
-from nextlevelbert.models.cdlm_layout import share_tokens
+from nextlevelbert.models.processing_cdlm import share_tokens
 
 
 @pytest.mark.parametrize(

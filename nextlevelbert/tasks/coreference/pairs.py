@@ -15,8 +15,7 @@ from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
 from ...evaluation.coreference import coreference_scores
-from ...models.cdlm_layout import Piece
-from ...models.processing_cdlm import CdlmProcessor
+from ...models.processing_cdlm import CdlmProcessor, Piece
 from .data import CoreferenceData, CoreferenceDocument, CoreferenceMention
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ import torch
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
-from ...models.cdlm_layout import warn_of_cuts
-from ...models.processing_cdlm import CdlmProcessor
+from ...models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from .data import HotpotData, HotpotQuestion
 
 logger = logging.getLogger(__name__)

@@ -134,12 +134,10 @@ def real_tokens(
     input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Where a batch has tokens, ``[B, L]`` bool: everywhere without a mask."""
-    if attention_mask is not None:
-        return attention_mask.bool()
-    values = inputs_embeds if input_ids is None else input_ids
-    if values is None:
+    if (values := inputs_embeds if input_ids is None else input_ids) is None:
         raise ValueError("Give input_ids or inputs_embeds.")
-    return torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+    whole = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+    return whole if attention_mask is None else attention_mask.bool()
 
 
 def first_token(real: torch.Tensor) -> torch.Tensor:

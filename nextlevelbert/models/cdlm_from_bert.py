@@ -7,23 +7,19 @@ from os import PathLike
 from typing import Any, Self
 
 import torch
-from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
+from transformers import AutoModelForMaskedLM
 
 from .pretrained import NextLevelPreTrainedModel, load_backbone, load_tokenizer
 
 _OFFSET = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding id, as Longformer does
 _KNOWN = ("bert", *_OFFSET)
-_SAME_FIELDS = (
+_FIELDS = (
     "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
     "hidden_dropout_prob", "type_vocab_size", "layer_norm_eps", "initializer_range",
 )  # fmt: skip
 # The parts of a word head: BERT's names, and Longformer's, which RoBERTa has as well.
-_BERT_HEAD = {
-    "cls.predictions.transform.dense.": "lm_head.dense.",
-    "cls.predictions.transform.LayerNorm.": "lm_head.layer_norm.",
-    "cls.predictions.bias": "lm_head.bias",
-}
-_ROBERTA_HEAD = {name: name for name in _BERT_HEAD.values()}
+_BERT_HEAD = ("cls.predictions.transform.dense.", "cls.predictions.transform.LayerNorm.", "cls.predictions.bias")
+_HEAD = ("lm_head.dense.", "lm_head.layer_norm.", "lm_head.bias")
 
 
 class LongformerStartModel(NextLevelPreTrainedModel):
@@ -37,7 +33,8 @@ class LongformerStartModel(NextLevelPreTrainedModel):
         """As in the base class; a Longformer, such as `biu-nlp/cdlm`, is opened, too."""
         if stored.get("model_type") != "longformer":
             return super()._read_as(source, stored, arguments)
-        fields = {key: arguments.pop(key) for key in cls.config_class.__dataclass_fields__ if key in arguments}
+        names = ({*cls.config_class.__dataclass_fields__} - {"dtype"} | {"num_labels"}) & arguments.keys()
+        fields = {name: arguments.pop(name) for name in names}
         dropped = ("model_type", "architectures", "auto_map", "transformers_version", "mask_token_id")
         values = {key: value for key, value in stored.items() if key not in dropped}
         return {"config": cls.config_class(**{"mask_token_id": None, **values, **fields})}
@@ -52,18 +49,15 @@ class LongformerStartModel(NextLevelPreTrainedModel):
     ) -> Self:
         """A CDLM around a pretrained BERT or RoBERTa: its position table repeated, its projections used twice.
 
-        The projections of global attention start as copies of the local ones (as in Longformer's own conversion). The
-        word head is the encoder's if its checkpoint has one; otherwise it is new. With an `attention_window` of at
-        least twice the sequence length the outputs are the encoder's own.
+        The projections of global attention start as copies of the local ones, as in Longformer's own conversion. The
+        word head is the encoder's if its checkpoint has one; otherwise it is new. Where the `attention_window` is
+        twice the sequence's length, the outputs are the encoder's own.
 
         Args:
             name_or_path: folder or Hub name of the encoder, with its tokenizer.
             max_length: most tokens in a sequence.
             attention_window: tokens that each token sees, half of them on either side.
             config_kwargs: fields of the configuration, and loading arguments such as `revision` and `token`.
-
-        Raises:
-            ValueError: for another architecture, or an unknown argument.
         """
         loading, fields = cls.split_arguments(config_kwargs)
         values, weights, tokenizer = longformer_weights(name_or_path, max_length, loading)
@@ -89,7 +83,7 @@ class LongformerStartModel(NextLevelPreTrainedModel):
 
 def longformer_weights(
     name_or_path: str | PathLike[str], max_length: int, loading: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, torch.Tensor], PreTrainedTokenizerBase]:
+) -> tuple[dict[str, Any], dict[str, torch.Tensor], Any]:
     """Configuration fields, weights of the base model and tokenizer of a Longformer that starts from an encoder."""
     source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
     kind, pad = source.config.model_type, tokenizer.pad_token_id
@@ -99,7 +93,7 @@ def longformer_weights(
             "A Longformer is opened by from_pretrained."
         )
     fields = {
-        **{name: getattr(source.config, name) for name in _SAME_FIELDS},
+        **{name: getattr(source.config, name) for name in _FIELDS},
         "attention_probs_dropout_prob": 0.0,
         "max_position_embeddings": max_length + pad + 1,
         "pad_token_id": pad,
@@ -124,12 +118,12 @@ def _word_head(name_or_path: str | PathLike[str], loading: dict[str, Any]) -> di
     model, info = AutoModelForMaskedLM.from_pretrained(
         name_or_path, output_loading_info=True, dtype=torch.float32, **loading
     )
-    names = _BERT_HEAD if model.config.model_type == "bert" else _ROBERTA_HEAD
-    if model.config.hidden_act != "gelu" or any(name.startswith(tuple(names)) for name in info["missing_keys"]):
+    names = _BERT_HEAD if model.config.model_type == "bert" else _HEAD
+    if model.config.hidden_act != "gelu" or any(name.startswith(names) for name in info["missing_keys"]):
         return {}
     return {
         new + name.removeprefix(old): weight
         for name, weight in model.state_dict().items()
-        for old, new in names.items()
+        for old, new in zip(names, _HEAD, strict=True)
         if name.startswith(old)
     }

@@ -60,13 +60,7 @@ class CdlmPreTrainedModel(LongformerStartModel):
 
 
 class CdlmModel(CdlmPreTrainedModel):
-    """A set of documents in one sequence to a state for every token.
-
-    Example:
-        >>> model = CdlmModel.from_encoder(minilm, max_length=1024)
-        >>> model.config.max_sequence_length
-        1024
-    """
+    """A set of documents in one sequence to a state for every token."""
 
     _keys_to_ignore_on_load_unexpected = [r"pooler", r"position_ids", r"^(lm_head|classifier|scorer|qa_)"]
 
@@ -93,12 +87,9 @@ class CdlmModel(CdlmPreTrainedModel):
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
         Args:
-            input_ids: ``[B, L]``.
-            attention_mask: ``[B, L]``, zero at padding. All ones by default.
+            input_ids, attention_mask, token_type_ids, inputs_embeds: ``[B, L]``, or ``[B, L, D]`` in place of ids.
             global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others, else 0. All 0 by
                 default, as in transformers' Longformer; the models for tasks choose by what they predict.
-            token_type_ids: ``[B, L]``, for encoders that know several types.
-            inputs_embeds: ``[B, L, D]`` instead of ids.
             output_attentions: attentions exist only in ``"eager"`` mode, which the pass then uses.
 
         Returns:
@@ -124,12 +115,11 @@ class CdlmModel(CdlmPreTrainedModel):
         else:
             windows = self.config.windows()
             plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
-            layers = [hidden]
+            seen = (hidden,)
             for layer, window in zip(self.encoder.layer, windows, strict=True):
-                layers.append(layer(layers[-1], attention_mask=plans[window])[0])
-            output = longformer.LongformerBaseModelOutputWithPooling(
-                last_hidden_state=layers[-1], hidden_states=tuple(layers) if states else None
-            )
+                hidden = layer(hidden, attention_mask=plans[window])[0]
+                seen = (*seen, hidden) if states else ()
+            output = longformer.LongformerBaseModelOutputWithPooling(hidden, hidden_states=seen or None)
         total = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0).sum(dim=1, dtype=torch.float32)
         output.pooler_output = (total / real.sum(dim=1, keepdim=True).clamp(min=1)).to(hidden.dtype)  # [B, D]
         return output
@@ -142,14 +132,8 @@ class CdlmModel(CdlmPreTrainedModel):
         ends = torch.finfo(hidden.dtype)
         mask = torch.zeros_like(real, dtype=hidden.dtype)
         mask = mask.masked_fill(~real, ends.min).masked_fill(is_global, ends.max)
-        output = self.encoder(
-            nn.functional.pad(hidden, (0, 0, 0, extra)),
-            attention_mask=nn.functional.pad(mask, (0, extra), value=ends.min),
-            padding_len=extra,
-            output_attentions=attentions,
-            output_hidden_states=states,
-            return_dict=True,
-        )
+        mask, hidden = nn.functional.pad(mask, (0, extra), value=ends.min), nn.functional.pad(hidden, (0, 0, 0, extra))
+        output = self.encoder(hidden, mask, extra, attentions, states, return_dict=True)
         return longformer.LongformerBaseModelOutputWithPooling(**output)
 
 
@@ -185,13 +169,12 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         global_attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> longformer.LongformerMaskedLMOutput:
         """Scores words.
 
         Args:
-            input_ids, attention_mask, token_type_ids, inputs_embeds, kwargs: as in `CdlmModel`.
+            input_ids, attention_mask, token_type_ids, kwargs: as in `CdlmModel`.
             global_attention_mask: ``[B, L]``; by default 1 at every `config.mask_token_id`.
             labels: ``[B, L]``, ids of the true words, -100 where nothing is predicted.
 
@@ -204,9 +187,7 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         """
         if global_attention_mask is None and input_ids is not None and self.config.mask_token_id is not None:
             global_attention_mask = input_ids == self.config.mask_token_id
-        output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, **kwargs
-        )
+        output = self.longformer(input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs)
         states = output.last_hidden_state
         if labels is None:
             return longformer.LongformerMaskedLMOutput(logits=self.lm_head(states), **_extras(output))
@@ -239,19 +220,18 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         global_attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> longformer.LongformerSequenceClassifierOutput:
         """Scores ``[B, num_labels]``.
 
         Args:
-            input_ids, attention_mask, token_type_ids, inputs_embeds, kwargs: as in `CdlmModel`.
+            input_ids, attention_mask, token_type_ids, kwargs: as in `CdlmModel`.
             global_attention_mask: ``[B, L]``; by default 1 at the first token, [CLS].
             labels: ``[B]``, or as `config.problem_type` says.
         """
-        first = first_token(real_tokens(input_ids, attention_mask, inputs_embeds))
+        first = first_token(real_tokens(input_ids, attention_mask, kwargs.get("inputs_embeds")))
         wide = first if global_attention_mask is None else global_attention_mask
-        output = self.longformer(input_ids, attention_mask, wide, token_type_ids, inputs_embeds, **kwargs)
+        output = self.longformer(input_ids, attention_mask, wide, token_type_ids, **kwargs)
         # [CLS] is where the padding on the left ends.
         logits = self.classifier(take_positions(output.last_hidden_state, first.long().argmax(dim=1)[:, None]))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
@@ -261,9 +241,8 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
     """Says which mentions in one or two documents mean the same (paper, section 3.2 and appendix C.1).
 
-    No auto class of transformers scores pairs. Where this package is not installed, a checkpoint `path` opens by
-    ``get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference", path).from_pretrained(path)``; the
-    function is in `transformers.dynamic_module_utils`.
+    No auto class of transformers scores pairs. Without this package, a checkpoint `path` opens by transformers'
+    ``get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference", path).from_pretrained(path)``.
     """
 
     def __init__(self, config: CdlmConfig) -> None:
@@ -328,11 +307,9 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         super().__init__(config)
         self.longformer = CdlmModel(config)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        size = config.hidden_size
         self.qa_type, self.qa_sentence, self.qa_paragraph = (
-            nn.Sequential(
-                nn.Linear(config.hidden_size, config.hidden_size), nn.GELU(), nn.Linear(config.hidden_size, n)
-            )
-            for n in (3, 1, 1)
+            nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, outputs)) for outputs in (3, 1, 1)
         )
         self.post_init()
 

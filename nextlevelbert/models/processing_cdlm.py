@@ -112,11 +112,8 @@ class CdlmProcessor(ProcessorMixin):
             max_length: most tokens in a sequence; by default the processor's.
             text, kwargs: the arguments of sentence-transformers, which passes plain texts: they go to the tokenizer.
 
-        Returns:
-            `input_ids`, `attention_mask` and `global_attention_mask`, ``[B, L]`` each.
-
         Raises:
-            ValueError: for an empty set, a blank document (named), or more documents than fit.
+            ValueError: for a blank document (named), or more documents than fit.
         """
         if text is not None and documents is None:
             return self.tokenizer(text, **kwargs.get("text_kwargs", {}), **kwargs.get("common_kwargs", {}))
@@ -153,8 +150,8 @@ class CdlmProcessor(ProcessorMixin):
             max_length: most tokens; by default the processor's.
 
         Raises:
-            ValueError: for no documents, a blank one, a span outside its document or without a token, a mention that
-                does not fit (each named), or more documents than fit.
+            ValueError: for a blank document, a mention outside its document or that does not fit (each named), or
+                more documents than fit.
         """
         limit = self._limit(max_length)
         if not documents:
@@ -216,8 +213,7 @@ class CdlmProcessor(ProcessorMixin):
         Returns:
             Ids and masks; `sentence_index` and `paragraph_index`, positions of the starts of all sentences and titles
             in order, -1 for a sentence after the cut; `context_mask`; and `token_spans`, for each position the number
-            of its text (titles and sentences counted in order, -1 at markers), its first character in that text, and
-            one past its last.
+            of its text (titles and sentences in order, -1 at markers) and its characters in that text.
 
         Raises:
             ValueError: for a blank question or title, no paragraph, or more than fits.
@@ -283,13 +279,12 @@ class CdlmProcessor(ProcessorMixin):
     def tokenize(self, text: str | Piece, name: str = "a document", blank: bool = False) -> Piece:
         """Token ids of a text with their characters; the mask token keeps its meaning, other markers are plain text.
 
-        Args:
-            text: a text; a piece is returned as it is.
-            name: that of the text, for messages.
-            blank: whether it may have no words.
+        A piece is returned as it is; `name` is for messages; a `blank` text may have no words.
         """
         if isinstance(text, Piece):
             return text
+        if not isinstance(text, str):
+            raise ValueError(f"A text is needed for {name}, got {text!r}.")
         mask, at = self.tokenizer.mask_token, 0
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
@@ -332,13 +327,7 @@ class CdlmProcessor(ProcessorMixin):
 
 
 def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[int]:
-    """How many tokens each text keeps: all if there is room, otherwise at most an equal share.
-
-    Args:
-        lengths: tokens of each text.
-        budget: tokens for all of them.
-        least: tokens that each text must keep, if it has so many.
-    """
+    """How many tokens each text keeps: all if there is room, otherwise at most an equal share, but the `least`."""
     if budget < sum(min(length, least) for length in lengths):
         raise ValueError(
             f"{len(lengths)} documents ({sum(lengths):,} tokens) do not fit a sequence: markers leave room for "

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from nextlevelbert.models.cdlm_attention import first_token, plan_attention
+from nextlevelbert.models.cdlm_attention import plan_attention
 
 from ..cdlm_toys import GLOBALS, LENGTHS, PAD, WINDOWS, batch, globals_of, tiny
 
@@ -98,12 +98,6 @@ def test_blocks_where_they_save_something_and_the_square_elsewhere():
         assert plan_attention(real, torch.zeros_like(real), window).allowed.any(dim=-1).all()
 
 
-def test_the_first_token_of_a_row():
-    mask = torch.tensor([[0, 1, 0, 0], [1, 1, 1, 0]])
-    assert first_token(torch.ones(2, 4), mask).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
-    assert first_token(torch.ones(2, 4), None).tolist() == [[1, 0, 0, 0], [1, 0, 0, 0]]
-
-
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @torch.no_grad()
 def test_padding_changes_nothing(attention):
@@ -118,7 +112,7 @@ def test_padding_changes_nothing(attention):
         )
         torch.testing.assert_close(found.pooler_output[row], alone.last_hidden_state[0].mean(0), atol=1e-5, rtol=0)
     everywhere = torch.where(mask.bool(), wide, 1)  # global padding is none
-    again = model(ids.masked_fill(mask == 0, -100), mask, everywhere).last_hidden_state
+    again = model(ids.masked_fill(mask == 0, 7), mask, everywhere).last_hidden_state
     torch.testing.assert_close(again[mask.bool()], found.last_hidden_state[mask.bool()], atol=1e-5, rtol=0)
 
 

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import (
-    AutoConfig,
     AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForPreTraining,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
@@ -33,14 +24,12 @@ from transformers import (
 )
 
 from nextlevelbert import (
-    CdlmConfig,
     CdlmForDocumentMatching,
     CdlmForMaskedLM,
-    CdlmForMultiHopQuestionAnswering,
     CdlmModel,
 )
 
-from ..cdlm_toys import GLOBALS, HEADS, MASK, SIZE, batch, draw, globals_of, tiny
+from ..cdlm_toys import GLOBALS, HEADS, SIZE, batch, draw, globals_of
 from .test_processing_cdlm import byte_level_tokenizer
 
 # Checkpoints of transformers' Longformer.
@@ -98,17 +87,6 @@ def test_a_longformer_opens_with_fields_and_any_dtype(longformer):
     model = CdlmForDocumentMatching.from_pretrained(folder, num_labels=3, dtype="auto", attention_window=8)
     assert model(batch()[0]).logits.shape == (4, 3)
     assert model.config.windows() == [8, 8, 8]
-
-
-def test_a_new_head_over_words_has_numbers(tmp_path):
-    """Its bias is nobody's to initialise in transformers; uninitialised memory can be anything, here it was NaN."""
-    tiny(CdlmModel).save_pretrained(tmp_path)
-    for _ in range(3):
-        junk = torch.full((200_000,), torch.nan)
-        del junk
-        model, info = CdlmForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
-        assert "lm_head.bias" in info["missing_keys"]
-        assert torch.equal(model.lm_head.bias, torch.zeros(100))
 
 
 # Made of an encoder.
@@ -175,8 +153,6 @@ def test_the_position_table_is_the_encoder_s_again_and_again(encoders, name, pad
         assert torch.equal(ours[pad + 1 + position], theirs[learnt])
     assert model.config.max_sequence_length == 100
     model(torch.full((1, 100), 5))
-    with pytest.raises(ValueError, match=r"Rows \[0\] have up to 101 tokens, the model reads 100"):
-        model(torch.full((1, 101), 5))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
@@ -230,15 +206,6 @@ def test_other_encoders_are_refused_by_name(kind, config, toy_encoder_path, tmp_
         CdlmModel.from_encoder(folder)
 
 
-def test_what_from_encoder_refuses(encoders):
-    with pytest.raises(ValueError, match=r"takes fields of CdlmConfig .*, not window"):
-        CdlmModel.from_encoder(encoders["bert"], window=8)
-    with pytest.raises(ValueError, match="max_length must be at least 1, got 0"):
-        CdlmModel.from_encoder(encoders["bert"], max_length=0)
-    with pytest.raises(ValueError, match="is a bert, not a cdlm"):
-        CdlmModel.from_pretrained(encoders["bert"])
-
-
 # Checkpoints that open everywhere.
 
 
@@ -257,27 +224,6 @@ TEXT = "The storm cut [MASK] to thousands, and it rained and rained. " * 3
 
 
 @torch.no_grad()
-def test_auto_classes_open_it(saved):
-    model, folder = saved
-    tokens = model.tokenizer(TEXT, return_tensors="pt", return_token_type_ids=False)
-    assert type(AutoConfig.from_pretrained(folder)) is CdlmConfig
-    for auto, cls in (
-        (AutoModel, CdlmModel),
-        (AutoModelForMaskedLM, CdlmForMaskedLM),
-        (AutoModelForPreTraining, CdlmForMaskedLM),
-        (AutoModelForSequenceClassification, CdlmForDocumentMatching),
-        (AutoModelForQuestionAnswering, CdlmForMultiHopQuestionAnswering),
-    ):
-        again = auto.from_pretrained(folder)
-        assert type(again) is cls
-        found = again.base_model(**tokens).last_hidden_state
-        torch.testing.assert_close(found, model.longformer(**tokens).last_hidden_state, atol=1e-6, rtol=0)
-        if cls is CdlmForMaskedLM:
-            torch.testing.assert_close(again(**tokens).logits, model(**tokens).logits, atol=1e-6, rtol=0)
-    assert AutoModelForSequenceClassification.from_pretrained(folder, num_labels=5)(**tokens).logits.shape == (1, 5)
-
-
-@torch.no_grad()
 def test_sentence_transformers_take_the_mean_of_its_states(saved, tmp_path):
     _, folder = saved
     model = CdlmModel.from_pretrained(folder)
@@ -288,54 +234,3 @@ def test_sentence_transformers_take_the_mean_of_its_states(saved, tmp_path):
         for text, vector in zip(texts, vectors, strict=True):
             states = model(**model.tokenizer(text, return_tensors="pt")).last_hidden_state[0]
             torch.testing.assert_close(vector, states.mean(0), atol=1e-5, rtol=0)
-
-
-ONE_STEP = """
-import sys
-import torch
-from safetensors.torch import load_file
-from torch.nn.parallel import DistributedDataParallel
-from nextlevelbert import CdlmForMaskedLM
-
-folder, file, output, meeting, rank = sys.argv[1:]
-rank = int(rank)
-torch.set_num_threads(1)
-torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
-model = CdlmForMaskedLM.from_pretrained(folder)
-batch = {name: values[2 * rank : 2 * rank + 2] for name, values in load_file(file).items()}
-wrapped = DistributedDataParallel(model.train())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-wrapped(**batch).loss.backward()
-optimizer.step()
-if rank == 0:
-    model.save_pretrained(output)
-torch.distributed.destroy_process_group()
-"""
-
-
-@pytest.mark.long
-def test_two_processes_take_the_step_of_one(tmp_path):
-    model = tiny(CdlmForMaskedLM, sparse_prediction=True)
-    model.save_pretrained(tmp_path / "start")
-    ids, mask = batch((20, 9, 33, 14))
-    labels = torch.full_like(ids, -100)
-    for row in range(4):  # as many in each row, so that the mean of two means is the mean of all
-        labels[row, [2, 7]] = ids[row, [2, 7]]
-        ids[row, 2] = MASK
-    given = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-    save_file(given, tmp_path / "batch.safetensors")
-    paths = [str(tmp_path / name) for name in ("start", "batch.safetensors", "end", "meeting")]
-    processes = [
-        subprocess.Popen([sys.executable, "-c", ONE_STEP, *paths, str(rank)], stderr=subprocess.PIPE, text=True)
-        for rank in range(2)
-    ]
-    for process in processes:
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
-    before = {name: weight.clone() for name, weight in model.named_parameters()}
-    model.train()(**given).loss.backward()
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    found = load_file(tmp_path / "end" / "model.safetensors")
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(found[name], weight.detach(), atol=1e-5, rtol=0)
-    assert max((weight - before[name]).abs().max() for name, weight in model.named_parameters()) > 0.01

@@ -11,7 +11,8 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoProcessor, RobertaConfig, RobertaModel, RobertaTokenizer
 
-from nextlevelbert import CdlmForMaskedLM, CdlmForMultiHopQuestionAnswering, CdlmModel, CdlmProcessor
+from nextlevelbert import CdlmForMaskedLM, CdlmForMultiHopQuestionAnswering, CdlmModel, CdlmProcessor, read_marked
+from nextlevelbert.models.processing_cdlm import share_tokens
 
 from ..golden.inputs import FOLDER
 
@@ -94,13 +95,6 @@ def test_the_mask_token_is_what_it_says(processor):
     assert row["mention_spans"] == [[8, 9], [4, 5]]
 
 
-def test_separators_have_their_own_ids(processor):
-    ids = processor.tokenizer.convert_tokens_to_ids(MARKERS)
-    assert len(set(ids)) == 10
-    assert min(ids) >= 30522  # behind BERT's vocabulary
-    assert processor.tokenizer.convert_tokens_to_ids(processor.tokenizer.tokenize("x </doc-s>"))[-1] == ids[1]
-
-
 def test_the_longest_documents_are_cut_and_markers_never(processor):
     long, short = "one two three four five six seven eight nine ten", "one two"
     with pytest.warns(UserWarning, match="lose") as told:
@@ -118,45 +112,6 @@ def test_the_longest_documents_are_cut_and_markers_never(processor):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         processor([[long, short, long]], max_length=30)  # 22 tokens and 8 markers
-
-
-@pytest.mark.parametrize(
-    ("documents", "message"),
-    [
-        (["It rained.", "  "], "A text is needed for document 1, got '  '"),
-        (["It rained.", None], "A text is needed for document 1, got None"),
-        ([], "There is no document in the set"),
-        (["one two"] * 7, r"7 documents \(14 tokens\) do not fit a sequence of 20 tokens: markers leave room for 4"),
-        (["one two"] * 10, "markers leave room for 0. Give fewer documents, or a larger max_length"),
-    ],
-)
-def test_sets_that_are_refused(processor, documents, message):
-    with pytest.raises(ValueError, match=message):
-        processor([documents], max_length=20)
-
-
-def test_one_text_is_no_set(processor):
-    with pytest.raises(ValueError, match="got one text"):
-        processor("It rained.")
-    with pytest.raises(ValueError, match="got nothing"):
-        processor([])
-    with pytest.raises(ValueError, match="got texts beside lists"):
-        processor([["It rained."], "Tea."])
-    with pytest.raises(TypeError, match="not text, padding"):
-        processor(["It rained."], padding=True)
-    with pytest.raises(ValueError, match="Got no rows"):
-        processor.pad([])
-
-
-@pytest.mark.parametrize("length", [0, -1, 10_000])
-def test_a_length_beyond_the_processors_own_is_refused(processor, length):
-    with pytest.raises(ValueError, match=f"max_length must be 1 to {processor.max_length}, .* got {length}"):
-        processor.cluster(["It rained."], length)
-
-
-def test_a_text_without_a_word_is_no_document(processor):
-    with pytest.raises(ValueError, match="finds no word in document 1"):
-        processor.cluster(["It rained.", "\u200b"])
 
 
 def test_sentence_transformers_get_what_the_tokenizer_makes(processor):
@@ -190,17 +145,6 @@ def test_mentions_are_marked_and_found(processor):
     assert row["lost_tokens"] == [0, 0]
 
 
-def test_mentions_at_the_edges_and_within_others(processor):
-    text = "storms cut power"
-    row = processor.mentions([text], [(0, 0, 16), (0, 0, 6), (0, 7, 16), (0, 11, 16)])
-    assert words(processor, row) == (
-        "[CLS] <doc-s> <m> <m> storms </m> <m> cut <m> power </m> </m> </m> </doc-s> [SEP]"
-    )
-    # The markers of the inner ones are tokens of the outer ones.
-    assert row["mention_spans"] == [[3, 12], [4, 5], [7, 11], [9, 10]]
-    assert where(row["global_attention_mask"]) == [0, *range(2, 13)]
-
-
 def test_mentions_that_overlap(processor):
     row = processor.mentions(["the big storm cut power"], [(0, 4, 13), (0, 8, 17)])
     assert words(processor, row) == ("[CLS] <doc-s> the <m> big <m> storm </m> cut </m> power </doc-s> [SEP]")
@@ -230,44 +174,10 @@ def test_a_cut_document_keeps_its_mentions(processor):
 
 def test_a_mention_that_would_be_lost_is_named(processor):
     numbers = "one two three four five six seven eight nine ten"
-    message = "Mention 0 ('two', tokens 1 to 2 of document 1) would be lost: a sequence of 19 tokens leaves 5"
+    message = "Mention 0 ('two', tokens 1 to 2 of document 1) would be lost: 5 tokens are left"
     with pytest.raises(ValueError, match=re.escape(message)):
         # 19 - 2 - 4 - 4 = 9 tokens: 4 for the first document, 5 for the second
         processor.mentions([numbers, numbers], [(1, 4, 7), (1, 34, 39)], max_length=19)
-
-
-@pytest.mark.parametrize(
-    ("mention", "message"),
-    [
-        ((2, 0, 3), "Mention 0 is in document 2, but there are 2"),
-        ((-1, 0, 3), "Mention 0 is in document -1"),
-        ((0, 5, 5), r"Mention 0 \(document 0\) spans the characters 5 to 5"),
-        ((0, -3, 5), "spans the characters -3 to 5"),
-        ((1, 40, 45), r"Mention 0 \(document 1\) spans the characters 40 to 45.* of 25 characters"),
-        ((0, 3, 4), "it must contain words"),  # a blank
-    ],
-)
-def test_mentions_that_are_refused(processor, mention, message):
-    with pytest.raises(ValueError, match=message):
-        processor.mentions(STORM, [mention])
-
-
-def test_rows_of_different_sizes_are_filled_up(processor):
-    rows = [
-        processor.mentions(STORM, [(0, 4, 9), (1, 18, 24), (1, 0, 5)], [(0, 1), (0, 2)], [1, 0]),
-        processor.mentions(["Rain.", "Rain."], [(0, 0, 4), (1, 0, 4)], [(0, 1)], [1]),
-    ]
-    batch = processor.pad(rows)
-    assert set(batch) == {
-        "input_ids", "attention_mask", "global_attention_mask", "mention_spans", "mention_pairs", "labels"
-    }  # fmt: skip
-    assert batch["mention_spans"].tolist() == [[[4, 5], [18, 19], [12, 13]], [[3, 4], [9, 10], [-1, -1]]]
-    assert batch["mention_pairs"].tolist() == [[[0, 1], [0, 2]], [[0, 1], [-1, -1]]]
-    assert batch["labels"].tolist() == [[1, 0], [1, -100]]
-    length = len(rows[1]["input_ids"])
-    assert (batch["input_ids"][1, length:] == processor.tokenizer.pad_token_id).all()
-    assert not batch["attention_mask"][1, length:].any()
-    assert not batch["global_attention_mask"][1, length:].any()
 
 
 # Questions.
@@ -326,21 +236,6 @@ def test_an_empty_sentence_keeps_its_number(processor):
     assert row["sentence_index"] == [9, 11]
 
 
-@pytest.mark.parametrize(
-    ("question", "paragraphs", "message"),
-    [
-        (" ", PARAGRAPHS, "A text is needed for the question"),
-        ("Who?", [("Storm", ["It rained."]), ("", ["x"])], "A text is needed for the title of paragraph 1, got ''"),
-        ("Who?", [], "There is no paragraph"),
-        ("Who?", PARAGRAPHS * 5, r"10 documents \(120 tokens\) do not fit a sequence of 40 tokens: .* room for 14"),
-        ("who " * 50, PARAGRAPHS, "markers leave room for 0"),
-    ],
-)
-def test_questions_that_are_refused(processor, question, paragraphs, message):
-    with pytest.raises(ValueError, match=message):
-        processor.question(question, paragraphs, max_length=40)
-
-
 def test_questions_of_different_sizes_are_filled_up(processor):
     rows = [processor.question("Who?", PARAGRAPHS), processor.question("Who cut it?", PARAGRAPHS[1:])]
     rows[0] |= {"start_positions": [3, 7], "type_labels": 0, "sentence_labels": [1, 0, 0], "paragraph_labels": [1, 0]}
@@ -379,13 +274,6 @@ def test_sentences_are_marked_by_the_special_tokens_of_roberta(roberta):
     batch = processor([["Ab", "c"], ["d"]])
     assert batch["input_ids"][1, -1] == processor.tokenizer.pad_token_id == 1
     assert torch.isfinite(model(**batch).last_hidden_state).all()
-
-
-def test_roberta_lacks_eight_markers(roberta):
-    model, processor = roberta
-    assert len(processor.tokenizer) == 256 + 5 + 8
-    assert model.config.vocab_size == 269
-    assert processor.tokenizer.convert_tokens_to_ids("<s>") == 0
 
 
 # Processors and models.
@@ -445,3 +333,58 @@ def test_a_question_about_a_paragraph_without_sentences():
     output = model(**processor.pad([row]))
     assert output.sentence_logits.shape == (1, 0)
     assert torch.isfinite(output.paragraph_logits).all()
+
+
+# The parts of a layout.
+
+
+@pytest.mark.parametrize(
+    ("lengths", "budget", "kept"),
+    [
+        ([10, 3, 5], 18, [10, 3, 5]),
+        ([10, 3, 5], 12, [5, 3, 4]),  # 12 / 3 = 4: all 3; 9 / 2: 4 of the 5; the other 5
+        ([10, 10, 10], 11, [3, 4, 4]),
+        ([1, 100, 100], 21, [1, 10, 10]),
+        ([7], 1, [1]),
+        ([0, 4], 2, [0, 2]),
+    ],
+)
+def test_room_is_shared_out_as_worked_by_hand(lengths, budget, kept):
+    assert share_tokens(lengths, budget) == kept
+
+
+@pytest.mark.parametrize(
+    ("marked", "plain", "spans"),
+    [
+        ("Stocks <m>fell</m> on Friday.", "Stocks fell on Friday.", [(7, 11)]),
+        ("<m>All</m>", "All", [(0, 3)]),
+        ("<m>the <m>dog</m> and <m>cat</m></m>!", "the dog and cat!", [(0, 15), (4, 7), (12, 15)]),
+        ("no mention", "no mention", []),
+        ("a < m> b", "a < m> b", []),
+    ],
+)
+def test_marked_text_is_read(marked, plain, spans):
+    assert read_marked(marked) == (plain, spans)
+    assert [plain[start:end] for start, end in spans] == [plain[slice(*span)] for span in spans]
+
+
+def test_what_is_refused_is_named(processor):
+    for documents, word in ((["It rained.", "  "], "document 1"), (["A.", None], "document 1"), ([], "no document"),
+                            (["one two"] * 7, "7 documents"), (["It rained.", "\u200b"], "document 1")):  # fmt: skip
+        with pytest.raises(ValueError, match=word):
+            processor.cluster(documents, 20)
+    for mention, word in (((2, 0, 3), "document 2"), ((1, 40, 45), "40 to 45"), ((0, 3, 4), "words")):
+        with pytest.raises(ValueError, match=word):
+            processor.mentions(STORM, [mention])
+    for question, paragraphs, word in ((" ", PARAGRAPHS, "the question"), ("Who?", [], "no paragraph"),
+                                       ("Who?", [("", ["x"])], "title of paragraph 0")):  # fmt: skip
+        with pytest.raises(ValueError, match=word):
+            processor.question(question, paragraphs)
+    for batch in ("It rained.", [], [["It rained."], "Tea."]):
+        with pytest.raises(ValueError, match="list"):
+            processor(batch)
+    with pytest.raises(ValueError, match="max_length"):
+        processor.cluster(["It rained."], 10_000)
+    for marked in ("one </m> two", "<m>a</m> b</m>", "<m>a <m>b</m>"):
+        with pytest.raises(ValueError, match="m>"):
+            read_marked(marked)

@@ -83,18 +83,15 @@ docs: .venv/.installed-docs  ## Build the documentation site in site/ (open site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: .venv/.installed-test  ## Measure speed and memory on this machine; half an hour on two cores
-	$(OFFLINE) $(BIN)/python -m benchmarks.speed.tokenise_throughput --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunk_borders --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.corpus_read --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.encode_throughput --encoder $(MINILM)
-	$(OFFLINE) $(BIN)/python -m benchmarks.speed.upper_pass_share --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cached_encode --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.pretraining_step --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.finetune_stored_vectors --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.memory_vs_length --encoder $(MINILM)
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.chunkbert_memory --encoder $(MINILM) --lengths 512 1024 2048 4096
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.bert_al_scaling --encoder $(MINILM) --lengths 512 2048 8192
-	$(OFFLINE) $(BIN)/python -m benchmarks.speed.lstm_cell
 	$(OFFLINE) $(BIN)/python -m benchmarks.speed.cdlm_attention --encoder $(MINILM) --lengths 512 2048
 
 clean:  ## Remove the environments and what the demo made

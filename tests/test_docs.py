@@ -86,7 +86,7 @@ def test_commands(page: Path, words: list[str], monkeypatch, tmp_path) -> None:
 
 
 def test_there_are_commands() -> None:
-    assert {page.stem for page, _ in COMMANDS} >= {"README", "papers", "evaluation", "study"}
+    assert {page.stem for page, _ in COMMANDS} >= {"README", "papers"}
 
 
 def test_every_row_of_the_papers_is_answered() -> None:

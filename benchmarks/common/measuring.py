@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -74,6 +76,27 @@ def print_header(dtypes: str, *notes: str) -> None:
     packages = ("torch", "transformers", "sentence-transformers", "tokenizers")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     print(f"{processor()}; {dtypes}; Python {platform.python_version()}, {versions}", *notes, "", sep="\n", flush=True)
+
+
+@contextlib.contextmanager
+def random_corpus(hidden_size: int) -> Iterator[Any]:
+    """A `VectorCorpus` of 100 documents of 1,000 random vectors, for as long as it is read."""
+    import torch
+    from transformers import BertConfig
+
+    from nextlevelbert import ChunkingRule, Document, encode_corpus, load_chunk_encoder, static_checkpoint
+    from nextlevelbert.models.chunk_encoder import ChunkEncoder
+
+    class RandomVectors(ChunkEncoder):
+        def encode(self, input_ids: np.ndarray, boundaries: np.ndarray, *args: object) -> torch.Tensor:
+            return torch.randn(len(boundaries) - 1, hidden_size)
+
+    source = load_chunk_encoder(str(static_checkpoint()))
+    source.encoder = RandomVectors(BertConfig(hidden_size=hidden_size, num_hidden_layers=0))
+    documents = (Document(f"document-{number}", "word " * 14_000) for number in range(100))
+    with tempfile.TemporaryDirectory() as folder:
+        rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)
+        yield encode_corpus(documents, source, rule, folder, progress=False)
 
 
 @dataclass(frozen=True)

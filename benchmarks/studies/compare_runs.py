@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.measuring import print_table
-from nextlevelbert.data.json_lines import read_json
+
 from nextlevelbert.evaluation.coreference import coreference_scores
 from nextlevelbert.evaluation.hotpotqa import normalize_answer
 from nextlevelbert.evaluation.significance import Comparison, compare
@@ -67,7 +67,7 @@ def read_predictions(folder: Path) -> list[Record]:
     files = sorted([*folder.glob("*_predictions.jsonl"), *folder.glob("predictions.jsonl")])
     if not files:
         raise FileNotFoundError(f"No predictions in {folder}; give the --output_dir of a run of run_finetune.py.")
-    return [record for _, record in read_json(files[0])]
+    return [json.loads(line) for line in files[0].read_text(encoding="utf-8").splitlines()]
 
 
 def compare_runs(one: Path, other: Path, resamples: int = 10_000) -> tuple[str, Comparison]:

@@ -20,7 +20,7 @@ from .printing import Printer, print_json, print_unreadable
 from .shelf import Unreadable, list_files, read_file
 
 PLACES = 4_096  # that tokens are hashed to
-STATIC_SHARE = 0.2  # the squared weight of the token vectors; both are chosen in docs/study.md
+STATIC_SHARE = 0.2  # the squared weight of the token vectors; both are chosen in docs/results.md
 
 
 def hybrid_encoder(

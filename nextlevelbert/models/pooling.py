@@ -49,7 +49,7 @@ class ResidualProjection(nn.Linear):
 class NeighbourConvolution(nn.Conv1d):
     """Over rows of vectors, each dimension by itself; it starts as the identity plus `SHARE` / k of what is k away.
 
-    From a small share, training does not reach what neighbours give without any (docs/study.md).
+    From a small share, training does not reach what neighbours give without any (docs/results.md).
     """
 
     SHARE = 0.8

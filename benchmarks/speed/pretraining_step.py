@@ -69,7 +69,9 @@ def main() -> None:
         dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
         written_out = BertConfig(**{**config.to_dict(), **dropout}, attn_implementation="eager")
         authors = AuthorsModel(written_out)
-        bare = BertModel(BertConfig(**{**config.to_dict(), "attention_probs_dropout_prob": 0.0}), add_pooling_layer=False)
+        bare = BertModel(
+            BertConfig(**{**config.to_dict(), "attention_probs_dropout_prob": 0.0}), add_pooling_layer=False
+        )
         ways: dict[tuple[str, str], Callable[[], Any]] = {
             (AUTHORS, "float32"): step(authors, lambda: authors(vectors, labels), False)
         }

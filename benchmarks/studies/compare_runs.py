@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.measuring import print_table
-
 from nextlevelbert.evaluation.coreference import coreference_scores
 from nextlevelbert.evaluation.hotpotqa import normalize_answer
 from nextlevelbert.evaluation.significance import Comparison, compare

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, PreTrainedTokenizerFast
 
-from tests.models.sentences_gold import border_f1, gold_documents
 from nextlevelbert import (
     ChunkingRule,
     Document,
@@ -38,6 +37,7 @@ from nextlevelbert.models.sentences import (
     sentence_boundaries,
     sentence_token_ids,
 )
+from tests.models.sentences_gold import border_f1, gold_documents
 
 END, CLOSE, QUOTE, ABBREVIATION, NUMBER = 1, 2, 3, 4, 5
 CLASSES = {"end": [END], "close": [CLOSE], "quote": [QUOTE], "abbreviation": [ABBREVIATION], "number": [NUMBER]}

@@ -68,9 +68,7 @@ def percentile_rank(scores: np.ndarray, inside: np.ndarray, target: np.ndarray) 
 
 
 @torch.no_grad()
-def rank(
-    model: Any, processor: CdlmProcessor, pair: Pair, rng: np.random.Generator | None = None
-) -> float | None:
+def rank(model: Any, processor: CdlmProcessor, pair: Pair, rng: np.random.Generator | None = None) -> float | None:
     """The percentile rank of the target; None for documents that do not fit into a sequence.
 
     With a generator, as many tokens in a row as the source has, anywhere in its document, stand in for the source.

@@ -6,17 +6,17 @@ Every sentence is [CLS] words [SEP], with token types 0 and 1 in turn.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from .chunking import Splitter, check_texts, chunk_spans, splitter_sentences, tokenize_document
-from .sentences import SENTENCE_RULE, cached_sentence_token_ids, sentence_boundaries, text_sentences
+from .chunking import Splitter, splitter_sentences
+from .sentences import text_sentences
 
 _WORD = re.compile(r"\w+")
 _BLOCKED_WORDS = 3  # in a row
@@ -45,80 +45,41 @@ class ExtractiveSummary:
 
 
 def split_document(
-    document: str | Sequence[str],
-    tokenizer: PreTrainedTokenizerBase,
-    rule: int = SENTENCE_RULE,
-    splitter: Splitter | None = None,
+    document: str | Sequence[str], splitter: Splitter | None = None
 ) -> tuple[str, list[tuple[int, int]]]:
     """A document's text, and the first character of each sentence and one past its last.
 
     Args:
         document: a text; or its sentences, which are kept as they are and joined by line breaks.
-        tokenizer: a fast one; rule 1 works on its ids.
-        rule: 2 cuts a text by `sentences.text_sentences`, 1 by the first rule for ids and at blank lines.
-        splitter: a function that finds the sentences of a text instead.
+        splitter: a function that finds the sentences of a text, in place of `text_sentences`. What it leaves out
+            belongs to the sentence before, or to the first.
 
     Raises:
-        ValueError: for a document without words, a blank sentence (numbered), or a splitter as in
-            `splitter_sentences`.
+        ValueError: for a document without words, or a blank sentence (numbered).
         TypeError: for anything that is not text.
     """
-    if not isinstance(document, str):
-        if not (sentences := check_texts(document)):
-            raise ValueError("The document has no sentences; leave it out.")
-        if blank := [number for number, sentence in enumerate(sentences) if not sentence.strip()]:
-            raise ValueError(f"Sentences {blank} of the document are blank; leave them out.")
-        ends = np.cumsum([len(sentence) + 1 for sentence in sentences]) - 1
-        return "\n".join(sentences), [
-            (int(end) - len(sentence), int(end)) for end, sentence in zip(ends, sentences, strict=True)
-        ]
-    [text] = check_texts(document)
-    if splitter is not None:
-        spans = _without_gaps(text, splitter_sentences(text, splitter))
-    else:
-        spans = text_sentences(text) if rule != 1 else _first_rule_spans(text, tokenizer)
-    if not spans:
-        raise ValueError(f"The document has no words ({len(text)} characters); give one with at least one sentence.")
-    return text, spans
+    if isinstance(document, str):
+        spans = text_sentences(document) if splitter is None else _without_gaps(document, splitter)
+        if not spans:
+            raise ValueError(f"The document has no words ({len(document)} characters); give at least one sentence.")
+        return document, spans
+    sentences = list(document)
+    if wrong := [number for number, sentence in enumerate(sentences) if not isinstance(sentence, str)]:
+        raise TypeError(f"Sentences {wrong} of the document are no text; give a text or a list of texts.")
+    if not sentences or (wrong := [number for number, sentence in enumerate(sentences) if not sentence.strip()]):
+        raise ValueError(f"The document has no sentences, or blank ones ({wrong}); leave them out.")
+    ends = [end - 1 for end in accumulate(len(sentence) + 1 for sentence in sentences)]
+    return "\n".join(sentences), [(end - len(sentence), end) for end, sentence in zip(ends, sentences, strict=True)]
 
 
-def _without_gaps(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sentences without white space around them; what lies between two belongs to the one before."""
-    borders = [0, *(start for start, _ in spans[1:]), len(text)]
-    found = []
-    for start, end in pairwise(borders):
-        if words := text[start:end].strip():
-            first = start + len(text[start:end]) - len(text[start:end].lstrip())
-            found.append((first, first + len(words)))
-    return found
-
-
-def _first_rule_spans(text: str, tokenizer: PreTrainedTokenizerBase) -> list[tuple[int, int]]:
-    spans: list[tuple[int, int]] = []
-    classes = cached_sentence_token_ids(tokenizer, 1)
-    for start, paragraph in _paragraphs(text):
-        tokens = tokenize_document(tokenizer, paragraph)
-        borders = sentence_boundaries(tokens.input_ids, classes, 1)
-        for first, end in (chunk_spans(tokens, borders) + start).tolist():
-            sentence = text[first:end]
-            first, end = first + len(sentence) - len(sentence.lstrip()), end - len(sentence) + len(sentence.rstrip())
-            if first >= end:  # some tokenizers make tokens of white space
-                continue
-            # The dot of a name such as "example.com" does not end a sentence.
-            if spans and spans[-1][1] == first and text[first - 1] == "." and text[first].isalnum():
-                first = spans.pop()[0]
-            spans.append((first, end))
+def _without_gaps(text: str, splitter: Splitter) -> list[tuple[int, int]]:
+    starts = [start for start, _ in splitter_sentences(text, splitter)]
+    spans = []
+    for start, end in pairwise([0, *starts[1:], len(text)]):
+        if sentence := text[start:end].strip():
+            first = text.index(sentence, start)
+            spans.append((first, first + len(sentence)))
     return spans
-
-
-def _paragraphs(text: str) -> Iterable[tuple[int, str]]:
-    """Start and text of each paragraph; blank lines separate them."""
-    start = 0
-    for border in [*re.finditer(r"\n\s*\n", text), None]:
-        end = border.start() if border else len(text)
-        if text[start:end].strip():
-            yield start, text[start:end]
-        start = border.end() if border else end
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
@@ -126,10 +87,6 @@ def encode_sentences(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBas
 
     Words that spell a special token ("[CLS]") are read as words; where a tokenizer cannot do that, one that would
     start a sentence becomes the unknown word.
-
-    Args:
-        sentences: those of the document, in order.
-        tokenizer: that of the encoder.
     """
     ids: list[np.ndarray] = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
@@ -138,8 +95,6 @@ def encode_sentences(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBas
             add_special_tokens=False,
             split_special_tokens=True,
             truncation=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
             verbose=False,
         )["input_ids"]
         for words in encoded:
@@ -149,17 +104,13 @@ def encode_sentences(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBas
     return np.concatenate(ids), types.astype(np.int32)
 
 
-def pad_batch(ids: Sequence[np.ndarray], types: Sequence[np.ndarray], pad_token_id: int) -> dict[str, torch.Tensor]:
-    """A batch of documents, padded on the right: `input_ids`, `attention_mask`, `token_type_ids`, each ``[B, T]``."""
-
-    def padded(rows: Sequence[np.ndarray], value: int) -> torch.Tensor:
-        tensors = [torch.as_tensor(row, dtype=torch.long) for row in rows]
-        return pad_sequence(tensors, batch_first=True, padding_value=value)
-
+def pad_batch(documents: Sequence[tuple[np.ndarray, np.ndarray]], pad_token_id: int) -> dict[str, torch.Tensor]:
+    """A batch of documents as `encode_sentences` gives them, padded on the right: ids, mask and types ``[B, T]``."""
+    ids, types = ([torch.as_tensor(row, dtype=torch.long) for row in rows] for rows in zip(*documents, strict=True))
     return {
-        "input_ids": padded(ids, pad_token_id),
-        "attention_mask": padded([np.ones(len(row), np.int64) for row in ids], 0),
-        "token_type_ids": padded(types, 0),
+        "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad_token_id),
+        "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+        "token_type_ids": pad_sequence(types, batch_first=True),
     }
 
 
@@ -186,30 +137,3 @@ def select_sentences(scores: np.ndarray, count: int, block_trigrams_in: Sequence
             said |= trigrams
         chosen.append(number)
     return sorted(chosen)
-
-
-def check_sentence_labels(labels: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
-    """Checks the labels of sentences; returns which sentences have one, ``[B, S]`` bool.
-
-    Args:
-        labels: ``[B, S]``, 0 or 1, -100 if unknown.
-        sentences: ``[B, S]`` bool, true where there is a sentence.
-
-    Raises:
-        ValueError: for labels of another shape or with other values, a label without a sentence, or no label at all.
-    """
-    if labels.shape != sentences.shape:
-        raise ValueError(
-            f"labels must be {tuple(sentences.shape)}, one per sentence of the longest document, got "
-            f"{tuple(labels.shape)}; pad with -100."
-        )
-    known = labels != -100
-    bad = known & ((labels != 0) & (labels != 1) | ~sentences)
-    if bad.any() or not known.any():
-        documents = bad.any(dim=1).nonzero().flatten().tolist()
-        wrong = f"documents {documents} have others" if documents else "all of them are -100"
-        raise ValueError(
-            "labels must be 1 for sentences of the summary, 0 for others, and -100 where unknown or after a "
-            f"document's last sentence; {wrong}."
-        )
-    return known

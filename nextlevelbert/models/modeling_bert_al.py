@@ -1,78 +1,157 @@
-"""BERT-AL: a pretrained BERT in which, at every layer, a segment receives information from those before it.
+"""BERT-AL: a pretrained BERT in which, after every layer, a segment receives information from those before it.
 
 "BERT-AL: BERT for Arbitrarily Long Document Understanding", under review at ICLR 2020. The encoder is a
-`transformers` backbone, unchanged: forward hooks put the recurrence between its layers.
+`transformers` backbone, and its weights keep their names.
 
-Notation for shapes: B documents in a batch, T token positions of the batch, N real tokens in all of it, R segments of
-one pass, n of them in the longest document, C tokens in a segment, D hidden size, S sentences in the longest document.
+Notation for shapes: B documents in a batch, T token positions of the batch, N real tokens in all of it, m of them and
+R segments in one pass, n steps (segments of a document), C tokens in a segment, D hidden size, S sentences in the
+longest document. A channel is one sequence of an LSTM: a position within the segments of a document.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm
+from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
-from transformers.utils import can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple
 
-from .bert_al_lstm import LayerNormLSTM, RecurrenceProjection, SegmentRecurrence, State
-from .bert_al_sentences import (
-    ExtractiveSummary,
-    check_sentence_labels,
-    encode_sentences,
-    pad_batch,
-    select_sentences,
-    split_document,
-)
+from .bert_al_sentences import ExtractiveSummary, encode_sentences, pad_batch, select_sentences, split_document
 from .chunking import Splitter
 from .configuration_bert_al import BertAlConfig
 from .losses import classification_loss, labelled_loss
-from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
-from .outputs import ExtractiveSummarizationOutput, TokenFeaturesOutput
-from .pooling import pool
 from .pretrained import backbone_from_config
-from .sentences import SENTENCE_RULE
+from .token_document import TokenDocumentPreTrainedModel, TokenFeaturesOutput, at_their_places, place_in_chunks
 
-# Hooks sit on the layers for the time of a pass, and the passes of other threads would run them, too.
-_ONE_PASS = threading.RLock()
+State = tuple[Tensor, Tensor]  # h and c of an LSTM, [channels, D]
+Place = tuple[Tensor, Tensor]  # step and document of every segment of a pass, [R]
+
+_GATES = 4  # input, forget, cell and output, in torch's order
 
 
-class _Pass(NamedTuple):
-    """The result of one pass.
+class LayerNormLSTM(nn.Module):
+    """One layer, one direction, all channels at once; every gate and the cell have a layer normalisation of their own.
 
-    Attributes:
-        tokens: ``[m]``, the numbers of the m tokens that it read, among the N real ones.
-        features: ``[m, D]``, their last hidden states.
-        hidden_states: ``[m, D]`` each, those of all layers, if they were asked for.
+    ``[i; f; g; o] = LN_gate(W_x x + W_h h)``, ``c = σ(f) c + σ(i) tanh(g)``, ``h = σ(o) tanh(LN_c(c))`` (Ba et al.,
+    "Layer Normalization", 2016; paper, section "Multi-channel LSTM").
     """
 
-    tokens: torch.Tensor
-    features: torch.Tensor
-    hidden_states: list[torch.Tensor]
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.input_projection = nn.Linear(hidden_size, _GATES * hidden_size, bias=False)
+        self.recurrent_weight = nn.Parameter(torch.zeros(_GATES * hidden_size, hidden_size))
+        self.gate_weight = nn.Parameter(torch.ones(_GATES, hidden_size))
+        self.gate_bias = nn.Parameter(torch.zeros(_GATES, hidden_size))  # of the normalisation; there is no other
+        self.cell_weight = nn.Parameter(torch.ones(hidden_size))
+        self.cell_bias = nn.Parameter(torch.zeros(hidden_size))
+
+    def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """h of all steps ``[n, channels, D]``, and the state after the last, c at least in float32.
+
+        `inputs` are ``[n, channels, D]``, `state` that after an earlier step; zeros by default.
+        """
+        # The inputs of all steps in one multiplication; only that with h has to wait for the step before.
+        projected = self.input_projection(inputs)  # [n, channels, 4D]
+        dtype, size = projected.dtype, inputs.shape[-1:]
+        exact = torch.promote_types(dtype, torch.float32)
+        h, c = state or (projected.new_zeros(inputs.shape[1:]),) * 2
+        h, c, recurrent = h.to(dtype), c.to(exact), self.recurrent_weight.to(dtype)
+        norms = (self.gate_weight, self.gate_bias, self.cell_weight, self.cell_bias)
+        gate_weight, gate_bias, cell_weight, cell_bias = (weight.to(exact) for weight in norms)
+        outputs = []
+        with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled above
+            for step in projected:
+                gates = (step + h @ recurrent.T).to(exact).unflatten(-1, (_GATES, *size))  # [channels, 4, D]
+                i, f, g, o = (layer_norm(gates, size) * gate_weight + gate_bias).unbind(dim=1)
+                c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+                h = (o.sigmoid() * layer_norm(c, size, cell_weight, cell_bias).tanh()).to(dtype)
+                outputs.append(h)
+        return torch.stack(outputs), (h, c)
 
 
-class _Grid:
-    """The R segments of a pass as a grid with a row for each document and a column for each step.
+class RecurrenceProjection(nn.Linear):
+    """A linear layer that starts at zero, so that a new model is the pretrained encoder."""
 
-    Args:
-        document: ``[R]``, the document of each segment, numbered through the batch.
-        step: ``[R]``, the place of each segment in its document, counted from the first step of the pass.
-        batch: number of documents in the whole batch.
+
+class SegmentRecurrence(nn.Module):
+    """What comes after one layer: an LSTM whose steps are segments (paper, section "Multi-channel LSTM")."""
+
+    def __init__(self, config: BertAlConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.lstm = LayerNormLSTM(size)
+        self.residual = RecurrenceProjection(size, size) if config.recurrence == "residual" else None
+
+    def forward(self, states: Tensor, place: Place, batch: int, before: State | None) -> tuple[Tensor, State]:
+        """A layer's output ``[R, C, D]`` after the LSTM, and the LSTM's state, from that of the pass before."""
+        steps = states.new_zeros(int(place[0].max()) + 1, batch, *states.shape[1:])
+        steps = steps.index_put(place, states)  # [n, B, C, D]
+        outputs, after = self.lstm(steps.flatten(1, 2), before)  # [n, B · C, D]
+        outputs = outputs.view(steps.shape)[place]  # [R, C, D]
+        return (outputs if self.residual is None else states + self.residual(outputs)), after
+
+
+# In a pass, and in its thread: from the number of a layer and its output to what comes behind the recurrence.
+_AFTER_LAYER: ContextVar[Callable[[int, Tensor], Tensor] | None] = ContextVar("bert_al_after_layer", default=None)
+
+
+class RecurrentLayers(nn.ModuleList):
+    """The layers of an encoder. During a pass, whoever goes through them finds each with its recurrence behind it.
+
+    The modules in it are the layers alone, so all weights keep the names that they have in the plain encoder.
     """
 
-    def __init__(self, document: torch.Tensor, step: torch.Tensor, batch: int) -> None:
-        self.active, self.row = document.unique(return_inverse=True)  # without documents that ended in an earlier pass
-        self.step, self.batch = step, batch
-        self.documents, self.steps = len(self.active), int(step.max()) + 1
+    def __iter__(self) -> Iterator[Any]:
+        after = _AFTER_LAYER.get()
+        if after is None:
+            return super().__iter__()
+        return (RecurrentLayer(layer, partial(after, number)) for number, layer in enumerate(super().__iter__()))
+
+
+class RecurrentLayer:
+    """A layer, with its attributes, and what comes after it; some layers give a tuple."""
+
+    def __init__(self, layer: nn.Module, after: Callable[[Tensor], Tensor]) -> None:
+        self.layer, self.after = layer, after
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        output = self.layer(*args, **kwargs)
+        return (self.after(output[0]), *output[1:]) if isinstance(output, tuple) else self.after(output)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.layer, name)
+
+
+def wrap_layers(encoder: nn.Module) -> None:
+    """Puts `RecurrentLayers` in place of an encoder's stack of layers.
+
+    Raises:
+        ValueError: if it has no stack with a module for each layer (ALBERT has one module for all layers).
+    """
+    count = encoder.config.num_hidden_layers
+    for parent in encoder.modules():
+        lists = {name: child for name, child in parent.named_children() if isinstance(child, nn.ModuleList)}
+        stacks = [name for name, child in lists.items() if len(child) == count]
+        if len(stacks) == 1:
+            setattr(parent, stacks[0], RecurrentLayers(lists[stacks[0]]))
+            return
+        if stacks:  # XLM has a stack of attentions, one of normalisations, and so on
+            break
+    raise ValueError(
+        f"{type(encoder).__name__} has no stack of {count} layers to insert a recurrence into. Use an encoder with "
+        "separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or similar."
+    )
 
 
 class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
-    """What all BERT-AL classes share: configuration, tokenizer fields and initialisation."""
+    """What all BERT-AL classes share."""
 
     config: BertAlConfig
     config_class = BertAlConfig
@@ -85,16 +164,6 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
     }
     model_tags = ["bert-al", "nextlevelbert", "sentence-transformers"]
 
-    @classmethod
-    def _tokenizer_fields(cls, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-        if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
-            raise ValueError(
-                f"The tokenizer has no token for the start or the end of a sentence (cls_token {tokenizer.cls_token}, "
-                f"sep_token {tokenizer.sep_token}). Give a BERT, RoBERTa or similar encoder."
-            )
-        ids = {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
-        return {**ids, "sentence_rule": SENTENCE_RULE}
-
     def modules_to_train_whole(self) -> list[str]:
         recurrences = ["lstm", "residual"] if self.config.recurrence != "none" else []  # they start at random
         return [*super().modules_to_train_whole(), *recurrences]
@@ -102,11 +171,16 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, LayerNormLSTM):
-            module.reset_parameters(self.config.initializer_range)
+        if isinstance(module, LayerNormLSTM):  # normalised gates do not notice the scale of their weights
+            init.normal_(module.recurrent_weight, std=self.config.initializer_range)
+            init.ones_(module.gate_weight)
+            forget_gate = torch.arange(_GATES).eq(1)[:, None].expand_as(module.gate_bias)
+            init.copy_(module.gate_bias, forget_gate.to(module.gate_bias))  # it starts open
+            init.ones_(module.cell_weight)
+            init.zeros_(module.cell_bias)
         elif isinstance(module, RecurrenceProjection):
-            nn.init.zeros_(module.weight)
-            nn.init.zeros_(module.bias)
+            init.zeros_(module.weight)
+            init.zeros_(module.bias)
 
 
 class BertAlModel(BertAlPreTrainedModel):
@@ -126,21 +200,21 @@ class BertAlModel(BertAlPreTrainedModel):
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
+        config.check("segment_length")
         self.encoder = backbone_from_config(config.encoder_config)
-        self.supports_gradient_checkpointing = bool(self.encoder.supports_gradient_checkpointing)
-        layers = len(encoder_layers(self.encoder)) if config.recurrence != "none" else 0
-        self.recurrences = nn.ModuleList(SegmentRecurrence(config) for _ in range(layers))
+        self.recurrences = nn.ModuleList()
+        if config.recurrence != "none":
+            wrap_layers(self.encoder)
+            self.recurrences.extend(SegmentRecurrence(config) for _ in range(self.encoder.config.num_hidden_layers))
         self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        inputs_embeds: None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **kwargs: Any,
     ) -> TokenFeaturesOutput:
         """Cuts the documents into segments and reads them in order.
 
@@ -148,121 +222,54 @@ class BertAlModel(BertAlPreTrainedModel):
             input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length, padded anywhere.
             attention_mask: ``[B, T]``, zero at padding. All ones by default.
             token_type_ids: ``[B, T]``, for encoders that know several types.
-            output_hidden_states: also return the states after the embeddings and after every layer and its LSTM.
-            inputs_embeds, output_attentions: must be None; adapters pass them on.
-
-        Raises:
-            ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
-                any token (numbered), or a segment length above what the encoder reads.
+            kwargs: what adapters pass on has no meaning here; states of single layers are not returned.
         """
-        self.refuse_other_inputs(inputs_embeds, output_attentions)
-        all_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        mask = self.check_documents(input_ids, attention_mask)
-        passes = list(self.passes(input_ids, mask, token_type_ids, all_states))
-        order = torch.cat([one.tokens for one in passes]).argsort()
-        states = zip(*([one.features, *one.hidden_states] for one in passes), strict=True)
-        features, *hidden = (at_their_places(torch.cat(flat)[order], mask) for flat in states)  # [B, T, D] each
-        pooled = pool(features, mask, "mean")  # [B, D]
-        return TokenFeaturesOutput(
-            last_hidden_state=features,
-            pooler_output=pooled,
-            token_mask=mask,
-            hidden_states=tuple(hidden) or None,
-        )
+        mask = self.tokens_to_read(input_ids, attention_mask)
+        tokens, features = zip(*self.passes(input_ids, mask, token_type_ids), strict=True)
+        return at_their_places([torch.cat(features)[torch.cat(tokens).argsort()]], mask)
 
     def passes(
-        self,
-        input_ids: torch.Tensor,
-        mask: torch.Tensor,
-        token_type_ids: torch.Tensor | None = None,
-        all_states: bool | None = False,
-    ) -> Iterator[_Pass]:
-        """Yields one pass after another over some segments of every document; a caller keeps what it needs of each.
+        self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Reads some segments of every document at a time, so that a caller keeps what it needs of each pass.
 
-        Args:
-            input_ids, token_type_ids: as in `forward`.
-            mask: ``[B, T]`` bool, the tokens to read.
-            all_states: whether all hidden states are wanted.
+        `mask` ``[B, T]`` are the tokens to read. Yields the numbers ``[m]`` of a pass's tokens among the N real ones,
+        and their features ``[m, D]``.
         """
-        self.config.check()
-        segment, offset, count = place_in_chunks(mask, self.config.segment_length)  # [N], [N]
-        shape = (count, int(offset.max()) + 1)  # [all segments, C]
-        fields, real = self.lay_out(input_ids, token_type_ids, mask, (segment, offset), shape)
-        lengths = (mask.sum(dim=1) + self.config.segment_length - 1) // self.config.segment_length  # [B]
-        document = torch.repeat_interleave(torch.arange(len(mask), device=mask.device), lengths)  # [all segments]
-        step = torch.arange(count, device=mask.device) - (lengths.cumsum(dim=0) - lengths)[document]
-        longest = int(lengths.max())
+        length, batch = self.config.segment_length, len(mask)
+        segment, offset, _ = place_in_chunks(mask, length)  # [N], [N]
+        fields, real = self.lay_out(input_ids, token_type_ids, mask, (segment, offset))  # [all segments, C]
+        step = (mask.cumsum(dim=1)[mask] - 1) // length  # [N]
+        step_of, document_of = step[offset == 0], mask.nonzero()[offset == 0, 0]  # [all segments]
         states: list[State | None] = [None] * len(self.recurrences)
-        at_once = longest
-        if self.config.tokens_at_once is not None:
-            at_once = max(1, self.config.tokens_at_once // (self.config.segment_length * len(mask)))
-        for first in range(0, longest, at_once):
-            rows = ((step >= first) & (step < first + at_once)).nonzero().flatten()  # [R]
-            grid = _Grid(document[rows], step[rows] - first, len(mask))
+        total = int(step.max()) + 1
+        at_once = max(1, (self.config.tokens_at_once or total * length * batch) // (length * batch))
+        for first in range(0, total, at_once):
+            rows = ((step_of >= first) & (step_of < first + at_once)).nonzero().flatten()  # [R]
+            tokens = ((step >= first) & (step < first + at_once)).nonzero().flatten()  # [m]
+            after = partial(self._recur, states, (step_of[rows] - first, document_of[rows]), batch)
             inputs = {name: values[rows] for name, values in fields.items()}
-            keep = real[rows]  # [R, C]
-            output, hidden = self._read(inputs, keep.long(), grid, states, bool(all_states))
-            tokens = torch.isin(segment, rows).nonzero().flatten()  # [m]
-            yield _Pass(tokens, output[keep], [state[keep] for state in hidden])
+            before = _AFTER_LAYER.set(after if self.recurrences else None)
+            try:
+                output = self.encoder(**inputs, attention_mask=real[rows].long(), return_dict=True)
+            finally:
+                _AFTER_LAYER.reset(before)
+            yield tokens, output.last_hidden_state[real[rows]]
 
-    def _read(
-        self,
-        inputs: dict[str, torch.Tensor],
-        attention_mask: torch.Tensor,
-        grid: _Grid,
-        states: list[State | None],
-        all_states: bool,
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """One pass through all layers; `states` are those of the LSTMs before the pass, and become those after it.
+    def _recur(self, states: list[State | None], place: Place, batch: int, number: int, output: Tensor) -> Tensor:
+        """The output of a layer after its recurrence, whose state is kept for the next pass."""
+        output, states[number] = self.recurrences[number](output, place, batch, states[number])
+        return output
 
-        Returns:
-            The encoder's last hidden state ``[R, C, D]``, and with `all_states` those of all layers.
-        """
-        layers = encoder_layers(self.encoder) if self.recurrences or all_states else []
-        hidden: list[torch.Tensor] = []
-        expected = attention_mask.shape
 
-        def after(number: int) -> Callable[[nn.Module, tuple[Any, ...], Any], Any]:
-            def hook(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> Any:
-                state, *others = output if isinstance(output, tuple) else (output,)
-                if state.shape[:2] != expected:
-                    raise ValueError(
-                        f"A layer of this {self.config.encoder_config.model_type} gives {tuple(state.shape)} for "
-                        f"{tuple(expected)} tokens, so positions cannot be channels of the LSTM. Use another "
-                        "encoder, or attn_implementation='sdpa' if it is its attention that drops padding."
-                    )
-                if self.recurrences:
-                    state, states[number] = self._recur(number, state, grid, states[number])
-                if all_states:
-                    hidden.append(state)
-                return (state, *others) if isinstance(output, tuple) else state
+@dataclass
+class ExtractiveSummarizationOutput(ModelOutput):
+    """Loss, if labels were given: the mean over documents of that over their sentences; logits ``[B, S]``, zero where
+    there is no sentence, whose sigmoid is a probability; and a mask ``[B, S]`` of the sentences."""
 
-            return hook
-
-        with _ONE_PASS, ExitStack() as hooks:
-            if all_states:
-                hooks.enter_context(
-                    layers[0].register_forward_pre_hook(lambda module, arguments: hidden.append(arguments[0]))
-                )
-            for number, layer in enumerate(layers):
-                hooks.enter_context(layer.register_forward_hook(after(number)))
-            output = self.encoder(**inputs, attention_mask=attention_mask, return_dict=True)
-        return output.last_hidden_state, hidden
-
-    def _recur(
-        self, number: int, state: torch.Tensor, grid: _Grid, before: State | None
-    ) -> tuple[torch.Tensor, State]:
-        """A layer's LSTM over segments ``[R, C, D]``; its state is kept for all documents, ``[B, C, D]``."""
-        steps = state.new_zeros(grid.documents, grid.steps, *state.shape[1:])  # [documents, n, C, D]
-        steps = steps.index_put((grid.row, grid.step), state)
-        if before is not None:
-            h, c = (part[grid.active].flatten(0, 1) for part in before)  # [documents · C, D] each
-            before = (h, c)
-        outputs, after = self.recurrences[number](steps, before)
-        h, c = (part.unflatten(0, (grid.documents, -1)) for part in after)
-        if grid.documents < grid.batch:
-            h, c = (part.new_zeros(grid.batch, *part.shape[1:]).index_put((grid.active,), part) for part in (h, c))
-        return outputs[grid.row, grid.step], (h, c)
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    sentence_mask: Tensor | None = None
 
 
 class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
@@ -282,7 +289,6 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
         self.model = BertAlModel(config)
-        self.supports_gradient_checkpointing = self.model.supports_gradient_checkpointing
         self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
@@ -290,57 +296,35 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        inputs_embeds: None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
     ) -> ExtractiveSummarizationOutput:
-        """Reads whole documents; keeps the states of the sentence tokens only, so memory does not grow with length.
+        """Keeps the states of the sentence tokens only, so that memory does not grow with length.
 
         Args:
-            input_ids, attention_mask, token_type_ids: as in `BertAlModel`, like the arguments not named here. Every
-                `config.cls_token_id` starts a sentence.
+            input_ids, attention_mask, token_type_ids: as in `BertAlModel`; `config.cls_token_id` starts a sentence.
             labels: ``[B, S]``, 1 for a sentence of the summary, 0 for another, -100 where that is unknown or there is
-                no sentence. The loss is the mean over documents of the mean over their sentences.
-            output_hidden_states: also return the states of all tokens, as `BertAlModel` does, in a second pass.
-
-        Raises:
-            ValueError: for a document without a sentence (numbered), labels of another shape or with other values, or
-                inputs that `BertAlModel` does not accept.
+                no sentence.
+            kwargs: what adapters pass on has no meaning here.
         """
-        self.refuse_other_inputs(inputs_embeds, output_attentions)
-        mask = self.check_documents(input_ids, attention_mask)
+        mask = self.tokens_to_read(input_ids, attention_mask)
         starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
+        is_start, numbers, features = starts[mask], [], []
+        for tokens, states in self.model.passes(input_ids, mask, token_type_ids):
+            numbers.append(tokens[is_start[tokens]])
+            features.append(states[is_start[tokens]])
+        in_order = torch.cat(features)[torch.cat(numbers).argsort()]  # [sentences of all documents, D]
+        scores = self.classifier(self.dropout(in_order)).squeeze(-1)
         counts = starts.sum(dim=1)  # [B]
-        if not counts.all():
-            raise ValueError(
-                f"Documents {(counts == 0).nonzero().flatten().tolist()} of the batch have no sentence: none of their "
-                f"ids is {self.config.cls_token_id}, the [CLS] before each. Use bert_al_sentences.encode_sentences."
-            )
-        is_start, found = starts[mask], []  # [N]
-        for one in self.model.passes(input_ids, mask, token_type_ids):
-            here = is_start[one.tokens]
-            found.append((one.tokens[here], one.features[here]))
-        order = torch.cat([tokens for tokens, _ in found]).argsort()
-        features = torch.cat([states for _, states in found])[order]  # [sentences of all documents, D]
-        scores = self.classifier(self.dropout(features)).squeeze(-1)
         sentences = torch.arange(int(counts.max()), device=mask.device) < counts[:, None]  # [B, S]
         logits = scores.new_zeros(sentences.shape).masked_scatter(sentences, scores)
         loss = None
-        if labels is not None:
-            real = torch.ones_like(mask) if attention_mask is None else attention_mask.bool()
-            every = (real & (input_ids == self.config.cls_token_id)).sum(dim=1)  # with those that training cuts off
-            whole = torch.arange(int(every.max()), device=mask.device) < every[:, None]
-            known = check_sentence_labels(labels, whole)[:, : sentences.shape[1]] & sentences
-            loss = labelled_loss(logits, labels[:, : sentences.shape[1]].masked_fill(~known, -100))
-        hidden = None
-        if self.config.output_hidden_states if output_hidden_states is None else output_hidden_states:
-            output = self.model(input_ids, attention_mask, token_type_ids, output_hidden_states=True, return_dict=True)
-            hidden = output.hidden_states
-        return ExtractiveSummarizationOutput(loss=loss, logits=logits, sentence_mask=sentences, hidden_states=hidden)
+        if labels is not None:  # of sentences that training cuts off, too
+            loss = labelled_loss(logits, labels[:, : sentences.shape[1]].masked_fill(~sentences, -100))
+        return ExtractiveSummarizationOutput(loss, logits, sentences)
 
     @torch.no_grad()
     def summarize(
@@ -356,31 +340,21 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             document: a text, or its sentences.
             sentences: how many; all if there are no more.
             trigram_blocking: skip a sentence that shares three words in a row with one of a higher score.
-            splitter: a function that finds the sentences of a text instead of the model's rule.
+            splitter: a function that finds the sentences of a text, in place of `text_sentences`.
 
         Raises:
-            ValueError: for a document without words, a number of sentences below 1, or scores that are not finite.
+            ValueError: for a document without words, or a number of sentences below 1.
         """
         if sentences < 1:
             raise ValueError(f"sentences must be 1 or more, got {sentences}.")
-        text, spans = split_document(document, self.tokenizer, self.config.sentence_rule, splitter)
+        text, spans = split_document(document, splitter)
         texts = [text[start:end] for start, end in spans]
-        ids, types = encode_sentences(texts, self.tokenizer)
-        batch = pad_batch([ids], [types], self.config.pad_token_id or 0)
-        learning = [module for module in self.modules() if module.training]
+        batch = pad_batch([encode_sentences(texts, self.tokenizer)], self.config.pad_token_id or 0)
         self.eval()
-        try:
-            logits = self(**{name: values.to(self.device) for name, values in batch.items()}).logits[0]
-        finally:
-            for module in learning:
-                module.training = True
-        chosen = select_sentences(logits.float().cpu().numpy(), sentences, texts if trigram_blocking else None)
-        return ExtractiveSummary(
-            sentences=[texts[number] for number in chosen],
-            indices=chosen,
-            spans=[spans[number] for number in chosen],
-            scores=torch.sigmoid(logits.float()).tolist(),
-        )
+        logits = self(**{name: values.to(self.device) for name, values in batch.items()}).logits[0].float().cpu()
+        chosen = select_sentences(logits.numpy(), sentences, texts if trigram_blocking else None)
+        chosen_texts, chosen_spans = [texts[number] for number in chosen], [spans[number] for number in chosen]
+        return ExtractiveSummary(chosen_texts, chosen, chosen_spans, logits.sigmoid().tolist())
 
 
 class BertAlForSequenceClassification(BertAlPreTrainedModel):
@@ -388,12 +362,6 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
 
     The paper describes no such head ("can be adapted to various tasks"). It reads the mean because the first [CLS]
     knows nothing of what follows its own segment.
-
-    Example:
-        >>> model = BertAlForSequenceClassification.from_encoder(minilm, num_labels=20)
-        >>> posts = model.tokenizer(["A short post.", "A long one. " * 300], padding=True, return_tensors="pt")
-        >>> model(**posts).logits.shape
-        torch.Size([2, 20])
     """
 
     accepts_loss_kwargs = False  # the loss is a mean over the batch
@@ -401,7 +369,6 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
         self.model = BertAlModel(config)
-        self.supports_gradient_checkpointing = self.model.supports_gradient_checkpointing
         self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
@@ -409,49 +376,17 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        inputs_embeds: None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Reads whole documents.
+        """Scores ``[B, K]`` of whole documents; other arguments are those of `BertAlModel`.
 
-        Args:
-            input_ids, attention_mask, token_type_ids: as in `BertAlModel`, like the arguments not named here.
-            labels: ``[B]`` integers, ``[B, num_labels]`` zeros and ones as floats, or ``[B]`` values.
-
-        Raises:
-            ValueError: for labels of the wrong kind or range (rows named), or inputs that `BertAlModel` does not
-                accept.
+        `labels` are ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
         """
-        document = self.model(
-            input_ids, attention_mask, token_type_ids, inputs_embeds, output_hidden_states, output_attentions,
-            return_dict=True,
-        )  # fmt: skip
-        logits = self.classifier(self.dropout(document.pooler_output))  # [B, K]
-        loss = None
-        if labels is not None:
-            loss = classification_loss(logits, labels, self.config)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=document.hidden_states)
-
-
-def encoder_layers(encoder: PreTrainedModel) -> list[nn.Module]:
-    """The transformer layers of a backbone, in order.
-
-    Raises:
-        ValueError: if it has no stack with a module for each layer (ALBERT has one module for all layers).
-    """
-    count = encoder.config.num_hidden_layers
-    for parent in encoder.modules():
-        stacks = [each for each in parent.children() if isinstance(each, nn.ModuleList) and len(each) == count]
-        if len(stacks) == 1:
-            return list(stacks[0])
-        if stacks:  # XLM has a stack of attentions, one of normalisations, and so on
-            break
-    raise ValueError(
-        f"{type(encoder).__name__} has no stack of {count} layers to insert a recurrence into. Use an encoder with "
-        "separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or similar."
-    )
+        pooled = self.model(input_ids, attention_mask, token_type_ids, return_dict=True).pooler_output
+        logits = self.classifier(self.dropout(pooled))  # [B, K]
+        loss = None if labels is None else classification_loss(logits, labels, self.config)
+        return SequenceClassifierOutput(loss=loss, logits=logits)

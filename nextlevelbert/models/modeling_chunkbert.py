@@ -10,61 +10,51 @@ all of it, C tokens in a chunk, D hidden size, F filters of one size, P position
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_chunkbert import ChunkBertConfig
 from .losses import classification_loss
-from .modeling_token_document import TokenDocumentPreTrainedModel, at_their_places, place_in_chunks
-from .outputs import TokenFeaturesOutput
-from .pooling import pool
 from .pretrained import backbone_from_config
+from .token_document import TokenDocumentPreTrainedModel, TokenFeaturesOutput, at_their_places, place_in_chunks
 
 
 class TextCnnClassifier(nn.Module):
-    """Convolutions of several widths, the maximum over time, and one linear layer (paper, section 3.3; Kim, 2014).
+    """Convolutions of several widths, the maximum over time, and one linear layer (paper, section 3.3; Kim, 2014)."""
 
-    Args:
-        config: sizes.
-        out_features: K.
-    """
-
-    def __init__(self, config: ChunkBertConfig, out_features: int) -> None:
+    def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__()
         self.filter_sizes = list(config.filter_sizes)
         self.convolutions = nn.ModuleList(
             nn.Conv1d(config.hidden_size, config.num_filters, width) for width in self.filter_sizes
         )
         self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
-        self.projection = nn.Linear(config.num_filters * len(self.filter_sizes), out_features)
+        self.projection = nn.Linear(config.num_filters * len(self.filter_sizes), config.num_labels)
 
-    def forward(self, features: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Scores ``[B, K]`` of documents by their token features.
 
         Args:
             features: ``[N, D]`` of all documents, one after another.
-            lengths: ``[B]``, tokens of each document, at least 1. One shorter than a filter is padded with
-                zeros to the filter's width; otherwise no window reaches beyond its document.
+            lengths: ``[B]``, tokens of each document. One shorter than a filter is padded with zeros to the filter's
+                width; otherwise no window reaches beyond its document.
         """
         widest, counts = max(self.filter_sizes), lengths.tolist()
-        documents = features.split(counts)
         # One row for all documents: memory grows with their tokens, not with the longest times their number.
-        packed = torch.cat(
-            [nn.functional.pad(document, (0, 0, 0, max(widest - len(document), 0))) for document in documents]
-        )  # [P, D]
+        documents = (nn.functional.pad(rows, (0, 0, 0, max(widest - len(rows), 0))) for rows in features.split(counts))
+        packed = torch.cat(list(documents))  # [P, D]
         starts = list(itertools.accumulate((max(count, widest) for count in counts[:-1]), initial=0))
-        found = []
+        maxima = []
         for width, convolution in zip(self.filter_sizes, self.convolutions, strict=True):
             windows = convolution(packed.T.unsqueeze(0))[0].relu()  # [F, P - width + 1]
-            own = [
-                windows[:, start : start + max(count - width, 0) + 1]
-                for start, count in zip(starts, counts, strict=True)
-            ]
-            found.append(torch.stack([each.amax(dim=-1) for each in own]))  # [B, F]
-        return self.projection(self.dropout(torch.cat(found, dim=-1)))  # [B, K]
+            ends = [start + max(count - width, 0) + 1 for start, count in zip(starts, counts, strict=True)]
+            over_time = [windows[:, start:end].amax(dim=-1) for start, end in zip(starts, ends, strict=True)]
+            maxima.append(torch.stack(over_time))  # [B, F]
+        return self.projection(self.dropout(torch.cat(maxima, dim=-1)))  # [B, K]
 
 
 class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
@@ -97,19 +87,23 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
 
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__(config)
+        config.check("chunk_size")
+        if not 1 <= config.num_averaged_layers <= (states := config.encoder_config.num_hidden_layers + 1):
+            raise ValueError(
+                f"num_averaged_layers must be 1 to {states}, the hidden states of the encoder, got "
+                f"{config.num_averaged_layers}."
+            )
         self.encoder = backbone_from_config(config.encoder_config)
-        self.supports_gradient_checkpointing = bool(self.encoder.supports_gradient_checkpointing)
         self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        inputs_embeds: None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
+        **kwargs: Any,
     ) -> TokenFeaturesOutput:
         """Cuts the documents into chunks, runs the encoder over them, and joins its outputs.
 
@@ -118,67 +112,37 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             attention_mask: ``[B, T]``, zero at padding. All ones by default.
             token_type_ids: ``[B, T]``, for encoders that know several types.
             output_hidden_states: also return every hidden state of the encoder, joined like the features.
-            inputs_embeds, output_attentions: must be None; adapters pass them on.
-
-        Raises:
-            ValueError: for ids that are not integers ``[B, T]`` of the encoder's vocabulary, a document without
-                any token (numbered), or a chunk size above what the encoder reads.
+            kwargs: what adapters pass on has no meaning here.
         """
-        self.refuse_other_inputs(inputs_embeds, output_attentions)
-        joined, mask = self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
-        features, *hidden = (at_their_places(flat, mask) for flat in joined)  # [B, T, D] each
-        pooled = pool(features, mask, "mean")  # [B, D]
-        return TokenFeaturesOutput(
-            last_hidden_state=features,
-            pooler_output=pooled,
-            token_mask=mask,
-            hidden_states=tuple(hidden) or None,
-        )
+        return at_their_places(*self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states))
 
     def token_states(
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        all_states: bool | None = None,
-    ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """The features that `forward` returns, but of the real tokens alone, document after document, without padding.
-
-        Args:
-            input_ids, attention_mask, token_type_ids: as in `forward`.
-            all_states: whether to return every hidden state of the encoder; by default as the configuration says.
-
-        Returns:
-            Token features ``[N, D]``, followed by the hidden states if wanted; and the mask ``[B, T]`` of the tokens
-            that were read.
-        """
-        self.config.check()
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None,
+        all_states: bool | None,
+    ) -> tuple[list[Tensor], Tensor]:
+        """Token features ``[N, D]``, document after document, and all hidden states if asked for; the mask ``[B, T]``
+        of the tokens that were read."""
         all_states = self.config.output_hidden_states if all_states is None else all_states
-        mask = self.check_documents(input_ids, attention_mask)
+        mask = self.tokens_to_read(input_ids, attention_mask)
         row, offset, chunks = place_in_chunks(mask, self.config.chunk_size)  # [N], [N], R
-        shape = (chunks, int(offset.max()) + 1)  # [R, C]
-        fields, real = self.lay_out(input_ids, token_type_ids, mask, (row, offset), shape)
-
-        at_once = self.config.chunk_batch_size or chunks
-        parts = torch.arange(chunks, device=mask.device).split(at_once)
-        states = [self._encode(fields, real, part, all_states) for part in parts]
+        fields, real = self.lay_out(input_ids, token_type_ids, mask, (row, offset))  # [R, C]
+        parts = torch.arange(chunks, device=mask.device).split(self.config.chunk_batch_size or chunks)
+        states = [self._encode(fields, real, part, bool(all_states)) for part in parts]
         return [torch.cat(flat) for flat in zip(*states, strict=True)], mask
 
-    def _encode(
-        self, fields: dict[str, torch.Tensor], real: torch.Tensor, part: torch.Tensor, all_states: bool
-    ) -> tuple[torch.Tensor, ...]:
-        """Features ``[n, D]`` of the real tokens of some chunks, then their hidden states if wanted."""
-        keep = real[part]  # [r, C]
-        width = int(keep.sum(dim=1).max())
-        keep = keep[:, :width]
-        inputs = {name: values[part, :width] for name, values in fields.items()}
-        averaged = self.config.num_averaged_layers
-        # An encoder that takes a list does not keep the other states in memory.
-        wanted: bool | list[int] = True if all_states else list(range(-averaged, 0))
-        output = self.encoder(**inputs, attention_mask=keep.long(), output_hidden_states=wanted, return_dict=True)
-        last = torch.stack(output.hidden_states[-averaged:])  # [5, r, C, D]
-        features = last.mean(dim=0)[keep]
-        return (features, *(state[keep] for state in output.hidden_states)) if all_states else (features,)
+    def _encode(self, fields: dict[str, Tensor], real: Tensor, part: Tensor, all_states: bool) -> list[Tensor]:
+        """Features ``[n, D]`` of the real tokens of some chunks, then their hidden states if asked for."""
+        keep = real[part, : int(real[part].sum(dim=1).max())]  # [r, C]
+        inputs = {name: values[part, : keep.shape[1]] for name, values in fields.items()}
+        last = list(range(-self.config.num_averaged_layers, 0))  # of a list, the encoder does not keep the others
+        states = self.encoder(
+            **inputs, attention_mask=keep.long(), output_hidden_states=all_states or last, return_dict=True
+        ).hidden_states
+        features = torch.stack([states[number] for number in last]).mean(dim=0)  # [r, C, D]
+        return [state[keep] for state in (features, *(states if all_states else ()))]
 
 
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
@@ -198,36 +162,25 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__(config)
         self.model = ChunkBertModel(config)
-        self.supports_gradient_checkpointing = self.model.supports_gradient_checkpointing
-        self.classifier = TextCnnClassifier(config, config.num_labels)
+        self.classifier = TextCnnClassifier(config)
         self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        inputs_embeds: None = None,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
+        **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Reads whole documents.
+        """Scores ``[B, K]`` of whole documents; other arguments are those of `ChunkBertModel`.
 
-        Args:
-            input_ids, attention_mask, token_type_ids: as in `ChunkBertModel`, like the arguments not named here.
-            labels: ``[B]`` integers, ``[B, num_labels]`` zeros and ones as floats, or ``[B]`` values.
-
-        Raises:
-            ValueError: for labels of the wrong kind or range (rows named), or inputs that `ChunkBertModel` does not
-                accept.
+        `labels` are ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
         """
-        self.refuse_other_inputs(inputs_embeds, output_attentions)
-        joined, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
-        logits = self.classifier(joined[0], mask.sum(dim=1))  # [B, K]
-        loss = None
-        if labels is not None:
-            loss = classification_loss(logits, labels, self.config)
-        hidden = tuple(at_their_places(flat, mask) for flat in joined[1:]) or None
+        states, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
+        logits = self.classifier(states[0], mask.sum(dim=1))  # [B, K]
+        loss = None if labels is None else classification_loss(logits, labels, self.config)
+        hidden = at_their_places(states, mask).hidden_states if len(states) > 1 else None
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden)

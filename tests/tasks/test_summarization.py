@@ -15,14 +15,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+from transformers import BertModel, RobertaConfig, RobertaModel
 
-from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization
+from nextlevelbert import BertAlForExtractiveSummarization
 from nextlevelbert.data.rows import hold_out
 from nextlevelbert.evaluation.rouge import greedy_oracle
 from nextlevelbert.finetuning import task as finetuning_task
-from nextlevelbert.models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
+from nextlevelbert.models.bert_al_sentences import encode_sentences
 from nextlevelbert.tasks.summarization import data as summarization_data
 from nextlevelbert.tasks.summarization.baselines import with_extended_positions
 from nextlevelbert.tasks.summarization.data import (
@@ -35,63 +34,6 @@ from nextlevelbert.tasks.summarization.train import score_summaries, trivial_sum
 from ..finetuning_toys import SCRIPT, refusal, run_here, write
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
-
-
-def test_selection_worked_by_hand():
-    scores = np.array([0.1, 0.9, 0.5, 0.9, 0.2])
-    assert select_sentences(scores, 3) == [1, 2, 3]
-    assert select_sentences(scores, 1) == [1]
-    assert select_sentences(scores, 9) == [0, 1, 2, 3, 4]
-    texts = ["so it was", "The cat sat down.", "a dog", "Then the cat SAT down?", "the cat sat"]
-    # The fourth says "the cat sat" after the second did, and so does the last.
-    assert select_sentences(scores, 3, texts) == [0, 1, 2]
-
-
-def test_the_format_of_bertsum(minilm):
-    tokenizer = minilm.tokenizer
-    encoded = encode_sentences(["Call me Ishmael.", "[SEP] is a word.", "Yes!"], tokenizer)
-    ids, types = (values.tolist() for values in encoded)
-    words = ["[CLS]", "call", "me", "is", "##hma", "##el", ".", "[SEP]"]
-    assert tokenizer.convert_ids_to_tokens(ids[:8]) == words
-    assert types == [0] * 8 + [1] * (len(ids) - 12) + [0] * 4
-    assert (ids.count(tokenizer.cls_token_id), ids.count(tokenizer.sep_token_id)) == (3, 3)
-    batch = pad_batch([encoded[0], encoded[0][:3]], [encoded[1], encoded[1][:3]], 9)
-    assert batch["attention_mask"].sum(dim=1).tolist() == [len(ids), 3]
-    assert batch["input_ids"][1, 3:].unique().tolist() == [9]
-
-
-def test_sentences_of_a_text_keep_their_places(minilm):
-    text = "One is here. Two,\nin two lines.\n\n  A heading\n \nThree (3.5 of it, see a.example.com).\n"
-    again, spans = split_document(text, minilm.tokenizer)
-    assert again == text
-    assert [text[start:end] for start, end in spans] == [
-        "One is here.", "Two,\nin two lines.", "A heading", "Three (3.5 of it, see a.example.com)."
-    ]  # fmt: skip
-    # A tokenizer that makes tokens of white space, and one whose vocabulary has [CLS] as a word.
-    spaces = Tokenizer(
-        models.WordLevel({word: n for n, word in enumerate(["?", "<s>", "</s>", ".", "It", " ", "\n"])}, "?")
-    )
-    spaces.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s|\.|<s>"), "isolated")
-    fast = PreTrainedTokenizerFast(tokenizer_object=spaces, unk_token="?", cls_token="<s>", sep_token="</s>")
-    text = "It It. It.\n"
-    assert [text[start:end] for start, end in split_document(text, fast, 1)[1]] == ["It It.", "It."]
-    ids, _ = encode_sentences(["It <s>.", "It"], fast)
-    assert ids.tolist() == [1, 4, 5, 0, 3, 2, 1, 4, 2]
-
-
-def test_a_summary_is_cut_by_the_rule_of_its_model_or_by_a_splitter(toy_encoder_path):
-    """A configuration that names no rule is one of release 0.1.0."""
-    text = "Sold by Acme Inc. of Leeds.\nRent is due, i.e. now."
-    model = BertAlForExtractiveSummarization.from_encoder(toy_encoder_path, segment_length=16)
-    assert model.config.sentence_rule == 2
-    assert BertAlConfig().sentence_rule == 1
-    assert model.summarize(text, 9).sentences == ["Sold by Acme Inc. of Leeds.", "Rent is due, i.e. now."]
-    model.config.sentence_rule = 1
-    assert model.summarize(text, 9).sentences == ["Sold by Acme Inc.", "of Leeds.", "Rent is due, i.e. now."]
-    for splitter in (lambda text: [text[:8], text[8:]], lambda text: [(1, 2), (8, 9)]):
-        assert model.summarize(text, 9, splitter=splitter).sentences == ["Sold by", text[8:]]
-    with pytest.raises(ValueError, match="splitter found no sentence"):
-        model.summarize(text, splitter=lambda text: [])
 
 
 def test_the_samples_of_cnn_dailymail(shared, minilm, tmp_path, monkeypatch):

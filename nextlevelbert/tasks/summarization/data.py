@@ -19,7 +19,6 @@ from tqdm.auto import tqdm
 from ...data.rows import Place, fingerprint, open_rows, short
 from ...evaluation.rouge import greedy_oracle
 from ...models.bert_al_sentences import encode_sentences, pad_batch, split_document
-from ...models.sentences import SENTENCE_RULE
 from ...training.resuming import unreadable, write_whole
 
 logger = logging.getLogger(__name__)
@@ -86,7 +85,6 @@ def read_summarization(
     split: str = "train",
     dataset_config: str | None = None,
     oracle_cache: str | Path | None = None,
-    sentence_rule: int = SENTENCE_RULE,
 ) -> SummarizationData:
     """Reads a set of documents with reference summaries.
 
@@ -97,7 +95,6 @@ def read_summarization(
             Without labels the greedy oracle makes them.
         split, dataset_config: of a dataset on the Hub.
         oracle_cache: folder where the oracle's labels are kept, and found again.
-        sentence_rule: that of the model, which cuts texts into sentences.
 
     Raises:
         ValueError: naming the row and column of what is missing, blank or does not fit.
@@ -115,7 +112,7 @@ def read_summarization(
             value = place.value(values, column, option)
             try:
                 text = _by_line(value) if column == columns.summary else value
-                sides.append(split_document(text, tokenizer, sentence_rule))
+                sides.append(split_document(text))
             except (TypeError, ValueError) as error:
                 raise place.error(column, str(error)) from error
         (text, spans), (summary, parts) = sides
@@ -218,5 +215,5 @@ class SummarizationDataset(Dataset):
         """A batch of B documents: `labels` ``[B, S]``, -100 after the last sentence, and what `pad_batch` gives."""
         labels = torch.nn.utils.rnn.pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
         # Trainer counts examples by the first tensor.
-        ids, types = ([row[name].numpy() for row in rows] for name in ("input_ids", "token_type_ids"))
-        return {"labels": labels, **pad_batch(ids, types, self.pad_token_id)}
+        pairs = [(row["input_ids"].numpy(), row["token_type_ids"].numpy()) for row in rows]
+        return {"labels": labels, **pad_batch(pairs, self.pad_token_id)}

@@ -21,7 +21,6 @@ from ...finetuning.text_models import is_saved_model
 from ...models.chunk_encoder import weights_fingerprint
 from ...models.modeling_bert_al import BertAlForExtractiveSummarization
 from ...models.pretrained import load_tokenizer
-from ...models.sentences import SENTENCE_RULE
 from ...training.cards import SUMMARY_WIDGET, CardFacts, plain
 from ...training.plots import CURVE
 from ...training.trainer import open_checkpoint
@@ -60,8 +59,6 @@ class Summarization(Task[Options, SummarizationData]):
         super().__init__(options, args)
         self._saved = not isinstance(options, SentenceVectorOptions) and is_saved_model(options)
         self._tokenizer = load_tokenizer(options.model)
-        config = AutoConfig.from_pretrained(options.model) if self._saved else None
-        self._sentence_rule = SENTENCE_RULE if config is None else config.sentence_rule
         self._rule = SummaryRule(options.summary_sentences, options.trigram_blocking)
 
     def read(self, source: Source, train: SummarizationData | None) -> SummarizationData:
@@ -70,7 +67,7 @@ class Summarization(Task[Options, SummarizationData]):
         cache = options.cache_dir or f"{self.args.output_dir}-oracle"
         split = source.split or "train"
         return read_summarization(
-            source.path, self._tokenizer, columns, split, options.dataset_config_name, cache, self._sentence_rule
+            source.path, self._tokenizer, columns, split, options.dataset_config_name, cache
         )
 
     def hold_out(
@@ -132,7 +129,6 @@ class Summarization(Task[Options, SummarizationData]):
         elif self._saved:
             fields = {} if options.segment_length is None else {"segment_length": length}
             model = open_checkpoint(BertAlForExtractiveSummarization, options.model, dtype=torch.float32, **fields)
-            model.config.check()
         else:
             recurrence = options.recurrence or "residual" if isinstance(options, SummarizerOptions) else "none"
             model = BertAlForExtractiveSummarization.from_encoder(

@@ -1,0 +1,174 @@
+"""What ChunkBERT and BERT-AL share: one pretrained encoder reads the token ids of whole documents piece by piece.
+
+B documents in a batch, T token positions of the batch, N real tokens in all of it, D hidden size.
+"""
+
+# No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+import copy
+import warnings
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Self
+
+import torch
+from huggingface_hub.dataclasses import strict
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedConfig
+from transformers.configuration_utils import SubConfigSpec
+from transformers.utils import ModelOutput
+
+from .pretrained import (
+    NextLevelPreTrainedModel,
+    hidden_dropout,
+    load_backbone,
+    load_tokenizer,
+    token_mask,
+    usable_positions,
+)
+
+
+@strict
+class TokenDocumentConfig(PreTrainedConfig):
+    """Fields of both families; `encoder_config` is a configuration, a dictionary of one, or None for BERT's."""
+
+    sub_configs_defaults = {"encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")}
+
+    encoder_config: Any = None
+    max_training_tokens: int | None = None
+    classifier_dropout: float | None = None
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 0
+    cls_token_id: int | None = None
+    bos_token_id: int | None = None  # transformers looks for these two when it warns of padding without a mask
+    eos_token_id: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        super().__post_init__(**kwargs)
+        self.encoder_config = copy.deepcopy(self.encoder_config)  # it may belong to a model in use
+        self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
+        if self.classifier_dropout is None:
+            self.classifier_dropout = hidden_dropout(self.encoder_config)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.encoder_config.hidden_size
+
+    def check(self, piece: str) -> None:
+        """Raises a ValueError if the field `piece`, tokens in a piece, is not what the encoder can read."""
+        for name, most in ((piece, usable_positions(self.encoder_config)), ("max_training_tokens", None)):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= (most or value):
+                allowed = f"1 to {most}, the positions of the encoder" if most else "1 or more"
+                raise ValueError(f"{name} must be {allowed}, got {value}.")
+
+
+@dataclass
+class TokenFeaturesOutput(ModelOutput):
+    """Token features ``[B, T, D]``, zero at padding; their mean over each document ``[B, D]``; the mask ``[B, T]`` of
+    the tokens that were read; on request, every hidden state of the encoder, ``[B, T, D]`` each."""
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    token_mask: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
+    """All classes of ChunkBERT and BERT-AL: the base model is built around one `encoder`."""
+
+    config: TokenDocumentConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
+
+    @classmethod
+    def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> Self:
+        """A new model around a pretrained encoder such as BERT, RoBERTa, MPNet, ModernBERT or MiniLM.
+
+        Encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO) do not suit. Attention
+        dropout is 0, because it more than doubles a training step on a CPU; another `encoder_config` has the papers'
+        0.1. Weights that the encoder does not have are random.
+
+        Args:
+            name_or_path: folder or Hub name of the encoder, with its tokenizer.
+            config_kwargs: fields of the configuration such as `num_labels`; loading arguments such as `revision`.
+
+        Raises:
+            ValueError: for sizes above what the encoder reads, an unknown argument, or no encoder or tokenizer there.
+        """
+        loading, fields = cls.split_arguments(config_kwargs)
+        source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
+        ids = {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
+        model = cls(cls.config_class(**{"encoder_config": source.config.to_dict(), **ids, **fields}))
+        model.base_model.encoder.load_state_dict(source.state_dict())
+        model.base_model.tokenizer = tokenizer
+        return model.eval()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.base_model.encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.base_model.encoder.set_input_embeddings(value)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """As in transformers; the size of the vocabulary is the encoder's."""
+        embeddings = self.base_model.encoder.resize_token_embeddings(*args, **kwargs)
+        self.config.encoder_config.vocab_size = embeddings.num_embeddings
+        return embeddings
+
+    def tokens_to_read(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """The mask ``[B, T]`` of all real tokens; in training, of the first `max_training_tokens`, with a warning."""
+        self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        mask = token_mask(input_ids, attention_mask)
+        limit = self.config.max_training_tokens
+        if not self.training or limit is None or not (lost := (mask.sum(dim=1) - limit).clamp(min=0)).any():
+            return mask
+        warnings.warn(
+            f"Training reads the first {limit} tokens of a document (max_training_tokens): {int((lost > 0).sum())} of "
+            f"{len(mask)} documents of this batch lose {int(lost.sum())} tokens.",
+            stacklevel=4,
+        )
+        return mask & (mask.cumsum(dim=1) <= limit)
+
+    def lay_out(
+        self, input_ids: Tensor, token_type_ids: Tensor | None, mask: Tensor, place: tuple[Tensor, Tensor]
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The tokens in pieces, one a row: inputs of the encoder by name, and the mask of their real tokens.
+
+        `place` is the row and column ``[N]`` of each; token types only go to encoders with several.
+        """
+        config = self.base_model.encoder.config
+        shape = (int(place[0].max()) + 1, int(place[1].max()) + 1)
+        padding = getattr(config, "pad_token_id", None) or 0  # some encoders count positions from it
+        fields = {"input_ids": input_ids.new_full(shape, padding, dtype=torch.long)}
+        fields["input_ids"][place] = input_ids[mask].long()
+        if token_type_ids is not None and getattr(config, "type_vocab_size", 0) > 1:
+            fields["token_type_ids"] = torch.zeros_like(fields["input_ids"])
+            fields["token_type_ids"][place] = token_type_ids[mask].long()
+        real = torch.zeros(shape, dtype=torch.bool, device=mask.device)
+        real[place] = True
+        return fields, real
+
+
+def at_their_places(states: list[Tensor], mask: Tensor) -> TokenFeaturesOutput:
+    """Features and hidden states ``[N, D]`` of the real tokens back at their places in the batch ``[B, T]``."""
+    places = [flat.new_zeros(*mask.shape, flat.shape[-1]).masked_scatter(mask.unsqueeze(-1), flat) for flat in states]
+    pooled = places[0].sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]
+    return TokenFeaturesOutput(places[0], pooled, mask, tuple(places[1:]) or None)
+
+
+def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
+    """Where each real token of a batch goes when every document is cut into chunks, without its padding.
+
+    Args:
+        mask: ``[B, T]`` bool, true at real tokens.
+        chunk_size: tokens in a chunk; the last one of a document may have fewer.
+
+    Returns:
+        For the N real tokens in order: the chunk, numbered through the batch ``[N]``, and the place in it ``[N]``;
+        then the number of chunks.
+    """
+    number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the real ones of its document
+    chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]
+    first = chunks.cumsum(dim=0) - chunks  # [B]
+    return (first[:, None] + number // chunk_size)[mask], (number % chunk_size)[mask], int(chunks.sum())

@@ -63,7 +63,7 @@ def split_document(
         if not spans:
             raise ValueError(f"The document has no words ({len(document)} characters); give at least one sentence.")
         return document, spans
-    sentences = list(document)
+    sentences = list(document or ())
     if wrong := [number for number, sentence in enumerate(sentences) if not isinstance(sentence, str)]:
         raise TypeError(f"Sentences {wrong} of the document are no text; give a text or a list of texts.")
     if not sentences or (wrong := [number for number, sentence in enumerate(sentences) if not sentence.strip()]):

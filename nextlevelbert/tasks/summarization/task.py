@@ -66,9 +66,7 @@ class Summarization(Task[Options, SummarizationData]):
         columns = SummaryColumns(options.text_column, options.summary_column, options.label_column, options.id_column)
         cache = options.cache_dir or f"{self.args.output_dir}-oracle"
         split = source.split or "train"
-        return read_summarization(
-            source.path, self._tokenizer, columns, split, options.dataset_config_name, cache
-        )
+        return read_summarization(source.path, self._tokenizer, columns, split, options.dataset_config_name, cache)
 
     def hold_out(
         self, data: SummarizationData, share: float, seed: int

@@ -1,41 +1,186 @@
-"""What all training here shares: arguments, our model cards, no pickled arguments, resuming at whole checkpoints."""
+"""What all training shares: options and recipes, a Trainer without pickles, and folders that belong to their run."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import inspect
+import json
 import logging
-import shutil
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+import yaml
+from accelerate import PartialState
+from huggingface_hub import HfApi
 from torch import nn
-from torch.utils.data import Sampler, SequentialSampler
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.utils import logging as transformers_logging
-
-from ..corpus.files import remove_leftovers
-from ..models.pretrained import store_weights_as
-from .precision import precision_that_pays
-from .resuming import damage, last_whole_checkpoint, only_run_in, read_whole
+from transformers import HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
 
 logger = logging.getLogger(__name__)
 
-# Arguments that determine the result of a training, given the model and the data; a folder belongs to their values.
+RECIPES = Path(__file__).with_name("recipes")
+# Arguments that decide the result of a training, given the model and the data; a folder belongs to their values.
 SIGNED = (
     "learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "lr_scheduler_type",
     "lr_scheduler_kwargs", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
-    "label_smoothing_factor", "bf16", "fp16", "neftune_noise_alpha", "dataloader_drop_last", "train_sampling_strategy",
-    "tf32", "optim_target_modules", "load_best_model_at_end", "full_determinism", "ignore_data_skip",
-    "auto_find_batch_size", "average_tokens_across_devices",
+    "label_smoothing_factor", "bf16", "fp16", "tf32", "seed", "data_seed", "per_device_train_batch_size",
+    "load_best_model_at_end",
 )  # fmt: skip
-# These do, too, where an evaluation is chosen.
-SIGNED_CHOICE = (
-    "eval_strategy", "eval_steps", "save_strategy", "save_steps", "metric_for_best_model", "greater_is_better"
-)  # fmt: skip
+# These do, too, where the best evaluation is kept.
+SIGNED_CHOICE = ("eval_strategy", "eval_steps", "save_strategy", "save_steps", "metric_for_best_model")
+# Of transformers' own options, those that the help shows.
+SHOWN = {
+    "num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size",
+    "gradient_accumulation_steps", "learning_rate", "bf16", "seed", "use_cpu", "push_to_hub", "hub_model_id",
+}  # fmt: skip
+
+
+# --- Options
+
+
+class _Parser(HfArgumentParser):
+    """Tells an error before a line of usage; of transformers' own options the help shows those in `SHOWN`."""
+
+    def __init__(self, classes: Sequence[type[Any]], prog: str | None, about: str | None) -> None:
+        prog, usage = prog or Path(sys.argv[0]).name, "%(prog)s [options]"
+        super().__init__(classes, prog=prog, usage=usage, description=about, allow_abbrev=False)
+        bases = {base for kind in classes for base in kind.__mro__ if base is not TrainingArguments}
+        shown = {name for base in bases for name in inspect.get_annotations(base)} | SHOWN
+        for action in self._actions:
+            if action.dest in {option.name for option in fields(TrainingArguments)} - shown:
+                action.help = argparse.SUPPRESS
+            action.option_strings = action.option_strings[:1]  # the spelling that the help shows; all are accepted
+        if any(issubclass(kind, TrainingArguments) for kind in classes):
+            self.epilog = "The other options of transformers' TrainingArguments are accepted, too."
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message}\nusage: {self.prog} [options]; all of them: --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parse(
+    classes: Sequence[type[Any]],
+    words: Sequence[str],
+    prog: str | None = None,
+    about: str | None = None,
+    recipes: str | None = None,
+) -> tuple[Any, ...]:
+    """Dataclasses from the words of a command line; what is wrong ends the program with an error before the usage.
+
+    Args:
+        classes: dataclasses, whose `_argument_group_name` is the title of their options in the help.
+        words: of the command line; a YAML or JSON file in front stands for the options that it holds.
+        prog: the command, with the options that led here.
+        about: the text above the options in the help.
+        recipes: offers ``--recipe paper``: the start of the names of files in ``recipes/``, whose names end in the
+            ``--model_type``. Options beside the recipe win.
+    """
+    parser = _Parser(classes, prog, about)
+    if recipes is not None:
+        text = "paper: all settings that the paper of the --model_type names; options beside it win."
+        parser.add_argument("--recipe", choices=["paper"], default=argparse.SUPPRESS, help=text)
+    try:
+        words = words_of(words)
+        if recipes is not None:
+            usual = [option.default for kind in classes for option in fields(kind) if option.name == "model_type"]
+            words = _with_recipe(words, recipes, str(*usual))
+        unknown = parser.parse_known_args(words)[1]
+        if unknown:
+            close = difflib.get_close_matches(unknown[0].split("=")[0], parser._option_string_actions, 1)
+            raise ValueError(f"There is no option {unknown[0]}" + (f"; did you mean {close[0]}?" if close else "."))
+        return parser.parse_args_into_dataclasses(list(words), look_for_args_file=False)[: len(classes)]
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+
+
+def take_option(words: Sequence[str], name: str, default: str | None = None) -> tuple[str | None, list[str]]:
+    """The value of one option, and the words without it.
+
+    Example:
+        >>> take_option(["--task=ranking", "--k", "10"], "task")
+        ('ranking', ['--k', '10'])
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", nargs="?", default=default, dest="value")
+    known, rest = parser.parse_known_args(words)
+    return known.value, rest
+
+
+def words_of(words: Sequence[str]) -> list[str]:
+    """The words of a command line; a YAML or JSON file at its beginning is replaced by the options that it holds.
+
+    Raises:
+        ValueError, OSError: for a file that cannot be read or holds no options by name.
+    """
+    if not words or words[0].startswith("-"):
+        return list(words)
+    path = Path(words[0])
+    if path.suffix not in (".yaml", ".yml", ".json"):
+        raise ValueError(f"{words[0]!r} belongs to no option; a file of options ends in .yaml, .yml or .json.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold options by name, such as 'seeds: [0, 1]'; got {type(values).__name__}.")
+    return [*_as_words(values), *words[1:]]
+
+
+def _as_words(values: Mapping[str, Any]) -> Iterable[str]:
+    for name, value in values.items():
+        if isinstance(value, list):
+            yield from (f"--{name}", *map(str, value))
+        elif value is not None:
+            yield f"--{name}={json.dumps(value) if isinstance(value, (dict, bool)) else value}"
+
+
+def _with_recipe(words: list[str], recipes: str, usual: str) -> list[str]:
+    """The words with those of the recipe in front that they ask for; ``batch_size`` comes by accumulation."""
+    recipe, words = take_option(words, "recipe")
+    if recipe is None:
+        return words
+    path = RECIPES / f"{recipes}{take_option(words, 'model_type', usual)[0]}.yaml"
+    if recipe != "paper" or not path.exists():
+        known = ", ".join(sorted(file.stem for file in RECIPES.glob(f"{recipes}*.yaml")))
+        raise ValueError(f"--recipe {recipe}: no paper names settings for {path.stem}; they do for {known}.")
+    text = path.read_text(encoding="utf-8")
+    values = yaml.safe_load(text)
+    if os.environ.get("RANK", "0") == "0":
+        said = ", ".join(f"{name} {value}" for name, value in values.items())
+        print(f"The paper's settings ({text.splitlines()[0].lstrip('# ')}): {said}.", file=sys.stderr)
+    if total := values.pop("batch_size", None):
+        size = int(take_option(words, "per_device_train_batch_size", "8")[0] or 8)
+        steps, left = divmod(total, size * int(os.environ.get("WORLD_SIZE", "1")))
+        if left:
+            raise ValueError(f"The paper's batch of {total} needs a --per_device_train_batch_size that divides it.")
+        values |= {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+    return [*_as_words(values), *words]
+
+
+def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None = None) -> None:
+    """Calls a command's `main`; what it refuses is told without a traceback, and Ctrl-C ends with status 130.
+
+    Args:
+        main: takes the words of the command line.
+        words: those of this process by default.
+    """
+    level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
+    logging.basicConfig(level=level, format="%(message)s")
+    try:
+        main(list(sys.argv[1:] if words is None else words))
+    except (ValueError, OSError) as error:
+        logger.debug("", exc_info=True)
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("\nStopped. Start the same command again: it goes on from what is stored.", file=sys.stderr)
+        sys.exit(130)
 
 
 @dataclass
@@ -44,21 +189,8 @@ class BaseTrainingArguments(TrainingArguments):
 
     _argument_group_name = "training"
 
-    output_dir: str = field(
-        default="trainer_output", metadata={"help": "Folder of the model; default trainer_output."}
-    )
-    max_steps: int = field(default=-1, metadata={"help": "Number of optimiser steps, instead of epochs."})
-    per_device_train_batch_size: int = field(default=8, metadata={"help": "Batch size per device; default 8."})
-    gradient_accumulation_steps: int = field(default=1, metadata={"help": "Batches per optimiser step; default 1."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Not applied to biases and LayerNorm; default 0.01."})
-    bf16: bool = field(default=False, metadata={"help": "Train in bfloat16, with the weights in float32."})
-    seed: int = field(default=42, metadata={"help": "Seed of everything random; default 42."})
-    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU even if there is an accelerator."})
-    push_to_hub: bool = field(default=False, metadata={"help": "Upload the model and its card to the Hub."})
-    hub_model_id: str | None = field(
-        default=None, metadata={"help": "Repository to upload to; default: the name of the output folder."}
-    )
-    hub_private_repo: bool | None = field(default=None, metadata={"help": "Make that repository private."})
+    output_dir: str = field(default="trainer_output", metadata={"help": "Folder of the model."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Not applied to biases and LayerNorm."})
     # Uploads at every save would publish arguments with local paths.
     hub_strategy: str = field(default="end", metadata={"help": argparse.SUPPRESS})
     # Processes wait for each other while documents are encoded, which may take days.
@@ -71,160 +203,94 @@ class BaseTrainingArguments(TrainingArguments):
         if not torch.accelerator.is_available():
             self.use_cpu = True  # stated outright, this allows bf16 on a CPU
             self.dataloader_pin_memory = False
-        if self.bf16 and self.use_cpu:
-            self.bf16 = precision_that_pays("bfloat16", "cpu", "--bf16") == "bfloat16"
+        fast = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # instructions for matrices in bfloat16
+        if self.bf16 and self.use_cpu and not any(torch.cpu.get_capabilities().get(name) for name in fast):
+            logger.warning("--bf16: this processor has no instructions for bfloat16, float32 is many times faster.")
         super().__post_init__()
-        if Path(str(self.output_dir)).is_file():
-            raise ValueError(f"--output_dir {self.output_dir} is a file; give a folder.")
-        for name in ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"--{name} must be 1 or more, got {value}.")
-        for seed in (self.seed, *getattr(self, "seeds", ())):
-            if not 0 <= seed < 2**32:  # what NumPy takes
-                raise ValueError(f"A seed must be from 0 to 4294967295, got {seed}.")
         if self.dataloader_persistent_workers:
             raise ValueError(
-                "--dataloader_persistent_workers keeps copies of the dataset that never see a new epoch, so every "
-                "epoch would repeat the draws of the first; leave it out."
+                "--dataloader_persistent_workers would repeat the masks of the first epoch; leave it out."
             )
 
-    def training_signature(self) -> dict[str, object]:
-        """The arguments that determine the result, given the model and the data."""
-        chosen = SIGNED_CHOICE if self.load_best_model_at_end else ()
-        return self.signature_of(*SIGNED, "seed", "data_seed", "per_device_train_batch_size", *chosen)
-
-    def signature_of(self, *names: str) -> dict[str, object]:
-        """The values of these arguments, and how many examples an optimiser step sees."""
-        batch = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
+    def signature(self) -> dict[str, object]:
+        """The arguments that decide the result, given the model and the data, and the rows of an optimiser step."""
+        names = (*SIGNED, *(SIGNED_CHOICE if self.load_best_model_at_end else ()))
         values = {name: getattr(self, name) for name in names}
+        batch = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
         return {**{name: getattr(value, "value", value) for name, value in values.items()}, "batch_size": batch}
 
+    def repository(self) -> str:
+        """Name of the model: that of its repository on the Hub, which is made here, or of its folder."""
+        name = self.hub_model_id or Path(str(self.output_dir)).resolve().name
+        if self.push_to_hub and self.should_save:
+            api = HfApi(token=self.hub_token)
+            name = api.create_repo(name, private=self.hub_private_repo, exist_ok=True).repo_id
+        return safe_name(name)
 
-class SetEpochCallback(TrainerCallback):
-    """Tells a dataset which epoch begins, so that it draws anew and a resumed run draws what a straight one did."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def on_epoch_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        self.dataset.epoch = int(state.epoch or 0)
+    def upload(self, folder: str | Path, leave: Sequence[str] = ()) -> None:
+        """Uploads a folder to `repository`, if that is asked for, without checkpoints and files of these patterns."""
+        if self.push_to_hub and self.should_save:
+            ignored = ["checkpoint-*", "_*", "*.tmp", ".tmp*", "training_args.bin", *leave]
+            api = HfApi(token=self.hub_token)
+            api.upload_folder(repo_id=self.repository(), folder_path=folder, ignore_patterns=ignored)
 
 
-class ResumeCallback(TrainerCallback):
-    """Says where a resumed run goes on, and finds its best checkpoint where the output folder was moved."""
+# --- Training
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+
+class _Epochs(TrainerCallback):
+    """Tells the training set its epoch, also in several processes; finds the best checkpoint of a moved folder."""
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
+        dataset = getattr(train_dataloader, "dataset", None)
+        if hasattr(dataset, "set_epoch"):
+            dataset.set_epoch(int(state.epoch or 0))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step:
             logger.info("Going on from step %d of %d.", state.global_step, state.max_steps)
         best = Path(str(args.output_dir)) / f"checkpoint-{state.best_global_step}"
-        if best.exists():
-            state.best_model_checkpoint = str(best)
+        state.best_model_checkpoint = str(best) if best.exists() else None
 
 
 class CardTrainer(Trainer):
-    """`Trainer` that writes our model card, leaves no pickle and tells its training set the epoch.
+    """`Trainer` that writes our model card, leaves no pickle, and resumes to what a straight run gives.
 
     Args:
-        card: writes ``README.md`` into a folder; called with the trainer wherever `Trainer` writes its card.
+        card: writes ``README.md`` into the output folder; called with the trainer where `Trainer` writes its card.
     """
 
     def __init__(self, *args: Any, card: Callable[[CardTrainer], None] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._card, self._stopped = card, False
-        self.add_callback(ResumeCallback())
-        if hasattr(self.train_dataset, "epoch"):
-            self.add_callback(SetEpochCallback(self.train_dataset))
-        self.save_dtype: torch.dtype | None = None  # of weights on disk; set it after training, before the last save
-
-    @property
-    def config(self) -> Any:
-        """Configuration of the model."""
-        model: Any = self.model
-        return model.config
+        self._card = card
+        self.add_callback(_Epochs())
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
-        if self.save_dtype is not None:
-            store_weights_as(output_dir or str(self.args.output_dir), self.save_dtype)
         # A pickle that nothing here reads, and that would publish paths of this machine.
         (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
 
-    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
-        """In the order of the rows, to which predictions belong; the base class may sort them by length."""
-        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
-
-    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
-        # What a kill left of the same checkpoint must not be taken for part of this one.
-        if self.args.should_save:
-            folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
-            shutil.rmtree(folder, ignore_errors=True)
-        self.accelerator.wait_for_everyone()
-        super()._save_checkpoint(*args, **kwargs)
-
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
-        self.accelerator.wait_for_everyone()  # the state that is written next tells that all of them are there
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """As the base class, but the mean loss of a resumed run is that of all its steps."""
-        losses = [entry for entry in self.state.log_history if "loss" in entry]
-        if "train_loss" in logs and self._initial_global_step and losses:
-            starts = [0, *(entry["step"] for entry in losses[:-1])]
-            total = sum(entry["loss"] * (entry["step"] - start) for entry, start in zip(losses, starts, strict=True))
-            logs["train_loss"] = total / losses[-1]["step"]
-        super().log(logs, *args, **kwargs)
-
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As the base class, but a resumed run evaluates nothing twice, and stays stopped if it had been."""
-        if isinstance(resume_from_checkpoint, str):
-            self.args.eval_on_start = False
-            state = read_whole(Path(resume_from_checkpoint) / "trainer_state.json") or {}
-            control = state.get("stateful_callbacks", {}).get("TrainerControl", {}).get("args", {})
-            early = state.get("global_step", 0) < state.get("max_steps", 0)
-            self._stopped = early and control.get("should_training_stop", False)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        self.accelerator.wait_for_everyone()  # the state that is written next tells that all of them are written
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # The base class looks only after a step whether it was the last one.
-        if self._stopped or self.state.global_step >= self.state.max_steps:
+        # The base class looks only after a step whether it was the last one, or whether the run had been stopped.
+        control = self.state.stateful_callbacks.get("TrainerControl", {}).get("args", {})
+        if self.state.global_step >= self.state.max_steps or control.get("should_training_stop"):
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*args, **kwargs)
-
-    def train_to_the_end(self) -> None:
-        """Trains, from the checkpoint that is asked for or the last whole one, and stores metrics and state.
-
-        Raises:
-            ValueError: for a checkpoint that is asked for and not whole, or if another run is training in the folder.
-        """
-        with only_run_in(Path(str(self.args.output_dir))) if self.is_world_process_zero() else nullcontext():
-            self._train_to_the_end()
-
-    def _train_to_the_end(self) -> None:
-        checkpoint = self.args.resume_from_checkpoint
-        if checkpoint and (reason := damage(Path(checkpoint), self.args)):
-            raise ValueError(f"--resume_from_checkpoint {checkpoint} is not a whole checkpoint: {reason}.")
-        if self.is_world_process_zero():  # weights of a run that was killed, which would be uploaded
-            remove_leftovers(Path(str(self.args.output_dir)), 0)
-        result = self.train(checkpoint or last_whole_checkpoint(self.args))
-        self.save_metrics("train", result.metrics)
-        self.save_state()
-
-    def publish(self) -> None:
-        """Saves the model with its card, and uploads both where that is asked for."""
-        self.save_model()
-        self.create_model_card()
-        if self.args.push_to_hub:
-            self.push_to_hub()
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Our card in place of the generic one, also on `push_to_hub`."""
         if self._card is not None and self.is_world_process_zero():
             self._card(self)
+
+
+def safe_name(name: str) -> str:
+    """A name for a heading and for strings of Python code: letters, digits, spaces and ``_ . - / @ +``, else ``-``."""
+    return re.sub(r"[^\w ./@+-]", "-", name)
 
 
 def count_parameters(model: nn.Module) -> tuple[int, int]:
@@ -233,23 +299,71 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
     return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
 
 
-def open_checkpoint(model_class: Any, source: str, **arguments: Any) -> Any:
-    """`from_pretrained` that tells of new and unused weights in one line, where transformers prints a table per seed.
+# --- Folders
 
-    Args:
-        model_class: a model or auto class.
-        source: folder or name of the checkpoint.
-        arguments: of `from_pretrained`.
-    """
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
+
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Writes a file completely or not at all; a text gets a line end and is UTF-8."""
+    path = Path(path)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
+    temporary.replace(path)
+
+
+def read_json(path: str | Path) -> Any | None:
+    """What a JSON file holds; None for one that is missing or was cut off."""
     try:
-        model, info = model_class.from_pretrained(source, output_loading_info=True, **arguments)
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-    new = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
-    for what, keys in (("New", new), ("Unused", info["unexpected_keys"])):
-        if keys:
-            parts = sorted({key.partition(".")[0] for key in keys})
-            logger.info("%s weights for %s: %s (%d).", what, Path(source).name, ", ".join(parts), len(keys))
-    return model
+        return json.loads(Path(path).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
+    """Makes a folder that of a run with these settings; every process may call it.
+
+    Raises:
+        ValueError: for a folder with another run, naming what differs.
+    """
+    folder, settings = Path(folder), json.loads(json.dumps(settings))
+    stored = read_json(folder / "settings.json")
+    if stored is None and any(folder.glob("checkpoint-*")):
+        raise ValueError(f"{folder} holds checkpoints without settings.json; give another --output_dir, or remove it.")
+    if stored is not None and stored != settings:
+        names = [name for name in {**stored, **settings} if stored.get(name) != settings.get(name)]
+        pairs = ", ".join(f"{name}: {stored.get(name)} there, {settings.get(name)} now" for name in names)
+        raise ValueError(f"{folder} holds another run ({pairs}). Give another --output_dir, or remove that folder.")
+    if stored is None and PartialState().is_main_process:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / "settings.json", json.dumps(settings, indent=2))
+
+
+def last_whole_checkpoint(folder: str | Path) -> str | None:
+    """The newest ``checkpoint-*`` of a folder whose state, which is written last, can be read."""
+    for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.split("-")[1])):
+        if read_json(path / "trainer_state.json") is not None:
+            return str(path)
+        logger.warning("%s was not finished and is ignored.", path)
+    return None
+
+
+# --- Until the old modules are gone: what they call
+
+
+def _train_to_the_end(self: Any) -> None:
+    self.train(last_whole_checkpoint(str(self.args.output_dir)))
+
+
+def _publish(self: Any) -> None:
+    self.save_model()
+    self.create_model_card()
+
+
+def open_checkpoint(model_class: Any, source: str, **arguments: Any) -> Any:
+    return model_class.from_pretrained(source, **arguments)
+
+
+CardTrainer.config = property(lambda self: self.model.config)  # type: ignore[attr-defined]
+CardTrainer.train_to_the_end = _train_to_the_end  # type: ignore[attr-defined]
+CardTrainer.publish = _publish  # type: ignore[attr-defined]
+BaseTrainingArguments.signature_of = lambda self, *names: self.signature()  # type: ignore[attr-defined]
+BaseTrainingArguments.training_signature = lambda self: self.signature()  # type: ignore[attr-defined]

@@ -1,16 +1,20 @@
-"""What all training shares: its arguments, the epoch of a dataset, our card, checkpoints that were cut off."""
+"""What all training shares: epochs of a dataset, our card, folders of a run, checkpoints that were cut off."""
+
+import json
 
 import pytest
 import torch
 from torch.utils.data import Dataset
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, Trainer
 
-from nextlevelbert.finetuning.arguments import FinetuningArguments
-from nextlevelbert.pretraining.arguments import PretrainingArguments
-from nextlevelbert.pretraining.cdlm_arguments import CdlmPretrainingArguments
-from nextlevelbert.training.trainer import BaseTrainingArguments, CardTrainer, open_checkpoint
-
-ALL = [PretrainingArguments, CdlmPretrainingArguments, FinetuningArguments]
+from nextlevelbert.training.trainer import (
+    BaseTrainingArguments,
+    CardTrainer,
+    claim,
+    last_whole_checkpoint,
+    read_json,
+    write_whole,
+)
 
 
 class Rows(Dataset):
@@ -18,6 +22,9 @@ class Rows(Dataset):
 
     def __init__(self):
         self.epoch, self.drawn = 0, []
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
 
     def __len__(self):
         return 8
@@ -27,56 +34,126 @@ class Rows(Dataset):
         return {"input_ids": torch.tensor([index]), "labels": index % 2}
 
 
-def trainer(folder, dataset, card=None, evaluated=None, **options):
+def trainer(folder, dataset, card=None, kind=CardTrainer, evaluated=None, **options):
     torch.manual_seed(0)
     size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     model = BertForSequenceClassification(BertConfig(**size, vocab_size=8))
-    args = BaseTrainingArguments(
-        str(folder), num_train_epochs=3, per_device_train_batch_size=4, save_strategy="epoch", disable_tqdm=True,
-        report_to="none", **options,
-    )  # fmt: skip
-    return CardTrainer(model, args, train_dataset=dataset, eval_dataset=evaluated, card=card)
+    values = {"num_train_epochs": 3, "per_device_train_batch_size": 4, "save_strategy": "epoch", **options}
+    args = BaseTrainingArguments(str(folder), disable_tqdm=True, use_cpu=True, **values)
+    more = {"card": card} if kind is CardTrainer else {}
+    return kind(model, args, train_dataset=dataset, eval_dataset=evaluated, **more)
 
 
-def test_a_dataset_learns_of_every_epoch_also_after_resuming(tmp_path):
+def weights(trainer):
+    return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+
+
+@pytest.mark.parametrize("kind", [CardTrainer, Trainer])
+def test_a_dataset_learns_of_every_epoch_also_after_resuming(tmp_path, kind):
     straight, resumed = Rows(), Rows()
-    trainer(tmp_path / "straight", straight).train_to_the_end()
+    first = trainer(tmp_path, straight, kind=kind)
+    first.train()
     assert straight.drawn == [0] * 8 + [1] * 8 + [2] * 8
-    trainer(tmp_path / "killed", Rows(), max_steps=4).train_to_the_end()  # two epochs of two steps
-    (tmp_path / "killed" / "checkpoint-4").rename(tmp_path / "checkpoint-4")
-    again = trainer(tmp_path, resumed)
-    again.train_to_the_end()
+    again = trainer(tmp_path, resumed, kind=kind)
+    again.train(str(tmp_path / "checkpoint-4"))
     assert resumed.drawn == [2] * 8
-    assert again.state.global_step == 6
+    assert torch.equal(weights(first), weights(again))
 
 
-def test_publishing_saves_the_model_and_our_card_and_no_pickle(tmp_path):
+def test_a_run_goes_on_from_its_last_whole_checkpoint_and_not_a_step_too_far(tmp_path, caplog):
+    straight = trainer(tmp_path, Rows(), max_steps=3)  # the last step lies within an epoch
+    straight.train()
+    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-3")
+    state = tmp_path / "checkpoint-3" / "trainer_state.json"
+    written = state.read_text()
+    state.write_text(written[:50])
+    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    assert "checkpoint-3" in caplog.text
+    state.write_text(written)
+    rows = Rows()
+    again = trainer(tmp_path, rows, max_steps=3)
+    again.train(last_whole_checkpoint(tmp_path))
+    assert (again.state.global_step, rows.drawn) == (3, [])
+    assert torch.equal(weights(straight), weights(again))
+    assert last_whole_checkpoint(tmp_path / "nothing") is None
+
+
+def test_a_run_that_was_stopped_stays_stopped_also_where_its_folder_moved(tmp_path):
+    options = {
+        "eval_strategy": "epoch", "load_best_model_at_end": True, "learning_rate": 0.0, "num_train_epochs": 6,
+        "restore_callback_states_from_checkpoint": True,
+    }  # fmt: skip
+    first = trainer(tmp_path / "here", Rows(), evaluated=Rows(), **options)
+    first.add_callback(EarlyStoppingCallback(2))
+    first.train()
+    assert first.state.global_step == 6  # the first evaluation is the best, two follow without progress
+    (tmp_path / "here").rename(tmp_path / "moved")
+    rows = Rows()
+    again = trainer(tmp_path / "moved", rows, evaluated=Rows(), **options)
+    again.add_callback(EarlyStoppingCallback(2))
+    again.train(last_whole_checkpoint(tmp_path / "moved"))
+    assert (again.state.global_step, rows.drawn) == (6, [])
+    assert again.state.best_model_checkpoint == str(tmp_path / "moved" / "checkpoint-2")
+
+
+def test_saving_leaves_no_pickle_and_our_card_takes_the_place_of_the_generic_one(tmp_path):
     cards = []
     ours = trainer(tmp_path, Rows(), cards.append)
-    ours.publish()
+    ours.save_model()
+    ours.create_model_card()
     assert cards == [ours]
-    assert {"model.safetensors", "config.json"} <= {path.name for path in tmp_path.iterdir()}
-    assert not (tmp_path / "README.md").exists()  # only what our card writes
-    assert not (tmp_path / "training_args.bin").exists()
+    files = {path.name for path in tmp_path.iterdir()}
+    assert {"model.safetensors", "config.json"} <= files
+    assert not files & {"README.md", "training_args.bin"}
 
 
-@pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize("lacking", [False, True])
-def test_columns_stay_and_a_machine_without_an_accelerator_may_use_bf16(kind, lacking, tmp_path, monkeypatch):
-    monkeypatch.setattr("nextlevelbert.training.precision.lacks_instructions", lambda precision: lacking)
-    args = kind(output_dir=str(tmp_path), bf16=True, use_cpu=True)
-    assert args.bf16 != lacking
-    assert not args.remove_unused_columns
-    assert args.hub_strategy == "end"
+def test_a_folder_belongs_to_its_settings(tmp_path):
+    folder = tmp_path / "run"
+    settings = {"seeds": (0, 1), "learning_rate": 1e-4, "model": "a"}
+    claim(folder, settings)
+    claim(folder, settings)
+    assert read_json(folder / "settings.json") == {"seeds": [0, 1], "learning_rate": 1e-4, "model": "a"}
+    with pytest.raises(ValueError, match=r"learning_rate: 0.0001 there, 0.001 now\)"):
+        claim(folder, {**settings, "learning_rate": 1e-3})
+    with pytest.raises(ValueError, match="loss: None there, l1 now"):
+        claim(folder, {**settings, "loss": "l1"})
+    (folder / "checkpoint-1").mkdir()
+    (folder / "settings.json").unlink()
+    with pytest.raises(ValueError, match=r"settings\.json"):
+        claim(folder, settings)
 
 
-@pytest.mark.parametrize("kind", ALL)
-def test_persistent_workers_would_repeat_their_draws(kind, tmp_path):
-    with pytest.raises(ValueError, match="--dataloader_persistent_workers"):
-        kind(output_dir=str(tmp_path), dataloader_num_workers=1, dataloader_persistent_workers=True)
+def test_the_signature_tells_what_decides_the_result(tmp_path):
+    def signature(**options):
+        args = BaseTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)
+        return json.loads(json.dumps(args.signature()))
+
+    plain = signature()
+    assert (plain["batch_size"], plain["lr_scheduler_type"], plain["weight_decay"]) == (8, "linear", 0.01)
+    for name, value in {"learning_rate": 1.0, "seed": 7, "max_steps": 3, "gradient_accumulation_steps": 2}.items():
+        assert signature(**{name: value}) != plain, name
+    assert signature(save_total_limit=1, logging_steps=3, save_steps=7, dataloader_num_workers=1) == plain
+    best = {"load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps"}
+    assert signature(**best, eval_steps=2, save_steps=2) != signature(**best, eval_steps=4, save_steps=4)
 
 
-def test_loading_is_reported_in_one_line_each_for_new_and_unused_weights(toy_checkpoint, transformers_log):
-    with transformers_log.at_level("INFO"):
-        open_checkpoint(AutoModelForSequenceClassification, toy_checkpoint)
-    assert [record.message for record in transformers_log.records] == ["New weights for toy: classifier (4)."]
+def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
+    path = tmp_path / "results.json"
+    write_whole(path, '{"ä": 1}')
+    assert path.read_bytes() == '{"ä": 1}\n'.encode()
+    assert read_json(path) == {"ä": 1}
+    monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
+    with pytest.raises(OSError, match="killed"):
+        write_whole(path, "{}")
+    assert read_json(path) == {"ä": 1}
+    path.write_text('{"cut')
+    assert read_json(path) is None
+    assert read_json(tmp_path / "missing.json") is None
+
+
+def test_a_name_for_headings_and_strings_of_code(tmp_path):
+    name = BaseTrainingArguments(output_dir=str(tmp_path / 'x")\nimport os'), use_cpu=True).repository()
+    assert name == "x---import os"
+    assert BaseTrainingArguments(output_dir="x", hub_model_id="me/my-model_1.0", use_cpu=True).repository() == (
+        "me/my-model_1.0"
+    )

@@ -1,0 +1,175 @@
+"""`parse`: options, files of options, recipes of the papers, errors before the usage."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+import yaml
+
+from nextlevelbert.training.trainer import RECIPES, BaseTrainingArguments, parse, run_command, take_option
+
+
+@dataclass
+class Model:
+    _argument_group_name = "model"
+
+    model: str = field(metadata={"help": "Folder or name."})
+    model_type: Literal["chunkbert", "truncated", "hate"] = "chunkbert"
+    chunk_size: int | None = None
+    max_training_tokens: int | None = None
+
+
+@dataclass
+class Arguments(BaseTrainingArguments):
+    seeds: list[int] = field(default_factory=lambda: [0])
+
+
+def read(*words, **kwargs):
+    return parse((Model, Arguments), ["--model", "m", "--use_cpu", *words], "run.py --task t", **kwargs)
+
+
+def test_options_become_dataclasses(tmp_path):
+    model, args = read("--chunk-size", "12", "--seeds", "1", "2", "--output_dir", str(tmp_path))
+    assert (model.model, model.chunk_size, args.seeds, args.weight_decay) == ("m", 12, [1, 2], 0.01)
+    assert (args.use_cpu, args.remove_unused_columns, args.hub_strategy.value) == (True, False, "end")
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json"])
+def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix):
+    file = tmp_path / f"options.{suffix}"
+    values = {
+        "model": "m",
+        "seeds": [3, 4],
+        "use_cpu": True,
+        "learning_rate": 1e-3,
+        "lr_scheduler_kwargs": {"power": 2},
+    }
+    file.write_text(yaml.safe_dump(values) if suffix == "yaml" else json.dumps(values))
+    _, args = parse((Model, Arguments), [str(file), "--learning_rate", "2e-3"])
+    assert (args.seeds, args.learning_rate, args.lr_scheduler_kwargs) == ([3, 4], 2e-3, {"power": 2})
+
+
+@pytest.mark.parametrize(
+    ("words", "culprit"),
+    [
+        (["--sead", "1"], "--sead"),
+        (["--see", "1"], "--see"),  # no abbreviations
+        (["--model_type", "bert"], "bert"),
+        (["--chunk_size", "many"], "many"),
+        (["--dataloader_persistent_workers", "true", "--dataloader_num_workers", "1"], "persistent"),
+        (["--recipe", "book"], "book"),
+        (["--recipe", "paper", "--model_type", "hate"], "classification-hate"),
+        (["--recipe", "paper", "--per_device_train_batch_size", "3"], "batch of 8"),
+    ],
+)
+def test_the_error_comes_before_the_usage(capsys, words, culprit):
+    with pytest.raises(SystemExit) as end:
+        read(*words, recipes="classification-")
+    error, usage = capsys.readouterr().err.strip().rsplit("\n", 2)[-2:]
+    assert end.value.code == 2
+    assert error.startswith("error: ")
+    assert culprit in error
+    assert usage.startswith("usage: run.py --task t")
+
+
+@pytest.mark.parametrize("content", ["- 1\n", "a: [", None])
+def test_a_file_that_holds_no_options_is_refused(tmp_path, capsys, content):
+    file = tmp_path / "options.yaml"
+    if content:
+        file.write_text(content)
+    with pytest.raises(SystemExit):
+        parse((Model, Arguments), [str(file)])
+    assert "options.yaml" in capsys.readouterr().err
+
+
+def test_help_has_groups_one_spelling_and_only_the_usual_options(capsys):
+    with pytest.raises(SystemExit):
+        read("--help", recipes="classification-")
+    text = capsys.readouterr().out
+    assert "model:" in text
+    assert "training:" in text
+    assert "--recipe" in text
+    assert "--learning_rate" in text
+    assert "--chunk-size" not in text
+    assert "--torch_compile" not in text
+
+
+def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
+    model, args = read(
+        "--recipe", "paper", "--per_device_train_batch_size=2", "--seeds", "7", recipes="classification-"
+    )
+    assert (model.chunk_size, model.max_training_tokens, args.learning_rate, args.seeds) == (128, 4096, 3e-5, [7])
+    assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)
+    assert "ChunkBERT, section 4.3" in capsys.readouterr().err
+    model, args = read("--recipe=paper", "--model_type", "truncated", recipes="classification-")
+    assert (model.chunk_size, args.num_train_epochs, args.lr_scheduler_type.value) == (None, 20, "constant")
+
+
+def test_take_option():
+    assert take_option(["--k", "10", "--task=ranking", "--n", "-1"], "task") == ("ranking", ["--k", "10", "--n", "-1"])
+    assert take_option(["--k", "10"], "model_type", "x") == ("x", ["--k", "10"])
+    assert take_option(["--model-type", "y"], "model_type") == ("y", [])
+
+
+@pytest.mark.parametrize(("error", "status"), [(ValueError("no such column"), 1), (KeyboardInterrupt(), 130)])
+def test_what_a_command_refuses_is_told_without_a_traceback(capsys, error, status):
+    def main(words):
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        run_command(main, [])
+    assert end.value.code == status
+    assert "Traceback" not in capsys.readouterr().err
+    with pytest.raises(KeyError):
+        run_command(lambda words: {}["a mistake of ours"], [])
+
+
+# What the papers name (their sections stand in the files); "batch" is the product of batch size and accumulation.
+PAPERS = {
+    "nextlevelbert": {
+        "batch_size": 512, "num_train_epochs": 20, "learning_rate": 1e-4, "lr_scheduler_type": "cosine",
+        "warmup_steps": 0.05, "adam_beta1": 0.9, "adam_beta2": 0.999, "weight_decay": 0.01, "attention_dropout": 0.1,
+        "sequence_length": 512, "masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1,
+        "objective": "masked", "loss": "smooth_l1", "loss_mean": "sequences", "pooling": "mean",
+    },
+    "hate": {
+        "masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1, "loss": "p_norm", "chunking": "sentences",
+        "sentence_pooling": "cls",
+    },
+    "cdlm": {
+        "batch_size": 64, "max_steps": 25_000, "learning_rate": 3e-5, "lr_scheduler_type": "polynomial",
+        "warmup_steps": 500, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-6, "weight_decay": 0.01,
+        "mlm_probability": 0.15, "global_attention": "masked", "max_length": 4096,
+    },
+    "classification-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},
+    "multiple_choice-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4], "halve_validation": True},
+    "classification-chunkbert": {
+        "batch_size": 8, "num_train_epochs": 20, "learning_rate": 3e-5, "lr_scheduler_type": "constant",
+        "warmup_steps": 0, "weight_decay": 0, "chunk_size": 128, "max_training_tokens": 4096, "seeds": [0, 1, 2, 3, 4],
+    },
+    "classification-truncated": {
+        "batch_size": 8, "num_train_epochs": 20, "learning_rate": 3e-5, "lr_scheduler_type": "constant",
+        "warmup_steps": 0, "weight_decay": 0, "seeds": [0, 1, 2, 3, 4],
+    },
+    "summarization-bert-al": {
+        "gradient_accumulation_steps": 2, "max_steps": 50_000, "learning_rate": 2e-5, "lr_scheduler_type": "linear",
+        "warmup_steps": 10_000, "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-9, "weight_decay": 0,
+        "recurrence": "replace", "summary_sentences": 3,
+    },
+    "coreference-cdlm": {"batch_size": 128, "num_train_epochs": 10, "mentions_at_once": "pair"},
+    "document_matching-cdlm": {"batch_size": 32, "num_train_epochs": 8},
+    "multihop_qa-cdlm": {"batch_size": 32, "num_train_epochs": 5, "learning_rate": 1e-4, "warmup_steps": 100},
+}  # fmt: skip
+for baseline in ("truncated", "extended"):  # of the same paper, without what its model alone has
+    PAPERS[f"summarization-{baseline}"] = PAPERS["summarization-bert-al"].copy()
+    del PAPERS[f"summarization-{baseline}"]["recurrence"]
+BESIDE = {"early_stopping_patience", "eval_strategy", "eval_steps", "save_strategy", "save_steps"}
+
+
+def test_every_recipe_has_the_values_of_its_paper():
+    recipes = {file.stem: yaml.safe_load(file.read_text()) for file in RECIPES.glob("*.yaml")}
+    named = {name: {key: v for key, v in values.items() if key not in BESIDE} for name, values in recipes.items()}
+    assert named == PAPERS

@@ -13,10 +13,8 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +43,6 @@ class Outcome:
         killed: by the harness, at the operation that it was told.
         stuck: it did not end in time.
         error: what it raised, as "Type: message"; None where it returned.
-        raw: whether the error comes from inside another library: its last frame is not this package's.
         operations: file operations until then.
         value: what it returned.
     """
@@ -53,7 +50,6 @@ class Outcome:
     killed: bool
     stuck: bool
     error: str | None
-    raw: bool
     operations: int
     value: Any = None
 
@@ -88,8 +84,8 @@ def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, ho
     if payload:
         return Outcome(False, False, **json.loads(payload))
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGTERM):
-        return Outcome(left > 0, left == 0, None, False, kill_at or 0)
-    raise RuntimeError(f"The fork ended with status {status} and told nothing.")
+        return Outcome(left > 0, left == 0, None, kill_at or 0)
+    raise RuntimeError(f"The fork ended with status {status} and sent nothing.")
 
 
 def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, pipe: int) -> None:
@@ -134,34 +130,16 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
     sys.addaudithook(watch)
     _announce(torch, "save", 1)
     _announce(safetensors.torch, "serialize_file", 1)
-    told: dict[str, Any] = {"error": None, "raw": False, "value": None}
+    outcome: dict[str, Any] = {"error": None, "value": None}
     try:
-        told["value"] = call()
+        outcome["value"] = call()
     except BaseException as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        told["error"] = f"{type(error).__name__}: {error}"
-        told["raw"] = "nextlevelbert" not in frames[-1].filename if frames else True
-    told["operations"] = count
+        outcome["error"] = f"{type(error).__name__}: {error}"
+    outcome["operations"] = count
     sys.stdout.flush()
     with os.fdopen(pipe, "w", encoding="utf-8") as file:
-        json.dump(told, file)
+        json.dump(outcome, file)
     os._exit(0)
-
-
-def at_once(calls: list[Callable[[], Any]], folder: Path) -> list[Outcome]:
-    """Runs calls in forks of this process at the same time."""
-    with tempfile.TemporaryDirectory() as told:
-        children = []
-        for number, call in enumerate(calls):
-            child = os.fork()
-            if child == 0:
-                outcome = forked(call, folder)
-                (Path(told) / str(number)).write_text(json.dumps(asdict(outcome)))
-                os._exit(0)
-            children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
-        return [Outcome(**json.loads((Path(told) / str(number)).read_text())) for number in range(len(calls))]
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,14 +13,8 @@ _LEAST_GAIN = 1e-9  # below it is rounding
 def rouge_scores(summaries: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Mean F1 of ROUGE-1, ROUGE-2 and summary-level ROUGE-L (union of longest common subsequences), 0 to 1.
 
-    With stemming, as the papers' ROUGE-1.5.5 is called (``-m``).
-
-    Args:
-        summaries: the sentences of each; one without any scores 0.
-        references: the sentences of each reference summary, in the same order.
-
-    Raises:
-        ValueError: for different numbers of summaries and references, or none.
+    With stemming, as the papers' ROUGE-1.5.5 is called (``-m``). Summaries and references are lists of sentences, in
+    the same order; a summary without any scores 0.
 
     Example:
         >>> {name: round(score, 3) for name, score in rouge_scores([["the cat sat"]], [["the cat ran"]]).items()}
@@ -30,16 +23,14 @@ def rouge_scores(summaries: Sequence[Sequence[str]], references: Sequence[Sequen
     from rouge_score.rouge_scorer import RougeScorer
     from rouge_score.tokenizers import DefaultTokenizer
 
-    if len(summaries) != len(references) or not summaries:
-        raise ValueError(f"Got {len(summaries)} summaries for {len(references)} references; give one each.")
     kinds = ["rouge1", "rouge2", "rougeLsum"]
     # The scorer's own default, which it would announce in the log each time.
     scorer = RougeScorer(kinds, tokenizer=DefaultTokenizer(use_stemmer=True))
-    found = np.zeros((len(summaries), len(kinds)))
-    for row, summary, reference in zip(found, summaries, references, strict=True):
+    rows = []
+    for summary, reference in zip(summaries, references, strict=True):
         scores = scorer.score(_lines(reference), _lines(summary))
-        row[:] = [scores[kind].fmeasure for kind in kinds]
-    return dict(zip(ROUGE, found.mean(axis=0).tolist(), strict=True))
+        rows.append([scores[kind].fmeasure for kind in kinds])
+    return dict(zip(ROUGE, np.mean(rows, axis=0).tolist(), strict=True))
 
 
 def _lines(sentences: Sequence[str]) -> str:
@@ -50,35 +41,28 @@ def _lines(sentences: Sequence[str]) -> str:
 def greedy_oracle(sentences: Sequence[str], reference: Sequence[str], limit: int | None = None) -> list[int]:
     """The sentences that a greedy search finds closest to a reference summary (Nallapati et al., 2017; BERTSUM).
 
-    In every round it adds the sentence that raises ROUGE-1 F1 + ROUGE-2 F1 most, and stops when none does.
-
-    Args:
-        sentences: of the document.
-        reference: sentences of the summary.
-        limit: most sentences to take; None for as many as help.
-
-    Returns:
-        Their numbers, ascending. None of them, where no sentence shares a word with the reference.
+    In every round it adds the sentence that raises ROUGE-1 F1 + ROUGE-2 F1 most, and stops when none does or there
+    are `limit`. Returns their numbers, ascending: none where no sentence shares a word with the reference.
     """
     from rouge_score.rouge_scorer import RougeScorer
     from rouge_score.tokenizers import DefaultTokenizer
 
     words = DefaultTokenizer(use_stemmer=True)
     scorer = RougeScorer(["rouge1", "rouge2"], tokenizer=_Tokenized())
-    wanted = [word for sentence in reference for word in words.tokenize(sentence)]
+    target = [word for sentence in reference for word in words.tokenize(sentence)]
     tokens = [words.tokenize(sentence) for sentence in sentences]
     chosen: list[int] = []
     best = 0.0
-    while len(chosen) < (len(tokens) if limit is None else limit):
-        scores = {}
+    while len(chosen) < min(len(tokens), len(tokens) if limit is None else limit):
+        gains = {}
         for number in set(range(len(tokens))) - set(chosen):
             together = [word for taken in sorted([*chosen, number]) for word in tokens[taken]]
-            found = scorer.score(wanted, together)
-            scores[number] = found["rouge1"].fmeasure + found["rouge2"].fmeasure
-        number = min(scores, key=lambda each: (-scores[each], each), default=-1)
-        if number < 0 or scores[number] < best + _LEAST_GAIN:
+            scores = scorer.score(target, together)
+            gains[number] = scores["rouge1"].fmeasure + scores["rouge2"].fmeasure
+        number = min(gains, key=lambda each: (-gains[each], each))
+        if gains[number] < best + _LEAST_GAIN:
             break
-        best = scores[number]
+        best = gains[number]
         chosen.append(number)
     return sorted(chosen)
 
@@ -87,5 +71,5 @@ class _Tokenized:
     """For texts that are words already: splitting and stemming every sentence once is enough."""
 
     @staticmethod
-    def tokenize(text: Any) -> Any:
+    def tokenize(text: list[str]) -> list[str]:
         return text

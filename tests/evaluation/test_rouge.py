@@ -13,12 +13,12 @@ from nextlevelbert.evaluation.rouge import greedy_oracle, rouge_scores
 
 def test_rouge_reproduces_published_numbers():
     """The example in the documentation of Google's `rouge-score`, and the summary-level LCS of Lin (2004)."""
-    found = rouge_scores(
+    scores = rouge_scores(
         [["The quick brown dog jumps on the log."]], [["The quick brown fox jumps over the lazy dog"]]
     )
     # 6 of 8 words and 6 of 9 in common; 2 of 7 bigrams and 2 of 8; the longest common subsequence has 5 words.
     expected = {"rouge1": 2 * 6 / (8 + 9), "rouge2": 2 * 2 / (7 + 8), "rougeL": 2 * 5 / (8 + 9)}
-    assert found == pytest.approx(expected)
+    assert scores == pytest.approx(expected)
     # Section 3.2 of Lin: a reference w1 w2 w3 w4 w5, candidates w1 w2 w6 w7 w8 and w1 w3 w8 w9 w5: the union of the
     # two subsequences has 4 of the 5 words; of the candidates' 10 words.
     assert rouge_scores([["two dogs"]], [["two dog"]])["rouge2"] == 1.0  # stemmed
@@ -27,7 +27,7 @@ def test_rouge_reproduces_published_numbers():
     lin = rouge_scores([["w1 w2 w6 w7 w8", "w1 w3 w8 w9 w5"]], [["w1 w2 w3 w4 w5"]])
     assert lin["rougeL"] == pytest.approx(2 * (4 / 10) * (4 / 5) / (4 / 10 + 4 / 5))
     assert rouge_scores([[]], [["a word"]]) == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
-    with pytest.raises(ValueError, match="Got 1 summaries for 2 references"):
+    with pytest.raises(ValueError, match="zip"):
         rouge_scores([["a"]], [["a"], ["b"]])
 
 
@@ -49,8 +49,8 @@ def test_every_round_of_the_oracle_is_the_best_by_the_library(shared):
     scorer = RougeScorer(["rouge1", "rouge2"], use_stemmer=True)
 
     def value(numbers: list[int]) -> float:
-        found = scorer.score(reference, "\n".join(sentences[number] for number in sorted(numbers)))
-        return found["rouge1"].fmeasure + found["rouge2"].fmeasure
+        scores = scorer.score(reference, "\n".join(sentences[number] for number in sorted(numbers)))
+        return scores["rouge1"].fmeasure + scores["rouge2"].fmeasure
 
     chosen = greedy_oracle(sentences, row["summary_sentences"])
     assert len(chosen) >= 2

@@ -6,7 +6,7 @@ import ast
 import pydoc_data.topics
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,40 @@ def read_documents(source: Source, text_column: str = "text", id_column: str = "
     if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
         return python_manual()
     return _documents(source_files(source), text_column, id_column)
+
+
+def as_documents(documents: Iterable[Any], text_column: str = "text", id_column: str = "id") -> Iterator[Document]:
+    """Documents of whatever holds texts: `Document` objects, texts, ``(id, text)``, dicts, a `datasets.Dataset`.
+
+    Args:
+        documents: read once, in order; a single text is one document. Where there is no id, it is the number.
+        text_column, id_column: of dicts and data sets; other columns become `Document.metadata`.
+
+    Raises:
+        TypeError: for a dict, set or table, which would be gone through by its keys; for what is not text.
+        ValueError: for a dict without the column, and a text that is not valid Unicode.
+    """
+    if isinstance(documents, str):
+        documents = [documents]
+    if isinstance(documents, Mapping | Set) or getattr(documents, "ndim", 1) != 1:
+        raise TypeError(f"Expected documents in a list, data set or generator, got {type(documents).__name__}.")
+    for number, item in enumerate(documents):
+        if isinstance(item, Mapping):
+            if text_column not in item:
+                raise ValueError(f"Document {number} has no column {text_column!r}; it has {', '.join(item)}.")
+            name, text = item.get(id_column), item[text_column]
+            others = {column: value for column, value in item.items() if column not in (text_column, id_column)}
+            item = Document(str(number if name is None else name), text, others)
+        elif not isinstance(item, Document):
+            name, text = (number, item) if isinstance(item, str) or len(item) != 2 else item
+            item = Document(str(name), text)
+        if not isinstance(item.text, str):
+            raise TypeError(f"The text of document {item.id!r} must be a str, got {short(item.text)}.")
+        try:
+            item.text.isascii() or item.text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"Document {item.id!r} holds a lone surrogate at character {error.start}.") from error
+        yield item
 
 
 def clean_text(text: str) -> str:

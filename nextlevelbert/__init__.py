@@ -18,12 +18,10 @@ from transformers import (
 
 __version__ = "0.1.0"
 
-from .corpus.corpus import VectorCorpus
+from .corpus import ChunkVectors, DataCollatorForLabelledVectors, VectorCorpus, encode_corpus
 from .corpus.distillation import distill_chunk_encoder, fit_tfidf_encoder
 from .corpus.hybrid import combine_chunk_encoders
 from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
-from .corpus.labelled_vectors import DataCollatorForLabelledVectors, LabelledVectorDataset
-from .corpus.writer import encode_corpus, finish_corpus, repair_corpus, write_shards
 from .data.documents import Document, read_documents
 from .evaluation.chunk_scores import chunk_similarity
 from .models.bert_al_sentences import ExtractiveSummary
@@ -103,6 +101,7 @@ __all__ = [
     "ChunkBertConfig",
     "ChunkBertForSequenceClassification",
     "ChunkBertModel",
+    "ChunkVectors",
     "ChunkingRule",
     "ClusterDataset",
     "DataCollatorForCrossDocumentMasking",
@@ -118,7 +117,6 @@ __all__ = [
     "HateForMaskedSentencePrediction",
     "HateForSequenceClassification",
     "HateModel",
-    "LabelledVectorDataset",
     "NextLevelBertConfig",
     "NextLevelBertForContrastiveLearning",
     "NextLevelBertForMaskedVectorModeling",
@@ -134,14 +132,11 @@ __all__ = [
     "distill_chunk_encoder",
     "fit_tfidf_encoder",
     "encode_corpus",
-    "finish_corpus",
     "load_chunk_encoder",
     "load_int8_chunk_encoder",
     "quantize_chunk_encoder",
     "read_documents",
     "read_marked",
-    "repair_corpus",
     "static_checkpoint",
     "text_sentences",
-    "write_shards",
 ]

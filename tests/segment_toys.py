@@ -22,7 +22,7 @@ def corpus_of_books(toy_encoder_path, folder):
     ]
     books[SHORT] = Document("short", "One line.")
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 12, max_chunk_size=512)
-    corpus = encode_corpus(books, source, rule, folder, characters_per_shard=5_000, progress=False)
+    corpus = encode_corpus(books, source, rule, folder, characters_per_part=5_000, progress=False)
     assert all(len(book.vectors.unique(dim=0)) == len(book.vectors) for book in corpus)
     return corpus
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,26 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from ..corpus.layout import check_seal, check_sum, sealed
 from ..data.documents import Document
 from ..models.outputs import DocumentEmbedding
 from .words import WordCounts, count_words
 
 logger = logging.getLogger(__name__)
+
+
+def check_sum(content: bytes | memoryview) -> str:
+    return f"{zlib.crc32(content):08x}"
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    bare = {key: value for key, value in content.items() if key != "sum"}
+    return {**bare, "sum": check_sum(json.dumps(bare, sort_keys=True).encode())}
+
+
+def check_seal(content: Mapping[str, Any]) -> None:
+    if content.get("sum") != sealed(content)["sum"]:
+        raise ValueError("its check sum is another one")
+
 
 _HEAD = "record"  # the one key of the file's metadata
 _WORDS = "words."  # what the names of the counts begin with

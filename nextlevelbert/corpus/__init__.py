@@ -17,7 +17,6 @@ import os
 import re
 import time
 import uuid
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -137,7 +136,7 @@ class ChunkVectors:
         cuts = []
         for name, text, document in zip(ids, texts, tokens, strict=True):
             if len(document) == 0:
-                warnings.warn(f"Document {name!r} holds no token, so it has no vectors.", stacklevel=2)
+                logger.warning("Document %r holds no token, so it has no vectors.", name)
             try:
                 cuts.append(self.rule.text_boundaries(text, document, self.splitter))
             except (TypeError, ValueError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from ..corpus.layout import Manifest
+from ..corpus import VectorCorpus
 from ..corpus.token_corpus import TokenCorpus
 from ..training.cards import SIMILARITY_WIDGET, CardFacts, code, plain, safe_name, write_card
 from ..training.plots import CURVE, LOSS_CURVE, plot_pretraining, results_table
@@ -67,7 +67,7 @@ the cosine of document vectors; `chance_accuracy`: what guessing gives."""
 
 def write_vector_card(
     trainer: CardTrainer,
-    corpus: Manifest | TokenCorpus,
+    corpus: VectorCorpus | TokenCorpus,
     objective: Mapping[str, object],
     baseline: Mapping[str, float] | None = None,
 ) -> None:
@@ -75,7 +75,7 @@ def write_vector_card(
 
     Args:
         trainer: after training.
-        corpus: manifest of the training corpus; or its tokens, where their vectors were trained.
+        corpus: the training corpus; or its tokens, where their vectors were trained.
         objective: what was learned, by name.
         baseline: scores of the mean of the context, from `context_mean_baseline`.
     """
@@ -193,7 +193,7 @@ def _first_and_last(evaluations: list[dict[str, float]]) -> dict[str, Mapping[st
     }
 
 
-def _vector_model(config: Any, corpus: Manifest | TokenCorpus, trained: bool) -> dict[str, object]:
+def _vector_model(config: Any, corpus: VectorCorpus | TokenCorpus, trained: bool) -> dict[str, object]:
     """What a model over chunk vectors is made of."""
     facts: dict[str, object] = {
         f"chunk encoder ({'trained' if trained else 'frozen'})": f"{code(config.chunk_encoder_name)}, weights "
@@ -216,14 +216,14 @@ def _vector_model(config: Any, corpus: Manifest | TokenCorpus, trained: bool) ->
     facts["training corpus"] = (
         f"{len(corpus):,} documents, {corpus.num_tokens:,} tokens, cut into other chunks in every epoch"
         if isinstance(corpus, TokenCorpus)
-        else f"{corpus['documents']:,} documents, {corpus['tokens']:,} tokens, {corpus['chunks']:,} chunks (encoded "
-        f"in {plain(corpus['encoder']['dtype'])})"
+        else f"{len(corpus):,} documents, {corpus.num_chunks:,} chunks (encoded in "
+        f"{plain(corpus.recipe['encoder']['dtype'])})"
     )
     return facts
 
 
-def _splitter(corpus: Manifest | TokenCorpus) -> str | None:
-    return None if isinstance(corpus, TokenCorpus) else corpus["chunking"].get("splitter")
+def _splitter(corpus: VectorCorpus | TokenCorpus) -> str | None:
+    return None if isinstance(corpus, TokenCorpus) else corpus.splitter
 
 
 def _over_chunks(config: Any) -> str:

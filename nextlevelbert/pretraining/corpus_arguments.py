@@ -32,16 +32,6 @@ class CorpusArguments:
         default=None,
         metadata={"help": "Folder of the encoded documents, read or written. Default OUTPUT_DIR-corpus."},
     )
-    characters_per_shard: int = field(
-        default=4_000_000, metadata={"help": "Size of a shard; smaller ones suit more processes. Default 4000000."}
-    )
-    repair_corpus: bool = field(
-        default=False,
-        metadata={"help": "Encode missing and damaged shards of --corpus_dir again, from the same documents."},
-    )
-    cache_dir: str | None = field(
-        default=None, metadata={"help": "Folder of chunk vectors on a local disk: known text is not encoded again."}
-    )
     validation_corpus_dir: str | None = field(
         default=None, metadata={"help": "Encoded documents to evaluate on, instead of held-out ones."}
     )

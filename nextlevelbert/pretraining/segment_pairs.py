@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..corpus.corpus import VectorCorpus
+from ..corpus import VectorCorpus
 from ..models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
 from .sequences import DataCollatorForVectorMasking, VectorSequence, chosen_documents, pad_sequences
 

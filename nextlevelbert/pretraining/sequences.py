@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..corpus.corpus import VectorCorpus
+from ..corpus import VectorCorpus
 from ..evaluation.masked_vectors import context_mean_baseline, masked_vector_scores, summarize
 from ..models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from .masking import draw_replacements, draw_vector_mask

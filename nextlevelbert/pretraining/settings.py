@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..corpus.corpus import VectorCorpus
+from ..corpus import VectorCorpus
 from ..corpus.token_corpus import TokenCorpus
 from ..models.chunk_encoder import weights_fingerprint
 from .arguments import HateArguments, NextLevelBertArguments, PretrainingArguments
@@ -34,7 +34,7 @@ def settings_of(
         "weights": weights_fingerprint(model.base_model) if continued else None,
         **vars(objective_args),
         "documents": corpus.fingerprint(),
-        "vectors": corpus.manifest["encoder"]["dtype"] if isinstance(corpus, VectorCorpus) else "trained",
+        "vectors": corpus.recipe["encoder"]["dtype"] if isinstance(corpus, VectorCorpus) else "trained",
         **({"splitter": corpus.splitter} if isinstance(corpus, VectorCorpus) and corpus.splitter else {}),
         "validation_share": corpus_args.validation_share,
         "validation_documents": evaluation.fingerprint(),

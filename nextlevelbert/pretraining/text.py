@@ -79,7 +79,7 @@ def check_reads_text(
             "stays frozen. Leave it out, or give a static "
             "--chunk_encoder (distill_chunk_encoder makes one)."
         )
-    stored = ("corpus_dir", "validation_corpus_dir", "cache_dir", "repair_corpus")
+    stored = ("corpus_dir", "validation_corpus_dir")
     unfit |= {
         f"--chunking {model.config.chunking}": model.config.chunking != "fixed",
         "--no_include_chunk_encoder": not model_args.include_chunk_encoder,

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ..corpus.corpus import VectorCorpus
+from ..corpus import VectorCorpus
 from ..corpus.token_corpus import TokenCorpus
 from ..models.chunking import ChunkingRule
 from ..models.configuration_vector_document import NOT_SPECIAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections.abc import Iterator
@@ -12,13 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from transformers import set_seed
 
-from ..corpus.corpus import VectorCorpus
+from ..corpus import VectorCorpus, encode_corpus
 from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from ..corpus.token_corpus import TokenCorpus
-from ..corpus.writer import finish_corpus, write_shards
 from ..data.documents import Document, check_documents, clean_text, read_documents, read_hub_documents
 from ..models.chunking import ChunkingRule
 from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
@@ -118,7 +117,7 @@ def run(
         data_collator=objective.collator,
         preprocess_logits_for_metrics=objective.scores_of_batch,
         compute_metrics=objective.metrics,
-        card=lambda trainer: write_vector_card(trainer, getattr(corpus, "manifest", corpus), facts, baseline),
+        card=lambda trainer: write_vector_card(trainer, corpus, facts, baseline),
     )
     trainer.train_to_the_end()
     if eval_dataset is not None:
@@ -223,28 +222,13 @@ def encoded_corpus(
     """
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
     folder = Path(corpus_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
-    given = corpus_args.train_file or corpus_args.dataset_name or corpus_args.repair_corpus
-    if given or not (folder / "manifest.json").exists():
+    if corpus_args.train_file or corpus_args.dataset_name or not folder.exists():
         precision = precision_that_pays(model_args.encoder_dtype, args.device, "--encoder_dtype")
-        int8 = precision == "int8"
-        shards = write_shards(
-            documents_of(corpus_args),
-            in_int8(source, corpus_args, rule, folder / "int8_encoder", args) if int8 else source,
-            rule,
-            folder,
-            dtype=torch.float32 if int8 else getattr(torch, precision),
-            device=args.device,
-            characters_per_shard=corpus_args.characters_per_shard,
-            num_workers=args.dataloader_num_workers or None,
-            compile=model_args.compile_encoder,
-            cache_dir=corpus_args.cache_dir,
-            process_index=args.process_index,
-            num_processes=args.world_size,
-            repair=corpus_args.repair_corpus,
-        )
-        PartialState().wait_for_everyone()
-        with args.main_process_first(local=False, desc="closing the corpus"):
-            finish_corpus(folder, shards, corpus_args.repair_corpus)
+        if precision == "int8":
+            source = in_int8(source, corpus_args, rule, folder / "int8_encoder", args)
+        else:
+            source = replace(source, encoder=copy.deepcopy(source.encoder).to(args.device, getattr(torch, precision)))
+        encode_corpus(documents_of(corpus_args), source, rule, folder)
     corpus = VectorCorpus(folder)
     logger.info("%r", corpus)
     if corpus.splitter:

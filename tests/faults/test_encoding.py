@@ -19,7 +19,7 @@ def encode():
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 12, max_chunk_size=40)
 
     def call(folder: Path) -> str:
-        return repr(encode_corpus(DOCUMENTS, source, rule, folder, characters_per_shard=1_500, progress=False))
+        return repr(encode_corpus(DOCUMENTS, source, rule, folder, characters_per_part=1_500, progress=False))
 
     return call
 

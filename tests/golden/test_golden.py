@@ -15,7 +15,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoProcessor
 
-from nextlevelbert import ChunkingRule, VectorCache, VectorCorpus, load_chunk_encoder, load_int8_chunk_encoder
+from nextlevelbert import ChunkingRule, VectorCache, load_chunk_encoder, load_int8_chunk_encoder
 
 from .inputs import CLASSES, DOCUMENTS, FOLDER
 from .outputs import TEXTS, outputs_of
@@ -75,17 +75,6 @@ def test_an_adapter_opens_on_its_checkpoint(expected):
     adapted = PeftModel.from_pretrained(CLASSES[name].from_pretrained(FOLDER / name), FOLDER / "adapter")
     agree(outputs_of(name, adapted.get_base_model()), expected, "adapter")
     assert not torch.allclose(expected["adapter/logits"], expected[f"{name}/logits"], atol=1e-2)
-
-
-def test_a_corpus_opens_and_its_encoder_makes_the_same_vectors(expected, source):
-    corpus = VectorCorpus(FOLDER / "corpus")
-    assert [document.id for document in corpus] == [document.id for document in DOCUMENTS]
-    stored = torch.cat([document.vectors for document in corpus])
-    assert torch.equal(stored, expected["corpus/vectors"])
-    model = CLASSES["nextlevelbert"].from_pretrained(FOLDER / "nextlevelbert")
-    made = torch.cat([found.plain for found in model.encode([document.text for document in DOCUMENTS])])
-    torch.testing.assert_close(stored.float(), made, atol=1e-3, rtol=0)  # stored in float16
-    assert corpus.manifest["encoder"]["fingerprint"] == source.fingerprint
 
 
 def test_a_cache_gives_back_what_was_put_in(tmp_path):

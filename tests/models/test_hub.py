@@ -38,7 +38,7 @@ import json
 from nextlevelbert import VectorCorpus
 corpus = VectorCorpus.from_hub("user/books")
 documents = [{"id": d.id, "vectors": d.vectors.tolist(), "spans": d.spans.tolist()} for d in corpus]
-print(json.dumps({"manifest": corpus.manifest, "documents": documents}))
+print(json.dumps({"recipe": corpus.recipe, "documents": documents}))
 """
 
 LOAD_MISSING_CORPUS = """
@@ -115,8 +115,8 @@ def corpus(minilm, tmp_path_factory) -> VectorCorpus:
     rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 32)
     documents = [Document(f"book-{count}", TEXT * count) for count in (1, 2, 3)]
     folder = tmp_path_factory.mktemp("corpora") / "books"
-    corpus = encode_corpus(documents, minilm, rule, folder, characters_per_shard=3 * len(TEXT), progress=False)
-    assert corpus.manifest["shards"] == 2
+    corpus = encode_corpus(documents, minilm, rule, folder, characters_per_part=3 * len(TEXT), progress=False)
+    assert len(list(folder.glob("*.parquet"))) == 2
     (folder / "notes.txt").write_text("not part of the corpus")
     return corpus
 
@@ -135,7 +135,7 @@ def toy_vector(hub: HubServer, minilm_path: str, tmp_path_factory) -> list[float
 
 def test_corpus_comes_back_from_the_hub_as_it_was(hub: HubServer, pushed_corpus: VectorCorpus, tmp_path: Path) -> None:
     loaded = run(LOAD_CORPUS, hub, tmp_path)
-    assert loaded["manifest"] == pushed_corpus.manifest
+    assert loaded["recipe"] == pushed_corpus.recipe
     assert [document["id"] for document in loaded["documents"]] == ["book-1", "book-2", "book-3"]
     for theirs, ours in zip(loaded["documents"], pushed_corpus, strict=True):
         assert torch.equal(torch.tensor(theirs["vectors"], dtype=torch.float16), ours.vectors)
@@ -146,14 +146,14 @@ def test_corpus_repository_holds_the_corpus_and_a_card(
     hub: HubServer, pushed_corpus: VectorCorpus, minilm_path: str
 ) -> None:
     files = hub.files("dataset", "user/books")
-    shards = ["shard-00000.safetensors", "shard-00001.safetensors"]
-    assert sorted(files) == sorted(["README.md", "manifest.json", *shards])
-    for name in ("manifest.json", *shards):
+    parts = [path.name for path in sorted(pushed_corpus.path.glob("*.parquet"))]
+    assert sorted(files) == sorted(["README.md", "_SUCCESS", *parts])
+    for name in ("_SUCCESS", *parts):
         assert files[name] == (pushed_corpus.path / name).read_bytes()
     card = files["README.md"].decode()
     assert DatasetCard(card).data.tags == ["nextlevelbert", "chunk-vectors"]
     assert "sentence-transformers/all-MiniLM-L6-v2" in card
-    assert "VectorCorpus.from_hub('user/books')" in card
+    assert 'VectorCorpus.from_hub("user/books")' in card
     for path in (str(pushed_corpus.path.parent), str(Path(minilm_path).parent), str(Path(__file__).parents[2])):
         assert [name for name, content in files.items() if path.encode() in content] == []
 

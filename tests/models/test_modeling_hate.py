@@ -38,10 +38,9 @@ from nextlevelbert import (
     HateModel,
     PackedVectorDataset,
     VectorCorpus,
+    encode_corpus,
     load_chunk_encoder,
-    write_shards,
 )
-from nextlevelbert.corpus.writer import finish_corpus
 from nextlevelbert.data.documents import Document
 from nextlevelbert.models.chunking import ChunkingRule
 from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
@@ -185,9 +184,7 @@ def corpus(minilm, toy_encoder_path, tmp_path_factory) -> VectorCorpus:
     texts = [f"The {word} was here. It was {word} number {n}, they said. " * (3 + n) for n, word in
              enumerate(["whale", "train", "bread", "star", "ship", "crown", "horse", "letter"])]  # fmt: skip
     documents = [Document(str(number), text) for number, text in enumerate([*texts, " "])]
-    folder = tmp_path_factory.mktemp("sentences")
-    finish_corpus(folder, write_shards(documents, source, rule, folder, progress=False))
-    return VectorCorpus(folder)
+    return encode_corpus(documents, source, rule, tmp_path_factory.mktemp("sentences"), progress=False)
 
 
 @pytest.mark.parametrize("length", [2, 5, 9, 64])

@@ -22,7 +22,7 @@ def corpus(minilm, tmp_path_factory):
     documents = [Document(name, f"{name} " * words) for name, words in LENGTHS.items()]
     rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 12)
     return encode_corpus(
-        documents, minilm, rule, tmp_path_factory.mktemp("corpus"), characters_per_shard=600, progress=False
+        documents, minilm, rule, tmp_path_factory.mktemp("corpus"), characters_per_part=600, progress=False
     )
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from nextlevelbert import HateModel, load_chunk_encoder
-from nextlevelbert.corpus.labelled_vectors import pad_vectors
+from nextlevelbert.corpus import pad_vectors
 from nextlevelbert.data.rows import fingerprint
 from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_scores
 from nextlevelbert.finetuning.arguments import FinetuningArguments

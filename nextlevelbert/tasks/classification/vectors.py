@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
-from ...corpus.labelled_vectors import pad_vectors
+from ...corpus import pad_vectors
 from ...finetuning.adapters import copy_adapter, with_lora
 from ...finetuning.arguments import FinetuningArguments, LoraOptions
 from ...finetuning.other_encoders import OtherEncoder

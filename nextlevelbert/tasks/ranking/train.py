@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ...corpus.labelled_vectors import pad_vectors
+from ...corpus import pad_vectors
 from ...evaluation.retrieval import Ranks, rank_documents, retrieval_scores
 from ...finetuning.vector_models import encode_in_parts
 from ...models.pooling import ChunkWhitening

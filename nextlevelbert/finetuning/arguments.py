@@ -1,67 +1,58 @@
-"""The options that tasks share; each task adds its own. See `finetuning.task.Task`."""
+"""The options that tasks share: plain dataclasses, of which each task parses those that it uses."""
 
 from __future__ import annotations
 
 import argparse
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from transformers import TrainingArguments
 
-from ..training.cards import safe_name
 from ..training.command_line import group_of
-from ..training.trainer import SIGNED, SIGNED_CHOICE, BaseTrainingArguments
+from ..training.trainer import BaseTrainingArguments, safe_name
 
-_UNSIGNED = ("cache_dir", "chunk_batch_size")  # options without influence on the result
+Data = TypeVar("Data")
 
-# Baselines that --model can name instead of a checkpoint; not every task has all of them.
-BASELINES = ("avg_sbert", "sbert", "tobert", "tfidf", "bm25")
+
+def option(default: Any, help: str, **metadata: Any) -> Any:
+    """A field of a dataclass with its help."""
+    return field(default=default, metadata={"help": help, **metadata})
 
 
 @dataclass
 class FinetuningArguments(BaseTrainingArguments):
-    """`TrainingArguments` for small supervised sets: the paper's learning rate, the best epoch kept (section 3.2)."""
+    """`TrainingArguments` for small supervised sets: several seeds, the best evaluation kept, early stopping."""
 
     seeds: list[int] = field(
         default_factory=lambda: [0],
-        metadata={"help": "One run per seed; the mean is reported and the best run is kept. Default 0."},
+        metadata={"help": "A training for each seed; the mean is reported, and the best one kept."},
     )
-    learning_rate: float | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={"help": "Default: 5e-5 for a whole model (3e-5 for one trained from text, 2e-5 for summaries), "
-                          "1e-3 if only a head or adapters are trained."},
-    )  # fmt: skip
-    num_train_epochs: float = field(default=20.0, metadata={"help": "Maximum number of epochs; default 20."})
-    per_device_eval_batch_size: int = field(default=32, metadata={"help": "Batch size per device; default 32."})
-    warmup_steps: float = field(
-        default=0.1, metadata={"help": "Number of steps, or a share of them if below 1; default 0.1."}
+    learning_rate: float | None = option(  # type: ignore[assignment]
+        None,
+        "By default 5e-5, for a model trained from text 3e-5, and 1e-3 where only a head or adapters are trained.",
     )
-    label_smoothing_factor: float = field(default=0.0, metadata={"help": "For single labels only; default 0."})
-    seed: int = field(default=42, metadata={"help": "Seed for choosing the held-out documents; the runs use --seeds."})
-    logging_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (the default)."})
-    eval_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (the default)."})
-    save_strategy: str = field(default="epoch", metadata={"help": "no, steps or epoch (the default)."})
-    save_total_limit: int | None = field(
-        default=1, metadata={"help": "Checkpoints to keep besides the best one; default 1."}
-    )
-    load_best_model_at_end: bool = field(default=True, metadata={"help": "Keep the weights of the best evaluation."})
-    metric_for_best_model: str | None = field(
-        default="loss", metadata={"help": "Validation score that selects the best evaluation; default loss."}
-    )
-    early_stopping_patience: int = field(
-        default=3, metadata={"help": "Number of evaluations without progress after which training stops; default 3."}
-    )
+    num_train_epochs: float = option(20.0, "Maximum number of epochs.")
+    per_device_eval_batch_size: int = option(32, "Batch size per device.")
+    warmup_steps: float = option(0.1, "Number of steps, or a share of them if below 1.")
+    label_smoothing_factor: float = option(0.0, "For single labels only.")
+    seed: int = option(42, "Seed of the documents that are held out; trainings use --seeds.")
+    logging_strategy: str = option("epoch", "no, steps or epoch.")
+    eval_strategy: str = option("epoch", "no, steps or epoch.")
+    save_strategy: str = option("epoch", "no, steps or epoch.")
+    save_total_limit: int | None = option(1, "Checkpoints to keep besides the best one.")
+    load_best_model_at_end: bool = option(True, "Keep the weights of the best evaluation.")
+    metric_for_best_model: str | None = option("loss", "Validation score that selects the best evaluation.")
+    early_stopping_patience: int = option(3, "Evaluations without progress after which training stops.")
     # Without this, a resumed run would forget how long it has made no progress.
-    restore_callback_states_from_checkpoint: bool = field(default=True, metadata={"help": argparse.SUPPRESS})
+    restore_callback_states_from_checkpoint: bool = option(True, argparse.SUPPRESS)
 
-    # Not options: every row is scored, collators need all columns, and a killed run resumes by itself.
+    # Not options: every row is trained on and scored, and a killed run goes on by itself.
+    label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])  # an adapter hides them
     prediction_loss_only: bool = field(init=False, default=False)
     dataloader_drop_last: bool = field(init=False, default=False)
-    batch_eval_metrics: bool = field(init=False, default=False)
-    eval_do_concat_batches: bool = field(init=False, default=True)
-    remove_unused_columns: bool = field(init=False, default=False)
-    label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])  # an adapter hides them
     resume_from_checkpoint: str | None = field(init=False, default=None)
     do_train: bool = field(init=False, default=False)
     do_eval: bool = field(init=False, default=False)
@@ -74,12 +65,169 @@ class FinetuningArguments(BaseTrainingArguments):
         if self.n_gpu > 1:
             raise ValueError(
                 f"One process with {self.n_gpu} GPUs would separate documents from their questions. Start one process "
-                "per GPU: torchrun --nproc_per_node N run_finetune.py ..."
+                "for each GPU: torchrun --nproc_per_node N run_finetune.py ..."
             )
 
-    def training_signature(self) -> dict[str, object]:
-        # The sets are identified by their contents, and every seed has a folder of its own.
-        return self.signature_of(*SIGNED, *SIGNED_CHOICE, "early_stopping_patience")
+    def for_seed(self, seed: int, folder: Path) -> Self:
+        """The arguments of one training; its model is published at the end, not by the training."""
+        args = copy.copy(self)
+        args.output_dir, args.seed, args.data_seed, args.push_to_hub = str(folder), seed, seed, False
+        return args
+
+
+@dataclass(kw_only=True)
+class DataArguments:
+    """Files or splits of a training set, and of sets to validate and to report on."""
+
+    _argument_group_name = "data"
+
+    train_file: str | None = option(
+        None, "Training set: .jsonl, .json, .csv or .parquet (also .gz), a quoted pattern of these, or a folder of "
+        "save_to_disk.",
+    )  # fmt: skip
+    validation_file: str | None = option(
+        None, "Validation set, which selects the epoch; by default, part of the training set is held out."
+    )
+    test_file: str | None = option(None, "Test set, which is only reported; by default, the validation set is.")
+    dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
+    dataset_config_name: str | None = option(None, "Configuration of that dataset.")
+    train_split: str | None = option(None, "Split of the dataset, or of a folder, to train on; by default train.")
+    validation_split: str | None = option(None, "Split to validate on.")
+    test_split: str | None = option(None, "Split to report on.")
+    validation_share: float = option(0.15, "Share to hold out if there is no validation set.")
+
+    def __post_init__(self) -> None:
+        files = {name: getattr(self, f"{name}_file") for name in ("train", "validation", "test")}
+        if bool(self.dataset_name) == any(files.values()) or not (self.dataset_name or self.train_file):
+            raise ValueError("Give the training set with --train_file or with --dataset_name, not with both.")
+        if self.dataset_config_name and not self.dataset_name:
+            raise ValueError("--dataset_config_name needs --dataset_name.")
+        for name, file in files.items():
+            folder = Path(file or self.train_file or "").is_dir()
+            if getattr(self, f"{name}_split") and not (self.dataset_name or folder):
+                raise ValueError(
+                    f"--{name}_split is of --dataset_name or of a folder; give a file with --{name}_file."
+                )
+
+    def place(self, name: str) -> tuple[str, str] | None:
+        """File, folder or dataset of the set `name`, and its split; None for a set that was not given."""
+        file, split = getattr(self, f"{name}_file"), getattr(self, f"{name}_split")
+        if name != "train" and file is None and split is None:
+            return None
+        return self.dataset_name or file or self.train_file or "", split or "train"
+
+    def read_sets(
+        self, read: Callable[[str, str, str], Data], hold_out: Callable[[Data, float], tuple[Data, Data]]
+    ) -> dict[str, Data]:
+        """The sets by name, ``"train"`` first; without a validation set, part of the training set is held out.
+
+        Args:
+            read: called with the set's name, its source and its split.
+            hold_out: splits a set into the rest and the share to hold out.
+        """
+        places = {name: self.place(name) for name in ("train", "validation", "test")}
+        sets = {name: read(name, *place) for name, place in places.items() if place is not None}
+        if "validation" not in sets:
+            rest, held_out = hold_out(sets["train"], self.validation_share)
+            sets = {**sets, "train": rest, "validation": held_out}
+        return sets
+
+
+@dataclass(kw_only=True)
+class VectorModelArguments:
+    """A model over the chunk vectors of a frozen sentence encoder, or a baseline over them."""
+
+    _argument_group_name = "model"
+
+    model: str = field(
+        metadata={"help": "A checkpoint (folder or name on the Hub), or untrained: a new model around "
+                          "--chunk_encoder. Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first "
+                          "chunk; tfidf or bm25, word counts, where the task has them; or any other encoder, which "
+                          "gives one vector of the tokens that it reads."}
+    )  # fmt: skip
+    model_type: str = option(
+        "nextlevelbert", "Of untrained and the baselines; a checkpoint has its own.", choices=["nextlevelbert", "hate"]
+    )
+    chunk_encoder: str = option(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "Sentence encoder of untrained, the baselines, and checkpoints without one: name or folder.",
+    )
+    chunk_encoder_name: str | None = option(None, "The encoder's name on the Hub, if --chunk_encoder is a folder.")
+    chunk_size: int | None = option(
+        None, "Most tokens of a chunk, for untrained and the baselines; by default 256, and for sbert what it reads."
+    )
+    encoder_dtype: str = option("float32", "Precision of encoding.", choices=["float32", "bfloat16", "float16"])
+    cache_dir: str | None = option(
+        None, "Folder of encoded texts, which several runs can share; by default OUTPUT_DIR/vectors."
+    )
+
+
+@dataclass(kw_only=True)
+class TextModelArguments:
+    """An encoder that is trained from text."""
+
+    _argument_group_name = "model"
+
+    model: str = field(
+        metadata={"help": "The encoder to train (BERT or similar), or a saved model: folder or name on the Hub."}
+    )
+    model_type: str = option("bert-al", "What is made of the encoder.")
+    attn_implementation: str | None = option(None, "Attention of the encoder, as in transformers.")
+
+
+@dataclass(kw_only=True)
+class ChunkBertArguments:
+    """A ChunkBERT: chunks of tokens through an encoder, and convolutions over them."""
+
+    _argument_group_name = "model"
+
+    chunk_size: int | None = option(None, "Tokens of a chunk; by default 128, or as saved with the model.")
+    max_training_tokens: int | None = option(
+        None, "Training documents are cut to this length; by default 4096, or as saved with the model."
+    )
+    chunk_batch_size: int = option(256, "Chunks to encode at a time; fewer take less memory in evaluation.")
+
+
+@dataclass(kw_only=True)
+class BertAlArguments:
+    """A BERT-AL: an encoder that reads segment after segment, with recurrence between them."""
+
+    _argument_group_name = "model"
+
+    segment_length: int | None = option(None, "Tokens of a segment; by default 128, or as saved with the model.")
+    recurrence: str | None = option(
+        None, "From segment to segment: replace is the paper's; by default residual, or as saved with the model.",
+        choices=["replace", "residual", "none"],
+    )  # fmt: skip
+    max_training_tokens: int | None = option(None, "Training documents are cut to this length; by default whole.")
+
+
+@dataclass(kw_only=True)
+class LoraArguments:
+    """Low-rank adapters in place of all weights (LoRA, arXiv 2106.09685)."""
+
+    _argument_group_name = "adapters"
+
+    lora: bool = option(False, "Train only low-rank adapters and the head.")
+    lora_r: int = option(8, "Rank of the adapters.")
+    lora_alpha: int = option(16, "Scale of the adapters, before division by the rank.")
+    lora_target_modules: list[str] | None = field(
+        default=None,
+        metadata={"help": "Linear layers that get an adapter, or all-linear; by default query and value projections."},
+    )
+
+
+def public_name(model: str) -> str:
+    """The model's name in tables and cards: never a local path."""
+    return safe_name(Path(model).resolve().name if Path(model).exists() else model)
+
+
+# --- Until the old tasks are gone
+
+_UNSIGNED = ("cache_dir", "chunk_batch_size")  # options without influence on the result
+
+# Baselines that --model can name instead of a checkpoint; not every task has all of them.
+BASELINES = ("avg_sbert", "sbert", "tobert", "tfidf", "bm25")
 
 
 @dataclass

@@ -1,20 +1,19 @@
-"""Document retrieval: which rank the relevant documents get among all, and the scores that follow from it.
-
-Two steps: vectors or scores to ranks, ranks to scores, so that one pass over a pool serves every metric.
+"""Document retrieval: the order of a pool for each query, and the scores that follow from it.
 
 Notation for shapes: Q queries, N documents in the pool, D size of a vector, r relevant documents of a query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional as F
-from tqdm.auto import tqdm
 
 # Scores in memory at once: 2**22 float64 numbers are 32 MiB, and a pool of 100,000 documents takes 40 queries a time.
 _SCORES_PER_PASS = 2**22
@@ -22,8 +21,8 @@ _SCORES_PER_PASS = 2**22
 # Cosines that differ by less are one: equal vectors may differ in the last bit, by their place in a matrix product.
 _DECIMALS = 9
 
-# Most ids that a message names.
-_NAMED = 5
+# The usual depth of a run at TREC.
+DEPTH = 1_000
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ class RetrievalTask:
         relevant: query id → document id → grade, a whole number from 1 upwards.
 
     Raises:
-        ValueError: naming the ids, for a query without a relevant document (itself does not count), a
-            relevant document that is not in the pool, judgements of an unknown query, or a grade below 1.
+        ValueError: for a query without a relevant document (itself does not count), a relevant document that is not
+            in the pool, or a grade below 1.
 
     Example:
         >>> task = RetrievalTask("toy", {"q": "a whale"}, {"a": "Moby-Dick", "b": "Emma"}, {"q": {"a": 1}})
@@ -55,199 +54,171 @@ class RetrievalTask:
     relevant: Mapping[str, Mapping[str, int]]
 
     def __post_init__(self) -> None:
-        if not self.queries or not self.documents:
-            raise ValueError(
-                f"Task {self.name!r} has {len(self.queries)} queries and {len(self.documents)} documents."
-            )
-        if unknown := [query for query in self.relevant if query not in self.queries]:
-            raise ValueError(f"Task {self.name!r} has judgements of queries it does not have: {_names(unknown)}.")
-        judged = [(query, document) for query, grades in self.relevant.items() for document in grades]
-        if missing := [pair for pair in judged if pair[1] not in self.documents]:
-            raise ValueError(
-                f"Relevant documents of task {self.name!r} are not in its pool: "
-                f"{_names(f'{document} (of query {query})' for query, document in missing)}."
-            )
-        for query, document in judged:
-            grade = self.relevant[query][document]
-            if not isinstance(grade, int) or grade < 1:
-                raise ValueError(
-                    f"Grades must be whole numbers of at least 1, got {grade!r} for query {query!r} and document "
-                    f"{document!r} of task {self.name!r}; leave out what is not relevant."
-                )
-        if alone := [query for query in self.queries if not set(self.relevant.get(query, ())) - {query}]:
-            raise ValueError(
-                f"Queries of task {self.name!r} have no relevant document: {_names(alone)}. Leave such queries out."
-            )
+        if not self.queries:
+            raise ValueError(f"Task {self.name!r} has no queries.")
+        for query in self.queries:
+            grades = self.relevant.get(query, {})
+            if not set(grades) - {query}:
+                raise ValueError(f"Query {query!r} of task {self.name!r} has no relevant document; leave it out.")
+            for document, grade in grades.items():
+                if document not in self.documents:
+                    raise ValueError(
+                        f"Document {document!r}, relevant for query {query!r} of task {self.name!r}, is not in its "
+                        "pool."
+                    )
+                if not isinstance(grade, int) or grade < 1:
+                    raise ValueError(
+                        f"Grades must be whole numbers of at least 1, got {grade!r} for query {query!r} and document "
+                        f"{document!r} of task {self.name!r}; leave out what is not relevant."
+                    )
 
 
-# Query id → the ranks ``[r]`` of its relevant documents, from 1, rising.
-Ranks = dict[str, np.ndarray]
+class Ranking(NamedTuple):
+    """What one query gets.
+
+    Attributes:
+        ranks: of the relevant documents ``[r]``, from 1, rising; infinity for those that are not ranked.
+        grades: of these documents ``[r]``.
+        best: the first documents and their scores, best first.
+    """
+
+    ranks: np.ndarray
+    grades: np.ndarray
+    best: dict[str, float]
 
 
 def rank_documents(
     task: RetrievalTask,
-    query_vectors: torch.Tensor | np.ndarray | Iterable,
-    document_vectors: torch.Tensor | np.ndarray | Iterable,
-    grades: Collection[int] | None = None,
+    query_vectors: Any,
+    document_vectors: Any,
     candidates: Mapping[str, Collection[str]] | None = None,
-) -> Ranks:
-    """Ranks of the relevant documents by cosine, which is computed in float64, some queries at a time.
+    depth: int = DEPTH,
+) -> dict[str, Ranking]:
+    """Ranks the pool for each query by cosine, which is computed in float64, some queries at a time.
 
-    A tie counts against the model: among documents with the same cosine the relevant ones come last. So a
-    model that gives every document the same vector gets the worst scores there are, not perfect ones.
-    Cosines are equal if they agree to nine decimals; a zero vector has cosine 0 with everything.
+    A tie counts against the model: among documents with the same cosine the relevant ones come last, those of higher
+    grades after those of lower ones. So a model that gives every document the same vector gets the worst scores there
+    are, not perfect ones. Cosines are equal if they agree to nine decimals; a zero vector has cosine 0 with everything.
 
     Args:
         task: what to search for.
-        query_vectors: ``[Q, D]`` in the order of `task.queries`.
+        query_vectors: ``[Q, D]`` in the order of `task.queries`: a tensor, an array or a list of rows.
         document_vectors: ``[N, D]`` in the order of `task.documents`.
-        grades: only documents of these grades are relevant, all others are not; queries without one are left
-            out. All grades by default.
         candidates: query id → the documents to rank for it, in place of the whole pool. A relevant document that
             is not among them has rank infinity, and counts 0 in every score.
+        depth: documents that `Ranking.best` names.
 
     Returns:
-        For each query id the ranks ``[r]`` of its relevant documents, from 1, rising.
+        The ranking of each query, by its id.
 
     Raises:
-        ValueError: for vectors of another number or size, NaN or infinity (ids named), or unused grades.
+        ValueError: for vectors that are not finite.
     """
-    return _ranks(task, passes_of_vectors(task, query_vectors, document_vectors), grades, candidates)
+    queries, documents = _unit_vectors(query_vectors, task.queries), _unit_vectors(document_vectors, task.documents)
+    parts = queries.split(max(_SCORES_PER_PASS // len(documents), 1))
+    rows = (row for part in parts for row in np.round((part @ documents.T).numpy(), _DECIMALS))
+    return _rank(task, rows, candidates, depth)
 
 
-def rank_by_scores(task: RetrievalTask, scores: np.ndarray, grades: Collection[int] | None = None) -> Ranks:
-    """As `rank_documents`, from ready scores ``[Q, N]`` (of `tfidf_scores`, say), in the order of the task's ids."""
-    return _ranks(task, passes_of_scores(task, scores), grades)
-
-
-def passes_of_vectors(task: RetrievalTask, query_vectors: Any, document_vectors: Any) -> Iterator[np.ndarray]:
-    """Cosines ``[q, N]`` of some queries at a time, in the order of the task; arguments as for `rank_documents`."""
-    queries = _unit_vectors(query_vectors, list(task.queries), f"query_vectors of task {task.name!r}")
-    documents = _unit_vectors(document_vectors, list(task.documents), f"document_vectors of task {task.name!r}")
-    if queries.shape[1] != documents.shape[1]:
-        raise ValueError(
-            f"Vectors of queries and documents must have the same size, got {queries.shape[1]} and "
-            f"{documents.shape[1]}."
-        )
-    for part in queries.split(_queries_per_pass(len(documents))):
-        yield np.round((part @ documents.T).numpy(), _DECIMALS)
-
-
-def passes_of_scores(task: RetrievalTask, scores: np.ndarray) -> Iterator[np.ndarray]:
-    """Rows ``[q, N]`` of ready scores ``[Q, N]``, checked, some queries at a time."""
-    shape = (len(task.queries), len(task.documents))
-    if np.shape(scores) != shape:
+def rank_by_scores(task: RetrievalTask, scores: np.ndarray, depth: int = DEPTH) -> dict[str, Ranking]:
+    """As `rank_documents`, from ready scores ``[Q, N]`` (of `chunk_similarity`, say), in the order of the task's ids."""
+    if np.shape(scores) != (shape := (len(task.queries), len(task.documents))):
         raise ValueError(f"scores of task {task.name!r} must be [queries, documents] {shape}, got {np.shape(scores)}.")
-    scores, step, ids = np.asarray(scores), _queries_per_pass(shape[1]), list(task.queries)
-    for start in range(0, shape[0], step):
-        part = scores[start : start + step]
-        if bad := np.flatnonzero(~np.isfinite(part).all(axis=1)).tolist():
-            raise ValueError(
-                f"scores of task {task.name!r} contain NaN or infinity for queries "
-                f"{_names(ids[start + row] for row in bad)}."
-            )
-        yield part
+    if not np.isfinite(scores).all():
+        raise ValueError(f"scores of task {task.name!r} contain NaN or infinity.")
+    return _rank(task, np.asarray(scores), None, depth)
 
 
-def _queries_per_pass(documents: int) -> int:
-    return max(_SCORES_PER_PASS // documents, 1)
-
-
-def _unit_vectors(vectors: Any, ids: list[str], what: str) -> torch.Tensor:
+def _unit_vectors(vectors: Any, ids: Mapping[str, str]) -> torch.Tensor:
     """Vectors ``[n, D]`` of length 1 in float64 on the CPU; zero vectors stay zero."""
     rows = vectors if isinstance(vectors, torch.Tensor) else torch.from_numpy(np.asarray(vectors))
     if rows.ndim != 2 or len(rows) != len(ids):
-        raise ValueError(
-            f"{what} must be [{len(ids)}, size], one row per id, in the task's order; got {[*rows.shape]}."
-        )
+        raise ValueError(f"Give a vector for each of the {len(ids)} ids, in the task's order; got {[*rows.shape]}.")
     rows = rows.detach().cpu().double()
     if bad := (~torch.isfinite(rows).all(dim=1)).nonzero().flatten().tolist():
-        raise ValueError(f"{what} contain NaN or infinity for {_names(ids[row] for row in bad)}; encode them again.")
+        raise ValueError(f"The vector of {list(ids)[bad[0]]!r} contains NaN or infinity; encode it again.")
     return F.normalize(rows, dim=1)
 
 
-def _ranks(
+def _rank(
     task: RetrievalTask,
-    passes: Iterable[np.ndarray],
-    grades: Collection[int] | None,
-    candidates: Mapping[str, Collection[str]] | None = None,
-) -> Ranks:
-    wanted = None if grades is None else frozenset(grades)
-    place = {document: number for number, document in enumerate(task.documents)}
-    found: Ranks = {}
-    ids = iter(task.queries)
-    with tqdm(total=len(task.queries), unit="query", desc=f"ranking {task.name}", delay=2, leave=False) as bar:
-        for scores in passes:
-            for row, query in zip(scores, ids, strict=False):
-                relevant = [
-                    place[document]
-                    for document, grade in task.relevant[query].items()
-                    if document != query and (wanted is None or grade in wanted)
-                ]
-                if relevant and candidates is None:
-                    found[query] = _pessimistic_ranks(row, np.asarray(relevant), place.get(query))
-                elif relevant and candidates is not None:
-                    found[query] = _among(row, relevant, {place[name] for name in candidates[query] if name != query})
-            bar.update(len(scores))
-    if not found:
-        raise ValueError(f"No query of task {task.name!r} has a relevant document of grade {sorted(wanted or ())}.")
-    return found
+    scores: Iterable[np.ndarray],
+    candidates: Mapping[str, Collection[str]] | None,
+    depth: int,
+) -> dict[str, Ranking]:
+    ids = list(task.documents)
+    place = {document: number for number, document in enumerate(ids)}
+    rankings = {}
+    for query, row in zip(task.queries, scores, strict=True):
+        relevant = {place[name]: grade for name, grade in task.relevant[query].items() if name != query}
+        grades = np.zeros(len(ids), dtype=np.int64)
+        grades[list(relevant)] = list(relevant.values())
+        pool = np.arange(len(ids))
+        if candidates is not None:
+            pool = np.array(sorted({place[name] for name in candidates[query]}), dtype=np.int64)
+        pool = pool[pool != place.get(query, -1)]
+        order = pool[np.lexsort((grades[pool], -row[pool]))]  # by score, in a tie the lower grade first
+        ranks = np.flatnonzero(grades[order]) + 1.0
+        missing = sorted(set(relevant) - set(order[grades[order] > 0].tolist()))
+        rankings[query] = Ranking(
+            np.concatenate([ranks, np.full(len(missing), np.inf)]),
+            np.concatenate([grades[order][grades[order] > 0], grades[missing]]),
+            {ids[number]: float(row[number]) for number in order[:depth]},
+        )
+    return rankings
 
 
-def _among(scores: np.ndarray, relevant: list[int], candidates: set[int]) -> np.ndarray:
-    """Ranks ``[r]`` of the relevant places among the candidates, rising; infinity for those that are none."""
-    inside = [number for number, one in enumerate(sorted(candidates)) if one in set(relevant)]
-    ranks = np.full(len(relevant), np.inf)
-    if inside:
-        ranks[: len(inside)] = _pessimistic_ranks(scores[sorted(candidates)], np.asarray(inside), None)
-    return ranks
-
-
-def _pessimistic_ranks(scores: np.ndarray, relevant: np.ndarray, own: int | None) -> np.ndarray:
-    """Ranks ``[r]`` of the relevant places in ``scores [N]``, rising; in a tie the others stand before them."""
-    values = np.sort(scores[relevant])  # [r], rising
-    count = len(values)
-    reached = np.searchsorted(values, scores, side="right")  # [N], how many relevant scores each document reaches
-    if own is not None:
-        reached = np.delete(reached, own)
-    steps = np.bincount(reached, minlength=count + 1)  # [r + 1]
-    at_least = np.cumsum(steps[::-1])[::-1][1:]  # [r], documents whose score is as high or higher
-    tied_before = np.arange(count) - np.searchsorted(values, values, side="left")  # [r], equal ones, left of each
-    return (at_least - tied_before)[::-1]
-
-
-def retrieval_scores(ranks: Mapping[str, np.ndarray], k: int = 10) -> dict[str, float]:
+def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, float]:
     """The usual scores, each the mean over all queries, from 0 to 1.
 
     ``mrr`` is 1 / rank of the first relevant document, over the whole ranking; ``mrr@k`` counts 0 where
     that rank is above k; ``hit_rate@k`` (also called accuracy@k) tells whether it is not; ``map`` is the mean
-    of precision at the rank of every relevant document; ``recall@k`` the share of them among the first k.
+    of precision at the rank of every relevant document; ``recall@k`` the share of them among the first k. In
+    ``ndcg@k`` a document of grade g at rank r adds g / log2(r + 1), as in trec_eval, and the sum is divided by that of
+    the best possible order (Järvelin and Kekäläinen 2002).
 
     Args:
-        ranks: of `rank_documents` or `rank_by_scores`.
-        k: where the ranking is cut for the scores that have it in their names.
+        rankings: of `rank_documents` or `rank_by_scores`, at least one.
+        k: where the ranking is cut for the scores that have it in their names, 1 or more.
 
     Returns:
         The scores by name, and the number of ``queries`` they are means over.
     """
-    if not ranks or k < 1:
-        raise ValueError(
-            f"Give the ranks of at least one query and a k of at least 1, got {len(ranks)} queries and k = {k}."
-        )
-    first = np.asarray([found[0] for found in ranks.values()], float)  # [Q]
-    precision = [np.mean(np.arange(1, len(found) + 1) / found) for found in ranks.values()]
+    first = np.array([ranking.ranks[0] for ranking in rankings.values()])  # [Q]
+    precision = [np.mean(np.arange(1, len(ranks) + 1) / ranks) for ranks, _, _ in rankings.values()]
+    gains = [_gain(grades, ranks, k) / _gain(np.sort(grades)[::-1], None, k) for ranks, grades, _ in rankings.values()]
     return {
         "mrr": float(np.mean(1 / first)),
         f"mrr@{k}": float(np.mean(np.where(first <= k, 1 / first, 0.0))),
         f"hit_rate@{k}": float(np.mean(first <= k)),
         "map": float(np.mean(precision)),
-        f"recall@{k}": float(np.mean([np.mean(found <= k) for found in ranks.values()])),
-        "queries": float(len(ranks)),
+        f"recall@{k}": float(np.mean([np.mean(ranking.ranks <= k) for ranking in rankings.values()])),
+        f"ndcg@{k}": float(np.mean(gains)),
+        "queries": float(len(rankings)),
     }
 
 
-def _names(ids: Iterable[str]) -> str:
-    """The first few ids, and how many there are besides."""
-    listed = [str(one) for one in ids]
-    rest = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(listed[:_NAMED]) + rest
+def _gain(grades: np.ndarray, ranks: np.ndarray | None, k: int) -> float:
+    places = np.arange(1, len(grades) + 1) if ranks is None else ranks
+    return sum(grade / math.log2(rank + 1) for grade, rank in zip(grades, places, strict=True) if rank <= k)
+
+
+def write_run(path: str | Path, rankings: Mapping[str, Ranking], tag: str) -> None:
+    """Writes the best documents in TREC's format: ``query Q0 document rank score tag``, a line for each document.
+
+    trec_eval sorts by score and, in a tie, by id; so it may count a tie in the model's favour, where `rank_documents`
+    does not.
+
+    Raises:
+        ValueError: for an id that is empty or contains white space, which the format cannot hold.
+    """
+    tag = "_".join(tag.split()) or "run"
+    lines = []
+    for query, ranking in rankings.items():
+        for rank, (document, score) in enumerate(ranking.best.items(), 1):
+            for name in (query, document):
+                if name.split() != [name]:
+                    raise ValueError(f"A run file cannot hold the id {name!r}: ids must be without white space.")
+            lines.append(f"{query} Q0 {document} {rank} {score:.9g} {tag}\n")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("".join(lines), encoding="utf-8")

@@ -1,28 +1,22 @@
-"""Retrieval scores: against sentence-transformers and scikit-learn, and by hand."""
+"""Rankings and their scores: against sentence-transformers, scikit-learn and TREC's own evaluation, and by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import pytrec_eval
 import torch
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.util import cos_sim
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, ndcg_score
 
-from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores, write_run
 from nextlevelbert.evaluation import retrieval as module
 
 
 def task_of(queries: int, documents: int, relevant: dict[int, dict[int, int]]) -> RetrievalTask:
-    return RetrievalTask(
-        "toy",
-        {f"q{number}": f"query {number}" for number in range(queries)},
-        {f"d{number}": "word " * (number + 1) for number in range(documents)},
-        {
-            f"q{query}": {f"d{document}": grade for document, grade in found.items()}
-            for query, found in relevant.items()
-        },
-    )
+    grades = {f"q{query}": {f"d{n}": grade for n, grade in row.items()} for query, row in relevant.items()}
+    return RetrievalTask("toy", {f"q{n}": "?" for n in range(queries)}, {f"d{n}": "!" for n in range(documents)}, grades)
 
 
 def random_task(seed: int) -> tuple[RetrievalTask, torch.Tensor, torch.Tensor]:
@@ -33,12 +27,8 @@ def random_task(seed: int) -> tuple[RetrievalTask, torch.Tensor, torch.Tensor]:
         for query in range(20)
     }
     documents = torch.from_numpy(draw.normal(size=(60, 8)))
-    queries = torch.stack(
-        [
-            documents[list(found)].mean(dim=0) + 0.7 * torch.from_numpy(draw.normal(size=8))
-            for found in relevant.values()
-        ]
-    )
+    noise = torch.from_numpy(draw.normal(size=(20, 8)))
+    queries = torch.stack([documents[list(grades)].mean(dim=0) for grades in relevant.values()]) + 0.7 * noise
     return task_of(20, 60, relevant), queries, documents
 
 
@@ -49,141 +39,138 @@ class StoredVectors:
         self.vectors = vectors
 
     def encode_query(self, texts, **kwargs) -> torch.Tensor:
-        assert len(texts) == len(self.vectors)
         return self.vectors
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("k", [3, 10])
-def test_scores_are_those_of_sentence_transformers(seed, k, monkeypatch):
+def test_scores_are_those_of_sentence_transformers_and_scikit_learn(seed, monkeypatch):
     monkeypatch.setattr(module, "_SCORES_PER_PASS", 60 * 7)  # three passes
     task, queries, documents = random_task(seed)
-    ours = retrieval_scores(rank_documents(task, queries, documents), k)
-    theirs = InformationRetrievalEvaluator(
-        dict(task.queries), dict(task.documents), {query: set(found) for query, found in task.relevant.items()},
-        mrr_at_k=[k, 60], accuracy_at_k=[k], precision_recall_at_k=[k], map_at_k=[60],
+    scores = retrieval_scores(rank_documents(task, queries, documents), k=5)
+    evaluator = InformationRetrievalEvaluator(
+        dict(task.queries), dict(task.documents), {query: set(grades) for query, grades in task.relevant.items()},
+        mrr_at_k=[5, 60], accuracy_at_k=[5], precision_recall_at_k=[5], map_at_k=[60],
         score_functions={"cosine": cos_sim},
-    ).compute_all_metrics(StoredVectors(queries), corpus_embeddings=documents)["cosine"]  # fmt: skip
-    expected = {
-        "mrr": theirs["mrr@k"][60],
-        f"mrr@{k}": theirs["mrr@k"][k],
-        f"hit_rate@{k}": theirs["accuracy@k"][k],
-        "map": theirs["map@k"][60],
-        f"recall@{k}": theirs["recall@k"][k],
-        "queries": 20,
-    }
-    assert ours == pytest.approx(expected)
-    assert 0.1 < ours["mrr"] < 0.9  # neither hopeless nor perfect, so that an error would show
-
-
-@pytest.mark.parametrize("grades", [None, {2}])
-def test_map_over_grades_is_that_of_scikit_learn(grades):
-    task, queries, documents = random_task(8)
-    scores = cos_sim(queries, documents).numpy()
-    expected = []
-    for row, found in zip(scores, task.relevant.values(), strict=True):
-        truth = [int(found.get(name, 0) in (grades or {1, 2})) for name in task.documents]
-        if any(truth):
-            expected.append(average_precision_score(truth, row))
-    ours = retrieval_scores(rank_by_scores(task, scores, grades))
-    assert ours["map"] == pytest.approx(np.mean(expected))
-    assert ours["queries"] == len(expected)
-    assert grades is None or len(expected) < 20  # some queries have no document of grade 2
+    )  # fmt: skip
+    reference = evaluator.compute_all_metrics(StoredVectors(queries), corpus_embeddings=documents)["cosine"]
+    truth = [[grades.get(name, 0) for name in task.documents] for grades in task.relevant.values()]
+    assert scores == pytest.approx(
+        {
+            "mrr": reference["mrr@k"][60],
+            "mrr@5": reference["mrr@k"][5],
+            "hit_rate@5": reference["accuracy@k"][5],
+            "map": reference["map@k"][60],
+            "recall@5": reference["recall@k"][5],
+            "ndcg@5": ndcg_score(truth, cos_sim(queries, documents).numpy(), k=5),
+            "queries": 20,
+        }
+    )
+    assert 0.1 < scores["mrr"] < 0.9  # neither hopeless nor perfect, so that an error would show
+    cosines = cos_sim(queries, documents).numpy()
+    rows = zip(cosines, truth, strict=True)
+    assert scores["map"] == pytest.approx(np.mean([average_precision_score(np.sign(r), row) for row, r in rows]))
+    assert retrieval_scores(rank_by_scores(task, cosines), k=5) == pytest.approx(scores)
 
 
 def test_by_hand():
     task = task_of(2, 5, {0: {1: 1, 3: 2}, 1: {4: 1}})
     scores = np.asarray([[0.9, 0.5, 0.7, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4, 0.5]])
-    ranks = rank_by_scores(task, scores)
-    assert {query: found.tolist() for query, found in ranks.items()} == {"q0": [3, 5], "q1": [1]}
-    assert retrieval_scores(ranks, k=3) == pytest.approx(
+    rankings = rank_by_scores(task, scores, depth=3)
+    assert {query: ranking.ranks.tolist() for query, ranking in rankings.items()} == {"q0": [3, 5], "q1": [1]}
+    assert rankings["q0"].grades.tolist() == [1, 2]
+    assert rankings["q0"].best == {"d0": 0.9, "d2": 0.7, "d1": 0.5}
+    assert retrieval_scores(rankings, k=3) == pytest.approx(
         {
             "mrr": (1 / 3 + 1) / 2,
             "mrr@3": (1 / 3 + 1) / 2,
             "hit_rate@3": 1.0,
             "map": ((1 / 3 + 2 / 5) / 2 + 1) / 2,
             "recall@3": (1 / 2 + 1) / 2,
+            "ndcg@3": ((1 / 2) / (2 + 1 / np.log2(3)) + 1) / 2,
             "queries": 2,
         }
     )
-    assert retrieval_scores(ranks, k=2)["mrr@2"] == 0.5
-    assert rank_by_scores(task, scores, {2})["q0"].tolist() == [5]
-    assert list(rank_by_scores(task, scores, {2})) == ["q0"]
+    assert retrieval_scores(rankings, k=2)["mrr@2"] == 0.5
 
 
 def test_a_document_is_not_the_answer_to_itself():
     texts = {"a": "one", "b": "two", "c": "three"}
     task = RetrievalTask("chapters", texts, texts, {"a": {"a": 1, "b": 1}, "b": {"c": 1}, "c": {"a": 1}})
     vectors = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-    ranks = {query: found.tolist() for query, found in rank_documents(task, vectors, vectors).items()}
+    rankings = rank_documents(task, vectors, vectors)
     # Without themselves, b (0.8 to a, 0.6 to c) has c second, and c (0 to a, 0.6 to b) has a second.
-    assert ranks == {"a": [1], "b": [2], "c": [2]}
+    assert {query: ranking.ranks.tolist() for query, ranking in rankings.items()} == {"a": [1], "b": [2], "c": [2]}
+    assert [query in ranking.best for query, ranking in rankings.items()] == [False] * 3
 
 
-@pytest.mark.parametrize("lengths", [torch.zeros(60), torch.ones(60), torch.linspace(0.5, 1.5, 60)])
+@pytest.mark.parametrize("lengths", [torch.zeros(60), torch.linspace(0.5, 1.5, 60)])
 def test_a_constant_vector_gets_the_worst_scores_there_are(lengths):
     """The last one only up to its length: its cosines differ in the last bits, by rounding."""
     task, queries, _ = random_task(0)
-    ranks = rank_documents(task, queries, lengths.double()[:, None] * torch.randn(8, dtype=torch.float64))
-    for query, found in ranks.items():
-        count = len(task.relevant[query])
-        assert found.tolist() == list(range(61 - count, 61))
-    assert retrieval_scores(ranks)["hit_rate@10"] == 0
+    rankings = rank_documents(task, queries, lengths.double()[:, None] * torch.randn(8, dtype=torch.float64))
+    for query, ranking in rankings.items():
+        assert ranking.ranks.tolist() == list(range(61 - len(task.relevant[query]), 61))
+    assert retrieval_scores(rankings)["hit_rate@10"] == 0
 
 
-def test_ties_count_against_the_relevant_document():
-    task = task_of(1, 6, {0: {1: 1, 2: 1, 4: 1}})
-    ranks = rank_by_scores(task, np.asarray([[0.5, 0.5, 0.9, 0.5, 0.5, 0.1]]))
-    # 2 comes first; 0 and 3 before 1 and 4, with which they tie; 5 is last.
-    assert ranks["q0"].tolist() == [1, 4, 5]
+def test_ties_count_against_relevant_documents_and_most_against_the_best():
+    task = task_of(1, 6, {0: {1: 2, 2: 1, 4: 1}})
+    [ranking] = rank_by_scores(task, np.asarray([[0.5, 0.5, 0.9, 0.5, 0.5, 0.1]])).values()
+    # 2 comes first; 0 and 3 before 4 and 1, with which they tie; 5 is last.
+    assert ranking.ranks.tolist() == [1, 4, 5]
+    assert ranking.grades.tolist() == [1, 1, 2]
+    assert list(ranking.best) == ["d2", "d0", "d3", "d4", "d1", "d5"]
 
 
-def test_what_vectors_may_be_given_as():
-    task, queries, documents = random_task(1)
-    expected = rank_documents(task, queries, documents)
-    for form in (torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.float, lambda v: list(v.float().numpy())):
-        found = rank_documents(task, form(queries), form(documents))
-        assert all(np.array_equal(found[query], ranks) for query, ranks in expected.items())
+def test_ranking_candidates_is_ranking_a_smaller_pool():
+    task = task_of(2, 6, {0: {0: 1, 3: 1}, 1: {5: 1}})
+    torch.manual_seed(0)
+    queries, documents = torch.randn(2, 4), torch.randn(6, 4)
+    rankings = rank_documents(task, queries, documents, {"q0": ["d3", "d1", "d2"], "q1": ["d0", "d1"]})
+    cosines = torch.cosine_similarity(queries[:1], documents[[3, 1, 2]])
+    assert rankings["q0"].ranks.tolist() == [1 + int((cosines > cosines[0]).sum()), np.inf]  # d0 is no candidate
+    assert rankings["q1"].ranks.tolist() == [np.inf]
+    scores = retrieval_scores(rankings)
+    assert scores["mrr@10"] == pytest.approx(1 / rankings["q0"].ranks[0] / 2)
+    assert scores["recall@10"] == pytest.approx(0.25)
+    whole = rank_documents(task, queries, documents)
+    everything = rank_documents(task, queries, documents, {query: list(task.documents) for query in task.queries})
+    assert [ranking.ranks.tolist() for ranking in everything.values()] == [r.ranks.tolist() for r in whole.values()]
 
 
-def test_unusable_vectors_and_scores_are_named(monkeypatch):
+def test_a_run_file_scores_the_same_in_trec_eval(tmp_path):
+    task, queries, documents = random_task(5)
+    rankings = rank_documents(task, queries, documents)
+    path = tmp_path / "runs" / "toy.run"
+    write_run(path, rankings, "our model")
+    name, score = next(iter(rankings["q0"].best.items()))
+    assert path.read_text().splitlines()[0] == f"q0 Q0 {name} 1 {score:.9g} our_model"
+    with path.open() as file:
+        run = pytrec_eval.parse_run(file)
+    relevant = {query: dict(grades) for query, grades in task.relevant.items()}
+    rows = pytrec_eval.RelevanceEvaluator(relevant, {"ndcg_cut_10", "map", "recip_rank"}).evaluate(run).values()
+    scores = retrieval_scores(rankings)
+    for measure, metric in {"ndcg_cut_10": "ndcg@10", "map": "map", "recip_rank": "mrr"}.items():
+        assert scores[metric] == pytest.approx(np.mean([row[measure] for row in rows]))
+
+
+def test_what_cannot_be_ranked_or_written(tmp_path):
     task, queries, documents = random_task(0)
-    holed = documents.clone()
-    holed[3, 1] = float("nan")
-    with pytest.raises(ValueError, match=r"document_vectors of task 'toy' contain NaN or infinity for d3;"):
-        rank_documents(task, queries, holed)
-    endless = queries.clone()
-    endless[:7] = float("inf")
-    with pytest.raises(ValueError, match=r"infinity for q0, q1, q2, q3, q4 and 2 more"):
-        rank_documents(task, endless, documents)
-    with pytest.raises(ValueError, match=r"must be \[60, size\].*got \[59, 8\]"):
-        rank_documents(task, queries, documents[1:])
-    with pytest.raises(ValueError, match="the same size, got 8 and 7"):
-        rank_documents(task, queries, documents[:, 1:])
-    with pytest.raises(ValueError, match="of grade \\[3\\]"):
-        rank_documents(task, queries, documents, {3})
-    scores = np.zeros((20, 60))
-    with pytest.raises(ValueError, match=r"\(20, 60\), got \(60, 20\)"):
-        rank_by_scores(task, scores.T)
-    scores[19, 2] = np.inf
-    monkeypatch.setattr(module, "_SCORES_PER_PASS", 60 * 7)  # it is in the third pass
-    with pytest.raises(ValueError, match="queries q19"):
-        rank_by_scores(task, scores)
-    with pytest.raises(ValueError, match="k of at least 1"):
-        retrieval_scores(rank_documents(task, queries, documents), k=0)
+    documents[3, 1] = float("nan")
+    with pytest.raises(ValueError, match="'d3'"):
+        rank_documents(task, queries, documents)
+    with pytest.raises(ValueError, match=r"\(60, 20\)"):
+        rank_by_scores(task, np.zeros((60, 20)))
+    rankings = rank_by_scores(RetrievalTask("x", {"q": "?"}, {"two words": "!"}, {"q": {"two words": 1}}), np.eye(1))
+    with pytest.raises(ValueError, match="'two words'"):
+        write_run(tmp_path / "x.run", rankings, "x")
 
 
 @pytest.mark.parametrize(
-    ("relevant", "message"),
-    [
-        ({"q": {"a": 1}}, "no relevant document: b"),
-        ({"q": {"a": 1}, "b": {}}, "no relevant document: b"),
-        ({"q": {"a": 1}, "b": {"b": 1}}, "no relevant document: b"),  # only itself
-        ({"q": {"z": 1}, "b": {"a": 1}}, r"not in its pool: z \(of query q\)"),
-        ({"q": {"a": 0}, "b": {"a": 1}}, "got 0 for query 'q' and document 'a'"),
-        ({"q": {"a": 1}, "b": {"a": 1}, "x": {"a": 1}}, "queries it does not have: x"),
-    ],
+    ("relevant", "culprit"),
+    [({"a": 1, "q": 0}, "'b'"), ({"q": 1}, "'q'"), ({"z": 1}, "'z'"), ({"a": 0}, "0")],
 )
-def test_relevance_that_does_not_fit(relevant, message):
-    with pytest.raises(ValueError, match=message):
-        RetrievalTask("toy", {"q": "?", "b": "!"}, {"a": "A", "b": "B"}, relevant)
+def test_relevance_that_does_not_fit(relevant, culprit):
+    judged = {"q": {"a": 1}} if culprit == "'b'" else {"q": relevant, "b": {"a": 1}}
+    with pytest.raises(ValueError, match=culprit):
+        RetrievalTask("toy", {"q": "?", "b": "!"}, {"a": "A", "q": "B"}, judged)

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from evaluate import Metric
+from typing import Any
 
 METRICS = ("conll_coreference", "hotpotqa_joint", "masked_vector_accuracy", "same_work_retrieval")
 
 
-def load_metric(name: str, **options: Any) -> Metric:
-    """Loads one of this package's metrics; the Hub is not needed.
-
-    Args:
-        name: one of `METRICS`.
-        options: of `evaluate.load`, such as ``keep_in_memory=True`` or ``experiment_id``.
-
-    Raises:
-        ValueError: for another name.
+def load_metric(name: str, **options: Any) -> Any:
+    """Loads one of `METRICS` without the Hub; `options` are those of `evaluate.load`.
 
     Example:
         >>> metric = load_metric("conll_coreference")

@@ -1,0 +1,90 @@
+"""One head for every kind of frozen document vector: logistic regression, its strength chosen by cross-validation.
+
+    python -m benchmarks.studies.frozen_heads --train_file train.jsonl --test_file test.jsonl \\
+        --model nextlevelbert/static checkpoints/nextlevelbert-minilm-256 --encoder sentence-transformers/all-MiniLM-L6-v2
+
+Rows: each model; the mean of its chunk vectors; `fit`'s model of the training documents, over the first model's chunk
+encoder; the first tokens that a sentence encoder reads; TF-IDF of words and pairs of words; and each with TF-IDF, by the
+sum of the probabilities of both heads. Accuracies with 95 % over the test documents. Columns ``text`` and ``label``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.common import measuring
+from nextlevelbert import NextLevelBertModel, load_chunk_encoder
+from nextlevelbert.commands.fit import hybrid_encoder
+from nextlevelbert.data.rows import file_rows
+
+
+def classifier(strengths: np.ndarray) -> Any:
+    from sklearn.linear_model import LogisticRegressionCV
+
+    options = {"l1_ratios": (0.0,), "use_legacy_attributes": False}
+    return LogisticRegressionCV(Cs=strengths, cv=5, max_iter=1000, scoring="neg_log_loss", **options)
+
+
+def probabilities(train: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """``[M, K]`` by a logistic regression of vectors ``[N, D]``."""
+    if train.shape[1] > len(train):  # the optimum lies in the span of the training examples
+        axes = np.linalg.qr(train.T)[0]
+        train, test = train @ axes, test @ axes
+    return classifier(np.logspace(0, 4, 5)).fit(train, labels).predict_proba(test)
+
+
+def counted(train: list[str], labels: np.ndarray, test: list[str]) -> np.ndarray:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+
+    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
+    return make_pipeline(words, classifier(np.logspace(-1, 3, 5))).fit(train, labels).predict_proba(test)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--train_file", type=Path, required=True)
+    parser.add_argument("--test_file", type=Path, required=True)
+    parser.add_argument("--model", nargs="+", required=True, help="folders of NextLevelBERT checkpoints")
+    parser.add_argument("--encoder", help="a sentence encoder, for the row of its first tokens")
+    args = parser.parse_args()
+    rows = [list(file_rows(path)) for path in (args.train_file, args.test_file)]
+    train, test = ([row["text"] for row in part] for part in rows)
+    labels, truth = (np.array([row["label"] for row in part]) for part in rows)
+    vectors: dict[str, np.ndarray] = {}
+    for path in args.model:
+        books = NextLevelBertModel.from_pretrained(path).eval().encode([*train, *test])
+        vectors[Path(path).name] = torch.stack([book.document for book in books]).double().numpy()
+        means = torch.stack([book.plain.float().mean(dim=0) for book in books])
+        vectors[f"{Path(path).name}: mean of its chunk vectors"] = means.double().numpy()
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = hybrid_encoder(load_chunk_encoder(args.model[0]), train, Path(folder))
+        fitted = NextLevelBertModel.from_chunk_encoder(encoder, num_hidden_layers=0, pooling="plain")
+        documents = [book.document for book in fitted.encode([*train, *test])]
+        vectors["fit, to the training documents"] = torch.stack(documents).double().numpy()
+    if args.encoder:
+        from sentence_transformers import SentenceTransformer
+
+        vectors["the first tokens"] = SentenceTransformer(args.encoder).encode([*train, *test]).astype(float)
+    words = counted(train, labels, test)
+    found = {"TF-IDF": words}
+    for name, part in vectors.items():
+        found[name] = probabilities(part[: len(train)], labels, part[len(train) :])
+        found[f"{name} + TF-IDF"] = found[name] + words
+    classes, alone = np.unique(labels), np.arange(len(test))
+    table = []
+    for name, scores in found.items():
+        right = (classes[scores.argmax(axis=1)] == truth).astype(float)
+        table.append([name, "{:.3f} ({:.3f} to {:.3f})".format(*measuring.with_interval(right, alone, 0))])
+    measuring.print_header("float32", f"{len(train)} documents to train with, {len(test)} to report on")
+    measuring.print_table(["", "accuracy"], sorted(table, key=lambda row: row[1], reverse=True))
+
+
+if __name__ == "__main__":
+    main()

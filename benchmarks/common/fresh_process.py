@@ -4,65 +4,46 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
 import statistics
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+from .measuring import print_table
 
-CUDA = torch.cuda.is_available()
-DEVICE = torch.device("cuda" if CUDA else "cpu")
 # Forked from a process that has imported everything and computed nothing: fresh, without seconds of imports each.
 _PROCESSES = multiprocessing.get_context("forkserver")
 
 
-def prepare_processes(*modules: str) -> None:
-    """Before the first process is made: what is imported once for all, and memory whose peaks can be read."""
+def in_fresh_process(function: Callable[..., Any], *arguments: Any, limit: float | None = None) -> Any:
+    """What a function returns in a process of its own; None if that came to need more than `limit` GiB."""
     # Blocks of 1 MiB and more are given back when freed; with glibc's own moving limit, peaks vary by a third.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**20)
-    _PROCESSES.set_forkserver_preload([*modules])
-
-
-def in_fresh_process(
-    function: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs
-) -> Result:
-    """What a function returns in a process of its own."""
-    with ProcessPoolExecutor(1, _PROCESSES) as pool:
-        return pool.submit(function, *arguments, **options).result()
-
-
-def in_limited_process(
-    limit: float, function: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs
-) -> Result | None:
-    """What a function returns in a process of its own; None if that process came to need more than `limit` GiB."""
+    _PROCESSES.set_forkserver_preload(["nextlevelbert", "transformers.models.bert.modeling_bert"])
     stopped = _PROCESSES.Event()
     with ProcessPoolExecutor(1, _PROCESSES, _watch, (limit, stopped)) as pool:
         try:
-            return pool.submit(function, *arguments, **options).result()
-        except torch.OutOfMemoryError:  # of a GPU
-            return None
+            return pool.submit(function, *arguments).result()
         except BrokenProcessPool:
             if stopped.is_set():
                 return None
             raise
 
 
-def _watch(limit: float, stopped: Event) -> None:
+def _watch(limit: float | None, stopped: Event) -> None:
     """Ends this process, and says so, once it needs more than `limit` GiB."""
 
     def look() -> None:
-        while resident_peak_mib() < limit * 1024:
+        while resident_peak_mib() < (limit or float("inf")) * 1024:
             time.sleep(0.02)
         stopped.set()
         os._exit(1)
@@ -71,36 +52,60 @@ def _watch(limit: float, stopped: Event) -> None:
 
 
 def resident_peak_mib() -> float:
-    """The most memory, in MiB, that this process has had resident so far."""
-    status = Path("/proc/self/status")
-    if status.exists():  # on Linux, ru_maxrss begins with what the process had that started this one
-        [line] = [line for line in status.read_text().splitlines() if line.startswith("VmHWM:")]
-        return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
-
-
-def peak_mib() -> float:
-    """The most memory so far, in MiB, allocated on the GPU or else resident."""
-    return torch.cuda.max_memory_allocated() / 2**20 if CUDA else resident_peak_mib()
+    """The most memory, in MiB, that this process has had resident so far; of Linux."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    [line] = [line for line in status if line.startswith("VmHWM:")]
+    return int(line.split()[1]) / 1024
 
 
 def peak_and_seconds(run: Callable[[], object], repeats: int = 1) -> tuple[float, float]:
-    """MiB that the first run takes above what is held before it, and the median of the seconds of all runs."""
-    if CUDA:
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is resident now
-    peaks, seconds = [peak_mib()], []
+    """MiB that the first run takes above what is held before it, and the median CPU-seconds of all runs."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is resident now
+    peaks, seconds = [resident_peak_mib()], []
     for _ in range(repeats):
-        start = _clock()
+        start = time.process_time()
         run()
-        seconds.append(_clock() - start)
-        peaks.append(peak_mib())
+        seconds.append(time.process_time() - start)
+        peaks.append(resident_peak_mib())
     return peaks[1] - peaks[0], statistics.median(seconds)
 
 
-def _clock() -> float:
-    """Seconds of this process's CPU time, because other jobs slow the clock's; with a GPU the clock's."""
-    if CUDA:
-        torch.cuda.synchronize()
-    return time.perf_counter() if CUDA else time.process_time()
+def step(model: Any, length: int, training: bool, **labels: Any) -> None:
+    """One pass over a document of random words, in training with its backward pass."""
+    ids = torch.randint(1000, model.config.encoder_config.vocab_size, (1, length))
+    ids[0, ::28] = model.config.cls_token_id if hasattr(model.config, "cls_token_id") else 101  # as of sentences
+    with torch.set_grad_enabled(training):
+        output = model(ids, **labels)
+    if training:
+        output.loss.backward()
+
+
+def longer_positions(embeddings: Any, tokens: int) -> None:
+    """A BERT's position table, continued by repeating."""
+    table = embeddings.position_embeddings.weight.detach()
+    embeddings.position_embeddings = nn.Embedding.from_pretrained(table[torch.arange(tokens) % len(table)], freeze=False)
+    embeddings.position_ids = torch.arange(tokens)[None]  # [1, T]
+    embeddings.token_type_ids = torch.zeros_like(embeddings.position_ids)
+
+
+def print_grid(measure: Callable[..., Any], encoder: str, names: Sequence[str], lengths: list[int], limit: float) -> None:
+    """Peak MiB and CPU-seconds of each way by length, for a pass and a training step, beside those of the first way.
+
+    Args:
+        measure: gives both for an encoder, a way, whether to train, and a number of tokens.
+        encoder, names, lengths: what to measure.
+        limit: GiB that a process may take; a way that needed more is not tried on longer documents.
+    """
+    for training, what in enumerate(("inference", "training step")):
+        figures = np.full((len(lengths), len(names), 2), np.nan)
+        for row, column in np.ndindex(figures.shape[:2]):
+            if row == 0 or not np.isnan(figures[row - 1, column, 0]):
+                arguments = encoder, names[column], bool(training), lengths[row]
+                figures[row, column] = in_fresh_process(measure, *arguments, limit=limit) or np.nan
+        for kind, unit, form in ((0, "peak MiB above the loaded model", ",.0f"), (1, "CPU-seconds", ".2f")):
+            print(f"\n{what}, {unit}; - : over {limit:g} GiB\n")
+            rows = []
+            for tokens, values in zip(lengths, figures[..., kind], strict=True):
+                ratios = [f"{value / values[0]:.2f}".replace("nan", "") for value in values[1:]]
+                rows.append([f"{tokens:,}", *(f"{value:{form}}".replace("nan", "-") for value in values), *ratios])
+            print_table(["tokens", *names, *(f"{name} / {names[0]}" for name in names[1:])], rows)

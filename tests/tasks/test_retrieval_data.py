@@ -110,7 +110,7 @@ def test_tables_that_do_not_fit(tmp_path):
         retrieval_task_from_rows(rows((3, "b")), "x")
     with pytest.raises(ValueError, match=r"Row 0 of 'x' has no column 'title'; it has query, document"):
         retrieval_task_from_rows(rows(("a", "b")), "x", "title")
-    with pytest.raises(ValueError, match="0 queries and 0 documents"):
+    with pytest.raises(ValueError, match="no queries"):
         retrieval_task_from_rows([], "x")
     (tmp_path / "pairs.tsv").write_text("query\tdocument\n")
     with pytest.raises(ValueError, match=r"Cannot read pairs\.tsv"):
@@ -167,7 +167,7 @@ def test_beir_files_that_do_not_fit(tmp_path):
         read_retrieval_task(write_beir(tmp_path / "b3", '"1\t10\t1\n'))
     with pytest.raises(ValueError, match="names query '3'"):
         read_retrieval_task(write_beir(tmp_path / "c", "3\t10\t1\n"))
-    with pytest.raises(ValueError, match=r"not in its pool: 12 \(of query 1\)"):
+    with pytest.raises(ValueError, match="'12'"):
         read_retrieval_task(write_beir(tmp_path / "d", "1\t12\t1\n"))
     folder = write_beir(tmp_path / "e", "1\t10\t1\n")
     write_table(folder / "corpus.jsonl", [{"_id": "10", "text": "A."}, {"_id": "10", "text": "B."}])

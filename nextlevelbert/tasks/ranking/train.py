@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ...corpus import pad_vectors
-from ...evaluation.retrieval import Ranks, rank_documents, retrieval_scores
+from ...evaluation.retrieval import Ranking, rank_documents, retrieval_scores
 from ...finetuning.vector_models import encode_in_parts
 from ...models.pooling import ChunkWhitening
 from ...training.trainer import CardTrainer
@@ -95,7 +95,7 @@ def mean_vectors(documents: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([rows.float().mean(dim=0) for rows in documents])
 
 
-def rank(vectors: RankingVectors, model: Any = None, whitening: ChunkWhitening | None = None) -> Ranks:
+def rank(vectors: RankingVectors, model: Any = None, whitening: ChunkWhitening | None = None) -> dict[str, Ranking]:
     """Ranks of the relevant documents by a model, or, where it is None, by the mean of the chunk vectors."""
     parts = [vectors.queries, vectors.documents]
     if whitening is not None:

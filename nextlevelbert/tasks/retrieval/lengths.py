@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ...evaluation.retrieval import RetrievalTask, retrieval_scores
+from ...evaluation.retrieval import Ranking, RetrievalTask, retrieval_scores
 from ...training.plots import save_figure
 
 
 def scores_by_length(
-    task: RetrievalTask, ranks: Mapping[str, np.ndarray], edges: Collection[int] | None = None, k: int = 10
+    task: RetrievalTask, ranks: Mapping[str, Ranking], edges: Collection[int] | None = None, k: int = 10
 ) -> list[dict[str, float]]:
     """Scores of queries whose relevant document has about the same length (paper, figure 2).
 

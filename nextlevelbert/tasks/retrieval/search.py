@@ -11,8 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from ...evaluation.chunk_scores import chunk_similarity
-from ...evaluation.retrieval import Ranks, RetrievalTask, rank_by_scores, rank_documents
-from ...evaluation.runs import DEPTH, Run, run_by_scores, run_documents
+from ...evaluation.retrieval import DEPTH, Ranking, RetrievalTask, rank_by_scores, rank_documents
 from ...finetuning.controls import MEAN, WHITENED, fitted_whitening
 from ...finetuning.other_encoders import LateChunkingEncoder, OtherEncoder
 from ...finetuning.vector_models import encode_in_parts
@@ -25,14 +24,6 @@ Score = Literal["document", "chunks", "maxsim", "both"]
 
 # Chunks of documents that are held at once to be compared with the queries': 150 MB at 384 dimensions.
 _CHUNKS_PER_PART = 100_000
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Where one row finds the relevant documents, and which documents it finds first."""
-
-    ranks: Ranks
-    run: Run
 
 
 @dataclass(frozen=True)
@@ -113,7 +104,7 @@ def search(
     top_chunks: int = 3,
     depth: int = DEPTH,
     **encode: Any,
-) -> dict[str, Ranking]:
+) -> dict[str, dict[str, Ranking]]:
     """Ranks documents by a model, and by what is made of the same chunk vectors without it.
 
     The whitened mean is fitted to the chunks of the pool, without judgements. Late chunking also has a row of its
@@ -154,9 +145,10 @@ def search(
             pool[name].append(found.document)
             if score != "document":
                 method: Any = "maxsim" if score == "maxsim" else "nearest"
-                added = {"query_vectors": rows[name].document, "document_vectors": found.document}
-                options: Any = {"document_weight": 1.0, **added} if score == "both" else {}
-                scores[name].append(chunk_similarity(rows[name].chunks, found.chunks, method, top_chunks, **options))
+                similar = chunk_similarity(rows[name].chunks, found.chunks, method, top_chunks)
+                if score == "both":
+                    similar = similar + F.normalize(rows[name].document) @ F.normalize(found.document).T
+                scores[name].append(similar)
     label = {"chunks": f"{top_chunks} nearest chunks", "maxsim": "MaxSim of chunks"}
     label["both"] = f"{label['chunks']} + document vector"
     by_chunks = {
@@ -165,18 +157,15 @@ def search(
         if parts
     }
     by_document = {
-        name: Ranking(
-            rank_documents(task, rows[name].document, torch.cat(parts)),
-            run_documents(task, rows[name].document, torch.cat(parts), depth),
-        )
+        name: rank_documents(task, rows[name].document, torch.cat(parts), depth=depth)
         for name, parts in pool.items()
     }
     best = {BEST: _by_scores(task, best_chunk_scores(rows[kind].document, books), depth)} if late else {}
     return by_chunks | by_document | best
 
 
-def _by_scores(task: RetrievalTask, scores: np.ndarray, depth: int) -> Ranking:
-    return Ranking(rank_by_scores(task, scores), run_by_scores(task, scores, depth))
+def _by_scores(task: RetrievalTask, scores: np.ndarray, depth: int) -> dict[str, Ranking]:
+    return rank_by_scores(task, scores.round(6), depth)
 
 
 def _parts(books: Iterator[DocumentEmbedding]) -> Iterator[list[DocumentEmbedding]]:

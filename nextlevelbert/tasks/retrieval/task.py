@@ -15,13 +15,12 @@ from transformers import set_seed
 
 from ...corpus.files import write_atomically
 from ...data.files import check_source
-from ...evaluation.retrieval import RetrievalTask, retrieval_scores
-from ...evaluation.runs import DEPTH, ndcg, write_run
+from ...evaluation.retrieval import DEPTH, Ranking, RetrievalTask, retrieval_scores, write_run
 from ...finetuning.vector_models import VectorModelOptions, open_reader
 from ...training.plots import results_table
 from .data import read_retrieval_task
 from .lengths import plot_by_length, scores_by_length
-from .search import Ranking, Score, check_score, search
+from .search import Score, check_score, search
 
 logger = logging.getLogger(__name__)
 
@@ -130,11 +129,11 @@ class Retrieval:
         rows = search(found, options.title, model, **how, **encode)
         if options.run_file:
             [(name, first), *_] = rows.items()
-            write_run(options.run_file, first.run, name)
+            write_run(options.run_file, first, name)
         print(f"\n{write_search(Path(args.output_dir), found, rows, options.k)}\n")
 
 
-def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Ranking], k: int) -> str:
+def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Mapping[str, Ranking]], k: int) -> str:
     """Writes scores, the ranks of each query and a plot over document length.
 
     Args:
@@ -147,10 +146,8 @@ def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Ranking],
     """
     output.mkdir(parents=True, exist_ok=True)
     [(name, first), *_] = rows.items()
-    scores = {
-        row: {f"ndcg@{k}": ndcg(task, found.run, k), **retrieval_scores(found.ranks, k)} for row, found in rows.items()
-    }
-    lengths = {row: scores_by_length(task, found.ranks, k=k) for row, found in rows.items()}
+    scores = {row: retrieval_scores(found, k) for row, found in rows.items()}
+    lengths = {row: scores_by_length(task, found, k=k) for row, found in rows.items()}
     plot_by_length(lengths, output / "mrr_by_length.png", title=task.name)
     results = {
         "task": task.name,
@@ -160,8 +157,8 @@ def write_search(output: Path, task: RetrievalTask, rows: Mapping[str, Ranking],
         "rows": scores,
     }
     lines = [
-        json.dumps({"query": query, "ranks_of_relevant_documents": found.tolist()}) + "\n"
-        for query, found in first.ranks.items()
+        json.dumps({"query": query, "ranks_of_relevant_documents": found.ranks.tolist()}) + "\n"
+        for query, found in first.items()
     ]
     write_atomically(output / "predictions.jsonl", "".join(lines).encode())
     write_atomically(output / "results.json", (json.dumps(results, indent=2) + "\n").encode())

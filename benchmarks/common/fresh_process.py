@@ -83,12 +83,16 @@ def step(model: Any, length: int, training: bool, **labels: Any) -> None:
 def longer_positions(embeddings: Any, tokens: int) -> None:
     """A BERT's position table, continued by repeating."""
     table = embeddings.position_embeddings.weight.detach()
-    embeddings.position_embeddings = nn.Embedding.from_pretrained(table[torch.arange(tokens) % len(table)], freeze=False)
+    embeddings.position_embeddings = nn.Embedding.from_pretrained(
+        table[torch.arange(tokens) % len(table)], freeze=False
+    )
     embeddings.position_ids = torch.arange(tokens)[None]  # [1, T]
     embeddings.token_type_ids = torch.zeros_like(embeddings.position_ids)
 
 
-def print_grid(measure: Callable[..., Any], encoder: str, names: Sequence[str], lengths: list[int], limit: float) -> None:
+def print_grid(
+    measure: Callable[..., Any], encoder: str, names: Sequence[str], lengths: list[int], limit: float
+) -> None:
     """Peak MiB and CPU-seconds of each way by length, for a pass and a training step, beside those of the first way.
 
     Args:

@@ -24,9 +24,7 @@ def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float
     from nextlevelbert import BertAlForExtractiveSummarization
 
     recurrence = "residual" if name == "BERT-AL" else "none"
-    model: Any = BertAlForExtractiveSummarization.from_encoder(
-        encoder, segment_length=SEGMENT, recurrence=recurrence
-    )
+    model: Any = BertAlForExtractiveSummarization.from_encoder(encoder, segment_length=SEGMENT, recurrence=recurrence)
     if name.startswith("full"):
         longer_positions(model.model.encoder.embeddings, max(tokens, 2 * SEGMENT))
         model.config.encoder_config.max_position_embeddings = model.config.segment_length = max(tokens, 2 * SEGMENT)

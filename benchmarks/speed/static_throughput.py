@@ -22,8 +22,14 @@ from typing import Any
 import torch
 
 from benchmarks.common import measuring
-from nextlevelbert import Document, NextLevelBertModel, encode_corpus, load_chunk_encoder, read_documents
-from nextlevelbert import static_checkpoint
+from nextlevelbert import (
+    Document,
+    NextLevelBertModel,
+    encode_corpus,
+    load_chunk_encoder,
+    read_documents,
+    static_checkpoint,
+)
 from nextlevelbert.models.chunking import ChunkingRule, tokenize_document
 
 TOKENIZER = "bare tokenizer (`encode_batch_fast`)"

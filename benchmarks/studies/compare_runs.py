@@ -42,7 +42,10 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    first: Sequence[Any], second: Sequence[Any], score: Callable[[Sequence[Any]], Any] = np.mean, resamples: int = 10_000
+    first: Sequence[Any],
+    second: Sequence[Any],
+    score: Callable[[Sequence[Any]], Any] = np.mean,
+    resamples: int = 10_000,
 ) -> Comparison:
     """Compares two systems, by what `score` makes of their results on the same items."""
     items, numbers = [*first, *second], np.arange(len(first))

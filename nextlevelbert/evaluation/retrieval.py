@@ -121,7 +121,7 @@ def rank_documents(
 
 
 def rank_by_scores(task: RetrievalTask, scores: np.ndarray, depth: int = DEPTH) -> dict[str, Ranking]:
-    """As `rank_documents`, from ready scores ``[Q, N]`` (of `chunk_similarity`, say), in the order of the task's ids."""
+    """As `rank_documents`, from ready scores ``[Q, N]`` (of `chunk_similarity`, say) in the order of the task."""
     if np.shape(scores) != (shape := (len(task.queries), len(task.documents))):
         raise ValueError(f"scores of task {task.name!r} must be [queries, documents] {shape}, got {np.shape(scores)}.")
     if not np.isfinite(scores).all():

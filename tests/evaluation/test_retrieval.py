@@ -16,7 +16,9 @@ from nextlevelbert.evaluation import retrieval as module
 
 def task_of(queries: int, documents: int, relevant: dict[int, dict[int, int]]) -> RetrievalTask:
     grades = {f"q{query}": {f"d{n}": grade for n, grade in row.items()} for query, row in relevant.items()}
-    return RetrievalTask("toy", {f"q{n}": "?" for n in range(queries)}, {f"d{n}": "!" for n in range(documents)}, grades)
+    return RetrievalTask(
+        "toy", {f"q{n}": "?" for n in range(queries)}, {f"d{n}": "!" for n in range(documents)}, grades
+    )
 
 
 def random_task(seed: int) -> tuple[RetrievalTask, torch.Tensor, torch.Tensor]:

@@ -157,8 +157,7 @@ def search(
         if parts
     }
     by_document = {
-        name: rank_documents(task, rows[name].document, torch.cat(parts), depth=depth)
-        for name, parts in pool.items()
+        name: rank_documents(task, rows[name].document, torch.cat(parts), depth=depth) for name, parts in pool.items()
     }
     best = {BEST: _by_scores(task, best_chunk_scores(rows[kind].document, books), depth)} if late else {}
     return by_chunks | by_document | best

@@ -18,7 +18,11 @@ class ConllCoreference(evaluate.Metric):
         if not isinstance(references[0], list):  # the cluster of each mention
             return coreference_scores(references, predictions)
         sides = [
-            [[(number, *mention) for mention in cluster] for number, document in enumerate(side) for cluster in document]
+            [
+                [(number, *mention) for mention in cluster]
+                for number, document in enumerate(side)
+                for cluster in document
+            ]
             for side in (references, predictions)
         ]
         return cluster_scores(*sides)

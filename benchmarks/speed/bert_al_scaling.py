@@ -2,8 +2,8 @@
 
 All are one encoder with the head for extractive summaries. "BERT-AL" reads segments of 128 tokens, 16,384 tokens at
 once; "no recurrence" is the same without LSTMs, which shows what they cost; full attention reads the whole document
-with a longer table of positions (the paper's "Baseline-2"), by PyTorch's fused attention ("sdpa") or with the scores of
-all pairs of tokens in memory ("eager").
+with a longer table of positions (the paper's "Baseline-2"), by PyTorch's fused attention ("sdpa") or with the scores
+of all pairs of tokens in memory ("eager").
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m benchmarks.speed.static_throughput --encoder MINILM --file DATA/novels/train.jsonl.gz
 
 The static encoder is that of the shipped checkpoint. Every thread setting runs in a process of its own, because the
-tokenizers' threads are set when a process starts. A transformer reads a part of the text (``--slow_tokens``). Rates are
-by the clock and by processor seconds of all threads; on a machine that does other work, compare the latter.
+tokenizers' threads are set when a process starts. A transformer reads a part of the text (``--slow_tokens``). Rates
+are by the clock and by processor seconds of all threads; on a machine that does other work, compare the latter.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """How good are document vectors? Unseen novels and short stories find their own; the README's table.
 
-    python -m benchmarks.studies.document_vectors --data DATA --model nextlevelbert/static checkpoints/nextlevelbert-minilm-256
+    python -m benchmarks.studies.document_vectors --data DATA --model nextlevelbert/static
 
-Rows: each model, alone and with the cosine of TF-IDF added (0.2 to 0.8); the mean of its chunk vectors, plain and as the
-model whitens them; its first chunk; TF-IDF and BM25. Columns: 761 chapters look for those of their book (MAP) and for
-their neighbours (recall@10), 168 excerpts for those of their book (MAP), answers for their story (MRR); with the names
-deleted, or with `--names`, as they are. The last column is the first model minus each row on books, 95 % over books.
+Rows: each model, alone and with the cosine of TF-IDF added (0.2 to 0.8); the mean of its chunk vectors, plain and as
+the model whitens them; its first chunk; TF-IDF and BM25. Columns: 761 chapters look for those of their book (MAP) and
+for their neighbours (recall@10), 168 excerpts for those of their book (MAP), answers for their story (MRR); with the
+names deleted, or with `--names`, as they are. The last column is the first model minus each row on books, 95 % over
+books.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """One head for every kind of frozen document vector: logistic regression, its strength chosen by cross-validation.
 
     python -m benchmarks.studies.frozen_heads --train_file train.jsonl --test_file test.jsonl \\
-        --model nextlevelbert/static checkpoints/nextlevelbert-minilm-256 --encoder sentence-transformers/all-MiniLM-L6-v2
+        --model nextlevelbert/static --encoder sentence-transformers/all-MiniLM-L6-v2
 
 Rows: each model; the mean of its chunk vectors; `fit`'s model of the training documents, over the first model's chunk
-encoder; the first tokens that a sentence encoder reads; TF-IDF of words and pairs of words; and each with TF-IDF, by the
-sum of the probabilities of both heads. Accuracies with 95 % over the test documents. Columns ``text`` and ``label``.
+encoder; the first tokens that a sentence encoder reads; TF-IDF of words and pairs of words; and each with TF-IDF, by
+the sum of the probabilities of both heads. Accuracies with 95 % over the test documents. Columns ``text`` and
+``label``.
 """
 
 from __future__ import annotations

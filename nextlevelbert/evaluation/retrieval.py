@@ -98,7 +98,8 @@ def rank_documents(
 
     A tie counts against the model: among documents with the same cosine the relevant ones come last, those of higher
     grades after those of lower ones. So a model that gives every document the same vector gets the worst scores there
-    are, not perfect ones. Cosines are equal if they agree to nine decimals; a zero vector has cosine 0 with everything.
+    are, not perfect ones. Cosines are equal if they agree to nine decimals; a zero vector has cosine 0 with
+    everything.
 
     Args:
         task: what to search for.

@@ -16,10 +16,8 @@ class SameWorkRetrieval(evaluate.Metric):
     def _compute(self, predictions, references, k=10):
         """The only passage of a work is in the pool that is searched, but searches for nothing itself."""
         names = [str(number) for number in range(len(references))]
-        same = {
-            name: {other: 1 for other, work in zip(names, references) if work == own and other != name}
-            for name, own in zip(names, references)
-        }
+        work = dict(zip(names, references, strict=True))
+        same = {name: {other: 1 for other in names if work[other] == work[name] and other != name} for name in names}
         relevant = {name: grades for name, grades in same.items() if grades}
         task = RetrievalTask("same work", dict.fromkeys(relevant, ""), dict.fromkeys(names, ""), relevant)
         queries = [predictions[int(name)] for name in relevant]

@@ -25,8 +25,8 @@ import torch
 from tqdm.auto import tqdm
 
 from ..corpus.files import FolderLock, remove_leftovers, write_atomically
-from ..data.documents import Document, read_documents
-from ..data.files import source_files, suffix
+from ..data.documents import Document, read_documents, source_files
+from ..data.rows import suffix
 from ..models.modeling_vector_document import VectorDocumentModel
 from ..models.outputs import DocumentEmbedding
 from ..models.vector_cache import VectorCache
@@ -129,7 +129,7 @@ def list_files(source: str) -> list[ShelfFile]:
         SystemExit: with a message, where there is nothing to read.
     """
     try:
-        files = source_files(source, unique_ids=False)
+        files = source_files(source)
     except (OSError, ValueError) as error:
         raise SystemExit(f"error: {error}") from error
     base = Path(source) if Path(source).is_dir() else Path(source).parent

@@ -1,4 +1,4 @@
-"""Where documents come from: text files, tables, a dataset on the Hub, or Python's own manual."""
+"""Where documents come from: what holds texts in Python, files, a dataset on the Hub, or Python's own manual."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import ast
 import pydoc_data.topics
 import re
 import sysconfig
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .book_files import BOOKS, read_book
-from .files import Source, SourceFile, source_files, suffix
-from .html_text import read_html
-from .rows import Place, Rows, placed_rows, short
-from .tables import hub_dataset, open_saved_dataset
-from .texts import read_text
+from .books import BOOKS, read_book
+from .rows import (
+    TABLES,
+    find_paths,
+    hub_dataset,
+    is_saved_dataset,
+    named_errors,
+    open_text,
+    placed_rows,
+    saved_dataset,
+    short,
+    suffix,
+)
 
+TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
 DELETED = '\\`*_{}[]()>#+-$"=@%^|~/'
 _DELETE = str.maketrans("", "", DELETED)
 _ADDRESSES = re.compile(r"\bhttp\S*|\bwww\S*|\S+@\S+")
 PYTHON_MANUAL = "python-manual"
-_NOT_DOCUMENTATION = {
-    "site-packages",
-    "test",
-    "tests",
-    "idlelib",
-    "lib2to3",
-    "__pycache__",
-    "turtledemo",
-    "pydoc_data",
-}
+_NOT_DOCUMENTATION = set("site-packages test tests idlelib lib2to3 __pycache__ turtledemo pydoc_data".split())
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class Document:
     Attributes:
         id: its name.
         text: all of it.
-        metadata: what else the source says of it: the further columns of its row.
+        metadata: what else the source says of it: the further columns of its row; ``pages`` of a PDF, the characters
+            at which they begin.
     """
 
     id: str
@@ -49,15 +50,56 @@ class Document:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
-def read_documents(source: Source, text_column: str = "text", id_column: str = "id") -> Iterator[Document]:
+def as_documents(
+    documents: Iterable[Any], text_column: str = "text", id_column: str = "id", start: int = 0
+) -> Iterator[Document]:
+    """Documents of whatever holds texts: `Document` objects, texts, ``(id, text)``, dicts, a `datasets.Dataset`.
+
+    Args:
+        documents: read once, in order; a single text is one document.
+        text_column, id_column: of dicts and data sets; other columns become `Document.metadata`.
+        start: what has no id is numbered from here.
+
+    Raises:
+        TypeError: for a dict, set or table, which would be gone through by its keys.
+        ValueError: for a dict without the column, and what is no text or no valid Unicode.
+    """
+    documents = [documents] if isinstance(documents, str) else documents
+    if isinstance(documents, Mapping | Set) or getattr(documents, "ndim", 1) != 1:
+        raise TypeError(f"Expected documents in a list, data set or generator, got {type(documents).__name__}.")
+    for number, item in enumerate(documents, start=start):
+        if isinstance(item, Mapping):
+            if text_column not in item:
+                columns = ", ".join(map(str, item))
+                raise ValueError(
+                    f"Document {number} has no column {text_column!r}; it has {columns}. Name the right one with "
+                    "--text_column."
+                )
+            name = item.get(id_column)
+            others = {column: value for column, value in item.items() if column not in (text_column, id_column)}
+            item = Document(str(number if name is None else name), item[text_column], others)
+        elif not isinstance(item, Document):
+            name, text = item if isinstance(item, tuple | list) and len(item) == 2 else (number, item)
+            item = Document(str(name), text)
+        if not isinstance(item.text, str):
+            raise ValueError(f"The text of document {item.id!r} must be a str, got {short(item.text)}.")
+        try:
+            item.text.isascii() or item.text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"Document {item.id!r} holds a lone surrogate at character {error.start}.") from error
+        yield item
+
+
+def read_documents(
+    source: str | Path | Iterable[str | Path], text_column: str = "text", id_column: str = "id"
+) -> Iterator[Document]:
     """Streams the documents of files, one in memory at a time (of Parquet, a few), always in the same order.
 
-    A text file is one document: ``.txt`` and ``.md`` as they stand, ``.html`` without its markup, and the text of
-    ``.epub``, ``.pdf`` and ``.docx`` (the last two with ``pip install nextlevelbert[files]``). Its id is its path
-    below the folder, without suffix. In a table every row is one: ``.jsonl``, ``.json`` (an array, one object, or one
-    a line), ``.csv`` (the first line names the columns), ``.parquet``, and a folder that `datasets` wrote by
-    ``save_to_disk``. Its id is `id_column` as it stands; rows without one are numbered through all files. All files
-    may be packed as ``.gz``.
+    A text file is one document: ``.txt`` and ``.md`` as they stand, ``.html``, ``.epub``, ``.pdf`` and ``.docx``
+    without their markup (the last two with ``pip install nextlevelbert[files]``). Its id is its path below the folder,
+    without suffix where no other file has that path. In a table every row is one: ``.jsonl``, ``.json``, ``.csv``,
+    ``.parquet``, and a folder that `datasets` wrote by ``save_to_disk``; rows without an id are numbered through all
+    files. All but Parquet may be packed as ``.gz``.
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``; several of these; or
@@ -66,46 +108,52 @@ def read_documents(source: Source, text_column: str = "text", id_column: str = "
 
     Raises:
         FileNotFoundError: if there is nothing at `source`.
-        ValueError: at once for a kind of file that is not supported, or what is no regular file (`source_files`).
-            While reading, with file and line: for what is not UTF-8 or breaks its format, and for a row without text.
+        ValueError: at once for a kind of file that is not supported; while reading, with file and line, for what
+            cannot be read, and a row without text.
     """
     if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
         return python_manual()
     return _documents(source_files(source), text_column, id_column)
 
 
-def as_documents(documents: Iterable[Any], text_column: str = "text", id_column: str = "id") -> Iterator[Document]:
-    """Documents of whatever holds texts: `Document` objects, texts, ``(id, text)``, dicts, a `datasets.Dataset`.
+def _documents(files: Iterable[tuple[Path, str | None]], text_column: str, id_column: str) -> Iterator[Document]:
+    count = 0  # of rows
+    for path, name in files:
+        if name is None:
+            rows: Any = saved_dataset(path) if path.is_dir() else (row for _, row in placed_rows(path))
+            with named_errors(path):
+                for document in as_documents(rows, text_column, id_column, start=count):
+                    yield document
+                    count += 1
+        elif suffix(path) in BOOKS:
+            yield Document(name, *read_book(path, suffix(path)))
+        else:
+            with open_text(path) as file:
+                yield Document(name, file.read())
 
-    Args:
-        documents: read once, in order; a single text is one document. Where there is no id, it is the number.
-        text_column, id_column: of dicts and data sets; other columns become `Document.metadata`.
 
-    Raises:
-        TypeError: for a dict, set or table, which would be gone through by its keys; for what is not text.
-        ValueError: for a dict without the column, and a text that is not valid Unicode.
-    """
-    if isinstance(documents, str):
-        documents = [documents]
-    if isinstance(documents, Mapping | Set) or getattr(documents, "ndim", 1) != 1:
-        raise TypeError(f"Expected documents in a list, data set or generator, got {type(documents).__name__}.")
-    for number, item in enumerate(documents):
-        if isinstance(item, Mapping):
-            if text_column not in item:
-                raise ValueError(f"Document {number} has no column {text_column!r}; it has {', '.join(item)}.")
-            name, text = item.get(id_column), item[text_column]
-            others = {column: value for column, value in item.items() if column not in (text_column, id_column)}
-            item = Document(str(number if name is None else name), text, others)
-        elif not isinstance(item, Document):
-            name, text = (number, item) if isinstance(item, str) or len(item) != 2 else item
-            item = Document(str(name), text)
-        if not isinstance(item.text, str):
-            raise TypeError(f"The text of document {item.id!r} must be a str, got {short(item.text)}.")
-        try:
-            item.text.isascii() or item.text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"Document {item.id!r} holds a lone surrogate at character {error.start}.") from error
-        yield item
+def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
+    """The files of a source for `read_documents`, in order, with the id of each document, or None for a table."""
+    files: dict[Path, str] = {}
+    for name in [source] if isinstance(source, (str, Path)) else source:
+        start = Path(re.split(r"[*?[]", str(name))[0] + "x").parent  # the folder before a pattern
+        root = Path(name) if Path(name).is_dir() else Path(name).parent if Path(name).exists() else start
+        if not (paths := find_paths(name)):
+            raise FileNotFoundError(f"There is no file or folder {str(name)!r}. Check the path.")
+        for path in paths:
+            inside = sorted(path.rglob("*")) if path.is_dir() and not is_saved_dataset(path) else [path]
+            saved = {folder for folder in inside if is_saved_dataset(folder)}
+            for file in inside:
+                readable = file.is_file() and suffix(file) in TEXTS + TABLES and not saved & set(file.parents)
+                relative = file.relative_to(root)
+                if (readable or file in saved) and not any(part.startswith(".") for part in relative.parts):
+                    files[file] = relative.as_posix()
+    if not files:
+        raise ValueError(f"{source} holds nothing to read; supported are {', '.join(TEXTS + TABLES)}, also .gz.")
+    stems = {path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.I) for path, name in files.items()}
+    times = Counter(stem for path, stem in stems.items() if suffix(path) in TEXTS)
+    names = {path: stem if times[stem] == 1 else files[path] for path, stem in stems.items()}
+    return [(path, name if suffix(path) in TEXTS else None) for path, name in names.items()]
 
 
 def clean_text(text: str) -> str:
@@ -122,72 +170,19 @@ def clean_text(text: str) -> str:
     return " ".join(text.translate(_DELETE).split())
 
 
-def check_documents(source: Source, text_column: str = "text", id_column: str = "id") -> None:
-    """Reads the first document only, so that a wrong path or column is found before anything is loaded or made.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read_documents`; ValueError if there is no document.
-    """
+def check_documents(
+    source: str | Path | Iterable[str | Path], text_column: str = "text", id_column: str = "id"
+) -> None:
+    """Reads the first document only, so that a wrong path or column is found before anything is loaded or made."""
     if next(read_documents(source, text_column, id_column), None) is None:
         raise ValueError(f"{source} holds no document. Check that it is not empty.")
 
 
 def read_hub_documents(
-    dataset_name: str,
-    split: str = "train",
-    dataset_config: str | None = None,
-    text_column: str = "text",
-    id_column: str = "id",
+    dataset_name: str, split: str = "train", dataset_config: str | None = None, **columns: str
 ) -> Iterator[Document]:
-    """Streams the documents of a dataset on the Hub; arguments as in `datasets.load_dataset`."""
-    rows = hub_dataset(dataset_name, dataset_config, split=split, streaming=True)
-    yield from documents_from_rows(rows, text_column, id_column, dataset_name)
-
-
-def documents_from_rows(
-    rows: Iterable[dict[str, Any]], text_column: str, id_column: str, source: str = "The source"
-) -> Iterator[Document]:
-    """Documents of rows with named columns; the others are their metadata. Rows without an id are numbered.
-
-    Raises:
-        ValueError: naming the row of `source`, for a text that is not there, or is no text.
-    """
-    for number, row in enumerate(rows):
-        yield _document(Place(source, f"row {number}"), row, text_column, id_column, number)
-
-
-def _documents(files: Iterable[SourceFile], text_column: str, id_column: str) -> Iterator[Document]:
-    count = 0  # of rows
-    for path, name in files:
-        if name is not None:
-            yield Document(name, _text(path))
-            continue
-        for place, row in _rows(path):
-            yield _document(place, row, text_column, id_column, count)
-            count += 1
-
-
-def _text(path: Path) -> str:
-    kind = suffix(path)
-    if kind in BOOKS:
-        return read_book(path, kind)
-    return read_html(path) if kind in (".html", ".htm") else read_text(path)
-
-
-def _rows(path: Path) -> Rows:
-    """Rows with places that say more than the name of a file: there may be several."""
-    if not path.is_dir():
-        return ((place._replace(source=str(path)), row) for place, row in placed_rows(path))
-    _, rows = open_saved_dataset(path)
-    return ((Place(str(path), f"row {number}"), row) for number, row in enumerate(rows))
-
-
-def _document(place: Place, row: Mapping[str, Any], text_column: str, id_column: str, number: int) -> Document:
-    text, name = place.value(row, text_column, "--text_column"), row.get(id_column)
-    if not isinstance(text, str):
-        raise place.error(text_column, f"must be text, got {short(text)}. Correct the row, or leave it out.")
-    metadata = {column: value for column, value in row.items() if column not in (text_column, id_column)}
-    return Document(f"document-{number:06d}" if name is None else str(name), text, metadata)
+    """Streams the documents of a dataset on the Hub, as `as_documents`."""
+    return as_documents(hub_dataset(dataset_name, dataset_config, split=split, streaming=True), **columns)
 
 
 def python_manual(smallest: int = 400) -> Iterator[Document]:

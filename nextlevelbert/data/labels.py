@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import math
 from pathlib import Path
 from typing import Any, Literal
 
-from .rows import Place, short
-from .texts import open_utf8
+from .rows import Place, open_text, short
 
 logger = logging.getLogger(__name__)
 
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression", "multiple_choice"]
-
+Labels = list[tuple[Place, Any]]
 # Types of label that go with each problem, of one type throughout but for regression; bool is not a kind of int.
 LABEL_TYPES: dict[ProblemType, set[type]] = {
     "single_label_classification": {str, int, bool},
@@ -23,19 +21,15 @@ LABEL_TYPES: dict[ProblemType, set[type]] = {
     "regression": {int, float},
 }
 
-Labels = list[tuple[Place, Any]]
-
 
 def all_labelled(labels: Labels, column: str, first_row: dict[str, Any]) -> bool:
     """Whether there are labels; NaN, infinity, or some rows with a label and some without are an error."""
     missing = [place for place, label in labels if label is None]
     if len(missing) == len(labels):
-        there = ", ".join(first_row)
-        logger.warning("%s: no row has a label in column %r (columns: %s).", missing[0].source, column, there)
+        logger.warning("No row has a label in column %r (columns: %s).", column, ", ".join(first_row))
         return False
     if missing:
-        labelled = next(place for place, label in labels if label is not None)
-        raise missing[0].error(column, f"has no label, but {labelled.row} has one; label all rows or none.")
+        raise missing[0].error(column, "has no label, but other rows have; label all rows or none.")
     for place, label in labels:
         if isinstance(label, float) and not math.isfinite(label):
             raise place.error(column, f"is {label}; where the label is not known, leave the row out.")
@@ -45,7 +39,7 @@ def all_labelled(labels: Labels, column: str, first_row: dict[str, Any]) -> bool
 def class_name(label: Any, names: tuple[str, ...] | None) -> Any:
     """The name for a number of a `ClassLabel`, whose negative numbers mean that the label is not known."""
     if isinstance(label, list):
-        return [class_name(each, names) for each in label]
+        return [class_name(item, names) for item in label]
     if names is None or type(label) is not int or label >= len(names):
         return label
     return names[label] if label >= 0 else None
@@ -59,13 +53,11 @@ def guess_problem(labels: Labels) -> ProblemType:
 
 
 def check_types(labels: Labels, column: str, problem: ProblemType) -> None:
-    allowed = LABEL_TYPES[problem]
     for place, label in labels:
         mixed = type(label) is not type(labels[0][1]) and problem != "regression"
-        if type(label) not in allowed or mixed:
-            known = " or ".join(sorted(kind.__name__ for kind in allowed))
-            message = f"{short(label)} is no label for {problem}: those are {known}, of one type throughout."
-            raise place.error(column, f"{message} Correct the column, or give another problem_type.")
+        if type(label) not in LABEL_TYPES[problem] or mixed:
+            known = " or ".join(sorted(kind.__name__ for kind in LABEL_TYPES[problem]))
+            raise place.error(column, f"{short(label)} is no label for {problem}: those are {known}, of one type.")
 
 
 def class_indices(
@@ -73,64 +65,47 @@ def class_indices(
 ) -> tuple[list[Any], tuple[str, ...]]:
     """Class indices of each row (one, or with `several` a sorted tuple), and the names of the classes."""
     rows = [(place, label if several else [label]) for place, label in labels]
-    flat = [(place, each) for place, row in rows for each in row]
+    flat = [(place, item) for place, row in rows for item in row]
     kind = type(flat[0][1]) if flat else str
-    for place, each in flat:
-        if type(each) is not kind or kind not in (str, int, bool) or not str(each).strip():
-            raise place.error(column, f"holds {short(each)}; classes are names (not blank), or integers throughout.")
-    names = names or _names_of_classes(labels[0][0].source, column, {each for _, each in flat}, kind)
+    for place, item in flat:
+        if type(item) is not kind or kind not in (str, int, bool) or not str(item).strip():
+            raise place.error(column, f"holds {short(item)}; classes are names (not blank), or integers throughout.")
+    names = names or _names_of_classes(column, {item for _, item in flat}, kind)
     numbers: dict[Any, int] = {(name if kind is str else number): number for number, name in enumerate(names)}
     if kind is int and all(name.isdecimal() for name in names):
         numbers = {int(name): number for number, name in enumerate(names)}  # "1", "2", "3" are not places 0, 1, 2
     elif kind is int:
-        logger.warning(
-            "%s: integers in column %r are taken as indices into %s.", labels[0][0].source, column, ", ".join(names)
-        )
-    known = ", ".join(str(each) for each in itertools.islice(numbers, 20)) + (", ..." if len(names) > 20 else "")
+        logger.warning("Integers in column %r are taken as indices into %s.", column, ", ".join(names))
     indices = []
     for place, row in rows:
-        for each in row:
-            if each not in numbers:
-                raise place.error(column, f"{short(each)} is not one of the {len(names)} classes: {known}.")
-        found = tuple(sorted({numbers[each] for each in row}))
-        if len(found) < len(row):
+        if unknown := [item for item in row if item not in numbers]:
+            known = ", ".join(map(str, list(numbers)[:20])) + (", ..." if len(names) > 20 else "")
+            raise place.error(column, f"{short(unknown[0])} is not one of the {len(names)} classes: {known}.")
+        classes = tuple(sorted({numbers[item] for item in row}))
+        if len(classes) < len(row):
             raise place.error(column, f"{short(row)} names a class twice; give classes, not a vector of 0 and 1.")
-        indices.append(found if several else found[0])
+        indices.append(classes if several else classes[0])
     return indices, names
 
 
-def _names_of_classes(source: str, column: str, classes: set[Any], kind: type) -> tuple[str, ...]:
+def _names_of_classes(column: str, classes: set[Any], kind: type) -> tuple[str, ...]:
     """Names for the classes there are: strings in order; integers have to be all from 0 on."""
-    if not classes:
-        raise ValueError(f"{source}, column {column!r}: no row has a class; give label_names.")
-    if kind is str:
-        return tuple(sorted(classes))
-    if kind is bool:
-        return ("False", "True")
-    if classes != set(range(len(classes))):
-        found = ", ".join(str(number) for number in sorted(classes)[:10]) + (", ..." if len(classes) > 10 else "")
+    if kind is bool or (kind is str and classes):
+        return ("False", "True") if kind is bool else tuple(sorted(classes))
+    if not classes or classes != set(range(len(classes))):
         raise ValueError(
-            f"{source}, column {column!r}: integer classes must be 0, 1, 2, ... without gaps, but these are {found}. "
-            "Give label_names if this source lacks some class, or problem_type='regression' if these are values."
+            f"Column {column!r}: integer classes must be 0, 1, 2, ... without gaps, but these are "
+            f"{sorted(classes)[:10]}. Give label_names, or problem_type='regression' if these are values."
         )
     return tuple(str(number) for number in range(len(classes)))
 
 
 def read_label_names(path: str | None) -> tuple[str, ...] | None:
-    """The classes of a JSON file: a list of them, or an object whose keys they are; None for no file.
-
-    Raises:
-        FileNotFoundError, ValueError: for a file that is not there, or holds something else.
-    """
+    """The classes of a JSON file: a list of them, or an object whose keys they are; None for no file."""
     if path is None:
         return None
-    try:
-        with open_utf8(Path(path)) as file:
-            names = json.load(file)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path} is no JSON ({error}); give a list of classes, or an object with them as keys."
-        ) from error
-    if not isinstance(names, (list, dict)) or not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{path} must hold a JSON list of classes, or an object with them as keys.")
+    with open_text(Path(path)) as file:
+        names = json.load(file)
+        if not isinstance(names, list | dict) or not names or not all(isinstance(name, str) for name in names):
+            raise ValueError("it must hold a JSON list of classes, or an object with them as keys")
     return tuple(names)

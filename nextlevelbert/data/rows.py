@@ -2,54 +2,42 @@
 
 from __future__ import annotations
 
+import csv
 import glob
+import gzip
 import hashlib
 import itertools
 import json
+import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from .files import TABLES, find_paths, is_saved_dataset, suffix
-from .json_lines import read_json
-from .tables import class_names, csv_rows, hub_dataset, open_saved_dataset, parquet_class_names, parquet_rows
+TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
 
 
 class Place(NamedTuple):
-    """Where a row comes from, to say what is wrong with it.
-
-    Attributes:
-        source: the file or dataset.
-        row: such as ``row 3``, counted from 0.
-        line: where it begins in a file that has lines, counted from 1.
-    """
+    """Where a row comes from, to say what is wrong with it: ``Place("books.jsonl", "line 3")``."""
 
     source: str
     row: str
-    line: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.source}, {self.row} (counted from 0)" + (f", line {self.line}" if self.line else "")
 
     def error(self, column: str, message: str) -> ValueError:
-        return ValueError(f"{self}, column {column!r}: {message}")
+        return ValueError(f"{self.source}, {self.row}, column {column!r}: {message}")
 
     def value(self, values: Mapping[str, Any], column: str, option: str) -> Any:
         if column not in values:
-            raise ValueError(
-                f"{self} has no column {column!r}; it has {', '.join(values) or 'none'}. Name the right one with "
-                f"{option}."
-            )
+            raise self.error(column, f"is not among {', '.join(map(str, values))}. Name the right one with {option}.")
         return values[column]
 
     def checked(self, text: Any, column: str) -> str:
-        if not isinstance(text, str):
-            raise self.error(column, f"must be text, got {short(text)}.")
-        if not text.strip():
-            raise self.error(column, "is blank; leave the row out.")
+        if not isinstance(text, str) or not text.strip():
+            raise self.error(column, f"must be text, got {short(text)}. Correct the row, or leave it out.")
         return text
 
 
@@ -57,14 +45,7 @@ Rows = Iterator[tuple[Place, dict[str, Any]]]
 
 
 class Table(NamedTuple):
-    """Rows with named columns.
-
-    Attributes:
-        name: of the source, without folders.
-        first: the first row.
-        rows: all of them, the first one too, each with its place; they can be read once.
-        class_names: by column, where `datasets` stored names of classes.
-    """
+    """Rows with named columns: name, first row, all rows with their places, and names of classes by column."""
 
     name: str
     first: dict[str, Any]
@@ -73,109 +54,168 @@ class Table(NamedTuple):
 
 
 def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:
-    """Opens a file of rows or a dataset.
+    """Opens JSON lines, JSON, CSV (also .gz), Parquet, a folder of ``save_to_disk``, or a dataset of the Hub.
 
     Args:
-        source: a file for `placed_rows`, or a pattern of such files; a folder of ``save_to_disk``; or the name of a
-            dataset on the Hub, or a folder laid out like one.
+        source: a file (of any other name, JSON lines) or a pattern of files; a folder; or a name on the Hub.
         split, config: of a dataset; a file is read whole.
 
     Raises:
-        FileNotFoundError: for a file that is not there.
-        ValueError: for a source without rows, or rows that cannot be read.
+        FileNotFoundError: if there is neither a file nor a dataset of that name.
+        ValueError: for a source without rows, or rows that cannot be read, by file and line.
     """
-    path, names = Path(source), dict[str, tuple[str, ...]]()
-    if is_saved_dataset(path):
-        name = path.resolve().name
-        names, records = open_saved_dataset(path, split)
-        rows = _placed(name, ((None, record) for record in records))
-    elif files := [] if path.is_dir() else find_paths(source):
-        name = path.name
+    path, features = Path(source), {}
+    name = path.resolve().name if path.exists() else str(source)
+    if files := [] if path.is_dir() else find_paths(source):
         rows = itertools.chain.from_iterable(map(placed_rows, files))
-        if suffix(files[0]) == ".parquet":
-            names = parquet_class_names(files[0])
-    elif not path.is_dir() and (suffix(path) in TABLES or glob.escape(str(path)) != str(path)):
-        raise FileNotFoundError(f"There is no file {str(source)!r}. Check the path.")
     else:
-        try:
-            dataset = hub_dataset(str(source), config, split=split)
-        except (FileNotFoundError, ConnectionError) as error:
-            error.add_note(f"{str(source)!r} is no file here, so it was taken for a dataset on the Hub.")
-            raise
-        name = path.resolve().name if path.exists() else str(source)
-        name = f"{name} ({config}, {split})" if config else f"{name} ({split})"
-        names = class_names(dataset.features)
-        rows = _placed(name, ((None, record) for record in dataset))
-    try:
-        start = next(rows)
-    except StopIteration:
-        raise ValueError(f"{name} is empty: it has no rows.") from None
-    return Table(name, start[1], itertools.chain([start], rows), names)
+        dataset = saved_dataset(path, split) if is_saved_dataset(path) else hub_dataset(source, config, split=split)
+        name = name if is_saved_dataset(path) else f"{name} ({config}, {split})" if config else f"{name} ({split})"
+        features = dataset.features
+        rows = ((Place(name, f"row {number}"), row) for number, row in enumerate(dataset))
+    if (first := next(rows, None)) is None:
+        raise ValueError(f"{name} is empty: it has no rows.")
+    if files and suffix(files[0]) == ".parquet":
+        import pyarrow.parquet as pq
+        from datasets import Features  # seconds to import
+
+        features = Features.from_arrow_schema(pq.read_schema(files[0]))
+    inner = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
+    classes = {column: tuple(feature.names) for column, feature in inner.items() if hasattr(feature, "names")}
+    return Table(name, first[1], itertools.chain([first], rows), classes)
+
+
+def table_rows(source: str | Path, split: str = "train", config: str | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of `open_rows`, without places."""
+    return (row for _, row in open_rows(source, split, config).rows)
 
 
 def placed_rows(path: Path) -> Rows:
-    """Streams the rows of a file with their places: Parquet and CSV by its name, else JSON (see `read_json`).
-
-    All of these may be packed as ``.gz``. The values of a CSV are text.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read_json`, `csv_rows` and `parquet_rows`.
-    """
-    rows: Iterator[tuple[int | None, dict[str, Any]]]
-    if suffix(path) == ".parquet":
-        rows = ((None, record) for record in parquet_rows(path))
-    else:
-        rows = iter(csv_rows(path) if suffix(path) == ".csv" else read_json(path))
-    return _placed(path.name, rows)
+    """Streams the rows of a file, as `open_rows`; the values of a CSV are text."""
+    kind = suffix(path)
+    with named_errors(path):
+        for where, row in (_parquet if kind == ".parquet" else _csv if kind == ".csv" else _json)(path):
+            if not isinstance(row, dict) or None in row or (kind == ".csv" and None in row.values()):
+                expected = "as many fields as line 1" if kind == ".csv" else "a JSON object"
+                raise ValueError(f"{where} is not {expected}, but {short(row)}")
+            yield Place(str(path), where), row
 
 
-def _placed(source: str, rows: Iterable[tuple[int | None, dict[str, Any]]]) -> Rows:
-    for number, (line, record) in enumerate(rows):
-        yield Place(source, f"row {number}", line), record
+def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as table:
+        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(16))
+        yield from ((f"row {number}", row) for number, row in enumerate(rows))
 
 
-def file_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """As `placed_rows`, without the places."""
-    return (record for _, record in placed_rows(path))
+def _csv(path: Path) -> Iterator[tuple[str, Any]]:
+    csv.field_size_limit(2**31 - 1)  # csv's own limit of 131,072 is less than a long document
+    with open_text(path, newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        for row in reader:
+            yield f"line {reader.line_num}", row
 
 
-def find_packed(path: Path) -> Path | None:
-    """The file, or the same file with ``.gz`` added to its name; None if there is neither."""
-    packed = path.with_name(f"{path.name}.gz")
-    return path if path.exists() else packed if packed.exists() else None
+def _json(path: Path) -> Iterator[tuple[str, Any]]:
+    with open_text(path) as file:
+        if suffix(path) == ".json":
+            content = file.read()
+            try:
+                value = json.loads(content)
+                yield from (
+                    (f"row {number}", row) for number, row in enumerate(value if isinstance(value, list) else [value])
+                )
+                return
+            except json.JSONDecodeError as error:
+                if error.msg != "Extra data":
+                    raise
+            file.seek(0)  # JSON lines by another name
+        for number, line in enumerate(file, start=1):
+            try:
+                if line.strip():
+                    yield f"line {number}", json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number}, column {error.colno} is not JSON ({error.msg})") from error
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Errors of reading a file, as a ValueError that names it."""
+    try:
+        yield
+    except (ValueError, TypeError, OSError, EOFError, zlib.error, csv.Error, RecursionError) as error:
+        if isinstance(error, FileNotFoundError) or str(path) in str(error):
+            raise
+        raise ValueError(f"{path} cannot be read: {error}. It must be whole, and its text in UTF-8.") from error
+
+
+@contextmanager
+def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
+    """A text file in UTF-8, without a byte order mark, perhaps packed as ``.gz``; ValueError names it."""
+    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with named_errors(path), opener(path, "rt", encoding="utf-8-sig", newline=newline) as file:
+        yield file
+
+
+def suffix(path: Path) -> str:
+    """The suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def find_paths(source: str | Path) -> list[Path]:
+    """The file or folder of this name, else all that match it as a pattern, in order."""
+    return [Path(source)] if Path(source).exists() else sorted(map(Path, glob.glob(str(source), recursive=True)))
+
+
+def is_saved_dataset(folder: Path) -> bool:
+    """Whether `datasets` wrote this folder by ``save_to_disk``."""
+    return (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
+
+
+def saved_dataset(folder: Path, split: str | None = None) -> Any:
+    """A dataset of ``save_to_disk``; of several splits the one that is named, or the only one."""
+    from datasets import Dataset, load_from_disk  # seconds to import
+
+    data = load_from_disk(str(folder))
+    if isinstance(data, Dataset) or len(data) == 1:
+        return data if isinstance(data, Dataset) else next(iter(data.values()))
+    if split not in data:
+        raise ValueError(f"{folder} has the splits {', '.join(data)}, not {split}. Give one, or the folder of one.")
+    return data[split]
+
+
+def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> Any:
+    """`datasets.load_dataset`; where the dataset is a script, which is not run, the Hub's own Parquet export of it."""
+    message = f"There is no file or folder {str(name)!r}"
+    if not Path(name).exists() and (
+        suffix(Path(name)) in TABLES or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name))
+    ):
+        raise FileNotFoundError(f"{message}. Check the path.")
+    from datasets import load_dataset  # seconds to import
+
+    try:
+        return load_dataset(str(name), config, **options)
+    except (FileNotFoundError, ConnectionError) as error:
+        raise FileNotFoundError(f"{message}, and the Hub gives no dataset of that name: {error}") from error
+    except RuntimeError as error:
+        if "scripts are no longer supported" not in str(error):
+            raise
+    return load_dataset(str(name), data_dir=config, revision="refs/convert/parquet", **options)
 
 
 def short(value: Any) -> str:
     """A value and its type, for messages."""
-    shown = repr(value)
-    return f"{shown if len(shown) <= 60 else shown[:57] + '...'} ({type(value).__name__})"
-
-
-class _Set(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def source(self) -> str: ...
-
-
-_Data = TypeVar("_Data", bound=_Set)
-_Item = TypeVar("_Item")
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
 def hold_out(
-    data: _Data, rows: str, share: float, seed: int, key: Callable[[Any], Any] | None = None
-) -> tuple[_Data, _Data]:
-    """Splits a set at random into the rows to train on and those to validate on, each in their order.
+    data: Any, rows: str, share: float, seed: int, key: Callable[[Any], Any] | None = None
+) -> tuple[Any, Any]:
+    """Splits a dataclass with `source` and a list `rows` at random: the rows to train on, and a share to validate on.
 
-    Args:
-        data: a dataclass with its `source` and a list of rows.
-        rows: name of that list.
-        share: of the rows, or of the keys, that is held out.
-        seed: of the draw.
-        key: rows with the same key stay together; by default every row is on its own.
-
-    Raises:
-        ValueError: as `draw`.
+    Rows with the same `key` stay together; by default every row is on its own.
     """
     every = getattr(data, rows)
     keys = list(range(len(every))) if key is None else [key(row) for row in every]
@@ -186,35 +226,12 @@ def hold_out(
     return replace(data, **{rows: parts[0]}), replace(data, **{rows: parts[1]}, source=f"{data.source}, held out")
 
 
-def draw(items: Sequence[_Item], share: float, seed: int, what: str) -> set[_Item]:
-    """A share of distinct things, drawn at random: at least one, and never all.
-
-    Args:
-        items: in an order that is always the same, because it decides what a seed draws.
-        share, seed: how many, and which.
-        what: names the things in messages.
-
-    Raises:
-        ValueError: as `held_out_count`.
-    """
-    count = held_out_count(len(items), share, what)
+def draw(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:
+    """A share of the items at random: at least one, and never all; ValueError where that cannot be."""
+    if not 0 < share < 1 or len(items) < 2:
+        raise ValueError(f"Cannot hold out a share of {share} of {len(items)} {what}; give a validation set.")
+    count = min(max(round(share * len(items)), 1), len(items) - 1)
     return {items[number] for number in np.random.default_rng(seed).permutation(len(items))[:count].tolist()}
-
-
-def held_out_count(total: int, share: float, what: str) -> int:
-    """How many of `total` things a share is: at least one, and never all.
-
-    Raises:
-        ValueError: for a share that is not above 0 and below 1, or fewer than two things.
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"The share to hold out must be above 0 and below 1, got {share}.")
-    if total < 2:
-        raise ValueError(
-            f"Training and validation need at least one each of the {what}, and there is only {total}. Give a "
-            "separate validation set."
-        )
-    return min(max(round(share * total), 1), total - 1)
 
 
 def fingerprint(values: Iterable[Any]) -> str:

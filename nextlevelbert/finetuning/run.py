@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import set_seed
 
-from ..data.files import check_source
+from ..data._old import check_source
 from ..data.rows import fingerprint
 from ..training.cards import repository, safe_name, upload, write_card
 from ..training.plots import results_table

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import set_seed
 
-from ..data.files import check_source
+from ..data._old import check_source
 from ..data.rows import fingerprint
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM

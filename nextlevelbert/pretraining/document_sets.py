@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import Dataset
 from tqdm.auto import tqdm
 
+from ..data._old import read_lines
 from ..data.rows import Place, Rows, draw, open_rows, short
-from ..data.texts import read_lines
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
 from .masking import draw_vector_mask
 
@@ -95,8 +95,8 @@ def read_document_clusters(
 
 def _multi_news(path: Path) -> Rows:
     """The lines of Multi-News's own files, where NEWLINE_CHAR stands for the end of a line."""
-    for number, (line, text) in enumerate(read_lines(path)):
-        yield Place(path.name, f"row {number}", line), {"document": text.replace("NEWLINE_CHAR", "\n")}
+    for line, text in read_lines(path):
+        yield Place(path.name, f"line {line}"), {"document": text.replace("NEWLINE_CHAR", "\n")}
 
 
 def hold_out_clusters(data: DocumentClusters, share: float, seed: int) -> tuple[DocumentClusters, DocumentClusters]:

@@ -1,157 +1,210 @@
-"""Documents from every kind of source, always in the same order."""
+"""Documents from whatever holds texts, always in the same order."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import pickle
 import re
+import zipfile
 
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
-from nextlevelbert.data.documents import (
-    PYTHON_MANUAL,
-    check_documents,
-    clean_text,
-    documents_from_rows,
-    read_hub_documents,
-)
-from nextlevelbert.data.rows import file_rows
+from nextlevelbert.data.documents import PYTHON_MANUAL, as_documents, clean_text, read_hub_documents, source_files
+from tests.book_toys import write_docx, write_epub, write_pdf
 
-ROWS = [{"id": "b", "text": "second"}, {"id": "a", "text": "first,\nwith a line break"}]
+WHALE, SEA = "Call me Ishmael.", "The sea & the “whale”."
+PAGE = """<!DOCTYPE html>
+<html><head><title>A title</title><style>p { color: red }</style>
+<script>if (a < b && c) { document.write("<p>no</p>") }</script>
+<body class=x><h1>Loomings</h1>
+<p>Call me <b>Ish</b>mael. Some
+   years   ago&nbsp;&mdash; never mind.<!-- a comment -->
+<p>A line,<br>and another &lt;here&gt;.
+<ul><li>one<li>two</ul>
+<table><tr><td>left<td>right</table>
+<pre>
+  as it
+    stands</pre><template>no</template>
+Caf&eacute; &#x1F40B; <![if !IE]>1 < 2<![endif]></body>
+</html>
+"""
+PARAGRAPHS = ["Loomings", "Call me Ishmael. Some years ago\xa0— never mind.", "A line,", "and another <here>.", "one",
+              "two", "left", "right", "  as it\n    stands", "Café 🐋 1 < 2"]  # fmt: skip
 
 
-def test_text_files(tmp_path):
-    (tmp_path / "shelf").mkdir()
-    (tmp_path / "shelf" / "b.txt").write_text("second")
-    (tmp_path / "a.txt").write_text("naïve", encoding="utf-8")
-    assert list(read_documents(tmp_path)) == [Document("a", "naïve"), Document("shelf/b", "second")]
-    assert list(read_documents(tmp_path / "a.txt")) == [Document("a", "naïve")]
+def pairs(documents):
+    return [(document.id, document.text) for document in documents]
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "rows.parquet"])
-def test_rows(tmp_path, name):
-    path = tmp_path / name
-    if "parquet" in name:
-        pa.parquet.write_table(pa.Table.from_pylist(ROWS), path)
-    else:
-        with gzip.open(path, "wt") if name.endswith("gz") else open(path, "w") as file:
-            file.write("\n".join(json.dumps(row) for row in ROWS))
-    assert list(read_documents(path)) == [Document(row["id"], row["text"]) for row in ROWS]
-    with pytest.raises(ValueError, match=r"no column 'body'; it has id, text\. Name the right one with --text_column"):
-        list(read_documents(path, text_column="body"))
+def test_every_form_that_people_have():
+    table = Dataset.from_dict({"text": ["a", "b"], "id": ["x", None], "year": [1, 2]})
+    expected = [Document("x", "a", {"year": 1}), Document("1", "b", {"year": 2})]
+    assert list(as_documents(table)) == list(as_documents(table.to_iterable_dataset())) == expected
+    assert list(as_documents(iter([{"body": "a"}, ("y", "b"), "c", Document("z", "d")]), "body")) == [
+        Document("0", "a"), Document("y", "b"), Document("2", "c"), Document("z", "d")
+    ]  # fmt: skip
+    assert list(as_documents("one text")) == [Document("0", "one text")]
+    assert list(as_documents([{"text": "a", "id": 7}])) == [Document("7", "a")]
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [({"text": ["a"]}, "dict"), ({"a"}, "set"), ([{"body": "a"}], "'text'"), ([("x", 7)], "'x'"), ([None], "0"),
+     (["a", "\ud800"], "'1'")],
+)  # fmt: skip
+def test_what_is_no_document(documents, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        list(as_documents(documents))
+
+
+def test_a_document_can_be_hashed_and_pickled():
+    document = Document("a", "x", {"year": 1851})
+    assert hash(document) == hash(Document("a", "x"))  # a mapping has no hash; equal documents have equal ones
+    assert pickle.loads(pickle.dumps(document)) == document != Document("a", "x")
+
+
+def test_files_of_texts(tmp_path):
+    (tmp_path / "shelf" / ".hidden").mkdir(parents=True)
+    (tmp_path / "shelf" / ".hidden" / "c.txt").write_text("hidden")
+    (tmp_path / "shelf" / "b.md").write_bytes(b"# Loomings\n\n*Call me*")
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n\xe2\x80\xa8")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    both = [("a", "one\ntwo\nthree\n\u2028"), ("shelf/b", "# Loomings\n\n*Call me*")]
+    assert pairs(read_documents(tmp_path)) == pairs(read_documents(str(tmp_path / "**/*"))) == both
+    assert pairs(read_documents([tmp_path / "a.txt", tmp_path / "shelf"])) == [both[0], ("b", both[1][1])]
+    (tmp_path / "a[1].txt").write_text("x")
+    assert pairs(read_documents(tmp_path / "a[1].txt")) == [("a[1]", "x")]
+    (tmp_path / "a.txt").write_bytes("naïve".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"a\.txt.*0xef"):
+        list(read_documents(tmp_path))
+
+
+def test_two_files_of_one_name_keep_their_suffixes(tmp_path):
+    """The same in `search` and in `read_documents`: none is refused, none is left out."""
+    (tmp_path / "nettle.html").write_text(f"<p>{WHALE}")
+    write_pdf(tmp_path / "nettle.pdf", [SEA])
+    (tmp_path / "dock.txt").write_text(SEA)
+    (tmp_path / "dock.jsonl").write_text('{"text": "a row"}')
+    assert pairs(read_documents(tmp_path)) == [
+        ("0", "a row"),
+        ("dock", SEA),
+        ("nettle.html", WHALE),
+        ("nettle.pdf", SEA),
+    ]
+    assert [name for _, name in source_files(tmp_path)] == [None, "dock", "nettle.html", "nettle.pdf"]
+
+
+def test_rows_are_numbered_through_all_files(tmp_path):
+    (tmp_path / "b.jsonl").write_text('{"text": "x"}\n{"text": "y", "id": 7, "year": 1851}')
+    (tmp_path / "a.csv").write_text("text\nz\n")
+    (tmp_path / "between.txt").write_text("w")
+    Dataset.from_list([{"text": "v"}]).save_to_disk(tmp_path / "saved")
+    files = [tmp_path / name for name in ("b.jsonl", "between.txt", "a.csv", "saved")]
+    documents = list(read_documents(files))
+    assert pairs(documents) == [("0", "x"), ("7", "y"), ("between", "w"), ("2", "z"), ("3", "v")]
+    assert documents[1].metadata == {"year": 1851}
+    assert sorted(pairs(read_documents(tmp_path))) == [
+        ("0", "z"),
+        ("1", "x"),
+        ("3", "v"),
+        ("7", "y"),
+        ("between", "w"),
+    ]
+    [document] = read_documents(tmp_path / "a.csv", id_column="text", text_column="text")
+    assert document == Document("z", "z")
+    with pytest.raises(ValueError, match=r"b\.jsonl.*'body'.*--text_column"):
+        list(read_documents(tmp_path / "b.jsonl", text_column="body"))
+
+
+def test_sources_that_are_none(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        read_documents(tmp_path / "cdlm")
+    (tmp_path / "book.doc").write_bytes(b"?")
+    for source in (tmp_path / "book.doc", tmp_path):
+        with pytest.raises(ValueError, match=r"supported are \.txt"):
+            read_documents(source)
 
 
 def test_a_dataset_by_name(tmp_path):
     """A folder laid out like a dataset repository, which `datasets` opens as it opens one on the Hub."""
     (tmp_path / "data").mkdir()
-    pa.parquet.write_table(pa.Table.from_pylist(ROWS), tmp_path / "data" / "validation-00000-of-00001.parquet")
-    documents = list(read_hub_documents(str(tmp_path), split="validation"))
-    assert documents == [Document(row["id"], row["text"]) for row in ROWS]
+    Dataset.from_dict({"id": ["b"], "text": ["x"]}).to_parquet(tmp_path / "data" / "validation-00000-of-00001.parquet")
+    assert list(read_hub_documents(str(tmp_path), split="validation")) == [Document("b", "x")]
 
 
-def test_rows_without_an_id_are_numbered(tmp_path):
-    documents = documents_from_rows([{"text": "x", "id": None}, {"text": "y"}], "text", "id")
-    assert [document.id for document in documents] == ["document-000000", "document-000001"]
-    (tmp_path / "b.jsonl").write_text('{"text": "x"}\n{"text": "y", "id": 7}')
-    (tmp_path / "a.csv").write_text("text\nz\n")
-    (tmp_path / "between.txt").write_text("w")
-    documents = read_documents([tmp_path / "b.jsonl", tmp_path / "between.txt", tmp_path / "a.csv"])
-    assert [document.id for document in documents] == ["document-000000", "7", "between", "document-000002"]
+def test_the_text_of_books(tmp_path):
+    write_pdf(tmp_path / "a.PDF", [f"{WHALE}\nThe leviat-\nhan", "", SEA])
+    pages = [f"<h1>One</h1><p>{WHALE}<br/>Some</p><script/>", "", "<p>The sea &amp; the “whale”.</p>"]
+    write_epub(tmp_path / "b.epub", pages)
+    docx = write_docx(tmp_path / "c.docx", [WHALE, SEA])
+    docx.with_suffix(".docx.gz").write_bytes(gzip.compress(docx.read_bytes()))
+    docx.unlink()
+    (tmp_path / "d.html").write_text(PAGE)
+    pdf, *others = read_documents(tmp_path)
+    assert pairs(others) == [
+        ("b", f"One\n\n{WHALE}\n\nSome\n\n{SEA}"), ("c", f"{WHALE}\n\n{SEA}"), ("d", "\n\n".join(PARAGRAPHS))
+    ]  # fmt: skip
+    assert pdf.text == f"{WHALE}\nThe leviathan\n\n\n\n{SEA}"
+    assert [pdf.text[start:][:5] for start in pdf.metadata["pages"]] == ["Call ", f"\n\n{SEA[:3]}", SEA[:5]]
 
 
-def test_further_columns_are_metadata(tmp_path):
-    row = {"text": "x", "year": 1851, "id": "a", "chapters": [{"heading": "1", "start": 0}]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    metadata = {"year": 1851, "chapters": [{"heading": "1", "start": 0}]}
-    [document] = read_documents(tmp_path / "rows.jsonl")
-    assert document == Document("a", "x", metadata) != Document("a", "x")
-    assert hash(document) == hash(Document("a", "x"))  # a mapping has no hash; equal documents have equal ones
-    assert pickle.loads(pickle.dumps(document)) == document
-    [document] = read_documents(tmp_path / "rows.jsonl", text_column="id", id_column="year")
-    assert document == Document("1851", "a", {"text": "x", "chapters": metadata["chapters"]})
-    assert Document("a", "x").metadata == {}
+@pytest.mark.parametrize(("kind", "write"), [("pdf", write_pdf), ("epub", write_epub), ("docx", write_docx)])
+def test_damaged_books_are_named(tmp_path, kind, write):
+    path = write(tmp_path / f"book.{kind}", [WHALE])
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 3], b"no book at all", b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=rf"book\.{kind} cannot be read as {kind.upper()}"):
+            list(read_documents(path))
+    write(path, [""])
+    with pytest.raises(ValueError, match=rf"book\.{kind} holds no text"):
+        list(read_documents(path))
 
 
-@pytest.mark.parametrize(("text", "got"), [(None, "None (NoneType)"), (7, "7 (int)"), (["x"], "['x'] (list)")])
-def test_a_text_that_is_none(tmp_path, text, got):
-    (tmp_path / "rows.jsonl").write_text('{"text": "x"}\n\n' + json.dumps({"text": text}))
-    documents = read_documents(tmp_path / "rows.jsonl")
-    assert next(documents).text == "x"
-    message = (
-        f"rows.jsonl, row 1 (counted from 0), line 3, column 'text': must be text, got {got}. Correct the row, or"
-    )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        next(documents)
+def test_every_part_of_an_epub_that_may_be_missing(tmp_path):
+    path = write_epub(tmp_path / "book.epub", [f"<p>{WHALE}</p>"])
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    for missing in set(parts) - {"mimetype"}:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in parts.items():
+                if name != missing:
+                    archive.writestr(name, data)
+        with pytest.raises(ValueError, match=re.escape(str(path))):
+            list(read_documents(path))
 
 
-def test_texts_stand_as_they_are(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree\n\0\xe2\x80\xa8")
-    (tmp_path / "b.md").write_bytes(b"# Loomings\n\n*Call me* Ishmael.")
-    texts = [document.text for document in read_documents(tmp_path)]
-    assert texts == ["one\ntwo\nthree\n\0\u2028", "# Loomings\n\n*Call me* Ishmael."]
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
+    write_pdf(tmp_path / "a.pdf", [WHALE])
+    monkeypatch.setitem(__import__("sys").modules, "pypdfium2", None)
+    with pytest.raises(ValueError, match=r"a\.pdf needs pypdfium2.*nextlevelbert\[files"):
+        list(read_documents(tmp_path / "a.pdf"))
 
 
-def test_the_first_document_is_read_before_anything_is_loaded(tmp_path):
-    check_documents(PYTHON_MANUAL)
-    (tmp_path / "rows.jsonl").write_text('{"text": "x"}\nno JSON')
-    check_documents(tmp_path / "rows.jsonl")
-    (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(ValueError, match=r"empty\.jsonl holds no document"):
-        check_documents(tmp_path / "empty.jsonl")
-    with pytest.raises(FileNotFoundError, match="No file or folder"):
-        check_documents(tmp_path / "nothing.jsonl")
-    with pytest.raises(ValueError, match=r"line 1 has no column 'body'; it has text"):
-        check_documents(tmp_path / "rows.jsonl", text_column="body")
-
-
-kinds = [".txt", ".md", ".html", ".jsonl", ".json", ".csv", ".parquet"]
 pieces = [b'{"text": "', b'"}', b"\n", b"\r", b"[", b",", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\\ud800",
-          b"<script>", b"<![", b"<!--", b'"', b"id,text\n", b"PAR1", b"\x1f\x8b\x08\0",
-          b"\xed\xa0\x80", b"na\xefve", b"1e999"]  # fmt: skip
+          b"<script>", b"<![", b"<!--", b'"', b"id,text\n", b"PAR1", b"\x1f\x8b\x08\0", b"\xed\xa0\x80"]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
-    st.sampled_from(kinds), st.booleans(), st.lists(st.sampled_from(pieces) | st.binary(max_size=9), max_size=9),
-    st.integers(0, 30), st.integers(1, 255),
+    st.sampled_from([".txt", ".html", ".jsonl", ".json", ".csv", ".parquet"]), st.booleans(),
+    st.lists(st.sampled_from(pieces) | st.binary(max_size=9), max_size=9), st.integers(0, 30), st.integers(1, 255),
 )  # fmt: skip
 def test_no_bytes_raise_an_error_that_does_not_name_the_file(tmp_path_factory, kind, pack, parts, at, flip):
     content = bytearray(b"".join(parts))
-    name = "rows" + kind
     if pack:
-        content, name = bytearray(gzip.compress(content)), name + ".gz"
-        if at < len(content):
-            content[at] ^= flip
-    path = tmp_path_factory.mktemp("bytes") / name
+        content = bytearray(gzip.compress(content))
+        content[min(at, len(content) - 1)] ^= flip
+    path = tmp_path_factory.mktemp("bytes") / f"rows{kind}{'.gz' if pack else ''}"
     path.write_bytes(content)
-    for read in (read_documents, check_documents, file_rows):
-        raised: Exception | None = None
-        try:
-            list(read(path) or ())
-        except (ValueError, OSError) as error:
-            raised = error
-        assert raised is None or (type(raised) in (ValueError, OSError) and str(path) in str(raised))
-
-
-def test_what_cannot_be_read(tmp_path):
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "latin.txt").write_bytes("naïve".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"latin\.txt, line 1: byte EF is not UTF-8 \(in Windows-1252 it is 'ï'\)"):
-        list(read_documents(tmp_path / "old"))
-    (tmp_path / "old" / "latin.txt").unlink()
-    with pytest.raises(FileNotFoundError, match="No file or folder"):
-        list(read_documents(tmp_path / "nothing.jsonl"))
-    with pytest.raises(ValueError, match=r"holds nothing to read \(no file\)\. Supported: \.txt"):
-        list(read_documents(tmp_path))
-    (tmp_path / "book.doc").write_bytes(b"?")
-    with pytest.raises(ValueError, match=r"Cannot read .*book\.doc\. Supported: \.txt"):
-        list(read_documents(tmp_path / "book.doc"))
+    try:
+        list(read_documents(path))
+    except ValueError as error:
+        assert path.name in str(error)  # noqa: PT017  # either is right
 
 
 @pytest.mark.long
@@ -161,7 +214,6 @@ def test_the_manual_that_every_python_carries():
     assert len(names) == len(set(names)) > 200
     assert {"manual/lambda", "module/json", "module/asyncio.tasks"} <= set(names)
     assert any("JavaScript Object Notation" in document.text for document in documents if document.id == "module/json")
-    assert names == [document.id for document in read_documents(PYTHON_MANUAL)]
 
 
 def test_cleaning_is_that_of_the_authors():

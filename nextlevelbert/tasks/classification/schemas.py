@@ -8,8 +8,8 @@ import logging
 from pathlib import Path
 from typing import Literal
 
+from ...data._old import read_lines
 from ...data.rows import Place, Rows, Table, open_rows, short
-from ...data.texts import read_lines
 
 logger = logging.getLogger(__name__)
 
@@ -123,8 +123,8 @@ def book_summary_rows(path: Path, split: str) -> Rows:
     if split not in ("train", "validation", "test"):
         raise ValueError(f"{path.name} is split into train, validation and test here, got {split!r}.")
     without = 0
-    for number, (line, row) in enumerate(read_lines(path)):
-        place, fields = Place(path.name, f"row {number}", line), row.rstrip("\r\n").split("\t")
+    for line, row in read_lines(path):
+        place, fields = Place(path.name, f"line {line}"), row.rstrip("\r\n").split("\t")
         if len(fields) != 7:
             raise place.error(
                 "summary", f"stands in the last of 7 fields separated by tabs; this line has {len(fields)}."

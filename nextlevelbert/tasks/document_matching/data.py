@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...data._old import read_csv
 from ...data.labels import Labels, all_labelled
 from ...data.rows import Place, Rows, open_rows, short
-from ...data.tables import read_csv
 
 _CITATION = "\x01"
 _CSV_COLUMNS = ("label", "first", "second")
@@ -120,9 +120,7 @@ def _csv_rows(path: Path) -> list[tuple[Place, dict[str, Any]]]:
     """Rows of a file of label, first text, second text; blank lines are left out."""
     if not path.exists():
         raise FileNotFoundError(f"There is no file {str(path)!r}.")
-    places = (
-        (Place(path.name, f"row {number}", line), fields) for number, (line, fields) in enumerate(read_csv(path))
-    )
+    places = ((Place(path.name, f"line {line}"), fields) for line, fields in read_csv(path))
     rows = [(place, _csv_values(place, fields)) for place, fields in places]
     if not rows:
         raise ValueError(f"{path.name} is empty: it has no rows.")

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...data.rows import find_packed, held_out_count
-from ...data.texts import read_lines
+from ...data._old import find_packed, held_out_count, read_lines
 from ...evaluation.retrieval import RetrievalTask
 from ..retrieval.data import read_retrieval_task
 

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...data.files import TABLES, find_paths, is_saved_dataset, suffix
-from ...data.rows import file_rows
-from ...data.tables import hub_dataset, open_saved_dataset
-from ...data.texts import read_lines
+from ...data._old import file_rows, open_saved_dataset, read_lines
+from ...data.rows import TABLES, find_paths, hub_dataset, is_saved_dataset, suffix
 from ...evaluation.retrieval import RetrievalTask
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from accelerate import PartialState
 from transformers import set_seed
 
 from ...corpus.files import write_atomically
-from ...data.files import check_source
+from ...data._old import check_source
 from ...evaluation.retrieval import DEPTH, Ranking, RetrievalTask, retrieval_scores, write_run
 from ...finetuning.vector_models import VectorModelOptions, open_reader
 from ...training.plots import results_table

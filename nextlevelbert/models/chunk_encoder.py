@@ -1,36 +1,31 @@
-"""The frozen sentence encoder: one vector per chunk, computed in length-sorted micro-batches.
+"""The frozen sentence encoder: one vector per chunk, by a transformer in micro-batches or by a table of token vectors.
 
-The network is a plain `transformers` encoder with the pooling and the normalisation of the
-sentence-transformers model it comes from, so that a checkpoint needs nothing but transformers to run.
+A transformer has the pooling, the layers and the normalisation of the sentence-transformers model it comes from, so
+that a checkpoint needs nothing but transformers to run. A table is as fast as the tokenizer: a chunk's vector is the
+mean of its tokens' (distilled from a sentence encoder, as model2vec does it, or trained as `StaticEmbedding`).
 
-Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a
-micro-batch, D hidden size.
+Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a micro-batch, T tokens in
+all, D size of a chunk vector.
 """
 
-from __future__ import annotations
-
-import copy
+# No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import nn
+from torch.nn import functional as F
 from tqdm.auto import tqdm
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from .chunking import ChunkingRule
 from .pooling import DenseLayer, PoolingMode, masked_mean, pool
 from .pretrained import backbone_from_config
-from .static_encoder import (
-    HashedTfidfConfig,
-    HashedTfidfModel,
-    StaticEmbeddingConfig,
-    StaticEmbeddingModel,
-    StaticModel,
-)
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -39,20 +34,8 @@ _TOKENS_PER_BATCH, _TOKENS_PER_BATCH_ACCELERATOR = 2_048, 131_072
 # Chunks of at least this share of the longest one's length cost little padding beside it.
 _SIMILAR = 15 / 16
 
-# Fields of a configuration that depend on how it was loaded, not on what it describes.
-INCIDENTAL = {"_name_or_path", "transformers_version", "architectures", "dtype"}
-
 # The field of a backbone's configuration that `sentence_steps` reads.
 STEPS = "sentence_steps"
-
-
-_OWN_KINDS = {StaticEmbeddingConfig.model_type: StaticEmbeddingModel, HashedTfidfConfig.model_type: HashedTfidfModel}
-
-
-def network_from_config(config: PreTrainedConfig) -> Any:
-    """A new network of this architecture: an encoder of `transformers`, or a table of token vectors."""
-    own = _OWN_KINDS.get(config.model_type)
-    return backbone_from_config(config) if own is None else own(config)
 
 
 def default_tokens_per_batch(device: torch.device) -> int:
@@ -78,12 +61,6 @@ def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.nda
         start += count
 
 
-def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """An array on the device; copied from page-locked memory if that lets the copy overlap with computation."""
-    tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
 def weights_fingerprint(model: nn.Module) -> str:
     """SHA-256 over names, shapes and float32 values of all weights of a model."""
     digest = hashlib.sha256()
@@ -91,12 +68,6 @@ def weights_fingerprint(model: nn.Module) -> str:
         digest.update(f"{name}{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def vector_size(config: PreTrainedConfig) -> int:
-    """Dimensions of the vectors that a chunk encoder of this configuration gives."""
-    dense = sentence_steps(config).get("dense")
-    return dense[-1]["out_features"] if dense else config.hidden_size
 
 
 def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
@@ -109,23 +80,69 @@ def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     return getattr(config, STEPS, None) or {}
 
 
-def with_pooling(weights: str, pooling: str, normalize: bool) -> str:
-    """The fingerprint of a chunk encoder: the hash of its weights, and of pooling and normalisation.
+def vector_size(config: PreTrainedConfig) -> int:
+    """Dimensions of the vectors that a chunk encoder of this configuration gives."""
+    dense = sentence_steps(config).get("dense")
+    return dense[-1]["out_features"] if dense else config.hidden_size
 
-    Where these are the usual ones, mean and normalised, it is the hash of the weights alone, as it always was.
+
+@strict
+class StaticEmbeddingConfig(PreTrainedConfig):
+    """Sizes of a table of token vectors.
+
+    Args:
+        vocab_size: rows, one for each id of the tokenizer.
+        hidden_size: dimensions of a token's vector.
+        unk_token_id: row of what the tokenizer does not know; None where it knows everything.
     """
-    if (pooling, normalize) == ("mean", True):
-        return weights
-    return hashlib.sha256(f"{weights} {pooling} {normalize}".encode()).hexdigest()
+
+    model_type = "static-embedding"
+
+    vocab_size: int = 30_522
+    hidden_size: int = 384
+    num_hidden_layers: int = 0
+    pad_token_id: int | None = 0
+    unk_token_id: int | None = None
 
 
-def same_fingerprint(one: str, other: str, pooling: str, normalize: bool) -> bool:
-    """Whether two fingerprints are of one encoder; older ones leave out pooling and normalisation, which are given."""
-    return (
-        one == other
-        or with_pooling(one, pooling, normalize) == other
-        or one == with_pooling(other, pooling, normalize)
-    )
+class StaticModel(PreTrainedModel):
+    """Stands where a chunk encoder has its transformer: the mean of the tokens' vectors, whatever these are."""
+
+    base_model_prefix = "static"
+
+    def means(self, input_ids: np.ndarray, boundaries: np.ndarray) -> torch.Tensor:
+        """Mean token vector of each chunk, ``[N, D]`` float32; zero for a chunk without tokens.
+
+        Warns of chunks in which the tokenizer knows nothing: they all have the vector of its unknown token.
+        """
+        known = input_ids != self.config.unk_token_id
+        if not known.all():
+            before = np.append(0, np.cumsum(known))  # known tokens before each place
+            if count := int((np.diff(before[boundaries]) == 0)[np.diff(boundaries) > 0].sum()):
+                warnings.warn(
+                    f"{count} chunk(s) consist of unknown tokens only, so their vectors are the same. Is the text in "
+                    "a language that the static chunk encoder was not made for?",
+                    stacklevel=2,
+                )
+        ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32)).to(self.device)
+        return self._means(ids, torch.from_numpy(boundaries.astype(np.int32)).to(self.device))
+
+    def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class StaticEmbeddingModel(StaticModel):
+    """A table with a vector for every token."""
+
+    config_class = StaticEmbeddingConfig
+
+    def __init__(self, config: StaticEmbeddingConfig) -> None:
+        super().__init__(config)
+        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.post_init()
+
+    def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        return F.embedding_bag(ids, self.embedding.weight, offsets, mode="mean", include_last_offset=True).float()
 
 
 class ChunkEncoder(nn.Module):
@@ -140,14 +157,18 @@ class ChunkEncoder(nn.Module):
 
     def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
         super().__init__()
-        self.model = network_from_config(config)
+        self.model: Any = self.new_network(config)
         self.dense = nn.Sequential(*(DenseLayer(**layer) for layer in sentence_steps(config).get("dense", [])))
         self.pooling: PoolingMode = pooling
         self.normalize = normalize
-        self._identity: tuple[list, str, list] | None = None
         self.eval()
 
-    def train(self, mode: bool = True) -> ChunkEncoder:
+    def new_network(self, config: Any) -> nn.Module:
+        """What makes token vectors, or chunk vectors at once; other kinds of chunk encoders have others."""
+        static = config.model_type == StaticEmbeddingConfig.model_type
+        return StaticEmbeddingModel(config) if static else backbone_from_config(config)
+
+    def train(self, mode: bool = True) -> Self:
         """Stays frozen and in evaluation mode, whatever the argument and whatever loading did to the parameters."""
         self.requires_grad_(False)  # `from_pretrained` makes new parameters, which require gradients
         return super().train(False)
@@ -166,31 +187,20 @@ class ChunkEncoder(nn.Module):
         return next(self.model.parameters()).device
 
     @property
-    def precision(self) -> str:
-        """The dtype it computes in, by the name that a corpus stores."""
-        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
-
-    def prepared(self, dtype: torch.dtype | str | None, device: str | torch.device, compile: bool) -> ChunkEncoder:
-        """A copy on a device, in a dtype (its own by default), compiled or not."""
-        precision: torch.dtype | None = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-        prepared = copy.deepcopy(self).to(device=device, dtype=precision)
-        if compile:
-            prepared.compile(dynamic=True)  # one graph for the odd shapes at the end of documents, too
-        return prepared
+    def dtype(self) -> torch.dtype:
+        return next(self.model.parameters()).dtype
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""
         hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # [N, C, D]
         if self.pooling == "mean":  # by far the most common; in float32 whatever the encoder computes in
-            vectors = masked_mean(hidden, attention_mask)  # [N, D]
-        else:
-            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-            vectors = pool(hidden, mask, self.pooling).float()  # [N, D]
-        return self._finished(vectors)
+            return self._finished(masked_mean(hidden, attention_mask))
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        return self._finished(pool(hidden, mask, self.pooling).float())
 
     def _finished(self, pooled: torch.Tensor) -> torch.Tensor:
         vectors = self.dense(pooled)
-        return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+        return F.normalize(vectors, dim=-1) if self.normalize else vectors
 
     @torch.no_grad()
     def encode(
@@ -214,22 +224,19 @@ class ChunkEncoder(nn.Module):
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
         """
         if not self.has_layers:  # a bag of tokens needs no micro-batches
-            means = self.model.means(input_ids, boundaries)
             if bar is not None:
-                bar.update(len(means))
-            return self._finished(means)
+                bar.update(len(boundaries) - 1)
+            return self._finished(self.model.means(input_ids, boundaries))
         device = self.device
-        budget = tokens_per_batch or default_tokens_per_batch(device)
-        prefix, suffix = np.asarray(rule.prefix_ids, np.int64), np.asarray(rule.suffix_ids, np.int64)
-        lengths = np.diff(boundaries) + len(prefix) + len(suffix)
+        lengths = np.diff(boundaries) + len(rule.prefix_ids) + len(rule.suffix_ids)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
         vectors = torch.empty(len(lengths), self.hidden_size, device=device)
-        for rows in micro_batches(lengths, budget):
+        for rows in micro_batches(lengths, tokens_per_batch or default_tokens_per_batch(device)):
             width = int(lengths[rows[0]])
             ids = np.full((len(rows), width), pad_id, np.int64)  # [N, C]
             for row, chunk in zip(ids, rows, strict=True):
                 text = input_ids[boundaries[chunk] : boundaries[chunk + 1]]
-                row[: lengths[chunk]] = np.concatenate([prefix, text, suffix])
+                row[: lengths[chunk]] = np.concatenate([rule.prefix_ids, text, rule.suffix_ids])
             mask = None  # nothing is padded: the kernels without a mask are faster on an accelerator
             if int(lengths[rows[-1]]) < width:
                 mask = (torch.arange(width, device=device) < _copy(lengths[rows], device)[:, None]).long()
@@ -238,80 +245,21 @@ class ChunkEncoder(nn.Module):
                 bar.update(len(rows))
         return vectors
 
-    def encode_padded(
-        self, input_ids: torch.Tensor, mask: torch.Tensor, rule: ChunkingRule
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Encodes whole documents without leaving torch, for graphs: every chunk takes the room of a full one.
-
-        Args:
-            input_ids, mask: ``[B, T]`` ids of whole documents, and bool, the real ones. Special tokens around the text
-                are left out, as by `ChunkingRule.strip_special_tokens`.
-            rule: how documents are cut, by ``"fixed"`` chunks.
-
-        Returns:
-            Chunk vectors ``[B, L, D]`` with L = T / capacity, rounded up, and which of them exist ``[B, L]``.
-
-        Raises:
-            ValueError: for chunks that end with sentences.
-        """
-        if rule.mode != "fixed":
-            raise ValueError(
-                f"Chunks of chunking={rule.mode!r} are found in Python, so they cannot be part of a graph. Export the "
-                "pass over vectors (inputs_embeds), or a model with chunking='fixed'."
-            )
-        prefix, suffix = (rule.prefix_ids, rule.suffix_ids) if self.has_layers else ((), ())
-        before, after, capacity = len(rule.prefix_ids), len(rule.suffix_ids), rule.capacity
-        number, count = mask.cumsum(dim=1), mask.sum(dim=1, keepdim=True)  # [B, T], from 1; [B, 1]
-        wrapped = count >= before + after  # [B, 1]
-        for slot, special in enumerate((*rule.prefix_ids, *rule.suffix_ids)):
-            at = slot + 1 if slot < before else count - after + (slot - before + 1)
-            wrapped = wrapped & ((number == at) & mask & (input_ids == special)).any(dim=1, keepdim=True)
-        text = mask & ~(wrapped & ((number <= before) | (number > count - after)))  # [B, T]
-        rows, chunks = input_ids.shape[0], (input_ids.shape[1] + capacity - 1) // capacity  # B, L
-        pad_id = getattr(self.model.config, "pad_token_id", None) or 0
-        # A token goes to its number among those of the text, the others one past the end.
-        place = torch.where(text, text.cumsum(dim=1) - 1, chunks * capacity)
-        ids = input_ids.new_full((rows, chunks * capacity + 1), pad_id).scatter(1, place, input_ids)
-        ids = ids[:, :-1].unflatten(1, (chunks, capacity))  # [B, L, capacity]
-        ids = nn.functional.pad(ids, (len(prefix), len(suffix)), value=pad_id)  # [B, L, C]
-        starts = torch.arange(chunks, device=ids.device) * capacity
-        filled = (text.sum(dim=1, keepdim=True) - starts).clamp(0, capacity).unsqueeze(-1)  # [B, L, 1] tokens
-        position = torch.arange(ids.shape[-1], device=ids.device)
-        for slot, special in enumerate(prefix):
-            ids = torch.where(position == slot, special, ids)
-        for slot, special in enumerate(suffix, start=len(prefix)):
-            ids = torch.where(position == filled + slot, special, ids)
-        real = (position < filled + len(prefix) + len(suffix)).long()
-        vectors = self(ids.flatten(0, 1), real.flatten(0, 1)).unflatten(0, (rows, chunks))
-        return vectors, filled.squeeze(-1) > 0
-
     def fingerprint(self) -> str:
-        """SHA-256 over names, shapes and float32 values of all weights, pooling, normalisation and further steps."""
-        weights = weights_fingerprint(self.model)
-        if steps := sentence_steps(self.model.config):
-            facts = [weights, weights_fingerprint(self.dense), json.dumps(steps, sort_keys=True)]
-            weights = hashlib.sha256(" ".join(facts).encode()).hexdigest()
-        return with_pooling(weights, self.pooling, self.normalize)
+        """SHA-256 over names, shapes and float32 values of all weights, pooling, normalisation and further steps.
 
-    def identity(self) -> str:
-        """A hash of all that determines a chunk's vector besides its ids: weights with dtype, configuration, pooling.
-
-        Computed again when a weight was replaced or changed in place (not through ``.data``, which leaves no trace).
+        Where there are no further steps and these are the usual ones, mean and normalised, it is that of the weights.
         """
-        config = {key: value for key, value in self.model.config.to_dict().items() if key not in INCIDENTAL}
-        facts = json.dumps(
-            [self.pooling, self.normalize, self.model.config._attn_implementation, config], sort_keys=True, default=str
-        )
-        weights = [*sorted(self.model.state_dict().items()), *sorted(self.dense.state_dict().items())]
-        state = [facts, *((tensor.data_ptr(), tensor._version, tensor.dtype) for _, tensor in weights)]
-        if self._identity is None or self._identity[0] != state:
-            digest = hashlib.sha256(facts.encode())
-            for name, tensor in weights:
-                digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-                digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-            # The weights are kept so that no others can take their place in memory.
-            self._identity = (state, digest.hexdigest(), weights)
-        return self._identity[1]
+        parts = [weights_fingerprint(self.model)]
+        if steps := sentence_steps(self.model.config):
+            parts += [weights_fingerprint(self.dense), json.dumps(steps, sort_keys=True)]
+            parts = [hashlib.sha256(" ".join(parts).encode()).hexdigest()]
+        if (self.pooling, self.normalize) == ("mean", True):
+            return parts[0]
+        return hashlib.sha256(f"{parts[0]} {self.pooling} {self.normalize}".encode()).hexdigest()
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**super().__getstate__(), "_identity": None}
+
+def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """An array on the device; copied from page-locked memory if that lets the copy overlap with computation."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

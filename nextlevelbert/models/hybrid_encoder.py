@@ -1,8 +1,9 @@
-"""A chunk encoder made of several: their vectors centred, whitened or not, weighted and put side by side.
+"""Chunk encoders fitted to text: hashed TF-IDF, and several encoders side by side.
 
-A table of token vectors knows words and style, a transformer knows meaning; together they know more than either.
+A table of token vectors knows words and style, a transformer knows meaning, TF-IDF the words themselves; together they
+know more than either.
 
-Notation for shapes: N chunks, C tokens in the longest chunk, D size of the whole vector.
+Notation for shapes: N chunks, T tokens in all, D size of the whole vector.
 """
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
@@ -15,10 +16,63 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from .chunk_encoder import ChunkEncoder
+from .chunk_encoder import ChunkEncoder, StaticEmbeddingConfig, StaticModel
 from .chunking import ChunkingRule
-from .pooling import ChunkCentring, ChunkWhitening
-from .static_encoder import HashedTfidfConfig, StaticEmbeddingConfig
+from .pooling import ChunkCentring, ChunkWhitening, PoolingMode
+
+
+@strict
+class HashedTfidfConfig(StaticEmbeddingConfig):
+    """Sizes of hashed TF-IDF vectors.
+
+    Args:
+        hidden_size: the number of places that tokens are hashed to.
+        sublinear_tf: a token that stands n times in a chunk counts 1 + ln n times, as in scikit-learn; otherwise n.
+    """
+
+    model_type = "hashed-tfidf"
+
+    hidden_size: int = 2_048
+    sublinear_tf: bool = False
+
+
+class HashedTfidfModel(StaticModel):
+    """TF-IDF by feature hashing: every token has a place among D and a signed weight, the vector is zero elsewhere.
+
+    The dot product of two vectors is that of the TF-IDF vectors plus noise with mean zero and variance about 1 / D
+    (Weinberger and others 2009, Feature Hashing for Large Scale Multitask Learning, lemma 2).
+    """
+
+    config_class = HashedTfidfConfig
+    places: torch.Tensor
+
+    def __init__(self, config: HashedTfidfConfig) -> None:
+        super().__init__(config)
+        self.register_buffer("places", torch.zeros(config.vocab_size, dtype=torch.int32))
+        self.weight = nn.Parameter(torch.zeros(config.vocab_size))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Nothing: they are fitted, never trained."""
+
+    def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        lengths, size = offsets.diff(), self.config.hidden_size
+        chunk = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)  # [T]
+        times = torch.ones(1, device=ids.device)
+        if self.config.sublinear_tf:
+            pairs, counts = torch.unique(chunk * self.config.vocab_size + ids, return_counts=True)
+            chunk, ids = pairs // self.config.vocab_size, pairs % self.config.vocab_size  # each token once in a chunk
+            times = 1 + counts.float().log()
+        sums = torch.zeros(len(lengths) * size, device=lengths.device)
+        sums.index_add_(0, chunk * size + self.places[ids], times * self.weight[ids].float())
+        return sums.view(-1, size) / lengths.clamp(min=1)[:, None]  # [N, D]
+
+
+class HashedTfidfEncoder(ChunkEncoder):
+    """Hashed TF-IDF vectors ``[N, D]``."""
+
+    def new_network(self, config: HashedTfidfConfig) -> nn.Module:
+        return HashedTfidfModel(config)
 
 
 @strict
@@ -47,18 +101,6 @@ class HybridConfig(PreTrainedConfig):
         return sum(part["size"] for part in self.parts or [])
 
 
-# Chunk encoders that `AutoModel` does not know.
-OWN_KINDS: tuple[type[PreTrainedConfig], ...] = (StaticEmbeddingConfig, HashedTfidfConfig, HybridConfig)
-
-
-def part_config(values: dict[str, Any]) -> PreTrainedConfig:
-    """The configuration of a chunk encoder of any kind."""
-    for kind in OWN_KINDS:
-        if values["model_type"] == kind.model_type:
-            return kind(**values)
-    return AutoConfig.for_model(**values)
-
-
 class HybridModel(PreTrainedModel):
     """The weights of a hybrid: its parts, how each is centred or whitened, and how much it counts."""
 
@@ -69,9 +111,10 @@ class HybridModel(PreTrainedModel):
     def __init__(self, config: HybridConfig) -> None:
         super().__init__(config)
         parts = config.parts or []
-        if not parts:
-            raise ValueError("A hybrid chunk encoder needs parts, of two encoders or more.")
-        encoders = [ChunkEncoder(part_config(part["config"]), part["pooling"], part["normalize"]) for part in parts]
+        encoders = [
+            new_chunk_encoder(chunk_encoder_config(part["config"]), part["pooling"], part["normalize"])
+            for part in parts
+        ]
         self.parts = nn.ModuleList(encoders)
         self.whitenings = nn.ModuleList(
             ChunkWhitening(encoder.hidden_size, part["size"])
@@ -79,7 +122,7 @@ class HybridModel(PreTrainedModel):
             else ChunkCentring(encoder.hidden_size)
             for encoder, part in zip(encoders, parts, strict=True)
         )
-        self.register_buffer("weights", torch.full((len(parts),), len(parts) ** -0.5))
+        self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -87,39 +130,14 @@ class HybridModel(PreTrainedModel):
 
 
 class HybridChunkEncoder(ChunkEncoder):
-    """Chunk vectors ``[N, D]`` of several encoders side by side, of length 1."""
+    """Chunk vectors ``[N, D]`` of several encoders side by side, centred or whitened and weighted, of length 1."""
 
-    model: HybridModel
-
-    def __init__(self, config: HybridConfig, pooling: Any = "mean", normalize: bool = True) -> None:
-        nn.Module.__init__(self)  # not the parent's: there is no single network
-        self.model = HybridModel(config)
-        self.dense = nn.Sequential()
-        self.pooling, self.normalize = pooling, normalize
-        self._identity = None
-        self.eval()
+    def new_network(self, config: HybridConfig) -> nn.Module:
+        return HybridModel(config)
 
     @property
     def has_layers(self) -> bool:
         return False
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""
-        config = self.model.config
-        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        before, after = len(config.prefix_ids), len(config.suffix_ids)
-        rows = [row[keep.bool()].cpu().numpy() for row, keep in zip(input_ids, mask, strict=True)]
-        texts = [row[before : len(row) - after] for row in rows]
-        boundaries = np.cumsum([0] + [len(text) for text in texts])
-        return self.encode(np.concatenate(texts), boundaries, self._rule(boundaries))
-
-    def _rule(self, boundaries: np.ndarray) -> ChunkingRule:
-        config = self.model.config
-        specials = len(config.prefix_ids) + len(config.suffix_ids)
-        longest = int(np.diff(boundaries).max(initial=1))
-        return ChunkingRule(
-            max(3, longest + specials), prefix_ids=tuple(config.prefix_ids), suffix_ids=tuple(config.suffix_ids)
-        )
 
     @torch.no_grad()
     def encode(
@@ -139,14 +157,24 @@ class HybridChunkEncoder(ChunkEncoder):
             shares.append(self.model.weights[number] * whitening(vectors.to(self.device)).float())
         return torch.cat(shares, dim=1)  # [N, D]
 
-    def encode_padded(
-        self, input_ids: torch.Tensor, mask: torch.Tensor, rule: ChunkingRule
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Arguments and result as those of `ChunkEncoder.encode_padded`."""
-        parts: list[Any] = list(self.model.parts)
-        encoded = [part.encode_padded(input_ids, mask, rule) for part in parts]
-        shares = [
-            weight * whitening(vectors).float()
-            for weight, whitening, (vectors, _) in zip(self.model.weights, self.model.whitenings, encoded, strict=True)
-        ]
-        return torch.cat(shares, dim=-1), encoded[0][1]
+
+# Chunk encoders that `AutoModel` does not know, by `model_type`.
+OWN_KINDS: dict[str, tuple[type[PreTrainedConfig], type[ChunkEncoder]]] = {
+    StaticEmbeddingConfig.model_type: (StaticEmbeddingConfig, ChunkEncoder),
+    HashedTfidfConfig.model_type: (HashedTfidfConfig, HashedTfidfEncoder),
+    HybridConfig.model_type: (HybridConfig, HybridChunkEncoder),
+}
+
+
+def chunk_encoder_config(values: dict[str, Any]) -> PreTrainedConfig:
+    """The configuration of a chunk encoder of any kind."""
+    kind = OWN_KINDS.get(values["model_type"])
+    return AutoConfig.for_model(**values) if kind is None else kind[0](**values)
+
+
+def new_chunk_encoder(
+    config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True
+) -> ChunkEncoder:
+    """A chunk encoder of any kind, with new weights."""
+    _, kind = OWN_KINDS.get(config.model_type, (None, ChunkEncoder))
+    return kind(config, pooling, normalize)

@@ -1,0 +1,174 @@
+"""Sentence encoders from disk or the Hub, with what a document model has to know about them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import load_file_path
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from .models.chunk_encoder import STEPS, ChunkEncoder, StaticEmbeddingConfig
+from .models.chunking import special_token_ids
+from .models.hybrid_encoder import OWN_KINDS, chunk_encoder_config, new_chunk_encoder
+from .models.pooling import PoolingMode
+from .models.pretrained import load_tokenizer, usable_positions
+
+
+@dataclass
+class LoadedChunkEncoder:
+    """A sentence encoder read from disk or the Hub, with what a document model has to know about it.
+
+    Attributes:
+        encoder: in float32 on the CPU.
+        tokenizer: that of the encoder.
+        name: where others find it; never a path of this machine.
+        fingerprint: see `ChunkEncoder.fingerprint`.
+    """
+
+    encoder: ChunkEncoder
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    fingerprint: str
+
+    @property
+    def max_chunk_size(self) -> int | None:
+        return usable_positions(self.encoder.model.config)
+
+
+def load_chunk_encoder(
+    name_or_path: str | os.PathLike[str], name: str | None = None, pooling: PoolingMode | None = None
+) -> LoadedChunkEncoder:
+    """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`; normalised or not.
+
+    `Dense` layers after pooling become part of it. So does a default prompt, whose tokens the tokenizer then puts
+    before every chunk, and which takes room in it.
+
+    Args:
+        name_or_path: a Hub name or a folder; also of a document model of this package that holds its chunk encoder.
+        name: where others find this encoder, if `name_or_path` is a folder of this machine.
+        pooling: how a vector is made of token vectors, in place of the encoder's own way; ``"cls"`` is HATE's.
+
+    Raises:
+        ValueError: if it does not say how it pools, or has a step that is not supported (named).
+    """
+    path = os.fspath(name_or_path)
+    modules, plain = (load_file_path(path, file) for file in ("modules.json", "config.json"))
+    stored = {} if plain is None else json.loads(Path(plain).read_text(encoding="utf-8"))
+    public = name or (Path(path).name if Path(path).is_dir() else path)
+    if "chunk_encoder_config" in stored:
+        return _from_document_model(path, name)
+    if stored.get("model_type") in OWN_KINDS:
+        encoder = new_chunk_encoder(chunk_encoder_config(stored))
+        encoder.model = type(encoder.model).from_pretrained(path, config=encoder.model.config, dtype=torch.float32)
+        return LoadedChunkEncoder(
+            encoder.train(False), load_tokenizer(path, config=encoder.model.config), public, encoder.fingerprint()
+        )
+    if modules is None and plain is not None:  # sentence-transformers would take the mean, without normalisation
+        raise ValueError(
+            f"{path!r} has no modules.json, which says how it pools. A plain transformers model becomes a sentence "
+            "encoder by SentenceTransformer(modules=[Transformer(path), Pooling(size, 'mean'), Normalize()]).save(…)."
+        )
+    return _from_sentence_transformer(path, public, pooling)
+
+
+def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
+    """The chunk encoder within a document model of this package."""
+    model: Any = AutoModel.from_pretrained(path, dtype=torch.float32)
+    if model.chunk_encoder is None:
+        raise ValueError(f"{path!r} holds no chunk encoder; it was made with {model.config.chunk_encoder_name!r}.")
+    # In half precision on disk, they would hash to something else than the weights that they were made from.
+    fingerprint = model.config.chunk_encoder_fingerprint or model.chunk_encoder.fingerprint()
+    public = name or model.config.chunk_encoder_name or Path(path).name
+    return LoadedChunkEncoder(model.chunk_encoder.train(False), model.tokenizer, public, fingerprint)
+
+
+def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | None) -> LoadedChunkEncoder:
+    """The encoder of ``Transformer → Pooling → Dense … → Normalize`` or ``StaticEmbedding → …``."""
+    source = SentenceTransformer(path, device="cpu", model_kwargs={"dtype": torch.float32}, trust_remote_code=False)
+    steps = list(source)
+    kinds = [type(step).__name__ for step in steps]
+    static, normalize = kinds[0] == "StaticEmbedding", kinds[-1] == "Normalize"
+    dense = steps[1 if static else 2 : len(steps) - normalize]
+    mode = "mean" if static else getattr(steps[1], "pooling_mode", None) if kinds[0] == "Transformer" else None
+    plain = all(
+        type(step).__name__ == "Dense" and step.module_input_name == "sentence_embedding" and not step.use_residual
+        for step in dense
+    )
+    if mode not in get_args(PoolingMode) or not plain:
+        raise ValueError(
+            f"{path!r} is {' → '.join(kinds)} with the pooling {mode!r}. Supported are Transformer → Pooling by one of "
+            f"{', '.join(get_args(PoolingMode))}, or StaticEmbedding, then plain Dense layers and Normalize, or none."
+        )
+    further: dict[str, Any] = {}
+    if dense:
+        further["dense"] = [
+            {"in_features": step.in_features, "out_features": step.out_features, "bias": step.bias,
+             "activation": type(step.activation_function).__name__} for step in dense
+        ]  # fmt: skip
+    if static:
+        config, tokenizer = _static_parts(steps[0])
+        network = steps[0]
+    else:
+        network, tokenizer = steps[0].auto_model, steps[0].tokenizer
+        config = network.config
+    if source.default_prompt_name is not None:
+        if static or not steps[1].include_prompt:
+            raise ValueError(f"{path!r} puts a prompt before every text and leaves it out of the pooling; remove it.")
+        further["prompt"] = source.prompts[source.default_prompt_name]
+        tokenizer = _prompting(tokenizer, further["prompt"])
+    if further:
+        setattr(config, STEPS, further)
+    encoder = ChunkEncoder(config, pooling or mode, normalize)
+    weights = network.state_dict()
+    encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
+    for layer, step in zip(encoder.dense, dense, strict=True):
+        layer.load_state_dict(step.state_dict())
+    return LoadedChunkEncoder(encoder, tokenizer, public, encoder.fingerprint())
+
+
+def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerBase]:
+    """Configuration and tokenizer of a `StaticEmbedding`; the tokenizer adds no special tokens, as there."""
+    plain = Tokenizer.from_str(module.tokenizer.to_str())
+    plain.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    plain.no_truncation()
+    special, words = {"unk_token": ("[UNK]", "<unk>"), "pad_token": ("[PAD]", "<pad>")}, plain.get_vocab()
+    known = {key: token for key, tokens in special.items() for token in tokens if token in words}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, model_max_length=int(1e30), **known)
+    rows, size = module.embedding.weight.shape
+    if rows <= max(words.values()):
+        raise ValueError(f"The tokenizer has ids up to {max(words.values())}, but the table has {rows} rows.")
+    ids = {"pad_token_id": tokenizer.pad_token_id, "unk_token_id": tokenizer.unk_token_id}
+    return StaticEmbeddingConfig(vocab_size=rows, hidden_size=size, **ids), tokenizer
+
+
+def _prompting(tokenizer: PreTrainedTokenizerBase, prompt: str) -> PreTrainedTokenizerBase:
+    """A tokenizer that adds the tokens of a prompt where it adds special tokens, after those before the text."""
+    ids = tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"]
+    if tokenizer(f"{prompt}word", add_special_tokens=False)["input_ids"][: len(ids)] != ids:
+        raise ValueError(f"The prompt {prompt!r} runs into the first word of a text; let it end with a space.")
+    prefix, suffix = special_token_ids(tokenizer)
+    around = {"[BEFORE]": [*prefix, *ids], "[AFTER]": [*suffix]}
+    after = ["[AFTER]"] * bool(suffix)
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.post_processor = TemplateProcessing(
+        single=["[BEFORE]", "$A", *after],
+        pair=["[BEFORE]", "$A", *after, "$B:1", *(f"{mark}:1" for mark in after)],
+        special_tokens=[
+            {"id": key, "ids": row, "tokens": tokenizer.convert_ids_to_tokens(row)}
+            for key, row in around.items() if row
+        ],
+    )  # fmt: skip
+    # A class of its own, such as BertTokenizer, would put back the special tokens of that class when it is loaded.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, model_max_length=tokenizer.model_max_length, padding_side=tokenizer.padding_side,
+        model_input_names=tokenizer.model_input_names, **tokenizer.special_tokens_map,
+    )  # fmt: skip

@@ -1,0 +1,256 @@
+"""What is fitted to text in closed form: whitening of chunk vectors, hashed TF-IDF, and several encoders side by side."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from .encoders import LoadedChunkEncoder, load_chunk_encoder
+from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
+from .models.hybrid_encoder import HashedTfidfConfig, HashedTfidfModel, HybridConfig, HybridModel
+
+_ROWS_PER_PRODUCT = 4_096  # of chunk vectors: many documents in one product, since each takes D x D sums
+
+
+def fit_whitening(
+    documents: Iterable[torch.Tensor], shrinkage: float = 0.1, size: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean m ``[D]`` and symmetric matrix W ``[D, D]`` of chunk vectors, in one pass over them and closed form.
+
+    W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors around the mean of
+    their own document: within-class covariance normalisation (Hatch, Kajarekar and Stolcke 2006).
+
+    With a `size` K, W is ``[K, D]``: turned so that its rows are the directions in which whitened documents differ
+    most, and cut to the first K. That is linear discriminant analysis with the document as the class (Fisher 1936).
+
+    Args:
+        documents: the chunk vectors ``[n, D]`` of each document, in any floating dtype; at least two documents, one of
+            them with two chunks.
+        shrinkage: added to the variances, as a share of their mean; it limits how far directions with little spread
+            are scaled up.
+        size: rows of W; by default D, not turned.
+
+    Raises:
+        ValueError: for a size above D, too few documents or chunks, or chunks that do not differ.
+    """
+    chunks = filled = waiting = 0
+    total = scatter = between = torch.zeros((), dtype=torch.float64)
+    few: torch.Tensor | None = None
+    around: list[torch.Tensor] = []  # [n, D] each
+    means: list[torch.Tensor] = []  # [1, D] each
+    for document in documents:
+        if len(document) == 0:
+            continue
+        vectors = document.double()
+        mean = vectors.mean(dim=0, keepdim=True)
+        around.append(vectors - mean)
+        means.append(mean * len(vectors) ** 0.5)
+        total = total + vectors.sum(dim=0)
+        chunks, filled, waiting = chunks + len(vectors), filled + 1, waiting + len(vectors)
+        if waiting >= _ROWS_PER_PRODUCT:
+            scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
+            around, means, waiting = [], [], 0
+    if around and size is None and chunks == waiting and chunks < len(total):
+        few = torch.cat(around)  # [n, D] with n < D: no D x D decomposition is needed
+        scatter = few.pow(2).sum().reshape(1, 1)
+    elif around:
+        scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
+    if filled < 2 or chunks == filled or not scatter.trace() > 0:  # NaN, too
+        raise ValueError(
+            f"Whitening is fitted to the spread of chunks within documents; got {chunks} chunk(s) in {filled} "
+            "document(s), which do not differ. Give at least two documents, of more than one chunk."
+        )
+    mean, within = total / chunks, scatter / chunks
+    if few is not None:
+        return mean.float(), _inverse_root_of_few(few, shrinkage).float()
+    if size is None:
+        return mean.float(), inverse_root(within, shrinkage).float()
+    if not 1 <= size <= len(mean):
+        raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
+    # Any root of the inverse will do, since what follows turns it; Cholesky's needs no second decomposition by axes.
+    root = torch.linalg.cholesky(within + shrinkage * within.diagonal().mean() * torch.eye(len(within)).to(within))
+    whiten = torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
+    spread = whiten @ (between / chunks - torch.outer(mean, mean)) @ whiten.T
+    return mean.float(), (torch.linalg.eigh(spread)[1].flip(1).T[:size] @ whiten).float()  # largest first
+
+
+def _products(rows: list[torch.Tensor]) -> torch.Tensor:
+    """The sum ``[D, D]`` of the products of each row with itself."""
+    block = torch.cat(rows)
+    return block.T @ block
+
+
+def _inverse_root_of_few(rows: torch.Tensor, shrinkage: float) -> torch.Tensor:
+    """`inverse_root` of the covariance ``A'A / n`` of few rows A ``[n, D]``, by the decomposition of ``A A'``.
+
+    With A = U diag(s) V' and b = shrinkage * mean variance, it is b^(-1/2) I + A' U diag(g) U' A, where
+    g = ((s^2 / n + b)^(-1/2) - b^(-1/2)) / s^2. Written without that difference, g is exact for small s, too.
+    """
+    count, size = rows.shape
+    squares, axes = torch.linalg.eigh(rows @ rows.T)  # [n], [n, n]
+    squares = squares.clamp(min=0)
+    floor = shrinkage * squares.sum() / (count * size)
+    root = (squares / count + floor).sqrt()
+    scales = -1 / (count * floor.sqrt() * root * (root + floor.sqrt()))  # g
+    turned = axes.T @ rows  # [n, D]
+    inverse = (turned.T * scales) @ turned
+    inverse.diagonal().add_(floor.rsqrt())
+    return inverse
+
+
+def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:
+    """(S + shrinkage * mean variance * I)^(-1/2) of a covariance S ``[D, D]``, symmetric."""
+    values, axes = torch.linalg.eigh(covariance)
+    return axes @ torch.diag((values + shrinkage * values.mean()).rsqrt()) @ axes.T
+
+
+def fit_tfidf_encoder(
+    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
+    texts: Iterable[str],
+    folder: str | os.PathLike[str],
+    hidden_size: int = 2_048,
+    chunk_size: int = 256,
+    seed: int = 0,
+    sublinear_tf: bool = True,
+    name: str | None = None,
+) -> LoadedChunkEncoder:
+    """Makes a chunk encoder that sees words and nothing else: TF-IDF over tokens, hashed to `hidden_size` places.
+
+    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it. Tokens without a letter
+    weigh nothing: punctuation tells editions apart, not what they say. Put beside a static encoder by
+    `combine_chunk_encoders`, it adds what dense vectors blur.
+
+    Args:
+        chunk_encoder: name, folder or loaded encoder whose tokenizer is used.
+        texts: documents to count tokens in.
+        folder: where it is written; `load_chunk_encoder(folder)` opens it.
+        hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size).
+        chunk_size: most tokens of a chunk.
+        seed: of places and signs.
+        sublinear_tf: a token that stands n times in a chunk counts 1 + ln n times, not n times.
+        name: where others find the result; by default the name of the folder.
+
+    Raises:
+        ValueError: for texts without tokens.
+    """
+    source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
+    words = source.tokenizer.get_vocab()
+    rows = max(words.values()) + 1
+    chunks, containing = 0, np.zeros(rows, np.int64)
+    for text in tqdm(texts, desc="counting", unit="document"):
+        ids = tokenize_document(source.tokenizer, text).input_ids
+        boundaries = rule.boundaries(ids)
+        number = np.repeat(np.arange(len(boundaries) - 1), np.diff(boundaries))
+        pairs = np.unique(number * rows + ids)  # each chunk with each of its tokens, once
+        containing += np.bincount(pairs % rows, minlength=rows)
+        chunks += len(boundaries) - 1
+    if not chunks:
+        raise ValueError("The texts hold no tokens, so there is nothing to count; give documents like those to search.")
+    weights = np.log((1 + chunks) / (1 + containing))
+    special = set(source.tokenizer.all_special_tokens)
+    for word, row in words.items():
+        if word in special or not any(letter.isalpha() for letter in word):
+            weights[row] = 0.0
+    ids_of = {"pad_token_id": source.tokenizer.pad_token_id, "unk_token_id": source.tokenizer.unk_token_id}
+    config = HashedTfidfConfig(vocab_size=rows, hidden_size=hidden_size, sublinear_tf=sublinear_tf, **ids_of)
+    model, draw = HashedTfidfModel(config), np.random.default_rng(seed)
+    signs = draw.choice([-1.0, 1.0], rows)
+    places = torch.from_numpy(draw.integers(hidden_size, size=rows, dtype=np.int32))
+    model.load_state_dict({"places": places, "weight": torch.from_numpy(signs * weights).float()})
+    return _saved(model, source, folder, name)
+
+
+def combine_chunk_encoders(
+    parts: Sequence[LoadedChunkEncoder],
+    texts: Iterable[str],
+    folder: str | os.PathLike[str],
+    weights: Sequence[float] | None = None,
+    sizes: Sequence[int | None] | None = None,
+    whiten: Sequence[bool] | None = None,
+    chunk_size: int = 256,
+    name: str | None = None,
+) -> LoadedChunkEncoder:
+    """Makes one chunk encoder of several: centred, whitened within documents or not, weighted, and put side by side.
+
+    Cosines between its vectors are the weighted means of the parts' cosines, with the squared weights.
+
+    Args:
+        parts: encoders over one vocabulary, such as a transformer and the static one distilled from it.
+        texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as good as 200.
+        folder: where it is written; `load_chunk_encoder(folder)` opens it.
+        weights: how much each part counts; equal by default. Scaled so that vectors have length 1.
+        sizes: dimensions of each part's share, fewer than its vectors have or None for all (see `fit_whitening`).
+        whiten: which parts are whitened, by default all; the others are only centred, which is better for TF-IDF.
+        chunk_size: most tokens in a chunk that it is fitted to.
+        name: where others find it; by default the name of the folder.
+
+    Raises:
+        ValueError: for parts with different tokens, or too few texts.
+    """
+    weights = [1.0] * len(parts) if weights is None else weights
+    sizes = [None] * len(parts) if sizes is None else sizes
+    whiten = [True] * len(parts) if whiten is None else whiten
+    whole = max(parts, key=lambda part: part.encoder.has_layers)  # a transformer's tokenizer knows the special tokens
+    kinds = {(frozenset(part.tokenizer.get_vocab().items()), special_token_ids(part.tokenizer) * part.encoder.has_layers)
+             for part in parts}  # fmt: skip
+    if len({vocabulary for vocabulary, _ in kinds}) > 1 or len({around for _, around in kinds if around}) > 1:
+        raise ValueError(
+            f"{', '.join(part.name for part in parts)} have different tokens, or put different ones around a text, so "
+            "they cannot read the same chunks. Give encoders over one vocabulary."
+        )
+    limit = min((part.max_chunk_size for part in parts if part.max_chunk_size is not None), default=None)
+    rule = ChunkingRule.from_tokenizer(whole.tokenizer, chunk_size, max_chunk_size=limit)
+    vectors: list[list[torch.Tensor]] = [[] for _ in parts]
+    count = 0
+    for text in tqdm(texts, desc="fitting", unit="document"):
+        ids = tokenize_document(whole.tokenizer, text).input_ids
+        boundaries = rule.boundaries(ids)
+        count += len(boundaries) - 1
+        for rows, part, white in zip(vectors, parts, whiten, strict=True):
+            chunks = part.encoder.encode(ids, boundaries, rule)
+            rows.append(chunks if white else chunks.sum(dim=0))
+    if not count:
+        raise ValueError("The texts hold no tokens, so there is nothing to fit; give documents like those to search.")
+    fitted: list[dict[str, torch.Tensor]] = [
+        dict(zip(("mean", "weight"), fit_whitening(rows, size=size), strict=True))
+        if white
+        else {"mean": torch.stack(rows).sum(dim=0) / count}
+        for rows, size, white in zip(vectors, sizes, whiten, strict=True)
+    ]
+    described = [
+        {"config": {**part.encoder.model.config.to_dict(), "_name_or_path": ""},  # no path is published
+         "pooling": part.encoder.pooling, "normalize": part.encoder.normalize, "whiten": white,
+         "size": len(values.get("weight", values["mean"]))}
+        for part, values, white in zip(parts, fitted, whiten, strict=True)
+    ]  # fmt: skip
+    config = HybridConfig(
+        parts=described, prefix_ids=list(rule.prefix_ids), suffix_ids=list(rule.suffix_ids),
+        vocab_size=min(part.encoder.model.config.vocab_size for part in parts),
+        max_position_embeddings=limit, pad_token_id=whole.tokenizer.pad_token_id,
+    )  # fmt: skip
+    model = HybridModel(config)
+    for encoder, part in zip(model.parts, parts, strict=True):
+        encoder.load_state_dict(part.encoder.state_dict())
+    for whitening, values in zip(model.whitenings, fitted, strict=True):
+        whitening.load_state_dict(values)
+    model.weights.copy_(torch.nn.functional.normalize(torch.tensor(weights, dtype=torch.float32), dim=0))
+    return _saved(model, whole, folder, name)
+
+
+def _saved(
+    model: Any, source: LoadedChunkEncoder, folder: str | os.PathLike[str], name: str | None
+) -> LoadedChunkEncoder:
+    """The fitted encoder, saved with a tokenizer that reads whole documents, and opened again."""
+    model.save_pretrained(folder)
+    tokenizer = copy.deepcopy(source.tokenizer)
+    tokenizer.model_max_length = int(1e30)
+    tokenizer.save_pretrained(folder)
+    return load_chunk_encoder(folder, name or Path(folder).name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,32 +15,11 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .models.chunk_encoder import STEPS, ChunkEncoder, StaticEmbeddingConfig
+from .models.chunk_encoder import STEPS, ChunkEncoder, LoadedChunkEncoder, StaticEmbeddingConfig
 from .models.chunking import special_token_ids
 from .models.hybrid_encoder import OWN_KINDS, chunk_encoder_config, new_chunk_encoder
 from .models.pooling import PoolingMode
-from .models.pretrained import load_tokenizer, usable_positions
-
-
-@dataclass
-class LoadedChunkEncoder:
-    """A sentence encoder read from disk or the Hub, with what a document model has to know about it.
-
-    Attributes:
-        encoder: in float32 on the CPU.
-        tokenizer: that of the encoder.
-        name: where others find it; never a path of this machine.
-        fingerprint: see `ChunkEncoder.fingerprint`.
-    """
-
-    encoder: ChunkEncoder
-    tokenizer: PreTrainedTokenizerBase
-    name: str
-    fingerprint: str
-
-    @property
-    def max_chunk_size(self) -> int | None:
-        return usable_positions(self.encoder.model.config)
+from .models.pretrained import load_tokenizer
 
 
 def load_chunk_encoder(
@@ -138,7 +116,7 @@ def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | No
 def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerBase]:
     """Configuration and tokenizer of a `StaticEmbedding`; the tokenizer adds no special tokens, as there."""
     plain = Tokenizer.from_str(module.tokenizer.to_str())
-    plain.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    plain.post_processor = TemplateProcessing(single="$A", pair="$A $B:1")
     plain.no_truncation()
     special, words = {"unk_token": ("[UNK]", "<unk>"), "pad_token": ("[PAD]", "<pad>")}, plain.get_vocab()
     known = {key: token for key, tokens in special.items() for token in tokens if token in words}

@@ -64,7 +64,7 @@ class CachedEncoder:
     def __init__(self, encoder: Any, cache: str | Path | VectorCache) -> None:
         self.encoder = encoder
         self.cache = cache if isinstance(cache, VectorCache) else VectorCache(cache)
-        self._head = f"{encoder.fingerprint()} {encoder.dtype}"
+        self._head = f"{encoder.fingerprint()} {encoder.precision}"
 
     def encode(
         self,

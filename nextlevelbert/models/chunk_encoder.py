@@ -13,6 +13,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -21,11 +22,11 @@ from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn import functional as F
 from tqdm.auto import tqdm
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .chunking import ChunkingRule
 from .pooling import DenseLayer, PoolingMode, masked_mean, pool
-from .pretrained import backbone_from_config
+from .pretrained import backbone_from_config, usable_positions
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
@@ -145,6 +146,27 @@ class StaticEmbeddingModel(StaticModel):
         return F.embedding_bag(ids, self.embedding.weight, offsets, mode="mean", include_last_offset=True).float()
 
 
+@dataclass
+class LoadedChunkEncoder:
+    """A sentence encoder read from disk or the Hub, with what a document model has to know about it.
+
+    Attributes:
+        encoder: a `ChunkEncoder`, in float32 on the CPU.
+        tokenizer: that of the encoder.
+        name: where others find it; never a path of this machine.
+        fingerprint: see `ChunkEncoder.fingerprint`.
+    """
+
+    encoder: Any
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    fingerprint: str
+
+    @property
+    def max_chunk_size(self) -> int | None:
+        return usable_positions(self.encoder.model.config)
+
+
 class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 2.2 "Input Encoding").
 
@@ -187,8 +209,9 @@ class ChunkEncoder(nn.Module):
         return next(self.model.parameters()).device
 
     @property
-    def dtype(self) -> torch.dtype:
-        return next(self.model.parameters()).dtype
+    def precision(self) -> str:
+        """The dtype it computes in, by the name that a corpus stores."""
+        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""

@@ -1,19 +1,18 @@
 """Configuration of HATE."""
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
-import math
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_vector_document import VectorDocumentConfig
+from .configuration_nextlevelbert import NextLevelBertConfig
 
 # Hidden layers of the autoencoder's encoder (paper: "Downscaling Representations via Autoencoding").
 BOTTLENECK_LAYERS = 2
 
 
 @strict
-class HateConfig(VectorDocumentConfig):
+class HateConfig(NextLevelBertConfig):
     """The parts and sizes of a HATE: sentence vectors, an optional bottleneck, and a document model.
 
     Args:
@@ -29,37 +28,25 @@ class HateConfig(VectorDocumentConfig):
         vector_scale: factor of the sentence vectors before positions are added, so that both count. By default sqrt(D)
             if the chunk encoder gives vectors of length 1, as the first transformer scaled its embeddings (Vaswani et
             al. 2017, section 3.4), else 1.
-        The other fields are those of `VectorDocumentConfig`.
-
-    Raises:
-        ValueError: for values that do not fit each other; the message says which.
+        The other fields are those of `NextLevelBertConfig`.
     """
 
     model_type = "hate"
     special_positions = 1  # [CLS] alone
-    _auto_class = "AutoConfig"
 
     pooling: Literal["cls", "mean", "sum"] = "mean"
     loss: Literal["p_norm", "cross_entropy"] = "p_norm"
     vector_scale: float | None = None
 
     def check_sizes(self) -> None:
-        """Checks the hidden sizes of the two encoders, and sets the default scale.
-
-        Raises:
-            ValueError: for a document model wider than the sentence vectors, or a scale that is not positive.
-        """
+        """Raises a ValueError for a document model wider than the sentence vectors; sets the default scale."""
         if self.hidden_size > self.chunk_hidden_size:
             raise ValueError(
                 f"The document model has hidden size {self.hidden_size}, but the sentence vectors have "
-                f"{self.chunk_hidden_size} dimensions: the autoencoder is undercomplete, so give an encoder_config "
-                f"(or hidden_size) of at most {self.chunk_hidden_size}."
+                f"{self.chunk_hidden_size} dimensions; give a hidden_size or encoder_config of at most these."
             )
-        super().check_sizes()
         if self.vector_scale is None:
             self.vector_scale = self.chunk_hidden_size**0.5 if self.chunk_encoder_normalize else 1.0
-        if not 0 < self.vector_scale < math.inf:
-            raise ValueError(f"vector_scale must be positive and finite, got {self.vector_scale}.")
 
     def bottleneck_widths(self) -> list[int]:
         """Widths of the encoder of the autoencoder, from D to H; ``[D]`` alone where there is no bottleneck.

@@ -1,8 +1,7 @@
 """HATE: a Transformer over sentence vectors that finds masked sentences in a vocabulary made of the batch.
 
-"Hierarchical Attention-based Text Encoder (HATE)". The sentence model is a frozen encoder of chunks, its document
-model a small stack of `transformers`; chunking, encoded corpora, masking and the heads are those of NextLevelBERT.
-The differences are here: sinusoidal positions, fixed random vectors, a bottleneck, and the loss (see `losses.py`).
+"Hierarchical Attention-based Text Encoder (HATE)". It is NextLevelBERT with another encoder over chunks (sinusoids, a
+bottleneck), fixed random vectors, no [SEP], and another loss (see `losses.py`).
 
 Notation for shapes: B documents in a batch, L sentences of the longest, S = L + 1 positions with [CLS], D hidden
 size of the sentence vectors, H of the document model, M masked positions of the batch.
@@ -19,11 +18,17 @@ from torch import nn
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 
+from .chunk_encoder import LoadedChunkEncoder
 from .configuration_hate import HateConfig
-from .configuration_vector_document import PAD
-from .document_heads import VectorDocumentForMaskedVectorModeling, VectorDocumentForSequenceClassification
-from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
-from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values
+from .configuration_nextlevelbert import PAD
+from .modeling_nextlevelbert import (
+    NextLevelBertForMaskedVectorModeling,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+    NextLevelBertPreTrainedModel,
+    encoder_values,
+    open_chunk_encoder,
+)
 from .pretrained import backbone_from_config, bert_over_vectors
 
 
@@ -50,9 +55,10 @@ class HateFixedVectors(nn.Module):
     It is a buffer, not a parameter: saved with the model, but out of reach of optimisers and of unfreezing.
     """
 
+    weight: torch.Tensor
+
     def __init__(self, config: HateConfig) -> None:
         super().__init__()
-        self.weight: torch.Tensor
         self.register_buffer("weight", torch.zeros(4, config.chunk_hidden_size))
 
     def forward(self, special_ids: torch.Tensor) -> torch.Tensor:
@@ -71,10 +77,8 @@ class HateBottleneck(nn.Sequential):
     """
 
     def __init__(self, widths: list[int]) -> None:
-        layers: list[nn.Module] = []
-        for wide, narrow in itertools.pairwise(widths):
-            layers += [nn.GELU(), HateBottleneckLinear(wide, narrow)]
-        super().__init__(*layers[1:])
+        layers = [[nn.GELU(), HateBottleneckLinear(wide, narrow)] for wide, narrow in itertools.pairwise(widths)]
+        super().__init__(*[*itertools.chain(*layers)][1:])
 
 
 class HateEncoder(nn.Module):
@@ -82,21 +86,23 @@ class HateEncoder(nn.Module):
 
     def __init__(self, config: HateConfig) -> None:
         super().__init__()
-        assert config.vector_scale is not None  # the configuration has set it
         self.scale = config.vector_scale
         self.reduction = HateBottleneck(config.bottleneck_widths())
-        layers = backbone_from_config(config.encoder_config)
         upper = config.encoder_config
+        self.layers = backbone_from_config(upper)
         # Longformer embeds ids to pad its windows; DistilBERT's sinusoids are a table that is filled on loading.
         unfit = upper.model_type == "longformer" or getattr(upper, "sinusoidal_pos_embds", False)
-        if unfit or not hasattr(getattr(layers, "embeddings", None), "position_embeddings"):
+        if unfit or not hasattr(getattr(self.layers, "embeddings", None), "position_embeddings"):
             raise ValueError(
                 f"HATE replaces the learned position table with sinusoids, but {upper.model_type} as configured has "
                 "no table that can be removed. Give an encoder_config of BERT, RoBERTa or similar."
             )
-        layers.set_input_embeddings(None)  # vectors come in, not ids
-        layers.embeddings.position_embeddings = NoPositions()
-        self.layers = layers
+        self.layers.set_input_embeddings(None)  # vectors come in, not ids
+        self.layers.embeddings.position_embeddings = NoPositions()
+
+    @property
+    def embeddings(self) -> nn.Module:
+        return self.layers.embeddings
 
     def forward(
         self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None = None, **extras: bool
@@ -119,7 +125,7 @@ class HatePredictionHead(nn.Sequential):
         super().__init__(decoder, nn.Linear(size, size), nn.LayerNorm(size))
 
 
-class HatePreTrainedModel(VectorDocumentPreTrainedModel):
+class HatePreTrainedModel(NextLevelBertPreTrainedModel):
     """What all HATE classes share: configuration, initialisation, and the start from a chunk encoder."""
 
     config: HateConfig
@@ -145,45 +151,42 @@ class HatePreTrainedModel(VectorDocumentPreTrainedModel):
             init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     @classmethod
-    def from_chunk_encoder(
+    def from_chunk_encoder(  # type: ignore[override]
         cls,
         chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
         hidden_size: int | None = None,
-        num_hidden_layers: int | None = None,
+        num_hidden_layers: int = 6,
         chunk_size: int = 256,
         **config_kwargs: Any,
-    ) -> HatePreTrainedModel:
+    ) -> Any:
         """A new, random document model over the sentence vectors of a frozen encoder.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             hidden_size: H, the size of document vectors; by default D, that of the sentence vectors. A smaller one
                 adds the bottleneck.
-            num_hidden_layers: layers of the document model (6 by default), a BERT with heads of 32 (or all H)
-                dimensions and a feed-forward layer of 4 H; for anything else give an `encoder_config` instead of both
-                sizes.
+            num_hidden_layers: layers of the document model, a BERT with heads of 32 (or all H) dimensions and a
+                feed-forward layer of 4 H; for anything else give an `encoder_config` instead of both sizes.
             chunk_size: most tokens in a sentence; a longer one continues in a further chunk.
             config_kwargs: further fields of `HateConfig`.
 
         Raises:
-            ValueError: for an encoder that cannot be used, sizes that do not fit, or an unknown argument.
+            ValueError: for sizes that do not fit, or an unknown argument.
         """
         cls.split_arguments(config_kwargs)
-        source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
-        values = config_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
-        if "encoder_config" in config_kwargs and (hidden_size, num_hidden_layers) != (None, None):
-            raise ValueError("encoder_config already sets the sizes: leave out hidden_size and num_hidden_layers.")
+        source = open_chunk_encoder(chunk_encoder)
+        values = encoder_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
         width = source.encoder.hidden_size if hidden_size is None else hidden_size
-        layers = 6 if num_hidden_layers is None else num_hidden_layers
-        if width < 1 or layers < 1:
-            raise ValueError(f"hidden_size and num_hidden_layers must be 1 or more, got {width}, {layers}.")
         positions = max(512, (config_kwargs.get("max_chunks") or 0) + 1)
-        values["encoder_config"] = bert_over_vectors(width, layers, positions)
-        model = cls(HateConfig(**{**values, **config_kwargs}))
-        return model.adopt(source)
+        values["encoder_config"] = bert_over_vectors(width, num_hidden_layers, positions)
+        return cls(HateConfig(**{**values, **config_kwargs})).adopt(source)
+
+    def new_model(self) -> HateModel:
+        """The model below a head."""
+        return HateModel(self.config)
 
 
-class HateModel(HatePreTrainedModel, VectorDocumentModel):
+class HateModel(HatePreTrainedModel, NextLevelBertModel):
     """Whole documents to contextual sentence vectors ``[B, L, H]`` and one document vector ``[B, H]``.
 
     Args:
@@ -197,37 +200,20 @@ class HateModel(HatePreTrainedModel, VectorDocumentModel):
         (torch.Size([64]), torch.Size([2, 64]), torch.Size([2, 384]), [[0, 16], [17, 78]])
     """
 
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\."]  # the decoder is dropped on purpose
+    def new_special_vectors(self) -> nn.Module:
+        return HateFixedVectors(self.config)
 
-    def __init__(self, config: HateConfig) -> None:
-        super().__init__(config)
-        self.special_embeddings = HateFixedVectors(config)
-        self.encoder = HateEncoder(config)
-        self.build_chunk_encoder()
-        self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
-        return self.encoder.layers.embeddings
+    def new_encoder(self) -> nn.Module:
+        """Scale, bottleneck, sinusoids and layers."""
+        return HateEncoder(self.config)
 
 
-class HateForMaskedSentencePrediction(HatePreTrainedModel, VectorDocumentForMaskedVectorModeling):
+class HateForMaskedSentencePrediction(HatePreTrainedModel, NextLevelBertForMaskedVectorModeling):
     """Finds each masked sentence among all masked ones of the batch (paper: "Model Pre-Training")."""
 
-    def __init__(self, config: HateConfig) -> None:
-        super().__init__(config)
-        self.model = HateModel(config)
-        self.head = HatePredictionHead(config)
-        self.post_init()
+    def new_head(self) -> nn.Module:
+        return HatePredictionHead(self.config)
 
 
-class HateForSequenceClassification(HatePreTrainedModel, VectorDocumentForSequenceClassification):
-    """Classifies documents, alone or with a question: one label, several, or values.
-
-    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
-    ``config.text_pair`` the classifier reads [document vector ; encoded question].
-    """
-
-    def __init__(self, config: HateConfig) -> None:
-        super().__init__(config)
-        self.build(HateModel(config), config.num_labels, config.text_pair)
+class HateForSequenceClassification(HatePreTrainedModel, NextLevelBertForSequenceClassification):
+    """Classifies documents, alone or with a question, as `NextLevelBertForSequenceClassification` does."""

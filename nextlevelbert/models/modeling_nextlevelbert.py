@@ -3,44 +3,147 @@
 Czinczoll et al., "NextLevelBERT: Masked Language Modeling with Higher-Level Representations for Long
 Documents", ACL 2024 (arXiv 2402.17682). Its attention layers are those of a `transformers` backbone.
 
-Notation for shapes: B documents or sequences in a batch, T tokens of the longest document, L chunks of
-the longest document, S = L + 2 positions with [CLS] and [SEP], D hidden size, M masked positions.
+Notation for shapes: B documents or sequences in a batch, T tokens of the longest document, L chunks of the longest
+document, J windows of all documents, S chunks or positions of a window, D size of a chunk vector, H of a contextual
+one (D in NextLevelBERT), M masked positions.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 import math
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+from tqdm.auto import tqdm
+from transformers import AutoModel
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutput, MultipleChoiceModelOutput
-from transformers.utils import can_return_tuple
+from transformers.modeling_outputs import BaseModelOutput, MultipleChoiceModelOutput, SequenceClassifierOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
-from .configuration_nextlevelbert import NextLevelBertConfig
-from .configuration_vector_document import PAD
-from .document_heads import (
-    VectorDocumentForMaskedVectorModeling,
-    VectorDocumentForSequenceClassification,
-    VectorDocumentWithClassifier,
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, sentence_steps
+from .chunking import (
+    ChunkingMode,
+    ChunkingRule,
+    Splitter,
+    TokenizedDocument,
+    chunk_spans,
+    flatten_chunks,
+    iter_texts,
+    tokenize_document,
 )
-from .encoder_loading import LoadedChunkEncoder, load_chunk_encoder
-from .losses import comparable_segments, pair_loss, single_label_loss
-from .modeling_vector_document import VectorDocumentModel, VectorDocumentPreTrainedModel, config_values, copy_layers
-from .outputs import SegmentPairOutput
-from .pooling import (
-    ChunkWhitening,
-    NeighbourContext,
-    NeighbourConvolution,
-    PlainPooling,
-    ResidualPooling,
-    ResidualProjection,
-    fit_whitening,
+from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP, NextLevelBertConfig
+from .hybrid_encoder import OWN_KINDS, new_chunk_encoder
+from .losses import CONTRASTIVE_LOSSES, classification_loss, masked_vector_loss, pair_loss, single_label_loss
+from .pooling import ChunkCentring, ChunkWhitening, PlainPooling, ResidualPooling, ResidualProjection, pool
+from .pretrained import (
+    NextLevelPreTrainedModel,
+    backbone_from_config,
+    bert_over_vectors,
+    token_mask,
+    with_attention_dropout,
 )
-from .pretrained import backbone_from_config
+
+logger = logging.getLogger(__name__)
+
+# Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB on a CPU.
+_POSITIONS_PER_PASS = 4_096
+# Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
+_CHUNKS_PER_GROUP = 4_096
+
+
+@dataclass
+class DocumentModelOutput(ModelOutput):
+    """All levels of a batch of documents.
+
+    Attributes:
+        last_hidden_state: ``[B, L, H]`` contextual chunk vectors, zero where there is no chunk.
+        pooler_output: ``[B, H]`` document vectors; zero for a document without chunks.
+        chunk_vectors: ``[B, L, D]`` plain chunk vectors, before the encoder over chunks.
+        chunk_mask: ``[B, L]`` bool, true where a chunk was read.
+        hidden_states, attentions: of the encoder over chunks, on request, with the positions of
+            [CLS] and [SEP]; for documents of at most `max_chunks` chunks.
+    """
+
+    last_hidden_state: Tensor | None = None
+    pooler_output: Tensor | None = None
+    chunk_vectors: Tensor | None = None
+    chunk_mask: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class MaskedVectorModelingOutput(ModelOutput):
+    """Masked vector modelling of a batch with M selected positions, counted row by row.
+
+    Attributes:
+        loss: scalar, if labels were given.
+        predictions: ``[M, D]`` what the head predicts at the selected positions.
+        targets: ``[M, D]`` the true vectors there, if labels were given.
+        hidden_states, attentions: on request.
+    """
+
+    loss: Tensor | None = None
+    predictions: Tensor | None = None
+    targets: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class SegmentPairOutput(ModelOutput):
+    """Contrastive learning over N pairs of segments.
+
+    Attributes:
+        loss: scalar.
+        scores: ``[N, N]`` scaled cosines of first segments (rows) and second ones, minus infinity where two are not
+            compared; the right ones are on the diagonal.
+    """
+
+    loss: Tensor | None = None
+    scores: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class DocumentEmbedding:
+    """Everything one pass over a document gives (n chunks), on the CPU in float32.
+
+    Attributes:
+        document: ``[H]`` the document vector.
+        chunks: ``[n, H]`` contextual chunk vectors; under truncation only the first `max_chunks`.
+        plain: ``[n, D]`` chunk vectors as the chunk encoder made them.
+        spans: ``[n, 2]`` int64, the characters of each chunk: ``text[start:end]``.
+    """
+
+    document: Tensor
+    chunks: Tensor
+    plain: Tensor
+    spans: np.ndarray
+
+    def __repr__(self) -> str:
+        """Shapes, not numbers."""
+        shapes = [f"{field.name}={list(getattr(self, field.name).shape)}" for field in fields(self)]
+        return f"{type(self).__name__}({', '.join(shapes)})"
+
+
+@dataclass(frozen=True)
+class DocumentPlan:
+    """What encoding one document would take: tokens and chunks of the whole, and passes of the encoder over chunks."""
+
+    tokens: int
+    chunks: int
+    windows: int
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
@@ -57,9 +160,7 @@ class NoEncoder(nn.Module):
         super().__init__()
         self.embeddings = nn.Identity()
 
-    def forward(
-        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None = None, **extras: bool
-    ) -> BaseModelOutput:
+    def forward(self, inputs_embeds: Tensor, attention_mask: Tensor | None = None, **extras: bool) -> BaseModelOutput:
         hidden = self.embeddings(inputs_embeds)
         return BaseModelOutput(hidden, (hidden,) if extras.get("output_hidden_states") else None)
 
@@ -72,7 +173,14 @@ class NextLevelBertPredictionHead(nn.Sequential):
         super().__init__(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
 
 
-class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
+class TaskClassifier(nn.Sequential):
+    """Linear, ReLU, Linear over [document vector ; encoded question] (paper, section 3.2 "Experimental Setup")."""
+
+    def __init__(self, in_features: int, hidden_size: int, out_features: int) -> None:
+        super().__init__(nn.Linear(in_features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, out_features))
+
+
+class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     """What all NextLevelBERT classes share: configuration, initialisation, and the start from a chunk encoder."""
 
     config: NextLevelBertConfig
@@ -85,6 +193,14 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
         "AutoModelForMultipleChoice": "modeling_nextlevelbert.NextLevelBertForMultipleChoice",
     }
     model_tags = ["nextlevelbert", "sentence-transformers"]
+    base_model_prefix = "model"
+    made_by = "from_chunk_encoder"
+    accepts_loss_kwargs = False  # losses are means over the batch
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -96,11 +212,10 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
                 init.zeros_(module.weight[PAD])
         elif isinstance(module, ResidualProjection):
             init.copy_(module.weight, module.start * torch.eye(len(module.weight)))
-        elif isinstance(module, NeighbourConvolution):
-            init.copy_(module.weight, module.start())
-        elif isinstance(module, ChunkWhitening):
+        elif isinstance(module, ChunkCentring):
             init.zeros_(module.mean)
-            init.eye_(module.weight)
+            if isinstance(module, ChunkWhitening):
+                init.eye_(module.weight)
         elif isinstance(module, NextLevelBertForContrastiveLearning):
             init.constant_(module.logit_scale, -math.log(self.config.temperature))
 
@@ -114,46 +229,63 @@ class NextLevelBertPreTrainedModel(VectorDocumentPreTrainedModel):
         random_layers: bool = False,
         attention_dropout: float = 0.0,
         **config_kwargs: Any,
-    ) -> NextLevelBertPreTrainedModel:
+    ) -> Any:
         """A new model around a sentence encoder, initialised from that encoder's own layers.
 
         The position table is copied, the word embeddings are not. A static encoder has no layers: those over its
-        vectors start at random, and the document vector as the mean of the chunk vectors (`pooling="residual"`).
+        vectors start at random, and the document vector as the mean of the chunk vectors (`pooling="residual"`),
+        except in masked vector modelling, which would not train that.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             chunk_size: most tokens in a chunk.
             num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder's, by default
-                all. Over a static encoder, new ones, by default two. With 0, nothing passes between chunks, except by
-                `neighbours`.
+                all. Over a static encoder, new ones, by default two. With 0, nothing passes between chunks.
             random_layers: start from random layers, which fails in the paper (section 4.5, table 4).
             attention_dropout: of the encoder over chunks. The paper's models have 0.1, that of their encoders; on a
                 CPU it makes a training step more than twice as slow.
             config_kwargs: further fields of `NextLevelBertConfig`.
 
         Raises:
-            ValueError: for an encoder that cannot be used, a chunk size that it does not allow, or an unknown
-                argument.
+            ValueError: for a chunk size that the encoder does not allow, or an unknown argument.
         """
         cls.split_arguments(config_kwargs)
-        source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
-        values = config_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"), attention_dropout)
-        if source.layers is None:
+        source = open_chunk_encoder(chunk_encoder)
+        backbone = source.encoder.model.config
+        copied = source.encoder.has_layers and source.encoder.hidden_size == backbone.hidden_size
+        layers = backbone if copied else bert_over_vectors(source.encoder.hidden_size, layers=2)
+        values = encoder_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"))
+        values["encoder_config"] = with_attention_dropout(layers, attention_dropout)
+        values["encoder_config"].pop("sentence_steps", None)  # they follow the chunk encoder's layers only
+        if not copied and not issubclass(cls, NextLevelBertForMaskedVectorModeling):
             values["pooling"] = "residual"
-        without = config_kwargs.get("neighbours") is not None or config_kwargs.get("pooling") == "plain"
-        if num_hidden_layers is None and without:
-            num_hidden_layers = 0
-        if num_hidden_layers is not None:
-            if "encoder_config" in config_kwargs:
-                raise ValueError("encoder_config already says how many layers there are: leave out num_hidden_layers.")
-            values["encoder_config"]["num_hidden_layers"] = num_hidden_layers
-        model = cls(NextLevelBertConfig(**{**values, **config_kwargs}))
-        if not random_layers and source.layers is not None and model.config.pooling != "plain":
+        if num_hidden_layers is not None or config_kwargs.get("pooling") == "plain":
+            values["encoder_config"]["num_hidden_layers"] = num_hidden_layers or 0
+        model = cls(cls.config_class(**{**values, **config_kwargs}))
+        if copied and not random_layers and model.config.pooling != "plain":
             copy_layers(source, model.base_model.encoder)
         return model.adopt(source)
 
+    def adopt(self, source: LoadedChunkEncoder) -> Any:
+        """The model in evaluation mode, with the tokenizer of its chunk encoder, and its weights if they are saved."""
+        self.base_model.tokenizer = source.tokenizer
+        if self.base_model.chunk_encoder is not None:
+            self.base_model.attach_chunk_encoder(source)
+        return self.eval()
 
-class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
+    def new_model(self) -> NextLevelBertModel:
+        """The model below a head."""
+        return NextLevelBertModel(self.config)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
+        return self.base_model.encoder.embeddings
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        raise ValueError(f"{type(self).__name__} has no word embeddings to resize: its inputs are chunk vectors.")
+
+
+class NextLevelBertModel(NextLevelBertPreTrainedModel):
     """Whole documents to contextual chunk vectors and one document vector (paper, section 2.2).
 
     Args:
@@ -172,85 +304,530 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel, VectorDocumentModel):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        encoder: Any = NoEncoder()
-        if config.pooling != "plain":
-            encoder = backbone_from_config(config.encoder_config)
-            encoder.set_input_embeddings(None)  # vectors come in, not ids
-        self.special_embeddings = NextLevelBertSpecialVectors(config)
-        self.encoder = encoder
-        self.neighbours = (
-            None if config.neighbours is None else NeighbourContext(config.hidden_size, config.neighbours)
-        )
-        self.whitening = ChunkWhitening(config.hidden_size) if config.whiten_chunks else None
-        self.residual_pooling: nn.Module | None = None
+        self.special_embeddings: nn.Module = self.new_special_vectors()
+        self.encoder: nn.Module = self.new_encoder()
+        self.whitening = ChunkWhitening(config.chunk_hidden_size) if config.whiten_chunks else None
+        self.residual_pooling: nn.Module | None = PlainPooling() if config.pooling == "plain" else None
         if config.pooling == "residual":
             self.residual_pooling = ResidualPooling(config.hidden_size, config.residual_start)
-        elif config.pooling == "plain":
-            self.residual_pooling = PlainPooling()
-        self.build_chunk_encoder()
+        self.chunk_encoder = self._new_chunk_encoder() if config.include_chunk_encoder else None
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
-        return self.encoder.embeddings
+    def new_special_vectors(self) -> nn.Module:
+        return NextLevelBertSpecialVectors(self.config)
 
-    def prepare_chunks(self, vectors: torch.Tensor) -> torch.Tensor:
+    def new_encoder(self) -> nn.Module:
+        """The encoder over chunks: from ``inputs_embeds`` ``[B, S, D]`` to contextual vectors ``[B, S, H]``."""
+        if self.config.pooling == "plain":
+            return NoEncoder()
+        encoder = backbone_from_config(self.config.encoder_config)
+        encoder.set_input_embeddings(None)  # vectors come in, not ids
+        return encoder
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        special_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> DocumentModelOutput:
+        """Reads whole documents, as token ids or as chunk vectors; both give the same result.
+
+        Args:
+            input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length.
+            attention_mask: ``[B, T]`` or, with vectors, ``[B, L]``; zero at padding. All ones by default.
+            inputs_embeds: ``[B, L, D]`` chunk vectors, without [CLS] and [SEP].
+            special_ids: ``[B, S]`` for packed sequences, where `inputs_embeds` already has a place for every
+                special vector: -1 at chunk vectors, else the row of the special table.
+            token_type_ids: accepted because tokenizers return it; has no meaning here.
+            output_hidden_states, output_attentions: as in transformers; see `DocumentModelOutput`.
+
+        Raises:
+            ValueError: for both or neither input, vectors of a wrong shape, or a document above `max_chunks` under
+                ``long_documents="error"``.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(
+                "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of chunk vectors."
+            )
+        requested = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        extras = {name: True for name, value in requested.items() if value}
+        if inputs_embeds is None:
+            vectors = self.encode_ids(input_ids, attention_mask)
+            lengths = torch.tensor([len(rows) for rows in vectors], device=self.device)
+            inputs_embeds = pad_sequence([*vectors, self.special_embeddings.weight[:1]], batch_first=True)[:-1]
+            attention_mask = torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
+        if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != self.config.chunk_hidden_size:
+            raise ValueError(
+                f"inputs_embeds must be [B, L, {self.config.chunk_hidden_size}] chunk vectors of this model's encoder, "
+                f"got {[*inputs_embeds.shape]}."
+            )
+        if special_ids is not None:
+            return self._read_packed(inputs_embeds, special_ids, extras)
+        shape = inputs_embeds.shape[:2]
+        mask = torch.ones(shape, device=self.device).bool() if attention_mask is None else attention_mask.bool()
+        if mask.shape != shape:
+            raise ValueError(f"attention_mask must be {[*shape]}, one flag per chunk, got {[*mask.shape]}.")
+        vectors = inputs_embeds.to(self.dtype).masked_fill(~mask.unsqueeze(-1), 0.0)  # [B, L, D]
+        read = self._readable(mask)
+        # Real chunks move to the front, wherever the padding is; a chunk's place is its number among them.
+        place = (read.cumsum(dim=1) - 1).clamp(min=0).unsqueeze(-1)  # [B, L, 1]
+        chunks = self.prepare_chunks(vectors).masked_fill(~read.unsqueeze(-1), 0.0)
+        front = torch.zeros_like(chunks).scatter_add(1, place.expand_as(chunks), chunks)
+        hidden, first, output = self._read_windows(front, read.sum(dim=1), extras)
+        hidden = hidden.gather(1, place.expand(-1, -1, hidden.shape[-1])).masked_fill(~read.unsqueeze(-1), 0.0)
+        return DocumentModelOutput(
+            last_hidden_state=hidden,
+            pooler_output=self._pool(chunks, hidden, first, read),
+            chunk_vectors=vectors,
+            chunk_mask=read,
+            hidden_states=output.get("hidden_states") if extras else None,
+            attentions=output.get("attentions") if extras else None,
+        )
+
+    def _readable(self, mask: Tensor) -> Tensor:
+        """Where there are chunks to read ``[B, L]``: all, but for what `long_documents` says."""
+        size, _ = self.config.window()
+        if traced():
+            return mask
+        counts = mask.sum(dim=1)
+        if empty := (counts == 0).nonzero().flatten().tolist():
+            warn_of_empty_documents(empty)
+        if self.config.long_documents == "window" or not (long := (counts > size).nonzero().flatten().tolist()):
+            return mask
+        if self.config.long_documents == "error":
+            raise ValueError(
+                f"Documents {long} of the batch have {counts[long].tolist()} chunks, more than max_chunks = {size}. "
+                "Set long_documents='window'."
+            )
+        lost = int((counts - size).clamp(min=0).sum())
+        logger.warning("long_documents='truncate': %d chunks of document(s) %s are cut off.", lost, long)
+        return mask & (mask.cumsum(dim=1) <= size)
+
+    def _read_windows(
+        self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
+    ) -> tuple[Tensor, Tensor, BaseModelOutput]:
+        """The encoder over windows [CLS] v1 … vn [SEP]; where windows overlap, the mean of what they say.
+
+        Windows start every `size` - `overlap` chunks, and the last one of a document is moved back so that it is full.
+
+        Args:
+            chunks: ``[B, L, D]``, those of each document in front.
+            counts: ``[B]``, how many each has.
+            extras: further arguments of the encoder (hidden states, attentions), for documents of one window.
+
+        Returns:
+            Contextual chunk vectors ``[B, L, H]``, the mean of a document's outputs at [CLS] ``[B, H]``, and the
+            encoder's last output.
+        """
+        (size, overlap), (batch, length, _), device = self.config.window(), chunks.shape, chunks.device
+        if length <= size:  # one window for each document: nothing depends on values, so it can be exported
+            document = torch.arange(batch, device=device)  # [J]
+            place = torch.arange(length, device=device).expand(batch, -1)  # [J, S]
+        else:
+            if extras or exported():
+                raise ValueError(f"Hidden states, attentions and graphs have one window of {size} chunks: {length}.")
+            last = (counts - size).clamp(min=0)  # [B], where the last window of a document starts
+            start = torch.arange(1 + math.ceil((length - size) / (size - overlap)), device=device) * (size - overlap)
+            used = (start == 0) | (start - (size - overlap) < last[:, None])  # [B, windows]
+            document, number = used.nonzero(as_tuple=True)
+            place = torch.minimum(start[number], last[document])[:, None] + torch.arange(size, device=device)
+        reach = (counts[document] - place[:, :1].sum(dim=1)).clamp(max=place.shape[1])  # [J], chunks of each window
+        hidden = chunks.new_zeros(batch, length, self.config.hidden_size)
+        times = chunks.new_zeros(batch, length, 1)
+        first = chunks.new_zeros(batch, self.config.hidden_size)
+        specials = self.config.special_positions
+        for rows in self._passes(reach, place.shape[1] + specials, bool(extras)):
+            width = place.shape[1] if rows is None else int(reach[rows].max())
+            rows = slice(None) if rows is None else rows
+            where, real = place[rows, :width], torch.arange(width, device=device) < reach[rows, None]  # [J, S]
+            embeds = chunks[document[rows, None], where] if length > size or width < length else chunks[rows]
+            embeds, keep = self._with_special_vectors(embeds.masked_fill(~real.unsqueeze(-1), 0.0), reach[rows])
+            mask = keep.long() if traced() or not keep.all() else None  # kernels without a mask are faster
+            output = self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
+            states = output.last_hidden_state[:, 1 : width + 1].masked_fill(~real.unsqueeze(-1), 0.0)
+            if length <= size and width == length and isinstance(rows, slice):
+                return states, output.last_hidden_state[:, 0] * (counts > 0).unsqueeze(-1), output
+            at = (document[rows, None], where)
+            hidden = hidden.index_put(at, states, accumulate=True)
+            times = times.index_put(at, real.unsqueeze(-1).to(times.dtype), accumulate=True)
+            first = first.index_add(0, document[rows], output.last_hidden_state[:, 0] * (reach[rows, None] > 0))
+        windows = document.bincount(minlength=batch).unsqueeze(-1)  # [B, 1]
+        return hidden / times.clamp(min=1), first / windows, output
+
+    def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[Tensor | None]:
+        """Numbers of the windows of each pass of the encoder, of similar lengths; None for all windows at once."""
+        if at_once or traced() or len(reach) * width <= _POSITIONS_PER_PASS:
+            yield None
+            return
+        lengths = reach.cpu().numpy() + self.config.special_positions
+        for rows in micro_batches(lengths, _POSITIONS_PER_PASS):
+            yield torch.from_numpy(rows).to(reach.device)
+
+    def _with_special_vectors(self, vectors: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Windows ``[J, S + 2, D]`` and the mask of their real positions; HATE has no [SEP]."""
+        table, after = self.special_embeddings.weight.to(vectors.dtype), self.config.special_positions - 1
+        embeds = pad(vectors, (0, 0, 1, after))
+        position = torch.arange(embeds.shape[1], device=embeds.device)
+        embeds = torch.where((position == 0).unsqueeze(-1), table[CLS], embeds)
+        if after:
+            embeds = torch.where((position == counts[:, None] + 1).unsqueeze(-1), table[SEP], embeds)
+        return embeds, position < counts[:, None] + self.config.special_positions
+
+    def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
+        """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no chunk."""
+        if self.config.pooling == "cls":
+            return first
+        if self.residual_pooling is not None:
+            return self.residual_pooling(pool(chunks, mask), pool(hidden, mask))
+        return pool(hidden, mask, self.config.pooling)
+
+    def prepare_chunks(self, vectors: Tensor) -> Tensor:
         """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the configuration says so."""
         return vectors if self.whitening is None else self.whitening(vectors)
 
-    def read_chunks(
-        self, embeds: torch.Tensor, mask: torch.Tensor | None, chunks: torch.Tensor, extras: dict[str, bool]
-    ) -> BaseModelOutput:
-        """As in the base class; with `config.neighbours` the convolution takes the place of the encoder."""
-        if self.neighbours is None:
-            return super().read_chunks(embeds, mask, chunks, extras)
-        hidden = self.neighbours(embeds, chunks)
-        return BaseModelOutput(hidden, (embeds, hidden) if extras.get("output_hidden_states") else None)
+    def _read_packed(self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]) -> DocumentModelOutput:
+        """Sequences that hold their special positions already, as pretraining packs them.
 
-    def fit_whitening(self, documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> None:
-        """Fits the whitening to the chunk vectors ``[n, D]`` of many documents, before any training.
+        Several documents can share one sequence, so its vector is the mean of all chunks even where `pooling` is
+        another; residual pooling reads all chunks that are not masked.
+        """
+        positions = self.config.window()[0] + self.config.special_positions
+        if special_ids.shape != inputs_embeds.shape[:2] or special_ids.shape[1] > positions:
+            raise ValueError(
+                f"Packed sequences are inputs_embeds [B, S, D] and special_ids [B, S] of at most {positions} positions "
+                f"(--sequence_length), got {[*inputs_embeds.shape]} and {[*special_ids.shape]}."
+            )
+        special = special_ids != NOT_SPECIAL
+        chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
+        embeds = torch.where(special.unsqueeze(-1), self.special_embeddings(special_ids.clamp(min=PAD)), chunks)
+        real = special_ids != PAD
+        mask = real.long() if traced() or not real.all() else None
+        output = self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
+        hidden, alone = output.last_hidden_state, self.config.special_positions == 1  # one document a sequence
+        pooled = pool(hidden, ~special, self.config.pooling if alone and self.config.pooling == "sum" else "mean")
+        if alone and self.config.pooling == "cls":
+            pooled = hidden[:, 0]
+        elif self.residual_pooling is not None:
+            pooled = self.residual_pooling(pool(chunks, ~special), pooled)
+        return DocumentModelOutput(
+            last_hidden_state=hidden,
+            pooler_output=pooled,
+            chunk_vectors=inputs_embeds,
+            chunk_mask=~special,
+            hidden_states=output.get("hidden_states") if extras else None,
+            attentions=output.get("attentions") if extras else None,
+        )
+
+    def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+        """`forward` for documents of very different lengths, which are padded beside those of similar lengths.
 
         Args:
-            documents, shrinkage: as in `nextlevelbert.models.pooling.fit_whitening`.
+            documents: chunk vectors ``[n, D]`` of each, on any device and in any floating dtype.
+
+        Returns:
+            Contextual chunk vectors ``[n, H]`` of each document (fewer under truncation), and the document
+            vectors ``[B, H]``.
+        """
+        lengths = np.asarray([len(vectors) for vectors in documents])
+        zero = torch.zeros(self.config.hidden_size, device=self.device, dtype=self.dtype)
+        contextual, pooled = [zero[None, :][:0]] * len(documents), [zero] * len(documents)  # of empty documents
+        filled = np.flatnonzero(lengths)
+        for rows in (filled[part] for part in micro_batches(lengths[filled], _POSITIONS_PER_PASS)):
+            batch = pad_sequence([documents[row].to(self.device) for row in rows], batch_first=True)
+            mask = torch.arange(batch.shape[1]) < torch.from_numpy(lengths[rows])[:, None]
+            output = self(inputs_embeds=batch, attention_mask=mask.to(self.device))
+            for place, row in enumerate(rows):
+                contextual[row] = output.last_hidden_state[place, : int(output.chunk_mask[place].sum())]
+                pooled[row] = output.pooler_output[place]
+        return contextual, torch.stack(pooled)
+
+    def encode(
+        self,
+        texts: str | Iterable[Any],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: Any = None,
+        splitter: Splitter | None = None,
+    ) -> DocumentEmbedding | list[DocumentEmbedding]:
+        """Document vector, contextual and plain chunk vectors and their characters, in one pass.
+
+        Documents may have any length. Beside the results, memory holds one micro-batch.
+
+        Args:
+            texts: a document; or several, in any form that `iter_texts` knows: str, (id, text), dicts with a column
+                ``text``, in a list, a generator, a `datasets.Dataset`, a pandas Series, or the like.
+            tokens_per_batch: token positions of one forward pass of the chunk encoder.
+            show_progress_bar: show a bar that counts chunks.
+            chunk_encoder: another form of the model's own chunk encoder, such as one that keeps what it has seen:
+                ``CachedEncoder(model.chunk_encoder, folder)``.
+            splitter: a function that finds the sentences instead of the model's rule, for example `text_sentences`:
+                from a text to (start, end) of each, or to their texts. For chunks made of sentences, and for text
+                only: token ids given to the model are always cut by its rule.
+
+        Returns:
+            One `DocumentEmbedding` for a single text, otherwise a list of them; empty if there is no text.
 
         Raises:
-            ValueError: for a model without whitening, or documents whose chunks have no spread.
+            TypeError: for something that is not text (numbered).
+            ValueError: for another encoder than the model's, or a splitter that loses the order of the text.
         """
-        if self.whitening is None:
-            raise ValueError("This model does not whiten; make it with whiten_chunks=True.")
-        mean, weight = fit_whitening(documents, shrinkage)
-        self.whitening.mean.copy_(mean)
-        self.whitening.weight.copy_(weight)
+        books = list(self.iter_encode(texts, tokens_per_batch, show_progress_bar, chunk_encoder, splitter))
+        return books[0] if isinstance(texts, str) else books
+
+    def iter_encode(
+        self,
+        texts: str | Iterable[Any],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: Any = None,
+        splitter: Splitter | None = None,
+    ) -> Iterator[DocumentEmbedding]:
+        """As `encode`, one document after the other: for more of them than memory holds."""
+        encoder, rule = self._usable_encoder(chunk_encoder), self.config.chunking_rule()
+        group: list[tuple[TokenizedDocument, np.ndarray]] = []
+        chunks, empty = 0, []
+        with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
+            for number, text in enumerate(iter_texts(texts)):
+                document = tokenize_document(self.tokenizer, text)
+                group.append((document, rule.text_boundaries(text, document, splitter)))
+                chunks += len(group[-1][1]) - 1
+                empty += [number] * (len(document) == 0)
+                if chunks >= _CHUNKS_PER_GROUP:
+                    yield from self._encode_group(group, encoder, tokens_per_batch, bar)
+                    group, chunks = [], 0
+            yield from self._encode_group(group, encoder, tokens_per_batch, bar)
+        if empty:
+            warn_of_empty_documents(empty)
+
+    @torch.no_grad()
+    def _encode_group(
+        self,
+        group: list[tuple[TokenizedDocument, np.ndarray]],
+        encoder: Any,
+        tokens_per_batch: int | None,
+        bar: tqdm,
+    ) -> list[DocumentEmbedding]:
+        """Tokenised documents with their chunk boundaries, encoded together."""
+        if not group:
+            return []
+        ids, flat, offsets = flatten_chunks([document.input_ids for document, _ in group], [cuts for _, cuts in group])
+        bar.total += int(offsets[-1])
+        training = self.training
+        self.eval()
+        try:
+            plain = encoder.encode(ids, flat, self.config.chunking_rule(), tokens_per_batch, bar)
+            vectors = [plain[start:end] for start, end in itertools.pairwise(offsets)]
+            contextual, pooled = self.contextualize(vectors)
+        finally:
+            self.train(training)
+        return [
+            DocumentEmbedding(
+                document=pooled[number].float().cpu(),
+                chunks=contextual[number].float().cpu(),
+                plain=vectors[number].float().cpu(),
+                spans=chunk_spans(document, cuts),
+            )
+            for number, (document, cuts) in enumerate(group)
+        ]
+
+    def plan(self, texts: str | Iterable[Any], splitter: Splitter | None = None) -> DocumentPlan | list[DocumentPlan]:
+        """Counts tokens, chunks and windows without running any network; arguments as in `encode`."""
+        (size, overlap), rule, plans = self.config.window(), self.config.chunking_rule(), []
+        for text in iter_texts(texts):
+            document = tokenize_document(self.tokenizer, text)
+            chunks = len(rule.text_boundaries(text, document, splitter)) - 1
+            windows = min(chunks, 1) + math.ceil(max(chunks - size, 0) / (size - overlap))
+            plans.append(DocumentPlan(len(document), chunks, windows))
+        return plans[0] if isinstance(texts, str) else plans
+
+    def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
+        """Token ids ``[B, T]`` of whole documents to their chunk vectors, each ``[n, D]``."""
+        mask, rule = token_mask(input_ids, attention_mask), self.config.chunking_rule()
+        if input_ids.numel():
+            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
+        rows = zip(input_ids.cpu(), mask.cpu(), strict=True)
+        ids = [rule.strip_special_tokens(row[real].numpy().astype(np.int32)) for row, real in rows]
+        flat_ids, boundaries, offsets = flatten_chunks(ids, [rule.boundaries(document) for document in ids])
+        vectors = self.get_chunk_encoder().encode(flat_ids, boundaries, rule).to(self.dtype)  # [N, D]
+        return list(vectors.split(np.diff(offsets).tolist()))
+
+    def encode_pairs(
+        self, input_ids: Tensor | None, attention_mask: Tensor | None = None, embeds: Tensor | None = None
+    ) -> Tensor | None:
+        """Vectors of the short texts that go with documents: questions ``[N]`` or candidates ``[N, C]``.
+
+        Args:
+            input_ids: ``[N, Q]`` or ``[N, C, Q]`` token ids; each text becomes one chunk; a longer one becomes
+                several, and the mean of their vectors is taken.
+            attention_mask: of the same shape; zero at padding.
+            embeds: the vectors, if they are already encoded.
+
+        Returns:
+            ``[N, D]`` or ``[N, C, D]``; None if nothing was given.
+        """
+        if embeds is not None:
+            return embeds.to(self.device, self.dtype)
+        if input_ids is None:
+            return None
+        flat = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
+        vectors = self.encode_ids(flat, None if attention_mask is None else attention_mask.reshape(flat.shape))
+        if blank := [number for number, chunks in enumerate(vectors) if len(chunks) == 0]:
+            raise ValueError(f"Questions or candidates {blank} contain no token; give each a text.")
+        return torch.stack([chunks.mean(dim=0) for chunks in vectors]).reshape(*input_ids.shape[:-1], -1)
+
+    def _new_chunk_encoder(self) -> ChunkEncoder:
+        config = self.config
+        return new_chunk_encoder(
+            config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize
+        )
+
+    def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
+        """Makes a chunk encoder part of the model, so that it is saved with it.
+
+        Raises:
+            ValueError: if its weights are not those that the model was trained with.
+        """
+        self.check_chunk_encoder(source)
+        if self.chunk_encoder is None:
+            self.chunk_encoder = self._new_chunk_encoder().to(self.device, self.dtype)
+        self.chunk_encoder.load_state_dict(source.encoder.state_dict())
+        self.config.include_chunk_encoder = True
+        self.tokenizer = source.tokenizer
+
+    def detach_chunk_encoder(self) -> LoadedChunkEncoder:
+        """Takes the frozen encoder out, so that the checkpoints of a training run do not each hold a copy.
+
+        `attach_chunk_encoder` puts it back; until then, text is encoded by `config.chunk_encoder_name`.
+        """
+        encoder, name = self.get_chunk_encoder(), self.config.chunk_encoder_name or "the model's own chunk encoder"
+        fingerprint = self.config.chunk_encoder_fingerprint or encoder.fingerprint()
+        source = LoadedChunkEncoder(encoder, self.tokenizer, name, fingerprint)
+        self.chunk_encoder = None
+        self.config.include_chunk_encoder = False
+        return source
+
+    def check_chunk_encoder(self, source: Any) -> None:
+        """Raises a ValueError for a chunk encoder with other weights, pooling or normalisation than the model's."""
+        known, given = self.config.chunk_encoder_fingerprint, source.fingerprint
+        given = given if isinstance(given, str) else given()
+        if known and given != known:
+            raise ValueError(
+                f"chunk_encoder_fingerprint: the model was made with the encoder {known[:12]}…, but this one is "
+                f"{given[:12]}…; give the encoder that made its vectors ({self.config.chunk_encoder_name!r})."
+            )
+
+    def _usable_encoder(self, chunk_encoder: Any) -> Any:
+        """The model's own chunk encoder, or another form of it: whatever can `encode` chunks."""
+        if chunk_encoder is None:
+            return self.get_chunk_encoder()
+        inner = getattr(chunk_encoder, "encoder", chunk_encoder)  # of a loaded or a cached one
+        if inner is not self.chunk_encoder:
+            self.check_chunk_encoder(inner if hasattr(chunk_encoder, "encode") else chunk_encoder)
+        return chunk_encoder if hasattr(chunk_encoder, "encode") else inner
+
+    def named_chunk_encoder(self) -> str:
+        """The name under which the checkpoint finds its chunk encoder on the Hub.
+
+        Raises:
+            ValueError: if that is a folder of this machine, or nothing says what its weights must be: then the
+                checkpoint could be given any encoder in silence.
+        """
+        name = self.config.chunk_encoder_name
+        if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
+            raise ValueError(
+                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is none of the Hub, or "
+                "has no fingerprint. Say which encoder made its vectors: "
+                "model.attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder FOLDER."
+            )
+        return name
+
+    def get_chunk_encoder(self) -> ChunkEncoder:
+        """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not hold it."""
+        if self.chunk_encoder is not None:
+            return self.chunk_encoder
+        if (encoder := self.__dict__.get("borrowed_encoder")) is None:
+            name, encoder = self.named_chunk_encoder(), self._new_chunk_encoder().float()
+            if self.config.chunk_encoder_config.model_type in OWN_KINDS or sentence_steps(encoder.model.config):
+                encoder = open_chunk_encoder(name).encoder
+            else:
+                weights = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False).state_dict()
+                encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
+            self.check_chunk_encoder(encoder)
+            self.__dict__["borrowed_encoder"] = encoder  # not a submodule: it is never saved and never trained
+        return encoder.to(self.device, self.dtype)
 
 
-class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel, VectorDocumentForMaskedVectorModeling):
-    """Predicts masked chunk vectors from their context (paper, section 2.2).
+class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
+    """Predicts masked chunk vectors from their context (paper, section 2.2)."""
 
-    Raises:
-        ValueError: for a model without an encoder (`pooling` "plain").
-    """
+    main_input_name = "inputs_embeds"
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         if config.pooling == "plain":
-            raise ValueError(
-                "pooling='plain' has no encoder to predict with; choose 'mean', 'max', 'cls' or 'residual'."
-            )
-        self.model = NextLevelBertModel(config)
-        self.head = NextLevelBertPredictionHead(config)
+            raise ValueError("pooling='plain' has no encoder to predict with; choose 'mean', 'max', 'cls', 'residual'.")
+        if config.pooling == "residual":
+            logger.info("pooling='residual' is not trained by masked vector modelling: the vector stays the mean.")
+        self.model = self.new_model()
+        self.head = self.new_head()
         self.post_init()
 
+    def new_head(self) -> nn.Module:
+        return NextLevelBertPredictionHead(self.config)
 
-class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDocumentForMaskedVectorModeling):
-    """Tells two segments of one document from segments of others, and optionally predicts masked vectors as well.
+    @can_return_tuple
+    def forward(
+        self,
+        inputs_embeds: Tensor,
+        special_ids: Tensor,
+        mask_positions: Tensor,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> MaskedVectorModelingOutput:
+        """One step over packed sequences, as `DataCollatorForVectorMasking` makes them.
+
+        Args:
+            inputs_embeds: ``[B, S, D]`` chunk vectors, some replaced by others; at special positions they do not
+                matter.
+            special_ids: ``[B, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
+            mask_positions: ``[B, S]`` bool, where to predict.
+            labels: ``[B, S, D]`` the true vectors; targets are as the encoder reads them, perhaps whitened.
+        """
+        output = self.model(
+            inputs_embeds=inputs_embeds,
+            special_ids=special_ids,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+        selected, config = mask_positions.bool(), self.config
+        predictions, targets, loss = self.head(output.last_hidden_state[selected]), None, None  # [M, D]
+        if labels is not None:
+            targets = self.model.prepare_chunks(labels[selected].to(self.dtype))  # [M, D]
+            if len(targets) < 2 and config.loss in CONTRASTIVE_LOSSES:
+                logger.warning(
+                    "%d masked vector(s) in a batch; loss=%r retrieves each among the others, so it needs two: take "
+                    "larger batches, longer sequences or a higher masking probability.", len(targets), config.loss,
+                )  # fmt: skip
+            rows = selected.nonzero()[:, 0] if config.loss_mean == "sequences" else None  # [M]
+            loss = masked_vector_loss(config.loss, predictions, targets, config.temperature, config.norm_order, rows)
+        return MaskedVectorModelingOutput(loss, predictions, targets, output.hidden_states, output.attentions)
+
+
+class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
+    """Tells two segments of one document from segments of others.
 
     Segments are long runs of chunks, so that whole chapters are compared; for spans of words this is DeCLUTR (Giorgi
     et al., ACL 2021, section 3). The segments of a batch are each other's negatives.
-
-    Raises:
-        ValueError: for a document vector that packed sequences do not have (`pooling` "cls" or "max").
     """
 
+    main_input_name = "inputs_embeds"
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\."]
     family_auto_map = {
         **NextLevelBertPreTrainedModel.family_auto_map,
         "AutoModelForPreTraining": "modeling_nextlevelbert.NextLevelBertForContrastiveLearning",
@@ -258,59 +835,28 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel, VectorDo
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        if config.pooling not in ("mean", "residual"):
-            raise ValueError(
-                f"Contrastive learning needs pooling='mean' or 'residual', got {config.pooling!r}; choose one."
-            )
-        self.model = NextLevelBertModel(config)
-        self.head = NextLevelBertPredictionHead(config)
+        if config.pooling not in ("mean", "residual"):  # packed sequences have no other
+            raise ValueError(f"Contrastive learning needs pooling='mean' or 'residual', got {config.pooling!r}.")
+        self.model = self.new_model()
         self.logit_scale = nn.Parameter(torch.tensor(-math.log(config.temperature)))  # trained, as in CLIP
         self.post_init()
 
     @can_return_tuple
-    def forward(
-        self,
-        inputs_embeds: torch.Tensor,
-        special_ids: torch.Tensor,
-        document_ids: torch.Tensor,
-        spans: torch.Tensor | None = None,
-        mask_positions: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-    ) -> SegmentPairOutput:
+    def forward(self, inputs_embeds: Tensor, special_ids: Tensor, document_ids: Tensor) -> SegmentPairOutput:
         """One step over N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
 
         Args:
             inputs_embeds: ``[N, 2, S, D]`` chunk vectors of both segments of each pair.
             special_ids: ``[N, 2, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
             document_ids: ``[N]``, the document of each pair.
-            spans: ``[N, 2, 2]``, first chunk and end of each segment in its document. With them, segments of
-                one document that do not touch are negatives, too; without, they are not compared.
-            mask_positions, labels: ``[N, 2, S]`` bool and ``[N, 2, S, D]``: where to predict, and the true vectors;
-                the loss of masked vector modelling is then added to the loss of the pairs.
-
-        Raises:
-            ValueError: if the shapes do not fit each other.
         """
-        pairs, two, length = special_ids.shape if special_ids.ndim == 3 else (0, 0, 0)
-        if two != 2 or inputs_embeds.shape[:3] != special_ids.shape or document_ids.shape != (pairs,):
-            raise ValueError(
-                "Give inputs_embeds [N, 2, S, D], special_ids [N, 2, S] and document_ids [N]; got "
-                f"{tuple(inputs_embeds.shape)}, {tuple(special_ids.shape)} and {tuple(document_ids.shape)}."
-            )
-        rows = (2 * pairs, length)
-        output = self.model(inputs_embeds=inputs_embeds.reshape(*rows, -1), special_ids=special_ids.reshape(rows))
-        first, second = output.pooler_output.reshape(pairs, 2, -1).unbind(dim=1)  # [N, D] each
-        loss, scores = pair_loss(first, second, comparable_segments(document_ids, spans), self.logit_scale.exp())
-        if mask_positions is not None and labels is not None:
-            masked_loss, _, _ = self.masked_loss(
-                output.last_hidden_state, mask_positions.reshape(rows), labels.reshape(*rows, -1)
-            )
-            assert masked_loss is not None  # there are labels
-            loss = loss + masked_loss
+        output = self.model(inputs_embeds=inputs_embeds.flatten(0, 1), special_ids=special_ids.flatten(0, 1))
+        first, second = output.pooler_output.unflatten(0, (-1, 2)).unbind(dim=1)  # [N, D] each
+        loss, scores = pair_loss(first, second, document_ids, self.logit_scale.exp())
         return SegmentPairOutput(loss=loss, scores=scores)
 
 
-class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel, VectorDocumentForSequenceClassification):
+class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
     """Classifies documents, alone or with a question: one label, several, or values (paper, section 3.2).
 
     `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
@@ -329,42 +875,104 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel, Vecto
         torch.Size([2, 3])
     """
 
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$"]  # pretraining heads are dropped on purpose
+
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        self.build(NextLevelBertModel(config), config.num_labels, config.text_pair)
+        self.model = self.new_model()
+        width = config.hidden_size + (config.chunk_hidden_size if config.text_pair else 0)
+        self.classifier = TaskClassifier(width, config.classifier_hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pair_input_ids: Tensor | None = None,
+        pair_attention_mask: Tensor | None = None,
+        pair_embeds: Tensor | None = None,
+        document_index: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> SequenceClassifierOutput:
+        """Reads each document once, however many questions it has.
+
+        Args:
+            input_ids, attention_mask, inputs_embeds: documents, as in the model's own `forward`.
+            token_type_ids: ``[B, T]``; if the tokenizer was given pairs, 1 marks the question.
+            pair_input_ids, pair_attention_mask: ``[N, Q]`` ids of the questions. One longer than a chunk is cut
+                like a document, and the mean of its chunk vectors taken.
+            pair_embeds: ``[N, D]`` encoded questions, instead of their ids.
+            document_index: ``[N]``, the document of each question (or label); by default one each, in order.
+            labels: ``[N]`` integers, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
+            output_hidden_states, output_attentions: as in the model's own `forward`.
+
+        Raises:
+            ValueError: for a question that the model does not read, or a missing one that it needs.
+        """
+        if input_ids is not None and token_type_ids is not None and bool((token_type_ids == 1).any()):
+            attention_mask, pair_attention_mask = split_pair(self.config, input_ids, attention_mask, token_type_ids)
+            pair_input_ids = input_ids
+        pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
+        if (pairs is not None) != self.config.text_pair:
+            raise ValueError(
+                f"This model has text_pair={self.config.text_pair} and was given {'a' if pairs is not None else 'no'} "
+                "question: give pair_input_ids or pair_embeds, or load it with the other text_pair."
+            )
+        output = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+        logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index))  # [N, num_labels]
+        loss = None if labels is None else classification_loss(logits, labels, self.config)
+        return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 
-class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel, VectorDocumentWithClassifier):
+class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
     """Chooses among candidate answers to a question about a document (paper, section 3.2).
 
     Each candidate is encoded together with the question as one text; its score is computed from [document vector ;
     that vector], and the softmax runs over the candidates of a question.
     """
 
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$"]
+
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        self.build(NextLevelBertModel(config), out_features=1, text_pair=True)
+        self.model = self.new_model()
+        width = config.hidden_size + config.chunk_hidden_size
+        self.classifier = TaskClassifier(width, config.classifier_hidden_size, 1)
+        self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        pair_input_ids: torch.Tensor | None = None,
-        pair_attention_mask: torch.Tensor | None = None,
-        pair_embeds: torch.Tensor | None = None,
-        document_index: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pair_input_ids: Tensor | None = None,
+        pair_attention_mask: Tensor | None = None,
+        pair_embeds: Tensor | None = None,
+        document_index: Tensor | None = None,
+        labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
     ) -> MultipleChoiceModelOutput:
         """Reads each document once, however many questions and candidates it has.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: documents, as in `NextLevelBertModel`.
-            token_type_ids: accepted because tokenizers return it; has no meaning here.
+            input_ids, attention_mask, inputs_embeds: documents, as in `NextLevelBertModel`; or, with `token_type_ids`,
+                ``[B, C, T]`` pairs of the document and each question and candidate, as transformers'
+                `DataCollatorForMultipleChoice` makes them; the document, the same in all C, is read once.
+            token_type_ids: ``[B, C, T]``: 0 in the document, 1 in question and candidate.
             pair_input_ids, pair_attention_mask: ``[N, C, Q]`` ids of question and candidate, N questions with C
                 candidates each. One longer than a chunk is cut like a document, and the mean taken.
             pair_embeds: ``[N, C, D]`` the same, already encoded.
@@ -373,22 +981,129 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel, VectorDocumen
             output_hidden_states, output_attentions: as in `NextLevelBertModel`.
 
         Raises:
-            ValueError: without candidates, for labels out of range, or inputs that the model does not accept.
+            ValueError: without candidates, or for pairs without token types.
         """
+        if input_ids is not None and input_ids.ndim == 3:
+            if token_type_ids is None or not bool((token_type_ids == 1).any()):
+                raise ValueError(
+                    "input_ids [B, C, T] need token_type_ids (0 document, 1 question and candidate), which this "
+                    "tokenizer does not give; take DataCollatorForDocumentChoice, which reads text, question, choices."
+                )
+            mask, pair_attention_mask = split_pair(self.config, input_ids, attention_mask, token_type_ids)
+            pair_input_ids, documents = input_ids, input_ids * mask
+            if not bool((documents == documents[:, :1]).all()):
+                raise ValueError("The candidates of a row have different documents; give each row one document.")
+            input_ids, attention_mask = input_ids[:, 0], mask[:, 0]
         pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         if pairs is None or pairs.ndim != 3:
-            shape = None if pairs is None else tuple(pairs.shape)
-            raise ValueError(f"Give the candidates as pair_input_ids [N, C, Q] or pair_embeds [N, C, D], got {shape}.")
-        documents = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "inputs_embeds": inputs_embeds,
-            "output_hidden_states": output_hidden_states,
-            "output_attentions": output_attentions,
-        }
-        logits, output = self.score(pairs, document_index, documents)  # [N, C, 1]
-        logits = logits.squeeze(-1)  # [N, C]
-        loss = None
-        if labels is not None:
-            loss = single_label_loss(logits, labels)
+            raise ValueError("Give the candidates as pair_input_ids [N, C, Q], pair_embeds [N, C, D] or token types.")
+        output = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+        logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index)).squeeze(-1)  # [N, C]
+        loss = None if labels is None else single_label_loss(logits, labels)
         return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)
+
+
+def concatenate_pairs(documents: Tensor, pairs: Tensor | None, document_index: Tensor | None) -> Tensor:
+    """Concatenates each document's vector with the vectors of its questions.
+
+    Args:
+        documents: ``[B, H]`` document vectors.
+        pairs: ``[N, D]`` vectors of questions or ``[N, C, D]`` of candidates; None for documents alone.
+        document_index: ``[N]``, the document of each question; None for one question per document, in order.
+
+    Returns:
+        ``[N, H]`` alone, ``[N, H + D]`` with questions, ``[N, C, H + D]`` with candidates.
+    """
+    if document_index is not None:
+        documents = documents[document_index]  # [N, H]
+    if pairs is None:
+        return documents
+    if len(pairs) != len(documents):
+        raise ValueError(
+            f"{len(pairs)} questions for {len(documents)} documents: give one for each, or document_index [N] with "
+            "the document that each question is about."
+        )
+    if pairs.ndim == 3:
+        documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, H]
+    return torch.cat([documents, pairs.to(documents.dtype)], dim=-1)
+
+
+def split_pair(
+    config: NextLevelBertConfig, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Masks ``[…, T]`` of document and question in the ids of pairs, [CLS] document [SEP] question [SEP].
+
+    The special tokens at the start belong to both.
+    """
+    mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
+    question = mask & (token_type_ids == 1)
+    start = mask & (mask.cumsum(dim=-1) <= len(config.chunk_prefix_ids))
+    return mask & ~question, question | start
+
+
+def open_chunk_encoder(source: str | PathLike[str] | LoadedChunkEncoder) -> LoadedChunkEncoder:
+    """A loaded chunk encoder itself, or the one of a name or folder, which only the package can read."""
+    if not isinstance(source, (str, PathLike)):
+        return source
+    try:
+        from nextlevelbert.encoders import load_chunk_encoder
+    except ImportError as error:
+        raise ImportError(f"To open {source!r}, a chunk encoder by its name: pip install nextlevelbert") from error
+    return load_chunk_encoder(source)
+
+
+def encoder_values(source: LoadedChunkEncoder, chunk_size: int, chunking: ChunkingMode) -> dict[str, Any]:
+    """The fields of a configuration that describe its chunk encoder and how documents are cut."""
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)
+    return {
+        "chunk_encoder_config": source.encoder.model.config.to_dict(),
+        "chunk_encoder_name": source.name,
+        "chunk_encoder_fingerprint": source.fingerprint,
+        "chunk_encoder_pooling": source.encoder.pooling,
+        "chunk_encoder_normalize": source.encoder.normalize,
+        "chunking": chunking,
+        "chunk_size": chunk_size,
+        "chunk_prefix_ids": rule.prefix_ids,
+        "chunk_suffix_ids": rule.suffix_ids,
+        "sentence_token_ids": rule.sentence_token_ids or None,
+        "pad_token_id": source.tokenizer.pad_token_id,
+    }
+
+
+def copy_layers(source: LoadedChunkEncoder, encoder: nn.Module) -> None:
+    """Copies the chunk encoder's layers and position table into a new encoder; word embeddings are left out.
+
+    Only the number of positions may differ: further rows keep the new encoder's values.
+    """
+    weights, own = source.encoder.model.state_dict(), encoder.state_dict()
+    for name, values in own.items():
+        if name not in weights or weights[name].shape[1:] != values.shape[1:]:
+            raise ValueError(f"encoder_config has {name} {[*values.shape]}, which the chunk encoder lacks.")
+        rows = min(len(values), len(weights[name])) if "position" in name else len(values)
+        own[name] = torch.cat([weights[name][:rows], values[rows:]]) if values.ndim else weights[name]
+    encoder.load_state_dict(own)
+
+
+def traced() -> bool:
+    """Whether a graph is recorded (`torch.export`, ONNX, `torch.compile`, tracing): values are not known then."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def exported() -> bool:
+    """Whether that graph has to hold the whole pass, as an exported one does; a compiled one may have breaks."""
+    return torch.jit.is_tracing() or getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()
+
+
+def warn_of_empty_documents(numbers: Sequence[int]) -> None:
+    """Warns of documents without tokens, whose vector is zero."""
+    warnings.warn(
+        f"Document(s) {', '.join(map(str, numbers))} of the batch contain no token (empty or blank text): their "
+        "document vector is zero.",
+        stacklevel=3,
+    )

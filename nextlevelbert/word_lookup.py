@@ -14,14 +14,10 @@ from threading import Lock
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pyarrow
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import PreTrainedTokenizerBase
-
-try:
-    import pyarrow
-except ImportError:  # a checkpoint can be opened without the package, and without what else it depends on
-    pyarrow = None
 
 # With more different words, which only odd texts have, the table starts anew.
 _MOST_WORDS = 1_000_000
@@ -65,9 +61,7 @@ class WordLookup:
         first = np.flatnonzero(starts & (kinds != _SPACE))  # [W]
         solid = kinds != _SPACE
         compact = np.ascontiguousarray(raw[solid])
-        inside = (
-            np.cumsum(solid, dtype=np.int32)[first] - 1
-        )  # where each word starts among the bytes that are no space
+        inside = np.cumsum(solid, dtype=np.int32)[first] - 1  # of each word's first byte among those that are no space
         words = pyarrow.StringArray.from_buffers(
             len(first), pyarrow.py_buffer(np.append(inside, np.int32(len(compact)))), pyarrow.py_buffer(compact)
         ).dictionary_encode()
@@ -90,18 +84,12 @@ class WordLookup:
         new = [word for word in words if word not in self._numbers]
         if new:
             encoded = self._tokenizer(
-                new,
-                add_special_tokens=False,
-                truncation=False,
-                padding=False,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                return_offsets_mapping=True,
-                verbose=False,
-            )
+                new, add_special_tokens=False, truncation=False, padding=False, return_attention_mask=False,
+                return_token_type_ids=False, return_offsets_mapping=True, verbose=False,
+            )  # fmt: skip
             counts = [len(ids) for ids in encoded["input_ids"]]
             flat = [number for ids in encoded["input_ids"] for number in ids]
-            spans = np.asarray([span for each in encoded["offset_mapping"] for span in each], np.int32).reshape(-1, 2)
+            spans = np.asarray([span for word in encoded["offset_mapping"] for span in word], np.int32).reshape(-1, 2)
             added = np.stack([np.asarray(flat, np.int32), spans[:, 0], spans[:, 1]])
             self._tokens = np.concatenate([self._tokens, added], axis=1)
             self._first = np.append(self._first, self._first[-1] + np.cumsum(counts))
@@ -116,16 +104,16 @@ def word_lookup(tokenizer: PreTrainedTokenizerBase, text: str) -> WordLookup | N
     """The table of a tokenizer for a text; None where words cannot be looked up.
 
     That is so for tokenizers of another kind than BERT's, for texts that contain an added token such as ``[SEP]``
-    (which is more than one word), and without pyarrow.
+    (which is more than one word).
     """
     backend = tokenizer.backend_tokenizer
     bert = isinstance(backend.normalizer, BertNormalizer) and isinstance(backend.pre_tokenizer, BertPreTokenizer)
-    if pyarrow is None or not bert:
+    if not bert:
         return None
     added = tokenizer.added_tokens_decoder.values()
     if any(token.normalized or token.content in text for token in added):
         return None
     state = (repr(backend.normalizer), backend.get_vocab_size(with_added_tokens=True))
-    if (found := _tables.get(tokenizer)) is None or found[0] != state:
-        found = _tables[tokenizer] = (state, WordLookup(tokenizer))
-    return found[1]
+    if (table := _tables.get(tokenizer)) is None or table[0] != state:
+        table = _tables[tokenizer] = (state, WordLookup(tokenizer))
+    return table[1]

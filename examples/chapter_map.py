@@ -106,7 +106,10 @@ def main() -> None:
     matplotlib.rcParams["text.parse_math"] = False  # a dollar sign in a title is one
     document, chapters = read_book(args.documents, args.id, args.heading_pattern)
     model = AutoModel.from_pretrained(args.model)
-    book = model.encode(document.text, show_progress_bar=True, cache_dir=args.cache_dir)
+    encoder = model.get_chunk_encoder()
+    if args.cache_dir:
+        encoder = nextlevelbert.CachedEncoder(encoder, args.cache_dir)
+    book = model.encode(document.text, show_progress_bar=True, chunk_encoder=encoder)
     vectors = chapter_vectors(book, chapters)
     draw(vectors, [it["heading"] for it in chapters], document.id).savefig(args.output)
     print(f"Wrote {args.output}: {len(chapters)} chapters of {document.id!r}, {len(book.plain)} chunks.")

@@ -25,9 +25,16 @@ import nextlevelbert
 
 def records(model: Any, document: nextlevelbert.Document, kind: str, cache_dir: str | None) -> list[dict[str, Any]]:
     """One record for each chunk; `id` is the document's id and the number of the chunk."""
-    embedding = model.encode(document.text, cache_dir=cache_dir)
-    level = "plain" if kind == "plain" else "chunks"
-    return embedding.to_records(document.id, document.text, document.metadata, level)
+    encoder = model.get_chunk_encoder()
+    if cache_dir:
+        encoder = nextlevelbert.CachedEncoder(encoder, cache_dir)
+    embedding = model.encode(document.text, chunk_encoder=encoder)
+    vectors = embedding.plain if kind == "plain" else embedding.chunks  # fewer under truncation
+    return [
+        {"id": f"{document.id}#{number}", "document": document.id, "start": start, "end": end,
+         "text": document.text[start:end], "metadata": document.metadata, "vector": vector.tolist()}
+        for number, ((start, end), vector) in enumerate(zip(embedding.spans.tolist(), vectors, strict=False))
+    ]  # fmt: skip
 
 
 def main() -> None:

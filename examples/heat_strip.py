@@ -45,7 +45,10 @@ def main() -> None:
     if book is None:
         parser.error(f"no document {args.id!r} in {args.documents}; without --id the first is taken")
     model = AutoModel.from_pretrained(args.model)
-    found = model.encode(book.text, show_progress_bar=True, cache_dir=args.cache_dir)
+    encoder = model.get_chunk_encoder()
+    if args.cache_dir:
+        encoder = nextlevelbert.CachedEncoder(encoder, args.cache_dir)
+    found = model.encode(book.text, show_progress_bar=True, chunk_encoder=encoder)
     question = model.encode(args.question)
     if not len(found.plain) or not len(question.plain):
         parser.error("the document or the question is blank")

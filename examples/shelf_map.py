@@ -28,9 +28,12 @@ def main() -> None:
     args = parser.parse_args()
 
     model = AutoModel.from_pretrained(args.model)
+    encoder = model.get_chunk_encoder()
+    if args.cache_dir:
+        encoder = nextlevelbert.CachedEncoder(encoder, args.cache_dir)
     names, vectors, chunks = [], [], []
     for document in tqdm(nextlevelbert.read_documents(args.documents), unit="document"):
-        embedding = model.encode(document.text, cache_dir=args.cache_dir)
+        embedding = model.encode(document.text, chunk_encoder=encoder)
         names.append(document.id)
         vectors.append(embedding.document.numpy())
         chunks.append(len(embedding.plain))

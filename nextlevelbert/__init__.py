@@ -19,11 +19,10 @@ from transformers import (
 __version__ = "0.1.0"
 
 from .corpus import ChunkVectors, DataCollatorForLabelledVectors, VectorCorpus, encode_corpus
-from .corpus.distillation import distill_chunk_encoder, fit_tfidf_encoder
-from .corpus.hybrid import combine_chunk_encoders
-from .corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from .data.documents import Document, read_documents
+from .encoders import load_chunk_encoder
 from .evaluation.chunk_scores import chunk_similarity
+from .fitting import combine_chunk_encoders, fit_tfidf_encoder, fit_whitening
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
 from .models.configuration_bert_al import BertAlConfig
@@ -31,7 +30,6 @@ from .models.configuration_cdlm import CdlmConfig
 from .models.configuration_chunkbert import ChunkBertConfig
 from .models.configuration_hate import HateConfig
 from .models.configuration_nextlevelbert import NextLevelBertConfig
-from .models.encoder_loading import load_chunk_encoder
 from .models.modeling_bert_al import BertAlForExtractiveSummarization, BertAlForSequenceClassification, BertAlModel
 from .models.modeling_cdlm import (
     CdlmForCrossDocumentCoreference,
@@ -43,20 +41,21 @@ from .models.modeling_cdlm import (
 from .models.modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
 from .models.modeling_hate import HateForMaskedSentencePrediction, HateForSequenceClassification, HateModel
 from .models.modeling_nextlevelbert import (
+    DocumentEmbedding,
+    DocumentPlan,
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
-from .models.outputs import DocumentEmbedding, DocumentPlan
 from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.sentences import text_sentences
-from .models.vector_cache import VectorCache
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
 from .pretraining.segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset
 from .pretraining.sequences import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
 from .static_checkpoint import static_checkpoint
+from .vector_cache import CachedEncoder, VectorCache
 
 AutoConfig.register("nextlevelbert", NextLevelBertConfig, exist_ok=True)
 AutoModel.register(NextLevelBertConfig, NextLevelBertModel, exist_ok=True)
@@ -126,15 +125,14 @@ __all__ = [
     "PackedVectorDataset",
     "SegmentPairDataset",
     "VectorCache",
+    "CachedEncoder",
     "VectorCorpus",
     "chunk_similarity",
     "combine_chunk_encoders",
-    "distill_chunk_encoder",
     "fit_tfidf_encoder",
+    "fit_whitening",
     "encode_corpus",
     "load_chunk_encoder",
-    "load_int8_chunk_encoder",
-    "quantize_chunk_encoder",
     "read_documents",
     "read_marked",
     "static_checkpoint",

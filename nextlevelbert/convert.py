@@ -21,7 +21,7 @@ from transformers import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from .checkpoint_files import read_checkpoint, some
-from .models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
+from .encoders import LoadedChunkEncoder, load_chunk_encoder
 from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
 logger = logging.getLogger(__name__)

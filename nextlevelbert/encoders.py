@@ -83,7 +83,7 @@ def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | No
     )
     if mode not in get_args(PoolingMode) or not plain:
         raise ValueError(
-            f"{path!r} is {' → '.join(kinds)} with the pooling {mode!r}. Supported are Transformer → Pooling by one of "
+            f"{path!r} is {' → '.join(kinds)}, pooling {mode!r}. Supported are Transformer → Pooling by one of "
             f"{', '.join(get_args(PoolingMode))}, or StaticEmbedding, then plain Dense layers and Normalize, or none."
         )
     further: dict[str, Any] = {}

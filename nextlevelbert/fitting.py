@@ -1,4 +1,4 @@
-"""What is fitted to text in closed form: whitening of chunk vectors, hashed TF-IDF, and several encoders side by side."""
+"""What is fitted to text in closed form: whitening of chunk vectors, hashed TF-IDF, and encoders side by side."""
 
 from __future__ import annotations
 
@@ -153,7 +153,9 @@ def fit_tfidf_encoder(
         containing += np.bincount(pairs % rows, minlength=rows)
         chunks += len(boundaries) - 1
     if not chunks:
-        raise ValueError("The texts hold no tokens, so there is nothing to count; give documents like those to search.")
+        raise ValueError(
+            "The texts hold no tokens, so there is nothing to count; give documents like those to search."
+        )
     weights = np.log((1 + chunks) / (1 + containing))
     special = set(source.tokenizer.all_special_tokens)
     for word, row in words.items():
@@ -199,9 +201,9 @@ def combine_chunk_encoders(
     sizes = [None] * len(parts) if sizes is None else sizes
     whiten = [True] * len(parts) if whiten is None else whiten
     whole = max(parts, key=lambda part: part.encoder.has_layers)  # a transformer's tokenizer knows the special tokens
-    kinds = {(frozenset(part.tokenizer.get_vocab().items()), special_token_ids(part.tokenizer) * part.encoder.has_layers)
-             for part in parts}  # fmt: skip
-    if len({vocabulary for vocabulary, _ in kinds}) > 1 or len({around for _, around in kinds if around}) > 1:
+    vocabularies = {frozenset(part.tokenizer.get_vocab().items()) for part in parts}
+    around = {special_token_ids(part.tokenizer) for part in parts if part.encoder.has_layers}
+    if len(vocabularies) > 1 or len(around) > 1:
         raise ValueError(
             f"{', '.join(part.name for part in parts)} have different tokens, or put different ones around a text, so "
             "they cannot read the same chunks. Give encoders over one vocabulary."

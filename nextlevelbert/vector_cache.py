@@ -1,12 +1,13 @@
 """Chunk vectors on disk, found again by encoder and token ids, so that no chunk is encoded twice.
 
-SQLite brings what would be hard to write: several processes at once, and whole transactions only, whenever a process is
+SQLite brings what would be hard to write: several processes at once, and whole transactions only, whenever one is
 killed. Its log needs memory that processes share, so the folder has to be on a disk of this machine, not a network's.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -49,6 +50,12 @@ class VectorCache:
         with self._database:
             self._database.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
 
+    def __enter__(self) -> VectorCache:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._database.close()
+
 
 class CachedEncoder:
     """A chunk encoder that looks in a cache first and adds to it what was not there: ``encode(chunk_encoder=…)``.
@@ -76,7 +83,7 @@ class CachedEncoder:
     ) -> torch.Tensor:
         """Arguments and result as those of `ChunkEncoder.encode`: ``[N, D]`` float32 on the encoder's device."""
         head = hashlib.sha256(f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode())
-        chunks = [input_ids[start:end] for start, end in zip(boundaries[:-1], boundaries[1:], strict=True)]
+        chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
         keys = [_key(head, chunk) for chunk in chunks]
         vectors = self.cache.read(keys)
         new = {key: chunk for key, chunk in zip(keys, chunks, strict=True) if key not in vectors}

@@ -21,9 +21,9 @@ from transformers import AutoModel, AutoModelForPreTraining, BertConfig
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 from nextlevelbert.convert import convert_checkpoint, main
+from nextlevelbert.encoders import LoadedChunkEncoder
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
-from nextlevelbert.models.configuration_vector_document import PAD
-from nextlevelbert.models.encoder_loading import LoadedChunkEncoder
+from nextlevelbert.models.configuration_nextlevelbert import PAD
 
 from .hub_server import HubServer
 from .reference import test_authors_inference as inference

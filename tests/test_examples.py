@@ -184,46 +184,6 @@ def test_heat_strip_names_a_document_that_is_not_there(run_example, toy_model, t
     assert "no document 'y'" in capsys.readouterr().err
 
 
-def test_passage_search(run_example, minilm, tmp_path):
-    """The planted sentence is the best by plain vectors; the contextual ones are those of `encode`."""
-    torch.manual_seed(0)
-    model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32, neighbours=1, pooling="mean")
-    model.save_pretrained(tmp_path / "model")
-    planted = "The recipe for plum jam asks for three pounds of fruit and as much sugar."
-    texts = {"kitchen": KITCHEN * 6, "ship": SEA * 6 + planted + " " + SEA * 6, "blank": " "}
-    rows = [{"id": name, "text": text} for name, text in texts.items()]
-    question = "How do I make plum jam for $5_{ or $6?"
-    _, said = run_example(
-        "passage_search",
-        model=tmp_path / "model",
-        documents=write_rows(tmp_path / "in.jsonl", rows),
-        question=question,
-        top=2,
-        output=tmp_path / "places.png",
-    )
-    plain, contextual = said.split("Best by contextual chunk vectors:")
-    [(start, end), *_] = re.findall(r"1\. \S+ ship, characters (\d+)-(\d+), at \d+%:", plain)
-    assert int(start) <= texts["ship"].index("plum jam") < int(end)
-    asked = model.encode(question).chunks.mean(dim=0, keepdim=True)
-    scores = {}
-    for name in ("kitchen", "ship"):
-        book = model.encode(texts[name])
-        cosines = torch.cosine_similarity(book.chunks, asked).tolist()
-        scores |= {(name, *span): cosine for cosine, span in zip(cosines, book.spans.tolist(), strict=True)}
-    expected = sorted(scores, key=scores.__getitem__, reverse=True)[:2]
-    found = re.findall(r"\d\. (\S+) (\w+), characters (\d+)-(\d+)", contextual)
-    assert [(name, int(start), int(end)) for _, name, start, end in found] == expected
-    np.testing.assert_allclose([float(score) for score, *_ in found], [scores[each] for each in expected], atol=0.006)
-    assert Image.open(tmp_path / "places.png").size[0] == 1320
-
-
-def test_passage_search_wants_a_model_that_learned_it(run_example, toy_model, tmp_path, capsys):
-    documents = write_rows(tmp_path / "in.jsonl", [{"id": "x", "text": KITCHEN}])
-    with pytest.raises(SystemExit):
-        run_example("passage_search", model=toy_model, documents=documents, question="?", output="none.png")
-    assert "did not learn to find passages" in capsys.readouterr().err
-
-
 def test_shelf_map(run_example, toy_model, tmp_path):
     shelf = tmp_path / "shelf"
     shelf.mkdir()

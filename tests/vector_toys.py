@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tokenizers import Tokenizer
 
-from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 TEXTS = ["the whale and the sea " * 30, "one short text", "it was the best of times " * 9, "call me ishmael"]
 

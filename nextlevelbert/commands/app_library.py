@@ -17,7 +17,7 @@ import torch
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
-from ..models.modeling_vector_document import VectorDocumentModel
+from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .search import chunk_scores, comparable, question_vector, rank
 from .shelf import Shelf, ShelvedDocument, Unreadable
 from .words import WordCounts, bm25
@@ -78,7 +78,7 @@ class Library:
         left_out: files and documents that cannot be shown, and why.
     """
 
-    model: VectorDocumentModel
+    model: NextLevelBertModel
     shelf: Shelf
     records: list[tuple[int, int]]
     places: list[str]
@@ -90,7 +90,7 @@ class Library:
     left_out: list[Unreadable]
 
     @classmethod
-    def open(cls, model: VectorDocumentModel, shelf: Shelf) -> Library:
+    def open(cls, model: NextLevelBertModel, shelf: Shelf) -> Library:
         """Goes through a shelf once.
 
         Raises:

@@ -9,9 +9,8 @@ import logging
 import transformers
 from transformers import AutoConfig, AutoModel
 
-from ..models.chunk_encoder import INCIDENTAL
-from ..models.encoder_loading import load_chunk_encoder
-from ..models.modeling_vector_document import VectorDocumentModel
+from ..encoders import load_chunk_encoder
+from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..static_checkpoint import static_checkpoint
 
 
@@ -22,7 +21,7 @@ def quiet() -> None:
     logging.basicConfig(format="%(message)s")
 
 
-def open_model(name: str | None, chunk_encoder: str | None = None) -> VectorDocumentModel:
+def open_model(name: str | None, chunk_encoder: str | None = None) -> NextLevelBertModel:
     """The model of a checkpoint, which may hold a head, without that.
 
     Args:
@@ -51,7 +50,7 @@ def open_model(name: str | None, chunk_encoder: str | None = None) -> VectorDocu
     return model
 
 
-def check_encoder(model: VectorDocumentModel) -> None:
+def check_encoder(model: NextLevelBertModel) -> None:
     """Loads the chunk encoder where the checkpoint holds none.
 
     Raises:
@@ -63,12 +62,20 @@ def check_encoder(model: VectorDocumentModel) -> None:
         raise SystemExit(f"error: {error} On the command line: --chunk_encoder FOLDER.") from error
 
 
-def identity(model: VectorDocumentModel) -> str:
+def identity(model: NextLevelBertModel) -> str:
     """A hash of all that the vectors of a text depend on: configuration, weights, tokenizer and chunk encoder."""
-    left_out = {*INCIDENTAL, "include_chunk_encoder", "chunk_encoder_name"}
+    left_out = {
+        "_name_or_path",
+        "transformers_version",
+        "architectures",
+        "dtype",
+        "include_chunk_encoder",
+        "chunk_encoder_name",
+    }
     config = {key: value for key, value in model.config.to_dict().items() if key not in left_out}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
-    digest.update(model.get_chunk_encoder().identity().encode())
+    encoder = model.get_chunk_encoder()
+    digest.update(f"{encoder.fingerprint()} {encoder.precision}".encode())
     digest.update(json.dumps(sorted(model.tokenizer.get_vocab().items())).encode())
     for weight, tensor in sorted(model.state_dict().items()):
         if not weight.startswith("chunk_encoder."):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from ..models.outputs import DocumentPlan
+from ..models.modeling_nextlevelbert import DocumentPlan
 from .opening import open_model
 from .printing import Printer, print_json, print_unreadable
 from .shelf import Unreadable, list_files, place_of, read_file

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from ..data.documents import Document
-from ..models.outputs import DocumentEmbedding
+from ..models.modeling_nextlevelbert import DocumentEmbedding
 from .words import WordCounts, count_words
 
 logger = logging.getLogger(__name__)

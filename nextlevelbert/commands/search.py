@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from ..models.modeling_vector_document import VectorDocumentModel
+from ..models.modeling_nextlevelbert import NextLevelBertModel
 from .opening import open_model
 from .printing import Printer, print_json, print_unreadable
 from .shelf import Shelf, ShelvedDocument, open_shelf
@@ -63,12 +63,12 @@ class ChunkScores(NamedTuple):
 
 
 def find(
-    model: VectorDocumentModel, shelf: Shelf, question: str, documents: int, passages: int
+    model: NextLevelBertModel, shelf: Shelf, question: str, documents: int, passages: int
 ) -> tuple[list[FoundDocument], list[FoundPassage]]:
     """The best documents and passages for a question, best first.
 
-    A passage is ranked by cosine and BM25 together (`ChunkScores`). Its vector and that of the question are contextual
-    in a model with `config.neighbours`, else as the encoder over chunks reads them: whitened, if the model whitens.
+    A passage is ranked by cosine and BM25 together (`ChunkScores`). Its vector and that of the question are as the
+    encoder over chunks reads them: whitened, if the model whitens.
     The score of a document is the mean of its three best passages.
 
     Args:
@@ -114,7 +114,7 @@ def find(
     )
 
 
-def question_vector(model: VectorDocumentModel, question: str) -> torch.Tensor:
+def question_vector(model: NextLevelBertModel, question: str) -> torch.Tensor:
     """The vector ``[D]`` of a question, as it is compared with those of `comparable`; several chunks give their mean.
 
     Raises:
@@ -171,15 +171,11 @@ def rank(
 
 
 @torch.no_grad()
-def comparable(model: VectorDocumentModel, plain: torch.Tensor) -> torch.Tensor:
+def comparable(model: NextLevelBertModel, plain: torch.Tensor) -> torch.Tensor:
     """Chunk vectors ``[n, D]`` of a document as they are compared, of length 1.
 
-    Contextual ones of a model with `config.neighbours`, which learned to find passages by them; else plain ones,
-    whitened if the model does that.
+    Plain ones, whitened if the model does that.
     """
-    if getattr(model.config, "neighbours", None) is not None:
-        [contextual], _ = model.contextualize([plain])
-        return F.normalize(contextual.float(), dim=-1)
     return F.normalize(model.prepare_chunks(plain.to(model.dtype)).float(), dim=-1)
 
 

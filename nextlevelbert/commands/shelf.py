@@ -27,9 +27,8 @@ from tqdm.auto import tqdm
 from ..corpus.files import FolderLock, remove_leftovers, write_atomically
 from ..data.documents import Document, read_documents, source_files
 from ..data.rows import suffix
-from ..models.modeling_vector_document import VectorDocumentModel
-from ..models.outputs import DocumentEmbedding
-from ..models.vector_cache import VectorCache
+from ..models.modeling_nextlevelbert import DocumentEmbedding, NextLevelBertModel
+from ..vector_cache import CachedEncoder, VectorCache
 from .opening import check_encoder, identity
 from .records import documents_of, is_whole, read_record, record_bytes, words_of
 from .words import WordCounts
@@ -152,7 +151,7 @@ def place_of(file: ShelfFile, document: Document) -> str:
     return f"{file.place}#{document.id}" if file.is_table else file.place
 
 
-def open_shelf(model: VectorDocumentModel, source: str, cache_dir: Path) -> Shelf:
+def open_shelf(model: NextLevelBertModel, source: str, cache_dir: Path) -> Shelf:
     """Brings the shelf of a folder up to date: encodes what is new or changed, forgets what is gone.
 
     Args:
@@ -235,7 +234,7 @@ def _read_unchanged(file: ShelfFile, name: str) -> list[Document] | Unreadable:
 
 
 def _encode_files(
-    model: VectorDocumentModel, files: list[ShelfFile], names: dict[ShelfFile, str], cache_dir: Path
+    model: NextLevelBertModel, files: list[ShelfFile], names: dict[ShelfFile, str], cache_dir: Path
 ) -> Iterator[bytes | Unreadable]:
     """The record of each file, in order. Small documents are encoded together, also of several files."""
     slow = model.get_chunk_encoder().has_layers
@@ -253,7 +252,7 @@ def _encode_files(
 
 
 def _records(
-    model: VectorDocumentModel,
+    model: NextLevelBertModel,
     waiting: list[tuple[ShelfFile, list[Document] | Unreadable]],
     cache: VectorCache | None,
     limit: int,
@@ -273,7 +272,7 @@ def _records(
 
 
 def _embeddings(
-    model: VectorDocumentModel, texts: list[str], cache: VectorCache | None, limit: int
+    model: NextLevelBertModel, texts: list[str], cache: VectorCache | None, limit: int
 ) -> Iterator[DocumentEmbedding]:
     """Of each text; as many at once as have this many characters together."""
     first = size = 0
@@ -282,6 +281,7 @@ def _embeddings(
         if size >= limit or number == len(texts):
             with warnings.catch_warnings():  # by number; `_records` knows the names
                 warnings.filterwarnings("ignore", message=".* contain no token")
-                found = model.encode(texts[first:number], cache_dir=cache)
+                cached = None if cache is None else CachedEncoder(model.get_chunk_encoder(), cache)
+                found = model.encode(texts[first:number], chunk_encoder=cached)
             yield from found  # type: ignore[misc]  # a list for a list
             first, size = number, 0

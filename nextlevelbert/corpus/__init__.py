@@ -37,8 +37,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
 from ..data.documents import as_documents
+from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunking import ChunkingRule, Splitter, chunk_spans, flatten_chunks, tokenize_document
-from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch.nn import functional as F
 
-from ..models.configuration_vector_document import NOT_SPECIAL
+from ..models.configuration_nextlevelbert import NOT_SPECIAL
 
 _Row = TypeVar("_Row")
 

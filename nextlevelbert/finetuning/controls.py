@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import torch
 
-from ..models.pooling import ChunkWhitening, fit_whitening
+from ..fitting import fit_whitening
+from ..models.pooling import ChunkWhitening
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, Auto
 
 from ..corpus import chunk_table, corpus_schema, encode_corpus
 from ..data.rows import fingerprint, short
+from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.modeling_hate import HateForSequenceClassification, HateModel
 from ..models.modeling_nextlevelbert import (
     NextLevelBertForMultipleChoice,

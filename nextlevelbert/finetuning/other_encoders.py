@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from ..models.chunking import ChunkingRule, chunk_spans, tokenize_document
-from ..models.outputs import DocumentEmbedding
+from ..models.modeling_nextlevelbert import DocumentEmbedding
 from ..models.pretrained import usable_positions
 
 logger = logging.getLogger(__name__)

@@ -13,15 +13,15 @@ import torch
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
-from ..models.document_encoding import warn_of_empty_documents
-from ..models.encoder_loading import load_chunk_encoder
+from ..encoders import load_chunk_encoder
 from ..models.modeling_hate import HateForSequenceClassification, HateModel
 from ..models.modeling_nextlevelbert import (
+    DocumentEmbedding,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
+    warn_of_empty_documents,
 )
-from ..models.outputs import DocumentEmbedding
 from ..training.precision import precision_that_pays
 from ..training.trainer import open_checkpoint
 from .arguments import BASELINES, ModelOptions

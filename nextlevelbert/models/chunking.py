@@ -96,8 +96,8 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
             text.isascii() or text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(
-                f"Document {number} is not valid Unicode: character {error.start} is a lone surrogate. Decode the file "
-                "with errors='replace', or remove the character."
+                f"Document {number} holds a lone surrogate at character {error.start}; decode the file with "
+                "errors='replace', or remove it."
             ) from error
         yield text
 

@@ -172,9 +172,7 @@ def chunk_encoder_config(values: dict[str, Any]) -> PreTrainedConfig:
     return AutoConfig.for_model(**values) if kind is None else kind[0](**values)
 
 
-def new_chunk_encoder(
-    config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True
-) -> ChunkEncoder:
+def new_chunk_encoder(config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> ChunkEncoder:
     """A chunk encoder of any kind, with new weights."""
     _, kind = OWN_KINDS.get(config.model_type, (None, ChunkEncoder))
     return kind(config, pooling, normalize)

@@ -26,8 +26,8 @@ def vector_losses(
     """The named loss of each of M predicted vectors ``[M, D]``: ``[M]``.
 
     `p_norm`: row i of softmax(Ŝ Lᵀ) is a distribution over the batch's M masked vectors for prediction i; the loss is
-    the p-norm of its difference from row i of the identity, between 0 and 2^(1/p). `cross_entropy`, that of finding the
-    own target by cosine / temperature, is for where a regression would predict the mean vector.
+    the p-norm of its difference from row i of the identity, between 0 and 2^(1/p). `cross_entropy`, that of finding
+    the own target by cosine / temperature, is for where a regression would predict the mean vector.
     """
     if name in ("smooth_l1", "l1", "l2"):
         loss = {"smooth_l1": F.smooth_l1_loss, "l1": F.l1_loss, "l2": F.mse_loss}[name]

@@ -14,7 +14,7 @@ import itertools
 import logging
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
@@ -363,7 +363,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             attention_mask = torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
         if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != self.config.chunk_hidden_size:
             raise ValueError(
-                f"inputs_embeds must be [B, L, {self.config.chunk_hidden_size}] chunk vectors of this model's encoder, "
+                f"inputs_embeds must be [B, L, {self.config.chunk_hidden_size}] of this model's chunk encoder, "
                 f"got {[*inputs_embeds.shape]}."
             )
         if special_ids is not None:
@@ -499,7 +499,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         positions = self.config.window()[0] + self.config.special_positions
         if special_ids.shape != inputs_embeds.shape[:2] or special_ids.shape[1] > positions:
             raise ValueError(
-                f"Packed sequences are inputs_embeds [B, S, D] and special_ids [B, S] of at most {positions} positions "
+                f"Packed sequences are inputs_embeds [B, S, D] and special_ids [B, S], at most {positions} positions "
                 f"(--sequence_length), got {[*inputs_embeds.shape]} and {[*special_ids.shape]}."
             )
         special = special_ids != NOT_SPECIAL
@@ -770,7 +770,9 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         if config.pooling == "plain":
-            raise ValueError("pooling='plain' has no encoder to predict with; choose 'mean', 'max', 'cls', 'residual'.")
+            raise ValueError(
+                "pooling='plain' has no encoder to predict with; choose 'mean', 'max', 'cls', 'residual'."
+            )
         if config.pooling == "residual":
             logger.info("pooling='residual' is not trained by masked vector modelling: the vector stays the mean.")
         self.model = self.new_model()

@@ -25,9 +25,9 @@ from torch.utils.data import Dataset
 from transformers import EvalPrediction
 
 from ..corpus.token_corpus import TokenCorpus
-from ..models.encoder_loading import LoadedChunkEncoder
-from ..models.outputs import SegmentPairOutput
-from ..models.sentences import sentence_boundaries, sentence_token_ids
+from ..encoders import LoadedChunkEncoder
+from ..models.chunking import sentence_boundaries, sentence_token_ids
+from ..models.modeling_nextlevelbert import SegmentPairOutput
 from .sequences import chosen_documents
 from .trained_tokens import NO_TOKEN, TokenTable
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from ..corpus import VectorCorpus
-from ..models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
+from ..models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
 from .sequences import DataCollatorForVectorMasking, VectorSequence, chosen_documents, pad_sequences
 
 if TYPE_CHECKING:  # importing it brings peft

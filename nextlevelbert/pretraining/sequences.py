@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from ..corpus import VectorCorpus
 from ..evaluation.masked_vectors import context_mean_baseline, masked_vector_scores, summarize
-from ..models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from ..models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from .masking import draw_replacements, draw_vector_mask
 
 if TYPE_CHECKING:  # importing it brings peft

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..models.encoder_loading import LoadedChunkEncoder
-from ..models.static_encoder import StaticEmbeddingModel
+from ..encoders import LoadedChunkEncoder
+from ..models.chunk_encoder import StaticEmbeddingModel
 from .arguments import NextLevelBertArguments
 from .corpus_arguments import CorpusArguments
 from .passages import PassageLearner, Passages

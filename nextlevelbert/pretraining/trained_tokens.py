@@ -21,10 +21,10 @@ from torch.nn import functional as F
 
 from ..corpus import VectorCorpus
 from ..corpus.token_corpus import TokenCorpus
+from ..encoders import LoadedChunkEncoder
 from ..models.chunking import ChunkingRule
-from ..models.configuration_vector_document import NOT_SPECIAL
-from ..models.encoder_loading import LoadedChunkEncoder
-from ..models.outputs import SegmentPairOutput
+from ..models.configuration_nextlevelbert import NOT_SPECIAL
+from ..models.modeling_nextlevelbert import SegmentPairOutput
 from .segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset, SegmentPairItem, SegmentPairs
 
 NO_TOKEN = -1

@@ -19,8 +19,8 @@ from ..corpus import VectorCorpus, encode_corpus
 from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
 from ..corpus.token_corpus import TokenCorpus
 from ..data.documents import Document, check_documents, clean_text, read_documents, read_hub_documents
+from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunking import ChunkingRule
-from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
 from ..models.pretrained import attention_dropout

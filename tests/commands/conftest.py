@@ -64,7 +64,7 @@ def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said
 @pytest.fixture
 def encoded(monkeypatch) -> list[str]:
     """The texts that were encoded, in order."""
-    from nextlevelbert.models.document_encoding import DocumentEncodingModel
+    from nextlevelbert.models.modeling_nextlevelbert import DocumentEncodingModel
 
     texts: list[str] = []
     encode = DocumentEncodingModel.encode

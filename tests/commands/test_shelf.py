@@ -13,7 +13,7 @@ from nextlevelbert.commands import records
 from nextlevelbert.commands import shelf as shelves
 from nextlevelbert.commands.shelf import open_shelf
 from nextlevelbert.commands.words import count_words
-from nextlevelbert.models.document_encoding import DocumentEncodingModel
+from nextlevelbert.models.modeling_nextlevelbert import DocumentEncodingModel
 
 from ..book_toys import write_docx, write_epub, write_pdf
 from .conftest import COURT, KITCHEN, SEA

@@ -20,7 +20,7 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.models.pooling import fit_whitening
+from nextlevelbert.fitting import fit_whitening
 from tests.golden.inputs import DOCUMENTS, FOLDER
 
 TEXTS = [document.text for document in DOCUMENTS]

@@ -9,7 +9,7 @@ import torch
 
 from nextlevelbert.evaluation import context_mean_baseline, masked_vector_scores
 from nextlevelbert.evaluation.masked_vectors import summarize
-from nextlevelbert.models.configuration_vector_document import CLS, NOT_SPECIAL, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, SEP
 
 
 def test_scores_by_sequence():

@@ -107,7 +107,8 @@ def windows(folder: Path) -> Tensors:
     )
     filled(model.encoder), filled(model.special_embeddings)
     vectors = [torch.randn(30, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
-    model.fit_whitening(vectors)
+    mean, weight = nlb.fit_whitening(vectors)
+    model.whitening.load_state_dict({"mean": mean, "weight": weight})
     whitening = {"mean": model.whitening.mean, "weight": model.whitening.weight}
     books = embedding(model.eval().encode([*TEXTS, text(9, 60)]))
     return {**whitening, **books}

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoProcessor
 
-from nextlevelbert import ChunkingRule, VectorCache, load_chunk_encoder, load_int8_chunk_encoder
+from nextlevelbert import load_chunk_encoder
 
 from .inputs import CLASSES, DOCUMENTS, FOLDER
-from .outputs import TEXTS, outputs_of
-from .write import TRAIN
+from .outputs import outputs_of
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +44,8 @@ def test_a_checkpoint_is_saved_again_as_it_was(name, tmp_path):
     model = CLASSES[name].from_pretrained(FOLDER / name)
     model.save_pretrained(tmp_path)
     before, after = load_file(FOLDER / name / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    if name == "nextlevelbert-contrastive":  # it had a head for masked vectors, which nothing used
+        before = {key: values for key, values in before.items() if not key.startswith("head.")}
     assert before.keys() == after.keys()
     assert all(torch.equal(before[key], after[key]) for key in before)
     ours = {"processor_config.json"}  # saved by the processor, not by the model
@@ -75,52 +69,3 @@ def test_an_adapter_opens_on_its_checkpoint(expected):
     adapted = PeftModel.from_pretrained(CLASSES[name].from_pretrained(FOLDER / name), FOLDER / "adapter")
     agree(outputs_of(name, adapted.get_base_model()), expected, "adapter")
     assert not torch.allclose(expected["adapter/logits"], expected[f"{name}/logits"], atol=1e-2)
-
-
-def test_a_cache_gives_back_what_was_put_in(tmp_path):
-    shutil.copytree(FOLDER / "cache", tmp_path / "cache")
-    with VectorCache(tmp_path / "cache", max_bytes=2**20) as cache:
-        found, vectors = cache.read([bytes([number]) * 32 for number in range(4)], hidden_size=16)
-    assert list(found) == [True, True, True, False]
-    assert np.array_equal(vectors[:3], np.arange(48, dtype=np.float32).reshape(3, 16))
-
-
-def test_a_cache_spares_the_chunk_encoder(expected, tmp_path, monkeypatch):
-    shutil.copytree(FOLDER / "cache", tmp_path / "cache")
-    model = CLASSES["nextlevelbert"].from_pretrained(FOLDER / "nextlevelbert")
-
-    def never(*args, **kwargs):
-        raise AssertionError("a vector that is in the cache was computed again")
-
-    monkeypatch.setattr(model.chunk_encoder, "forward", never)
-    plain = torch.cat([found.plain for found in model.encode(TEXTS, cache_dir=tmp_path / "cache")])
-    torch.testing.assert_close(plain, expected["nextlevelbert/plain"], atol=1e-6, rtol=0)
-    with pytest.raises(AssertionError, match="computed again"):
-        model.encode(DOCUMENTS[4].text, cache_dir=tmp_path / "cache")
-
-
-def test_an_int8_encoder_opens(expected, source):
-    small = load_int8_chunk_encoder(source, FOLDER / "int8")
-    ids = source.tokenizer(DOCUMENTS[2].text, add_special_tokens=False, return_tensors="pt")["input_ids"][:, :30]
-    # Processors with VNNI, with bfloat16 and with neither add up in other ways.
-    assert torch.cosine_similarity(small.encoder(ids), expected["int8/vectors"]).min() > 0.99
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, 12, max_chunk_size=40)
-    assert small.encoder.encode(ids[0].numpy(), rule.boundaries(ids[0].numpy()), rule).shape == (3, 16)
-
-
-def test_a_run_goes_on_at_its_checkpoint(expected, tmp_path):
-    """Of six steps three are in the checkpoint; the others end where they ended without the stop between."""
-    shutil.copytree(FOLDER / "run", tmp_path / "run")
-    shutil.copytree(FOLDER / "corpus", tmp_path / "corpus")
-    (tmp_path / "run" / "settings.json").write_text("{}")  # that release stored none
-    script = Path(__file__).parents[2] / "run_pretraining.py"
-    finished = subprocess.run(
-        [sys.executable, str(script), "--chunk_encoder", str(FOLDER / "encoder" / "sentences"), "--corpus_dir",
-         str(tmp_path / "corpus"), "--output_dir", str(tmp_path / "run"), *TRAIN],
-        check=True, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
-    weights = load_file(tmp_path / "run" / "model.safetensors")
-    agree({key: values for key, values in weights.items() if "chunk_encoder" not in key}, expected, "run")
-    assert (tmp_path / "run" / "checkpoint-6").exists()
-    assert "'epoch': '0.3333'" in finished.stdout  # step four is the first
-    assert "'epoch': '0.25'" not in finished.stdout

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from nextlevelbert import ChunkingRule, Document, NextLevelBertModel, encode_corpus, load_chunk_encoder
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
 from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.models.vector_cache import CachedEncoder, VectorCache
+from nextlevelbert.vector_cache import CachedEncoder, VectorCache
 
 TEXT = " ".join(f"On day {day} the whale swam {day * 7} miles, and nobody on board slept." for day in range(60))
 

@@ -18,7 +18,7 @@ from nextlevelbert import (
     NextLevelBertConfig,
     NextLevelBertModel,
 )
-from nextlevelbert.models.configuration_vector_document import windows
+from nextlevelbert.models.configuration_nextlevelbert import windows
 
 from ..conftest import toy_config
 

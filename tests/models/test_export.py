@@ -9,8 +9,8 @@ from torch.export import Dim
 from transformers import BertConfig
 
 from nextlevelbert import HateConfig, HateModel, NextLevelBertModel
+from nextlevelbert.models.chunk_encoder import StaticEmbeddingConfig
 from nextlevelbert.models.hybrid_encoder import HybridConfig
-from nextlevelbert.models.static_encoder import StaticEmbeddingConfig
 
 from ..conftest import toy_config
 from ..vector_toys import close, packed_batch

@@ -43,7 +43,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.data.documents import Document
 from nextlevelbert.models.chunking import ChunkingRule
-from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.models.losses import masked_vector_loss, p_norm
 from nextlevelbert.models.modeling_hate import sinusoids
 

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModeling, NextLevelBertModel
-from nextlevelbert.models.configuration_vector_document import PAD
+from nextlevelbert.models.configuration_nextlevelbert import PAD
 
 from ..conftest import toy_config
 from ..vector_toys import TEXTS, close, packed_batch

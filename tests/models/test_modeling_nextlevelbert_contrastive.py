@@ -24,8 +24,8 @@ from nextlevelbert import (
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
-from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
-from nextlevelbert.models.pooling import fit_whitening
+from nextlevelbert.fitting import fit_whitening
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config
 from ..segment_toys import close, unit, vectors_of, whitened

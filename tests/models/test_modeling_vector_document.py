@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
-from nextlevelbert.models.configuration_vector_document import CLS, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config
 from ..vector_toys import TEXTS, close, packed_batch

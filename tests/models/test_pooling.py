@@ -11,8 +11,9 @@ from scipy.linalg import fractional_matrix_power
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertModel
+from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.models import pooling
-from nextlevelbert.models.pooling import fit_whitening, pool
+from nextlevelbert.models.pooling import pool
 
 from ..segment_toys import close
 

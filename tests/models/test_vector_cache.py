@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from nextlevelbert.models import vector_cache, vector_database
-from nextlevelbert.models.vector_cache import VectorCache, chunk_keys
+from nextlevelbert.vector_cache import VectorCache, chunk_keys
 
 MIB = 2**20
 SOURCE = Path(vector_cache.__file__).parent

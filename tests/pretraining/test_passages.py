@@ -18,7 +18,7 @@ from transformers import AutoModel
 
 from nextlevelbert import Document, NextLevelBertForContrastiveLearning, NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.corpus.token_corpus import TokenCorpus
-from nextlevelbert.models.sentences import sentence_token_ids
+from nextlevelbert.models.chunking import sentence_token_ids
 from nextlevelbert.pretraining.passages import DataCollatorForPassages, PassageDataset, PassageLearner
 from nextlevelbert.training.trainer import CardTrainer
 

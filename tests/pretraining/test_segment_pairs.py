@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nextlevelbert import DataCollatorForSegmentPairs, DataCollatorForVectorMasking, SegmentPairDataset
-from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.pretraining.segment_pairs import pairs_found
 
 from ..segment_toys import SHORT, close, corpus_of_books

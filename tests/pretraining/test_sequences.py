@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
 from nextlevelbert import ChunkingRule, DataCollatorForVectorMasking, Document, PackedVectorDataset, encode_corpus
-from nextlevelbert.models.configuration_vector_document import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 
 LENGTHS = {"a": 300, "b": 1, "c": 40, "d": 120}  # words, so many tokens
 

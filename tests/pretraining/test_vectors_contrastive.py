@@ -22,7 +22,7 @@ from nextlevelbert import (
     NextLevelBertModel,
     SegmentPairDataset,
 )
-from nextlevelbert.models.pooling import fit_whitening
+from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.pretraining.segment_pairs import pairs_found
 from nextlevelbert.training.trainer import CardTrainer
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegressionCV, RidgeCV
 from torch import nn
 
 from nextlevelbert.finetuning.task import Sets
-from nextlevelbert.models.pooling import fit_whitening
+from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.tasks.classification import controls
 from nextlevelbert.tasks.classification.baselines import ChunkMeanClassifier, tfidf_logistic_regression
 from nextlevelbert.tasks.classification.controls import TaskVectors, _means, control_rows, fit_regression

@@ -16,7 +16,7 @@ from nextlevelbert.evaluation import chunk_similarity
 from nextlevelbert.evaluation.retrieval import RetrievalTask, rank_by_scores, rank_documents
 from nextlevelbert.finetuning.other_encoders import LateChunkingEncoder, OtherEncoder
 from nextlevelbert.finetuning.vector_models import VectorModelOptions, load
-from nextlevelbert.models.pooling import fit_whitening
+from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.tasks.retrieval import search as module
 from nextlevelbert.tasks.retrieval.search import row_vectors, search
 

@@ -11,9 +11,8 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ...models.document_heads import TaskClassifier, concatenate_pairs
 from ...models.losses import classification_loss
-from ...models.modeling_vector_document import check_vectors
+from ...models.modeling_nextlevelbert import TaskClassifier, check_vectors, concatenate_pairs
 from ...models.pooling import masked_mean
 from .data import TaskData
 

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from ...corpus import pad_vectors
+from ...encoders import LoadedChunkEncoder
 from ...finetuning.adapters import copy_adapter, with_lora
 from ...finetuning.arguments import FinetuningArguments, LoraOptions
 from ...finetuning.other_encoders import OtherEncoder
@@ -26,7 +27,6 @@ from ...finetuning.vector_models import (
     open_reader,
 )
 from ...models.chunk_encoder import weights_fingerprint
-from ...models.encoder_loading import LoadedChunkEncoder
 from ...training.cards import CardText
 from .baselines import ChunkMeanClassifier
 from .controls import TaskVectors, control_rows

@@ -10,8 +10,13 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from ...models.chunking import chunk_spans, special_token_ids, tokenize_document
-from ...models.sentences import cached_sentence_token_ids, sentence_boundaries
+from ...models.chunking import (
+    chunk_spans,
+    sentence_boundaries,
+    sentence_token_ids,
+    special_token_ids,
+    tokenize_document,
+)
 
 _DAMPING = 0.85
 # What scikit-learn's list lacks: forms of "do", and the pieces of contractions ("don't" is "don" and "t" here).
@@ -79,7 +84,7 @@ def textrank_window(text: str, tokenizer: Any, positions: int) -> list[int]:
     document = tokenize_document(tokenizer, text)
     if len(document) <= room:
         return _wrap(prefix, document.input_ids, suffix)
-    spans = chunk_spans(document, sentence_boundaries(document.input_ids, cached_sentence_token_ids(tokenizer, 1), 1))
+    spans = chunk_spans(document, sentence_boundaries(document.input_ids, sentence_token_ids(tokenizer)))
     sentences = [text[start:end] for start, end in spans]
     chosen: list[int] = []
     window = np.zeros(0, np.int32)

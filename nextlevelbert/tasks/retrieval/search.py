@@ -15,7 +15,7 @@ from ...evaluation.retrieval import DEPTH, Ranking, RetrievalTask, rank_by_score
 from ...finetuning.controls import MEAN, WHITENED, fitted_whitening
 from ...finetuning.other_encoders import LateChunkingEncoder, OtherEncoder
 from ...finetuning.vector_models import encode_in_parts
-from ...models.outputs import DocumentEmbedding
+from ...models.modeling_nextlevelbert import DocumentEmbedding
 from ...models.pooling import ChunkWhitening
 from .lexical import bm25_scores, tfidf_scores
 

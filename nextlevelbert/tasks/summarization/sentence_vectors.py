@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from ...finetuning.other_encoders import OtherEncoder
 from ...finetuning.vector_models import encode_in_parts
 from ...models.losses import labelled_loss
-from ...models.outputs import ExtractiveSummarizationOutput
+from ...models.modeling_nextlevelbert import ExtractiveSummarizationOutput
 from .data import SummarizationData
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 # Sub-commands with their own options: (module, function, what they do).
 _DELEGATED = {
-    "pretrain": ("nextlevelbert.pretraining.run", "main", "pretrain a model on documents"),
+    "pretrain": ("nextlevelbert.pretraining", "main", "pretrain a model on documents"),
     "finetune": ("nextlevelbert.tasks", "main", "train or test a model on a task"),
     "convert": (
         "nextlevelbert.convert",

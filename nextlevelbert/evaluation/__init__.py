@@ -3,7 +3,6 @@
 from .chunk_scores import chunk_similarity
 from .coreference import cluster_scores, coreference_scores
 from .hotpotqa import hotpotqa_scores
-from .masked_vectors import context_mean_baseline, masked_vector_scores
 from .metrics import load_metric
 from .retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores, write_run
 from .rouge import greedy_oracle, rouge_scores
@@ -13,12 +12,10 @@ __all__ = [
     "RetrievalTask",
     "chunk_similarity",
     "cluster_scores",
-    "context_mean_baseline",
     "coreference_scores",
     "greedy_oracle",
     "hotpotqa_scores",
     "load_metric",
-    "masked_vector_scores",
     "rank_by_scores",
     "rank_documents",
     "retrieval_scores",

@@ -1,39 +1,30 @@
-"""Masked vector modelling: from encoded documents to sequences, masked batches and scores."""
+"""Masked vector modelling: from a corpus of vectors to sequences, masked batches and scores.
+
+Notation for shapes: B sequences in a batch, L positions, M selected positions of the batch, D hidden size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypedDict
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from ..corpus import VectorCorpus
-from ..evaluation.masked_vectors import context_mean_baseline, masked_vector_scores, summarize
 from ..models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
-from .masking import draw_replacements, draw_vector_mask
-
-if TYPE_CHECKING:  # importing it brings peft
-    from transformers import EvalPrediction
 
 
-def chosen_documents(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:
-    """Positions of documents in a corpus, all of them by default.
+class VectorSequence(NamedTuple):
+    """A sequence: vectors ``[L, D]`` float16, special ids ``[L]`` (-1 at chunk vectors), the key of its masks.
 
-    Raises:
-        ValueError: for anything that is no position.
+    No dict, because `Trainer` removes from dicts what the model's ``forward`` does not name.
     """
-    chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents)
-    if chosen.dtype.kind not in "iu" or (len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(corpus)):
-        raise ValueError(f"documents must be numbers from 0 to {len(corpus) - 1}, got {chosen!r}.")
-    return chosen
-
-
-class VectorSequence(TypedDict):
-    """One sequence: ``inputs_embeds [L, D]`` float16, ``special_ids [L]`` (-1 at chunk vectors), key of its masks."""
 
     inputs_embeds: torch.Tensor
     special_ids: torch.Tensor
@@ -49,8 +40,8 @@ class VectorSequenceDataset(Dataset):
         documents: positions of the documents to use, all by default.
         seed: of the masks drawn over these sequences.
 
-    Attributes:
-        epoch: set it at the start of an epoch (`SetEpochCallback` does) to draw new masks.
+    Raises:
+        ValueError: for a sequence length without room for a vector, or documents without chunks.
     """
 
     least_positions = 2
@@ -63,29 +54,31 @@ class VectorSequenceDataset(Dataset):
         seed: int = 42,
     ) -> None:
         if sequence_length < self.least_positions:
-            raise ValueError(
-                f"sequence_length counts special vectors, too; got {sequence_length}, give at least "
-                f"{self.least_positions}."
-            )
+            raise ValueError(f"sequence_length must be at least {self.least_positions}, got {sequence_length}.")
         self.corpus, self.sequence_length, self.seed, self.epoch = corpus, sequence_length, seed, 0
-        chosen = chosen_documents(corpus, documents)
+        chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
         self._first_chunks = corpus.document_offsets[chosen]
         self._lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
         if self._lengths.sum() == 0:
             raise ValueError(f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from.")
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    def set_epoch(self, epoch: int) -> None:
+        """Draws other masks; `Trainer` calls this when an epoch begins."""
+        self.epoch = epoch
 
-    def __getitem__(self, index: int) -> VectorSequence:
-        raise NotImplementedError
+    def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> VectorSequence:
+        return VectorSequence(vectors, special_ids, (self.seed, self.epoch, index))
 
     def _check(self, index: int) -> None:
         if not 0 <= index < len(self):
             raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")
 
-    def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> VectorSequence:
-        return {"inputs_embeds": vectors, "special_ids": special_ids, "mask_key": (self.seed, self.epoch, index)}
+    def _room(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Zeros ``[positions, D]`` and their special ids, [CLS] in front."""
+        vectors = torch.zeros(positions, self.corpus.hidden_size, dtype=torch.float16)
+        special_ids = torch.full((positions,), NOT_SPECIAL, dtype=torch.long)
+        special_ids[0] = CLS
+        return vectors, special_ids
 
 
 class PackedVectorDataset(VectorSequenceDataset):
@@ -110,9 +103,7 @@ class PackedVectorDataset(VectorSequenceDataset):
         self._check(index)
         start = index * (self.sequence_length - 1)
         stop = min(start + self.sequence_length - 1, int(self._stream[-1]))
-        vectors = torch.zeros(stop - start + 1, self.corpus.hidden_size, dtype=torch.float16)
-        special_ids = torch.full((len(vectors),), NOT_SPECIAL, dtype=torch.long)
-        special_ids[0] = CLS
+        vectors, special_ids = self._room(stop - start + 1)
         document = int(np.searchsorted(self._stream, start, side="right")) - 1
         while start < stop:
             begin, end = int(self._stream[document]), int(self._stream[document + 1])
@@ -145,28 +136,75 @@ class DocumentVectorDataset(VectorSequenceDataset):
     def __getitem__(self, index: int) -> VectorSequence:
         self._check(index)
         document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
-        begin, end = int(self._first_pieces[document]), int(self._first_pieces[document + 1])
-        start, stop = (
-            int(self._lengths[document]) * part // (end - begin) for part in (index - begin, index - begin + 1)
-        )
-        first = int(self._first_chunks[document])
-        vectors = torch.zeros(stop - start + 1, self.corpus.hidden_size, dtype=torch.float16)
+        begin, end = self._first_pieces[document : document + 2].tolist()
+        first, length = int(self._first_chunks[document]), int(self._lengths[document])
+        start, stop = (length * part // (end - begin) for part in (index - begin, index - begin + 1))
+        vectors, special_ids = self._room(stop - start + 1)
         vectors[1:] = self.corpus.vectors(first + start, first + stop)
-        special_ids = torch.full((len(vectors),), NOT_SPECIAL, dtype=torch.long)
-        special_ids[0] = CLS
         return self._sequence(vectors, special_ids, index)
 
 
-def pad_sequences(sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
-    """``inputs_embeds [B, L, D]`` and ``special_ids [B, L]``: zeros and [PAD] after the shorter sequences."""
-    width = max(len(sequence["special_ids"]) for sequence in sequences)
-    first = sequences[0]["inputs_embeds"]
+# --- Masks
+
+
+def draw_vector_mask(
+    maskable: np.ndarray,
+    key: Sequence[int],
+    probability: float = 0.15,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Selects each maskable position by itself with `probability` (NextLevelBERT, section 2.2 "Masking").
+
+    Args:
+        maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.
+        key: seed, epoch and index of the sequence; the same key always draws the same mask.
+        probability: 0.15 in the paper; 0.30 and 0.40 in its Table 4.
+        mask_share: share of the selected that become [MASK]; 1.0 is Table 4's "all [MASK]".
+        random_share: share that become another vector; the rest stay unchanged.
+
+    Returns:
+        Three boolean arrays ``[L]``: what is selected, and of it what becomes [MASK] and what another vector.
+    """
+    rng = np.random.default_rng(list(key))
+    selected = (rng.random(len(maskable)) < probability) & maskable
+    fate = rng.random(len(maskable))
+    masked = selected & (fate < mask_share)
+    return selected, masked, selected & ~masked & (fate < mask_share + random_share)
+
+
+def draw_replacements(counts: np.ndarray, sequence: int, replaced: np.ndarray, key: Sequence[int]) -> np.ndarray:
+    """Picks another real vector for each replaced one of a sequence, from the other sequences of the batch.
+
+    Args:
+        counts: ``[B]`` real vectors of each sequence.
+        sequence: the row they are for. A batch of one has no other sequence: it draws from its own others.
+        replaced: ``[R]`` which of the sequence's real vectors are replaced, as positions among them.
+        key: as for `draw_vector_mask`.
+
+    Returns:
+        ``[R]`` positions in the batch's real vectors, counted row by row. A vector that is alone in its
+        batch gets itself.
+    """
+    rng = np.random.default_rng([*key, 1])
+    start, size, total = int(counts[:sequence].sum()), int(counts[sequence]), int(counts.sum())
+    if total > size:
+        drawn = rng.integers(0, total - size, len(replaced))
+        return np.where(drawn < start, drawn, drawn + size)
+    drawn = rng.integers(0, max(total - 1, 1), len(replaced))
+    return np.where((drawn >= replaced) & (total > 1), drawn + 1, drawn)
+
+
+def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Vectors ``[B, L, D]`` and special ids ``[B, L]``: zeros and [PAD] after the shorter sequences."""
+    width = max(len(sequence.special_ids) for sequence in sequences)
+    first = sequences[0].inputs_embeds
     vectors = torch.zeros(len(sequences), width, first.shape[-1], dtype=first.dtype)  # [B, L, D]
     special_ids = torch.full((len(sequences), width), PAD, dtype=torch.long)
     for row, sequence in enumerate(sequences):
-        vectors[row, : len(sequence["special_ids"])] = sequence["inputs_embeds"]
-        special_ids[row, : len(sequence["special_ids"])] = sequence["special_ids"]
-    return {"inputs_embeds": vectors, "special_ids": special_ids}
+        vectors[row, : len(sequence.special_ids)] = sequence.inputs_embeds
+        special_ids[row, : len(sequence.special_ids)] = sequence.special_ids
+    return vectors, special_ids
 
 
 @dataclass
@@ -183,6 +221,9 @@ class DataCollatorForVectorMasking:
     Returns (on call):
         ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s put in,
         ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where to predict.
+
+    Raises:
+        ValueError: for shares that are none.
     """
 
     probability: float = 0.15
@@ -194,90 +235,86 @@ class DataCollatorForVectorMasking:
             raise ValueError(f"The masking probability must be above 0 and at most 1, got {self.probability}.")
         shares = (self.mask_share, self.random_share)
         if not (all(share >= 0 for share in shares) and sum(shares) <= 1):  # NaN, too
-            raise ValueError(
-                "mask_share and random_share must not be negative, and must not exceed 1 in total, got "
-                f"{self.mask_share} and {self.random_share}."
-            )
-
-    def described(self, loss: str) -> str:
-        """The objective in words."""
-        return f"{loss} over {self.probability:.0%} of the vectors"
+            raise ValueError(f"mask_share and random_share are from 0 to 1 and at most 1 in total, got {shares}.")
 
     def __call__(self, sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
-        padded = pad_sequences(sequences)
-        labels, special_ids = padded["inputs_embeds"], padded["special_ids"]
+        labels, special_ids = pad_sequences(sequences)
         maskable = (special_ids == NOT_SPECIAL).numpy()  # [B, L]
         counts = maskable.sum(axis=1)
         real_rows, real_columns = np.nonzero(maskable)
         inputs_embeds = labels.clone()
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):
-            key = sequence["mask_key"]
-            mask = draw_vector_mask(maskable[row], key, self.probability, self.mask_share, self.random_share)
-            mask_positions[row] = torch.from_numpy(mask.selected)
-            special_ids[row, torch.from_numpy(mask.masked)] = MASK
-            drawn = draw_replacements(counts, row, np.flatnonzero(mask.replaced[maskable[row]]), key)
-            inputs_embeds[row, torch.from_numpy(mask.replaced)] = labels[real_rows[drawn], real_columns[drawn]]
-        return {
-            "inputs_embeds": inputs_embeds,
-            "special_ids": special_ids,
-            "labels": labels,
-            "mask_positions": mask_positions,
-        }
+            key = sequence.mask_key
+            shares = self.probability, self.mask_share, self.random_share
+            selected, masked, replaced = draw_vector_mask(maskable[row], key, *shares)
+            mask_positions[row] = torch.from_numpy(selected)
+            special_ids[row, torch.from_numpy(masked)] = MASK
+            drawn = draw_replacements(counts, row, np.flatnonzero(replaced[maskable[row]]), key)
+            inputs_embeds[row, torch.from_numpy(replaced)] = labels[real_rows[drawn], real_columns[drawn]]
+        batch = {"inputs_embeds": inputs_embeds, "special_ids": special_ids}
+        return {**batch, "labels": labels, "mask_positions": mask_positions}
 
 
-class MaskedVectors:
-    """The objective of predicting masked chunk vectors, as `vectors.run` uses it.
+# --- Scores
+
+SELECTED, COSINE, FOUND, CHANCE = range(4)  # columns of the table that `masked_vector_scores` gives
+
+
+def masked_vector_scores(
+    predictions: torch.Tensor, targets: torch.Tensor, mask_positions: torch.Tensor
+) -> torch.Tensor:
+    """Sums for each sequence of a batch, so that evaluation keeps four numbers a sequence and no vectors.
+
+    A target is found if no other of the batch's M targets has as high a cosine to the prediction; among k
+    that tie for the highest it counts 1 / k, so that a constant prediction scores as chance does.
 
     Args:
-        collator: masks the sequences.
-        sequences: how documents become sequences.
-        sequence_length: positions in a sequence.
+        predictions, targets: ``[M, D]``, in the row-by-row order of `mask_positions`.
+        mask_positions: ``[B, L]`` bool.
+
+    Returns:
+        ``[B, 4]`` float32: number of selected positions; sums over them of the cosine, of finding the target
+        (0 to 1), and of the chance to find it (1 / M).
     """
+    sequence = mask_positions.nonzero()[:, 0]
+    scores = F.normalize(predictions.float(), dim=-1) @ F.normalize(targets.float(), dim=-1).T  # [M, M]
+    cosine = scores.diagonal()
+    better = (scores > cosine[:, None]).sum(dim=1)
+    tied = (scores == cosine[:, None]).sum(dim=1).clamp(min=1)  # itself too; repeated chunks are told apart by luck
+    found = torch.where(better == 0, 1.0 / tied, 0.0)
+    chance = torch.full_like(cosine, 1 / max(len(cosine), 1))
+    columns = torch.stack([torch.ones_like(cosine), cosine, found, chance], dim=1)  # [M, 4]
+    return columns.new_zeros(len(mask_positions), 4).index_add(0, sequence, columns)
 
-    held_out_at_least = 1
-    label_names = ("mask_positions",)  # only these are gathered in evaluation: vectors would fill the memory
 
-    def __init__(
-        self, collator: DataCollatorForVectorMasking, sequences: type[VectorSequenceDataset], sequence_length: int
-    ) -> None:
-        self.collator, self._sequences, self._sequence_length = collator, sequences, sequence_length
+def summarize(scores: torch.Tensor) -> dict[str, float]:
+    """Means over all selected positions: ``masked_cosine``, ``masked_accuracy``, ``chance_accuracy``."""
+    total = scores.sum(dim=0).tolist()
+    names = {"masked_cosine": COSINE, "masked_accuracy": FOUND, "chance_accuracy": CHANCE}
+    return {name: total[column] / max(total[SELECTED], 1.0) for name, column in names.items()}
 
-    def check(self, window: int, positions: int) -> None:
-        """Refuses what the model cannot read at once: `window` chunks, `positions` with special vectors.
 
-        Raises:
-            ValueError: for a sequence length above `positions`.
-        """
-        if self._sequence_length > positions:
-            raise ValueError(
-                f"--sequence_length {self._sequence_length} is above the {positions} positions that the model reads "
-                f"at once; give at most {positions}."
-            )
+def context_mean_baseline(
+    sequences: Iterable[VectorSequence],
+    collate: Callable[[list[VectorSequence]], dict[str, torch.Tensor]],
+    batch_size: int,
+    prepare: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> dict[str, float]:
+    """The same scores for the mean of the sequence's unmasked vectors, which a model that uses their order must beat.
 
-    def dataset(self, corpus: VectorCorpus, documents: np.ndarray | None, seed: int) -> VectorSequenceDataset:
-        return self._sequences(corpus, self._sequence_length, documents, seed=seed)
-
-    def baseline(
-        self, dataset: VectorSequenceDataset, batch_size: int, prepare: Callable[[torch.Tensor], torch.Tensor]
-    ) -> dict[str, float]:
-        """Scores of always predicting the mean of the unmasked vectors, see `context_mean_baseline`."""
-        return context_mean_baseline((dataset[i] for i in range(len(dataset))), self.collator, batch_size, prepare)
-
-    @staticmethod
-    def scores_of_batch(outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor) -> torch.Tensor:
-        """``[B, 4]``, see `masked_vector_scores`; made before anything is gathered."""
-        predictions, targets = outputs[:2]
-        return masked_vector_scores(predictions, targets, mask_positions)
-
-    @staticmethod
-    def metrics(prediction: EvalPrediction) -> dict[str, float]:
-        """Scores of the whole evaluation set."""
-        return summarize(torch.as_tensor(prediction.predictions))
-
-    def facts(self, loss: str, items: int) -> dict[str, object]:
-        """What a card says of the objective: `loss` over `items` sequences in an epoch."""
-        return {
-            "objective": self.collator.described(loss),
-            "sequences": f"{items} of at most {self._sequence_length} positions",
-        }
+    Args:
+        sequences: evaluation sequences, in order.
+        collate: the collator, with the masks that the model is evaluated on.
+        batch_size: as in the evaluation, because it is the size of the pool to search.
+        prepare: what the model does to chunk vectors before it reads and predicts them (whitening).
+    """
+    remaining, tables = iter(sequences), []
+    while rows := list(islice(remaining, batch_size)):
+        batch = collate(rows)
+        visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]  # [B, L]
+        labels = batch["labels"].float() if prepare is None else prepare(batch["labels"].float())
+        mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]
+        sequence = batch["mask_positions"].nonzero()[:, 0]
+        tables.append(masked_vector_scores(mean[sequence], labels[batch["mask_positions"]], batch["mask_positions"]))
+    return summarize(torch.cat(tables))

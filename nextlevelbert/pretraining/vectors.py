@@ -5,171 +5,249 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from transformers import set_seed
+from accelerate import PartialState
+from transformers import AutoConfig, EvalPrediction, set_seed
 
 from ..corpus import VectorCorpus, encode_corpus
-from ..corpus.int8_encoder import load_int8_chunk_encoder, quantize_chunk_encoder
-from ..corpus.token_corpus import TokenCorpus
-from ..data.documents import Document, check_documents, clean_text, read_documents, read_hub_documents
+from ..data.documents import clean_text, read_documents, read_hub_documents
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
+from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
-from ..models.pretrained import attention_dropout
-from ..training.precision import precision_that_pays
-from ..training.recipes import against_paper
-from ..training.resuming import begin, finish
-from ..training.trainer import CardTrainer
-from .arguments import HateArguments, NextLevelBertArguments, PretrainingArguments, VectorModelArguments
-from .card import model_name, write_vector_card
-from .corpus_arguments import CorpusArguments
-from .objective_arguments import MaskingArguments, warn_of_untrained_pooling
-from .settings import settings_of
-from .text import over_text, reads_text
-from .trained_tokens import TokenTable, vectors_of
+from ..training.trainer import CardTrainer, claim, last_whole_checkpoint, parse, read_json, take_option, write_whole
+from .arguments import (
+    CorpusArguments,
+    HateArguments,
+    MaskingArguments,
+    NextLevelBertArguments,
+    PretrainingArguments,
+    VectorModelArguments,
+    given,
+)
+from .card import write_vector_card
+from .segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset, pairs_found
+from .sequences import (
+    DataCollatorForVectorMasking,
+    DocumentVectorDataset,
+    PackedVectorDataset,
+    context_mean_baseline,
+    masked_vector_scores,
+    summarize,
+)
 
 logger = logging.getLogger(__name__)
 
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+# Options that do not change the result, or that are told by what they lead to.
+_UNSIGNED = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder", "attn_implementation")
+_TIMES = ("_runtime", "_per_second")
+_ABOUT = """\
+Pretrains a NextLevelBERT or HATE: documents → chunk vectors on disk → masked vector modelling → a checkpoint with its
+card. Without --do_train the documents are only encoded. --model_type cdlm --help shows the options of a CDLM."""
 
-def run(
-    model_args: NextLevelBertArguments | HateArguments,
-    objective_args: MaskingArguments,
-    corpus_args: CorpusArguments,
-    args: PretrainingArguments,
-) -> None:
+
+def main(words: list[str]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card.
 
-    A run that was killed continues where it stopped, given the same options.
+    A run that was killed goes on where it stopped, given the same options.
 
     Raises:
-        FileNotFoundError, ValueError: for documents that cannot be read; before anything is loaded or written.
-        ValueError: for options that do not fit each other, the checkpoint or the corpus; before anything is encoded
-            wherever possible.
+        FileNotFoundError, ValueError: for documents that cannot be read, options that do not fit each other, the
+            checkpoint or the corpus, or a folder of another run; before anything is encoded wherever possible.
     """
-    if corpus_args.train_file:
-        check_documents(corpus_args.train_file, corpus_args.text_column, corpus_args.id_column)
+    family_class = HateArguments if take_option(words, "model_type")[0] == "hate" else NextLevelBertArguments
+    classes = (VectorModelArguments, family_class, MaskingArguments, CorpusArguments, PretrainingArguments)
+    options, family, masking, corpus_args, args = parse(classes, words, about=_ABOUT, recipes="")
     set_seed(args.seed)
 
     # 1. The frozen encoder, which stays out of training, and the model over vectors.
-    pooling: Any = getattr(model_args, "sentence_pooling", "own")
-    source = load_chunk_encoder(
-        model_args.encoder_source, model_args.chunk_encoder_name, None if pooling == "own" else pooling
-    )
-    if model_args.attn_implementation:
-        source.encoder.model.set_attn_implementation(model_args.attn_implementation)
-    model = new_model(model_args, source, objective_args)
-    warn_of_untrained_pooling(model)
-    objective = objective_args.objective_over(model_args.sequences)
-    window = model.config.window()[0]
-    objective.check(window, window + model.config.special_positions)
+    source = open_encoder(options, family)
+    model = new_model(options, family, source, masking.sequence_length)
+    objective = objective_of(family, masking, model.config)
 
-    # 2. The corpus of chunk vectors; of tokens where text is read anew in every epoch.
-    corpus: Any
-    learner = model
-    if isinstance(model_args, NextLevelBertArguments) and reads_text(model_args, objective):
-        learner, objective = over_text(model, objective, source, model_args, corpus_args, args.do_train)
-        corpus = TokenCorpus(documents_of(corpus_args), source.tokenizer)
-    else:
-        corpus = encoded_corpus(corpus_args, model_args, source, model.config.chunking_rule(), args)
-        if not args.do_train:
-            return
-        corpus.check_model(model.config, corpus.splitter)
-
-    # 3. Sequences or segments to train on and to evaluate on.
-    training, (evaluation, held_out) = share_out(corpus, corpus_args, objective.held_out_at_least, args.seed)
-    if evaluation is not corpus:
-        evaluation.check_model(model.config, corpus.splitter)
-    settings = settings_of(model_args, objective_args, corpus_args, args, model, corpus, evaluation)
-    if not begin(args, settings):
+    # 2. The corpus of chunk vectors, for training and evaluation.
+    corpus = encoded_corpus(corpus_args, options, source, model.config.chunking_rule(), args)
+    if not args.do_train:
+        print(f"Encoded {len(corpus):,} documents into {corpus.path}. Nothing was trained: add --do_train for that.")
         return
-    if model_args.whiten_chunks:
-        model.base_model.fit_whitening(vectors_of(corpus, training, source, model.config.chunking_rule()))
-    args.label_names = list(objective.label_names)
-    train_dataset: Any = objective.dataset(corpus, training, args.seed)
-    eval_dataset: Any = None
-    if len(held_out):
-        eval_dataset = objective.dataset(evaluation, held_out, args.seed)
-    else:
-        args.eval_strategy, args.eval_on_start = "no", False
-    baseline = None
-    if eval_dataset is not None and args.should_log:
-        baseline = objective.baseline(eval_dataset, args.per_device_eval_batch_size, model.base_model.prepare_chunks)
-        if baseline:
-            logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
+    training, evaluation, held_out = share_out(corpus, corpus_args, args.seed, objective.at_least)
+    for each in (corpus, evaluation):
+        each.check_model(model.config, each.splitter)
+    settings = {
+        **settings_of(model, options, family, masking, args),
+        "documents": corpus.fingerprint(),
+        "validation": [corpus_args.validation_share, evaluation.fingerprint()],
+    }
+    output = Path(str(args.output_dir))
+    claim(output, settings)
+    if read_json(output / "results.json") is not None:
+        args.upload(output)
+        print(f"{output} is finished already: nothing to do. Give another --output_dir for another run.")
+        return
 
-    # 4. Training.
-    facts = objective.facts(model.config.loss, len(train_dataset))
-    dropout = SimpleNamespace(attention_dropout=attention_dropout(model.config.encoder_config))
-    facts |= against_paper(model.config.model_type, model.config, dropout, model_args, objective_args, args)
+    # 3. Training, from the last whole checkpoint if the run was killed.
+    if getattr(family, "whiten_chunks", False):
+        model.base_model.fit_whitening(corpus[number].vectors for number in training.tolist())
+    train_dataset = objective.dataset(corpus, documents=training, seed=args.seed)
+    eval_dataset = objective.dataset(evaluation, documents=held_out, seed=args.seed) if len(held_out) else None
+    baseline = None
+    if eval_dataset is not None and isinstance(objective.collator, DataCollatorForVectorMasking):
+        rows, prepare = (eval_dataset[row] for row in range(len(eval_dataset))), model.base_model.prepare_chunks
+        baseline = context_mean_baseline(rows, objective.collator, args.per_device_eval_batch_size, prepare)
+        logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
+    checkpoint = last_whole_checkpoint(output)
+    args.label_names = [objective.label]
+    args.eval_strategy = args.eval_strategy if eval_dataset is not None else "no"
+    args.eval_on_start = args.eval_on_start and eval_dataset is not None and checkpoint is None
     trainer = CardTrainer(
-        model=learner,
+        model=model,
         args=args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         data_collator=objective.collator,
-        preprocess_logits_for_metrics=objective.scores_of_batch,
+        preprocess_logits_for_metrics=objective.batch_scores,
         compute_metrics=objective.metrics,
-        card=lambda trainer: write_vector_card(trainer, corpus, facts, baseline),
     )
-    trainer.train_to_the_end()
-    if eval_dataset is not None:
-        trainer.log_metrics("eval", metrics := trainer.evaluate())
-        trainer.save_metrics("eval", metrics)
+    trainer.train(checkpoint)
+    log = trainer.state.log_history
+    if eval_dataset is not None and not any("eval_loss" in entry for entry in log[-2:]):
+        trainer.evaluate()
 
-    # 5. A checkpoint that needs nothing else, unless a small one is asked for.
-    if isinstance(learner, TokenTable):
-        trainer.model = learner.finish(model_name(args))
-    elif model_args.include_chunk_encoder:
+    # 4. A checkpoint that needs nothing else, unless a small one is asked for; the results are written last.
+    if options.include_chunk_encoder:
         model.base_model.attach_chunk_encoder(source)
-    if model_args.save_dtype != "float32":
-        trainer.save_dtype = getattr(torch, model_args.save_dtype)
-    trainer.publish()
-    finish(args, settings)
+    trainer.save_model(_internal_call=True)  # without an upload
+    if args.should_save:
+        facts = {"items in an epoch": len(train_dataset), **vars(masking), **vars(family)}
+        facts = {name: value for name, value in facts.items() if value is not None and name != "model"}
+        write_vector_card(trainer, corpus, facts, baseline)
+        steps = [entry for entry in log if "train_loss" not in entry]
+        entries = [{key: value for key, value in entry.items() if not key.endswith(_TIMES)} for entry in steps]
+        write_whole(
+            output / "results.json", json.dumps({"baseline": baseline, "log": entries}, indent=2, sort_keys=True)
+        )
+        args.upload(output)
+        print(f"The model is in {output}, with its card (README.md) and results.json; the vectors in {corpus.path}.")
+
+
+class Objective(NamedTuple):
+    """What is learned: rows, batches and scores; the label that `Trainer` gathers, since vectors fill the memory."""
+
+    dataset: Callable[..., Any]
+    collator: DataCollatorForVectorMasking | DataCollatorForSegmentPairs
+    label: str
+    batch_scores: Callable[..., torch.Tensor]
+    metrics: Callable[..., dict[str, float]]
+    at_least: int  # documents to hold out
+
+
+def objective_of(family: NextLevelBertArguments | HateArguments, masking: MaskingArguments, config: Any) -> Objective:
+    """Segments to compare, or sequences with masks; ValueError for what is longer than the model reads at once."""
+    window = config.window()[0]
+    if isinstance(family, NextLevelBertArguments) and family.objective == "contrastive":
+        low, high = family.min_segment, family.max_segment
+        if high > window:
+            raise ValueError(f"--max_segment {high} is above the {window} chunks that the model reads at once.")
+
+        def pair_scores(prediction: EvalPrediction) -> dict[str, float]:
+            means = torch.as_tensor(prediction.predictions).mean(dim=0).tolist()
+            return dict(zip(("pair_accuracy", "chance_accuracy"), means, strict=True))
+
+        dataset: Any = partial(SegmentPairDataset, min_segment=low, max_segment=high)
+        return Objective(dataset, DataCollatorForSegmentPairs(low, high), "document_ids", pairs_found, pair_scores, 2)
+    length, most = masking.sequence_length, window + config.special_positions
+    if length > most:
+        raise ValueError(f"--sequence_length {length} is above the {most} positions that the model reads at once.")
+
+    def batch_scores(outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor) -> torch.Tensor:
+        return masked_vector_scores(*outputs[:2], mask_positions)
+
+    def scores(prediction: EvalPrediction) -> dict[str, float]:
+        return summarize(torch.as_tensor(prediction.predictions))
+
+    dataset = partial(
+        DocumentVectorDataset if isinstance(family, HateArguments) else PackedVectorDataset, sequence_length=length
+    )
+    collator = DataCollatorForVectorMasking(masking.masking_probability, masking.mask_share, masking.random_share)
+    return Objective(dataset, collator, "mask_positions", batch_scores, scores, 1)
+
+
+def settings_of(model: Any, *options: Any) -> dict[str, object]:
+    """The options that decide the result; those left out have the values of encoder, checkpoint or defaults."""
+    *chosen, args = options
+    values = {name: value for group in chosen for name, value in vars(group).items() if name not in _UNSIGNED}
+    return {
+        **{name: getattr(model.config, name, None) if value is None else value for name, value in values.items()},
+        "chunk_encoder": model.config.chunk_encoder_fingerprint,
+        "weights": weights_fingerprint(model.base_model) if getattr(chosen[1], "model", None) else None,
+        **args.signature(),
+    }
+
+
+def open_encoder(options: VectorModelArguments, family: NextLevelBertArguments | HateArguments) -> LoadedChunkEncoder:
+    """The chunk encoder: as named, that within the model to continue from, or MiniLM."""
+    name, model = options.chunk_encoder, getattr(family, "model", None)
+    if name is None and model and AutoConfig.from_pretrained(model).include_chunk_encoder:
+        name = model
+    pooling: Any = getattr(family, "sentence_pooling", "own")
+    source = load_chunk_encoder(name or _MINILM, options.chunk_encoder_name, None if pooling == "own" else pooling)
+    if options.attn_implementation:
+        source.encoder.model.set_attn_implementation(options.attn_implementation)
+    return source
 
 
 def new_model(
-    model_args: NextLevelBertArguments | HateArguments, source: LoadedChunkEncoder, objective_args: MaskingArguments
+    options: VectorModelArguments,
+    family: NextLevelBertArguments | HateArguments,
+    source: LoadedChunkEncoder,
+    sequence_length: int,
 ) -> Any:
-    """The model to train, without its chunk encoder.
+    """The model to train, new or a checkpoint to continue from, without its chunk encoder.
 
     Raises:
         ValueError: for options that the model or the checkpoint refuses.
     """
-    if isinstance(model_args, HateArguments):
-        model = _new_hate(model_args, source, objective_args.sequence_length)
+    fields = {**given(options, "temperature"), **given(family, "loss", "pooling")}
+    sizes = given(options, "chunk_size", "chunking", "num_hidden_layers")
+    model: Any
+    if isinstance(family, HateArguments):
+        fields |= {**sizes, **given(family, "hidden_size", "norm_order")}
+        fields["max_chunks"] = sequence_length - 1  # it has not learned positions beyond its sequences
+        model = HateForMaskedSentencePrediction.from_chunk_encoder(source, include_chunk_encoder=False, **fields)
         encoder = model.base_model.encoder.layers
     else:
-        model = _new_nextlevelbert(model_args, source, objective_args)
+        contrastive = family.objective == "contrastive"
+        kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
+        fields |= given(family, "loss_mean")
+        if family.model is None:
+            fields |= {**sizes, "random_layers": family.random_layers, "whiten_chunks": family.whiten_chunks}
+            fields["attention_dropout"] = family.attention_dropout
+            model = kind.from_chunk_encoder(source, include_chunk_encoder=False, **fields)
+        else:
+            model = _continued(kind, family.model, source, fields, sizes)
         encoder = model.base_model.encoder
-    if model_args.attn_implementation:
-        encoder.set_attn_implementation(model_args.attn_implementation)
+    if options.attn_implementation:
+        encoder.set_attn_implementation(options.attn_implementation)
     return model
 
 
-def _new_nextlevelbert(options: NextLevelBertArguments, source: LoadedChunkEncoder, objective: Any) -> Any:
-    """New, or a checkpoint to continue from."""
-    kind = NextLevelBertForContrastiveLearning if objective.contrastive else NextLevelBertForMaskedVectorModeling
-    given = options.given("loss", "loss_mean", "temperature", "pooling", "residual_start")
-    if options.model is None:
-        sizes = ("chunk_size", "chunking", "num_hidden_layers", "random_layers", "attention_dropout", "neighbours")
-        given = {**objective.own_defaults, **given, **options.given(*sizes)}
-        given["whiten_chunks"] = options.whiten_chunks
-        return kind.from_chunk_encoder(source, include_chunk_encoder=False, **given)
-    model = kind.from_pretrained(options.model, dtype=torch.float32, **given)
-    for option in ("chunk_size", "chunking"):
-        wanted, own = getattr(options, option), getattr(model.config, option)
-        if wanted not in (None, own):
+def _continued(kind: Any, name: str, source: LoadedChunkEncoder, fields: dict, sizes: dict[str, Any]) -> Any:
+    """A checkpoint to continue from; it keeps its chunks and layers."""
+    model = kind.from_pretrained(name, dtype=torch.float32, **fields)
+    kept = {**model.config.to_dict(), "num_hidden_layers": model.config.encoder_config.num_hidden_layers}
+    for option, value in sizes.items():
+        if value != kept[option]:
             raise ValueError(
-                f"--{option} {wanted} does not fit {options.model}, which was trained with {own}; leave out "
-                f"--{option} or --model."
+                f"--{option} {value} does not fit {name}, which has {kept[option]}; leave out one of them."
             )
     if model.base_model.chunk_encoder is not None:
         model.base_model.detach_chunk_encoder()
@@ -178,39 +256,9 @@ def _new_nextlevelbert(options: NextLevelBertArguments, source: LoadedChunkEncod
     return model
 
 
-def _new_hate(options: HateArguments, source: LoadedChunkEncoder, sequence_length: int) -> Any:
-    sizes = options.given("hidden_size", "num_hidden_layers", "chunk_size", "chunking")
-    return HateForMaskedSentencePrediction.from_chunk_encoder(
-        source,
-        include_chunk_encoder=False,
-        max_chunks=sequence_length - 1,  # it has not learned positions beyond its sequences
-        **sizes,
-        **options.given("loss", "norm_order", "temperature", "pooling"),
-    )
-
-
-def documents_of(options: CorpusArguments) -> Iterator[Document]:
-    """The documents, one in memory at a time.
-
-    Raises:
-        ValueError: if none are named.
-    """
-    columns = {"text_column": options.text_column, "id_column": options.id_column}
-    if options.dataset_name:
-        name, split, config = options.dataset_name, options.dataset_split, options.dataset_config_name
-        documents = read_hub_documents(name, split, config, **columns)
-    elif options.train_file:
-        documents = read_documents(options.train_file, **columns)
-    else:
-        raise ValueError("Give the documents with --train_file or --dataset_name, or a finished --corpus_dir.")
-    if options.clean_text:
-        return (replace(document, text=clean_text(document.text)) for document in documents)
-    return documents
-
-
 def encoded_corpus(
     corpus_args: CorpusArguments,
-    model_args: VectorModelArguments,
+    options: VectorModelArguments,
     source: LoadedChunkEncoder,
     rule: ChunkingRule,
     args: PretrainingArguments,
@@ -221,64 +269,41 @@ def encoded_corpus(
         ValueError: if there are no documents, or the folder holds a corpus that was made in another way.
     """
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
-    folder = Path(corpus_args.corpus_dir or f"{Path(args.output_dir)}-corpus")
-    if corpus_args.train_file or corpus_args.dataset_name or not folder.exists():
-        precision = precision_that_pays(model_args.encoder_dtype, args.device, "--encoder_dtype")
-        if precision == "int8":
-            source = in_int8(source, corpus_args, rule, folder / "int8_encoder", args)
+    folder = Path(corpus_args.corpus_dir or f"{Path(str(args.output_dir))}-corpus")
+    columns = {"text_column": corpus_args.text_column, "id_column": corpus_args.id_column}
+    if corpus_args.train_file or corpus_args.dataset_name:
+        if name := corpus_args.dataset_name:
+            split, config = corpus_args.dataset_split, corpus_args.dataset_config_name
+            documents = read_hub_documents(name, split, config, **columns)
         else:
-            source = replace(source, encoder=copy.deepcopy(source.encoder).to(args.device, getattr(torch, precision)))
-        encode_corpus(documents_of(corpus_args), source, rule, folder)
+            documents = read_documents(str(corpus_args.train_file), **columns)
+        if corpus_args.clean_text:
+            documents = (replace(document, text=clean_text(document.text)) for document in documents)
+        # A copy, since what is saved with the model keeps its precision.
+        encoder = copy.deepcopy(source.encoder).to(args.device, getattr(torch, options.encoder_dtype))
+        source, size = replace(source, encoder=encoder), corpus_args.characters_per_part
+        encode_corpus(documents, source, rule, folder, characters_per_part=size, progress=args.should_log)
+        PartialState().wait_for_everyone()
+    elif not folder.is_dir():
+        raise ValueError("Give the documents with --train_file or --dataset_name, or a finished --corpus_dir.")
     corpus = VectorCorpus(folder)
     logger.info("%r", corpus)
-    if corpus.splitter:
-        logger.warning("Its sentences were found by %s: encode texts with that splitter.", corpus.splitter)
     return corpus
 
 
-def in_int8(
-    source: LoadedChunkEncoder,
-    corpus_args: CorpusArguments,
-    rule: ChunkingRule,
-    folder: Path,
-    args: PretrainingArguments,
-) -> LoadedChunkEncoder:
-    """The int8 form of the encoder: made once, from the first documents, and kept beside the vectors."""
-    if args.device.type != "cpu":
-        raise ValueError("--encoder_dtype int8 runs on CPUs only; add --use_cpu, or use bfloat16 on this machine.")
-    with args.main_process_first(local=False, desc="making the int8 encoder"):
-        try:
-            return load_int8_chunk_encoder(source, folder)
-        except FileNotFoundError:
-            texts = (document.text for document in documents_of(corpus_args))
-            return quantize_chunk_encoder(source, texts, rule, folder)
-
-
 def share_out(
-    corpus: VectorCorpus, options: CorpusArguments, at_least: int, seed: int
-) -> tuple[np.ndarray, tuple[VectorCorpus, np.ndarray]]:
-    """Numbers of the documents to train on; and the corpus to evaluate on, with the numbers of its documents."""
-    if options.validation_corpus_dir:
-        other = VectorCorpus(options.validation_corpus_dir)
-        return np.arange(len(corpus)), (other, np.arange(len(other)))
-    training, held_out = split(corpus, options.validation_share, seed, at_least)
-    return training, (corpus, held_out)
-
-
-def split(corpus: VectorCorpus, share: float, seed: int, at_least: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of the documents to train on and of those held out; the same for the same seed.
-
-    Args:
-        corpus: of all documents.
-        share: held out; 0 for none.
-        seed: of the draw.
-        at_least: fewest documents to hold out.
+    corpus: VectorCorpus, options: CorpusArguments, seed: int, at_least: int
+) -> tuple[np.ndarray, VectorCorpus, np.ndarray]:
+    """Numbers of the documents to train on; the corpus to evaluate on, and the numbers of its documents.
 
     Raises:
         ValueError: if no document is left to train on.
     """
-    order = np.random.default_rng(seed).permutation(len(corpus))
+    if options.validation_corpus_dir:
+        evaluation = VectorCorpus(options.validation_corpus_dir)
+        return np.arange(len(corpus)), evaluation, np.arange(len(evaluation))
+    order, share = np.random.default_rng(seed).permutation(len(corpus)), options.validation_share
     held_out = max(at_least, round(share * len(corpus))) if share > 0 else 0
     if held_out >= len(corpus):
         raise ValueError(f"{corpus!r} is too small to hold out {held_out} document(s); set --validation_share 0.")
-    return np.sort(order[held_out:]), np.sort(order[:held_out])
+    return np.sort(order[held_out:]), corpus, np.sort(order[:held_out])

@@ -305,7 +305,7 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Writes a file completely or not at all; a text gets a line end and is UTF-8."""
     path = Path(path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name}.tmp")
     temporary.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
     temporary.replace(path)
 
@@ -332,9 +332,12 @@ def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
         names = [name for name in {**stored, **settings} if stored.get(name) != settings.get(name)]
         pairs = ", ".join(f"{name}: {stored.get(name)} there, {settings.get(name)} now" for name in names)
         raise ValueError(f"{folder} holds another run ({pairs}). Give another --output_dir, or remove that folder.")
-    if stored is None and PartialState().is_main_process:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / "settings.json", json.dumps(settings, indent=2))
+    if PartialState().is_main_process:
+        for leftover in folder.glob(".tmp*"):  # of safetensors, in a run that was killed
+            leftover.unlink()
+        if stored is None:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / "settings.json", json.dumps(settings, indent=2))
 
 
 def last_whole_checkpoint(folder: str | Path) -> str | None:

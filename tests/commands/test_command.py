@@ -99,7 +99,7 @@ def test_models_that_cannot_be_used(command, books, minilm_path, toy_checkpoint,
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("pretrain", "nextlevelbert.pretraining.run.main"),
+        ("pretrain", "nextlevelbert.pretraining.main"),
         ("finetune", "nextlevelbert.tasks.main"),
         ("convert", "nextlevelbert.convert.main"),
     ],

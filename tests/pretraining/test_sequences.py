@@ -1,4 +1,4 @@
-"""From documents to sequences and masked batches."""
+"""From documents to sequences, masked batches and scores."""
 
 from __future__ import annotations
 
@@ -11,8 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
 
-from nextlevelbert import ChunkingRule, DataCollatorForVectorMasking, Document, PackedVectorDataset, encode_corpus
+from nextlevelbert import (
+    ChunkingRule,
+    DataCollatorForVectorMasking,
+    Document,
+    DocumentVectorDataset,
+    PackedVectorDataset,
+    encode_corpus,
+)
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.pretraining.sequences import (
+    VectorSequence,
+    context_mean_baseline,
+    draw_replacements,
+    draw_vector_mask,
+    masked_vector_scores,
+    summarize,
+)
 
 LENGTHS = {"a": 300, "b": 1, "c": 40, "d": 120}  # words, so many tokens
 
@@ -31,10 +46,10 @@ def corpus(minilm, tmp_path_factory):
 def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
     dataset = PackedVectorDataset(corpus, length)
     rows = [dataset[i] for i in range(len(dataset))]
-    assert all(len(row["special_ids"]) == length for row in rows[:-1])
-    assert all(row["special_ids"][0] == CLS for row in rows)
-    specials = torch.cat([row["special_ids"][1:] for row in rows])
-    vectors = torch.cat([row["inputs_embeds"][1:] for row in rows])
+    assert all(len(row.special_ids) == length for row in rows[:-1])
+    assert all(row.special_ids[0] == CLS for row in rows)
+    specials = torch.cat([row.special_ids[1:] for row in rows])
+    vectors = torch.cat([row.inputs_embeds[1:] for row in rows])
     assert (specials == SEP).sum() == len(corpus)
     assert set(specials.tolist()) == {NOT_SPECIAL, SEP}
     assert torch.equal(vectors[specials == NOT_SPECIAL], corpus.vectors(0, corpus.num_chunks))
@@ -46,22 +61,37 @@ def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
 def test_a_choice_of_documents(corpus):
     dataset = PackedVectorDataset(corpus, 16, documents=[1, 3])
     rows = [dataset[i] for i in range(len(dataset))]
-    vectors = torch.cat([row["inputs_embeds"][row["special_ids"] == NOT_SPECIAL] for row in rows])
+    vectors = torch.cat([row.inputs_embeds[row.special_ids == NOT_SPECIAL] for row in rows])
     assert torch.equal(vectors, torch.cat([corpus["b"].vectors, corpus["d"].vectors]))
     with pytest.raises(IndexError, match="is not among"):
         dataset[len(dataset)]
-    with pytest.raises(ValueError, match="at least 3"):
+    with pytest.raises(ValueError, match="sequence_length"):
         PackedVectorDataset(corpus, 2)
-    for wrong in ([-1], [4], np.array([True, False, True, False])):
-        with pytest.raises(ValueError, match="numbers from 0 to 3"):
-            PackedVectorDataset(corpus, 16, documents=wrong)
+
+
+@settings(deadline=None, max_examples=30)
+@given(length=st.integers(2, 40))
+def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus, length):
+    dataset = DocumentVectorDataset(corpus, length)
+    rows = [dataset[i] for i in range(len(dataset))]
+    assert all(row.special_ids.tolist() == [CLS] + [NOT_SPECIAL] * (len(row.inputs_embeds) - 1) for row in rows)
+    vectors = torch.cat([row.inputs_embeds[1:] for row in rows])
+    assert torch.equal(vectors, corpus.vectors(0, corpus.num_chunks))
+    counts = [len(document.vectors) for document in corpus]
+    pieces = [-(-count // (length - 1)) for count in counts]
+    assert len(rows) == sum(pieces)
+    sizes = iter([len(row.inputs_embeds) - 1 for row in rows])
+    for count, number in zip(counts, pieces, strict=True):
+        of_document = [next(sizes) for _ in range(number)]
+        assert sum(of_document) == count
+        assert max(of_document) - min(of_document) <= 1
 
 
 def test_the_collator_s_batch(corpus):
     dataset = PackedVectorDataset(corpus, 16)
     rows = [dataset[i] for i in range(len(dataset))]
     batch = DataCollatorForVectorMasking(probability=0.5, mask_share=0.5, random_share=0.3)(rows)
-    before = pad_sequence([row["special_ids"] for row in rows], batch_first=True, padding_value=PAD)
+    before = pad_sequence([row.special_ids for row in rows], batch_first=True, padding_value=PAD)
     real = before == NOT_SPECIAL
     selected = batch["mask_positions"]
     assert batch["labels"].dtype == batch["inputs_embeds"].dtype == torch.float16
@@ -83,7 +113,7 @@ def test_in_a_batch_of_one_no_vector_replaces_itself():
     vectors = torch.arange(5.0).half()[:, None]
     replace_all = DataCollatorForVectorMasking(probability=1, mask_share=0, random_share=1)
     for epoch in range(20):
-        batch = replace_all([{"inputs_embeds": vectors, "special_ids": special_ids, "mask_key": (42, epoch, 0)}])
+        batch = replace_all([VectorSequence(vectors, special_ids, (42, epoch, 0))])
         assert batch["mask_positions"][0].tolist() == [False, True, True, False, True]
         drawn = batch["inputs_embeds"][0, [1, 2, 4], 0]
         assert not (drawn == torch.tensor([1, 2, 4])).any()
@@ -93,10 +123,7 @@ def test_in_a_batch_of_one_no_vector_replaces_itself():
 def test_replacements_are_vectors_of_other_sequences_as_they_were():
     """A vector that was itself replaced is no source: it may come from the sequence that it would go to."""
     specials = torch.tensor([CLS] + [NOT_SPECIAL] * 20)
-    rows = [
-        {"inputs_embeds": torch.full((21, 2), float(row)), "special_ids": specials, "mask_key": (0, 0, row)}
-        for row in range(3)
-    ]
+    rows = [VectorSequence(torch.full((21, 2), float(row)), specials, (0, 0, row)) for row in range(3)]
     batch = DataCollatorForVectorMasking(probability=1.0, mask_share=0.0, random_share=1.0)(rows)
     for row, vectors in enumerate(batch["inputs_embeds"][:, 1:, 0].tolist()):
         assert row not in vectors
@@ -113,9 +140,9 @@ def test_masks_follow_the_epoch_and_nothing_else(corpus):
     torch.manual_seed(1)
     np.random.seed(1)
     assert torch.equal(positions(), first)
-    dataset.epoch = 1
+    dataset.set_epoch(1)
     assert not torch.equal(positions(), first)
-    dataset.epoch = 0
+    dataset.set_epoch(0)
     assert torch.equal(positions(), first)
 
 
@@ -126,3 +153,86 @@ def test_masks_follow_the_epoch_and_nothing_else(corpus):
 def test_shares_that_cannot_be(values):
     with pytest.raises(ValueError, match=r"probability|share"):
         DataCollatorForVectorMasking(**values)
+
+
+# --- Draws
+
+
+def test_the_paper_s_shares():
+    maskable = np.ones(200_000, bool)
+    maskable[::10] = False
+    selected, masked, replaced = draw_vector_mask(maskable, (1, 2, 3))
+    assert not (selected & ~maskable).any()
+    assert not (masked & replaced | (masked | replaced) & ~selected).any()
+    # Four standard deviations of a binomial: a wrong share of one percent fails.
+    assert selected.sum() / maskable.sum() == pytest.approx(0.15, abs=0.0034)
+    assert masked.sum() / selected.sum() == pytest.approx(0.8, abs=0.01)
+    assert replaced.sum() / selected.sum() == pytest.approx(0.1, abs=0.0075)
+
+
+def test_all_mask_selects_nothing_else():
+    selected, masked, _ = draw_vector_mask(np.ones(1_000, bool), (0,), probability=0.4, mask_share=1, random_share=0)
+    assert masked.sum() == selected.sum() > 300
+
+
+def test_a_key_draws_the_same_and_another_key_something_else():
+    draw = [draw_vector_mask(np.ones(100, bool), key)[0] for key in ((7, 0, 3), (7, 0, 3), (7, 1, 3), (7, 0, 4))]
+    assert (draw[0] == draw[1]).all()
+    assert (draw[0] != draw[2]).any()
+    assert (draw[0] != draw[3]).any()
+
+
+@given(counts=st.lists(st.integers(0, 9), min_size=1, max_size=5), data=st.data())
+def test_replacements_come_from_other_sequences(counts, data):
+    counts = np.array(counts)
+    row = data.draw(st.integers(0, len(counts) - 1))
+    replaced = np.array(sorted(data.draw(st.sets(st.integers(0, counts[row] - 1))) if counts[row] else []), int)
+    drawn = draw_replacements(counts, row, replaced, (1, 2))
+    start = counts[:row].sum()
+    inside = (drawn >= start) & (drawn < start + counts[row])
+    assert len(drawn) == len(replaced)
+    assert ((drawn >= 0) & (drawn < max(counts.sum(), 1))).all()
+    assert inside.all() if counts.sum() == counts[row] else not inside.any()
+    if counts.sum() > 1:
+        assert (drawn != start + replaced).all()  # never by itself
+
+
+# --- Scores
+
+
+def test_scores_by_sequence():
+    predictions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    targets = torch.tensor([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0]])
+    positions = torch.tensor([[True, False, True], [False, True, False], [False, False, False]])
+    table = masked_vector_scores(predictions, targets, positions)
+    cosines = [1.0, 0.2 / math.sqrt(1.04), 1 / math.sqrt(2)]
+    # The second is nearest to (0, 1); the third to (1, 0.2), at cosine 0.83.
+    assert table[:, 0].tolist() == [2, 1, 0]
+    assert table[:, 1].tolist() == pytest.approx([cosines[0] + cosines[1], cosines[2], 0], abs=1e-6)
+    assert table[:, 2].tolist() == [1, 0, 0]
+    summary = summarize(table)
+    assert summary["masked_accuracy"] == pytest.approx(1 / 3)
+    assert summary["chance_accuracy"] == pytest.approx(1 / 3)
+    assert summary["masked_cosine"] == pytest.approx(sum(cosines) / 3, abs=1e-6)
+
+
+def test_a_constant_prediction_scores_as_chance_and_no_selection_as_nothing():
+    for constant in (torch.zeros(5, 4), torch.ones(5, 4)):
+        targets = torch.ones(5, 4) if constant.any() else torch.randn(5, 4)
+        table = masked_vector_scores(constant, targets, torch.ones(1, 5, dtype=torch.bool))
+        assert summarize(table)["masked_accuracy"] == pytest.approx(1 / 5)
+    table = masked_vector_scores(torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(2, 3, dtype=torch.bool))
+    assert summarize(table) == {"masked_cosine": 0.0, "masked_accuracy": 0.0, "chance_accuracy": 0.0}
+
+
+def test_the_mean_of_the_context():
+    """Of the vectors that are seen: not of specials, of padding, or of what is to be found."""
+    vectors = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [9.0, 0.0]])
+    batch = {
+        "labels": vectors[None],
+        "special_ids": torch.tensor([[CLS, NOT_SPECIAL, NOT_SPECIAL, NOT_SPECIAL, SEP]]),
+        "mask_positions": torch.tensor([[False, False, False, True, False]]),
+    }
+    assert context_mean_baseline([None], lambda rows: batch, 8)["masked_cosine"] == pytest.approx(1.0)
+    only_y = context_mean_baseline([None], lambda rows: batch, 8, lambda labels: labels * torch.tensor([0.0, 1.0]))
+    assert only_y["masked_cosine"] == pytest.approx(1.0)

@@ -1,0 +1,249 @@
+"""Every kind of run by its command line: it learns, leaves what it says, goes on when killed, and knows its folder.
+
+A row of `RUNS` is a run: add one for another task or model type. All tests are over all rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel
+
+from nextlevelbert.training.trainer import CardTrainer
+
+from .finetuning_toys import write
+
+QUIET = ["--use_cpu", "--disable_tqdm", "true", "--logging_strategy", "steps", "--logging_steps", "1"]
+
+
+@dataclass
+class Toys:
+    """What rows are made of: a folder for data, and saved toy models (see conftest)."""
+
+    folder: Path
+    sentence_encoder: str  # of sentence-transformers
+    checkpoint: str  # a NextLevelBERT
+    encoder: str  # a BERT, for what is trained from text
+
+    def file(self, name: str, rows: list[dict]) -> str:
+        """Rows as a file of JSON lines; its path."""
+        return write(self.folder / name, rows)
+
+
+@dataclass
+class Run:
+    """A kind of run.
+
+    Attributes:
+        name: of the row.
+        script: ``"run_pretraining.py"`` or ``"run_finetune.py"``.
+        words: the words of its command line but for the output folder, at most a few dozen steps.
+        learned: whether the content of ``results.json`` tells that it learned.
+        other: an option with another value, by which the folder is refused, naming it.
+        check: of the published folder: opens it and compares with predictions, or whatever the task promises.
+        kill_at: the step before which it is killed; save more than one checkpoint before it.
+        card: name of a variable that the code of the card leaves; None if nothing is published.
+        timed: names of files with times in them.
+    """
+
+    name: str
+    script: str
+    words: Callable[[Toys], list[str]]
+    learned: Callable[[dict[str, Any]], bool]
+    other: list[str]
+    check: Callable[[Path, Toys], None] = lambda folder, toys: None
+    kill_at: int = 5
+    card: str | None = "scores"
+    timed: tuple[str, ...] = ("result.json",)
+
+
+# --- Pretraining
+
+
+def books(mixed: bool) -> list[dict]:
+    """Twelve books on four subjects: one a book, so that the context tells what is missing; or all, in any order."""
+    subjects = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
+    order = (
+        np.random.default_rng(0).integers(4, size=(12, 110))
+        if mixed
+        else np.arange(12).repeat(110).reshape(12, -1) % 4
+    )
+    texts = [" ".join(f"{subjects[k]} {day} times." for day, k in enumerate(row)) for row in order.tolist()]
+    return [{"id": f"book-{n}", "text": text} for n, text in enumerate(texts)]
+
+
+def pretraining(*more: str) -> Callable[[Toys], list[str]]:
+    def words(toys: Toys) -> list[str]:
+        mixed = "contrastive" in more
+        return [
+            "--do_train", "--train_file", toys.file(f"{mixed}.jsonl", books(mixed)),
+            "--chunk_encoder", toys.sentence_encoder, "--corpus_dir", str(toys.folder / more[1]),
+            "--chunk_size", "12", "--sequence_length", "16",
+            "--validation_share", "0.25", "--eval_strategy", "steps", "--eval_steps", "1000",
+            "--save_strategy", "steps", "--save_steps", "8", *more,
+        ]  # fmt: skip
+
+    return words
+
+
+def loss_fell(results: dict[str, Any]) -> bool:
+    """In training, from the first five steps to the last five; and on held-out documents."""
+    losses = [entry["loss"] for entry in results["log"] if "loss" in entry]
+    held_out = [entry["eval_loss"] for entry in results["log"] if "eval_loss" in entry]
+    return sum(losses[-5:]) < 0.9 * sum(losses[:5]) and held_out[-1] < held_out[0]
+
+
+def opens_in_three_ways(folder: Path, toys: Toys) -> None:
+    """As our class, without the package, and in sentence-transformers, to the same vectors of documents."""
+    text = " ".join(f"bread is baked {day} times." for day in range(30))
+    model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"]
+    vector = model.encode(text).document
+    elsewhere = AutoModel.from_pretrained(folder, trust_remote_code=True).encode(text).document
+    sentence = SentenceTransformer(str(folder), device="cpu").encode(text, convert_to_tensor=True)
+    torch.testing.assert_close(elsewhere, vector, atol=1e-5, rtol=0)
+    torch.testing.assert_close(sentence, vector, atol=1e-5, rtol=0)
+    for checkpoint in folder.glob("checkpoint-*/model.safetensors"):
+        assert not any("chunk_encoder" in name for name in load_file(checkpoint))
+
+
+SEGMENTS = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--pooling", "residual"]
+MASKS = [
+    "--loss",
+    "cross_entropy",
+    "--masking_probability",
+    "0.3",
+    "--learning_rate",
+    "1e-2",
+    "--num_train_epochs",
+    "8",
+]
+HATE = ["--model_type", "hate", "--hidden_size", "16", "--num_hidden_layers", "1", "--chunk_size", "32", *MASKS]
+RUNS = [
+    Run(
+        "masked vectors", "run_pretraining.py", pretraining(*MASKS), loss_fell, ["--masking_probability", "0.4"],
+        opens_in_three_ways, kill_at=9, card="vectors",
+    ),
+    Run(
+        "contrastive", "run_pretraining.py",
+        pretraining(*SEGMENTS, "--whiten_chunks", "--num_train_epochs", "6", "--learning_rate", "1e-2"),
+        loss_fell, ["--max_segment", "6"], opens_in_three_ways, kill_at=9, card="vectors",
+    ),
+    Run(
+        "hate", "run_pretraining.py", pretraining(*HATE), loss_fell, ["--norm_order", "1"], opens_in_three_ways,
+        kill_at=9, card="vectors",
+    ),
+]  # fmt: skip
+
+
+# --- The tests
+
+
+@pytest.fixture(scope="module")
+def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory) -> Toys:
+    return Toys(tmp_path_factory.mktemp("data"), toy_encoder_path, toy_checkpoint, encoder)
+
+
+def start(run: Run, toys: Toys, output: Path, *more: str) -> None:
+    """The script in this process; errors end it as they end a process."""
+    script = Path(__file__).parents[1] / run.script
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [str(script), *run.words(toys), *QUIET, *more, "--output_dir", str(output)])
+        runpy.run_path(str(script), run_name="__main__")
+
+
+STRAIGHT: dict[str, Path] = {}
+
+
+@pytest.fixture(params=RUNS, ids=lambda run: run.name)
+def run(request) -> Run:
+    return request.param
+
+
+@pytest.fixture
+def straight(run, toys, tmp_path_factory) -> Path:
+    """The folder of a run that nothing stops, made once."""
+    if run.name not in STRAIGHT:
+        STRAIGHT[run.name] = tmp_path_factory.mktemp("straight") / "model"
+        start(run, toys, STRAIGHT[run.name])
+    return STRAIGHT[run.name]
+
+
+def files(folder: Path, timed: tuple[str, ...] = ()) -> dict[str, bytes]:
+    """What a run leaves, but for checkpoints and times."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
+    names = {path.relative_to(folder).as_posix(): path for path in paths}
+    return {name: path.read_bytes() for name, path in names.items() if "checkpoint-" not in name}
+
+
+def test_it_learns_and_publishes_no_path(run, toys, straight):
+    assert run.learned(json.loads((straight / "results.json").read_text()))
+    assert run.card is None or (straight / "README.md").exists()
+    for name, content in files(straight).items():
+        assert str(straight.parent).encode() not in content, name
+        assert str(toys.folder).encode() not in content, name
+    run.check(straight, toys)
+
+
+def test_the_code_of_its_card_runs(run, straight, toys, monkeypatch):
+    if run.card is None:
+        assert not (straight / "README.md").exists()
+        return
+    card = (straight / "README.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    monkeypatch.chdir(straight.parent)  # the name of the model is that of its folder
+    names: dict[str, Any] = {}
+    exec(code.replace("the base checkpoint", toys.checkpoint), names)
+    assert len(names[run.card])
+
+
+class Killed(BaseException):
+    """Like a signal, it is caught nowhere."""
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_bytes(run, toys, straight, tmp_path, monkeypatch):
+    genuine, steps = CardTrainer.training_step, []
+
+    def step(self, *args, **kwargs):
+        if self.state.global_step == run.kill_at and "killed" not in steps:
+            steps.append("killed")
+            raise Killed
+        steps.append(self.state.global_step)
+        return genuine(self, *args, **kwargs)
+
+    monkeypatch.setattr(CardTrainer, "training_step", step)
+    with pytest.raises(Killed):
+        start(run, toys, tmp_path / "model")
+    assert not (tmp_path / "model" / "results.json").exists()
+    start(run, toys, tmp_path / "model")
+    assert 0 < steps[steps.index("killed") + 1] < run.kill_at  # it went on from a checkpoint
+    left, expected = files(tmp_path / "model", run.timed), files(straight, run.timed)
+    assert left.keys() == expected.keys()
+    assert [name for name in left if left[name] != expected[name]] == []
+
+
+def test_a_second_start_does_nothing(run, toys, straight, monkeypatch):
+    before = files(straight)
+    monkeypatch.setattr(CardTrainer, "training_step", None)
+    start(run, toys, straight)
+    assert files(straight) == before
+
+
+def test_another_recipe_is_refused(run, toys, straight, capsys):
+    before = files(straight)
+    with pytest.raises(SystemExit) as end:
+        start(run, toys, straight, *run.other)
+    assert end.value.code == 1
+    assert run.other[0].removeprefix("--") in capsys.readouterr().err
+    assert files(straight) == before

@@ -19,6 +19,7 @@ from transformers import AutoConfig, EvalPrediction, set_seed
 from ..corpus import VectorCorpus, encode_corpus
 from ..data.documents import clean_text, read_documents, read_hub_documents
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
+from ..fitting import fit_whitening
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
@@ -96,7 +97,8 @@ def main(words: list[str]) -> None:
 
     # 3. Training, from the last whole checkpoint if the run was killed.
     if getattr(family, "whiten_chunks", False):
-        model.base_model.fit_whitening(corpus[number].vectors for number in training.tolist())
+        mean, weight = fit_whitening(corpus[number].vectors for number in training.tolist())
+        model.base_model.whitening.load_state_dict({"mean": mean, "weight": weight})
     train_dataset = objective.dataset(corpus, documents=training, seed=args.seed)
     eval_dataset = objective.dataset(evaluation, documents=held_out, seed=args.seed) if len(held_out) else None
     baseline = None

@@ -21,7 +21,7 @@ DEFAULT_QUERIES = ("manual/lambda", "manual/try", "module/json", "module/threadi
 def document_vectors(model: nextlevelbert.NextLevelBertModel, corpus: nextlevelbert.VectorCorpus) -> torch.Tensor:
     """``[documents, D]``, one pass of the encoder over chunks for each document."""
     with torch.no_grad():
-        return torch.cat([model.contextualize([document.vectors])[1] for document in corpus])
+        return torch.cat([model(inputs_embeds=document.vectors[None]).pooler_output for document in corpus])
 
 
 def main() -> None:
@@ -45,8 +45,8 @@ def main() -> None:
     for name in args.documents:
         query = vectors[corpus.document_ids.index(name)]
         [hits] = semantic_search(query, vectors, top_k=args.top + 1)
-        others = [hit for hit in hits if corpus.document_ids[hit["corpus_id"]] != name][: args.top]
-        print(f"  {name:22}", " · ".join(f"{corpus.document_ids[h['corpus_id']]} {h['score']:.2f}" for h in others))
+        nearest = [hit for hit in hits if corpus.document_ids[hit["corpus_id"]] != name][: args.top]
+        print(f"  {name:22}", " · ".join(f"{corpus.document_ids[h['corpus_id']]} {h['score']:.2f}" for h in nearest))
 
     state = Path(args.model) / "trainer_state.json"
     if state.exists():

@@ -167,7 +167,7 @@ def _question(book, text, inside, rarity, vocabulary, common, draw, number):
     missing = [word for word in candidates if word not in inside and word in vocabulary]
     if not missing:
         return None
-    ranked = sorted(inside, key=lambda word: rarity[vocabulary[word]])
+    ranked = sorted(inside, key=lambda word: (rarity[vocabulary[word]], word))
     dropped = {*ranked[:3], *book.names}
     if form == "common":
         dropped |= set(ranked[: len(ranked) // 2])

@@ -275,7 +275,7 @@ def rows_of(pool: Pool, parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         "— of another book (control)": parts["other context"],
         "— and 0.2 of the neighbours' words": parts["context and around"],
         "both, with the book's 40 words": context,
-        "— + 0.2 of the book's BM25": context + 0.2 * s["book bm25"],
+        "— and 0.2 of the book's BM25": context + 0.2 * s["book bm25"],
     }
 
 
@@ -413,7 +413,7 @@ def main() -> None:
     parser.add_argument("--model", default=nextlevelbert.static_checkpoint())
     parser.add_argument("--questions", type=int, default=1_500)
     parser.add_argument("--attention", action="store_true", help="also train layers over the candidates")
-    parser.add_argument("--base", default="BM25 with the book's 40 words", help="the row that layers add to")
+    parser.add_argument("--base", default="— and 0.2 of the book's BM25", help="the row that layers add to")
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()
     model, out = AutoModel.from_pretrained(args.model).eval(), {}

@@ -220,7 +220,43 @@ def fit(folder: Path) -> Tensors:
     return {"document": torch.nn.functional.normalize(torch.stack([b.document for b in books]), dim=-1)[:, ::60]}
 
 
-CASES = {case.__name__: case for case in (static, minilm, windows, masked, hate, chunkbert, bert_al, cdlm, fit)}
+def heads(folder: Path) -> Tensors:
+    """Classification, multiple choice and pairs of segments over the same toy encoder."""
+    encoder, source = chunk_encoder(folder), folder / "bert"
+    tensors, batch = {}, _ids(TEXTS, source)
+    pair = {f"pair_{key}": v.view(4, 2, -1) for key, v in _ids(["the whale?", "who sails?"] * 4, source).items()}
+    fields = {"chunk_size": 12, "num_labels": 3}
+    asked = {key: values[:, 0] for key, values in pair.items()}
+    classifier = nlb.NextLevelBertForSequenceClassification.from_chunk_encoder(encoder, text_pair=True, **fields)
+    tensors["classification"] = _head(classifier)(**batch, **asked).logits
+    small = nlb.HateForSequenceClassification.from_chunk_encoder(encoder, num_hidden_layers=2, **fields)
+    tensors["hate"] = _head(small)(**batch).logits
+    tensors["choice"] = _head(nlb.NextLevelBertForMultipleChoice.from_chunk_encoder(encoder, chunk_size=12))(
+        **batch, **pair
+    ).logits
+    segments = nlb.BertAlForSequenceClassification.from_encoder(str(source), segment_length=24, num_labels=3)
+    tensors["bert-al"] = _head(segments)(**batch).logits
+    contrastive = nlb.NextLevelBertForContrastiveLearning.from_chunk_encoder(
+        encoder, chunk_size=12, pooling="residual", residual_start=0.5
+    )
+    special_ids = torch.full((3, 2, 5), -1)
+    special_ids[..., 0], special_ids[..., -1] = 1, 2
+    vectors = torch.randn(3, 2, 5, 16, generator=torch.Generator().manual_seed(1))
+    outputs = _head(contrastive)(inputs_embeds=vectors, special_ids=special_ids, document_ids=torch.arange(3))
+    return tensors | {"pairs/loss": outputs.loss, "pairs/scores": outputs.scores}
+
+
+def _head(model: Any) -> Any:
+    """Filled by name, but for the chunk encoder."""
+    model.base_model.chunk_encoder, encoder = None, getattr(model.base_model, "chunk_encoder", None)
+    filled(model)
+    model.base_model.chunk_encoder = encoder
+    return model.eval()
+
+
+CASES = {
+    case.__name__: case for case in (static, minilm, windows, masked, hate, chunkbert, bert_al, cdlm, fit, heads)
+}
 
 
 @torch.no_grad()

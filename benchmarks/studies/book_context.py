@@ -403,7 +403,8 @@ def asked_vectors(pool: Pool, model) -> np.ndarray:
 def unit_vectors(model, texts: list[str]) -> np.ndarray:
     """``[T, D]`` means of whitened chunk vectors, of length 1."""
     books = model.encode(texts)
-    return np.stack([nn.functional.normalize(model.prepare_chunks(b.plain).mean(0), dim=0).numpy() for b in books])
+    rows = [nn.functional.normalize(model.prepare_chunks(b.plain).mean(0), dim=0).numpy() for b in books]
+    return np.nan_to_num(np.stack(rows))  # a text without a token has no chunk
 
 
 def main() -> None:

@@ -94,7 +94,7 @@ def texts_of(data: Path, pool: str) -> list[tuple[str, str, str]]:
 
 
 def names_of(text: str) -> tuple[Counter[str], set[str]]:
-    """Words that are mostly capitalised within sentences, and those of them that mostly follow "in", "at" and so on."""
+    """Words that are mostly capitalised within sentences; those of them that mostly stand after "in", "at" and so on."""
     capital: Counter[str] = Counter(re.findall(r"(?<=[a-z,;] )[A-Z][a-z]{2,}", text))
     small = Counter(re.findall(r"\b[a-z]{3,}\b", text))
     after = Counter(re.findall(r"\b(?:in|at|from|to|near|towards) ([A-Z][a-z]{2,})", text))
@@ -311,10 +311,10 @@ class Judge(nn.Module):
     def __init__(self, hidden_size: int, features: int, documents: bool, places: bool) -> None:
         super().__init__()
         self.documents, self.places = documents, places
-        self.bert = BertModel(
-            BertConfig(hidden_size=192, num_hidden_layers=2, num_attention_heads=6, intermediate_size=384, vocab_size=1,
-                       max_position_embeddings=CANDIDATES + 1, attention_probs_dropout_prob=0.0), add_pooling_layer=False,
-        )  # fmt: skip
+        sizes = {"hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 384}
+        config = BertConfig(**sizes, vocab_size=1, max_position_embeddings=CANDIDATES + 1)
+        config.attention_probs_dropout_prob = 0.0
+        self.bert = BertModel(config, add_pooling_layer=False)
         self.bert.embeddings.position_embeddings.weight.data.zero_().requires_grad_(False)
         self.read, self.ask = nn.Linear(hidden_size + features, 192), nn.Linear(hidden_size, 192)
         self.document, self.place = nn.Embedding(CANDIDATES, 192), nn.Linear(2, 192)

@@ -254,9 +254,7 @@ def _head(model: Any) -> Any:
     return model.eval()
 
 
-CASES = {
-    case.__name__: case for case in (static, minilm, windows, masked, hate, chunkbert, bert_al, cdlm, fit, heads)
-}
+CASES = {case.__name__: case for case in (static, minilm, windows, masked, hate, chunkbert, bert_al, cdlm, fit, heads)}
 
 
 @torch.no_grad()

@@ -94,7 +94,7 @@ def texts_of(data: Path, pool: str) -> list[tuple[str, str, str]]:
 
 
 def names_of(text: str) -> tuple[Counter[str], set[str]]:
-    """Words that are mostly capitalised within sentences; those of them that mostly stand after "in", "at" and such."""
+    """Words mostly capitalised within sentences; those of them that mostly stand after "in", "at" and the like."""
     capital: Counter[str] = Counter(re.findall(r"(?<=[a-z,;] )[A-Z][a-z]{2,}", text))
     small = Counter(re.findall(r"\b[a-z]{3,}\b", text))
     after = Counter(re.findall(r"\b(?:in|at|from|to|near|towards) ([A-Z][a-z]{2,})", text))

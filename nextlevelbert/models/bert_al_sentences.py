@@ -25,14 +25,9 @@ _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than 
 
 @dataclass(frozen=True)
 class ExtractiveSummary:
-    """An extractive summary of a document; `str()` gives it as text.
-
-    Attributes:
-        sentences: the chosen ones, in the order of the document.
-        indices: their numbers in the document, from 0.
-        spans: first character of each and one past the last, in the text. If sentences were given, the text is these
-            joined by line breaks.
-        scores: from 0 to 1, of every sentence of the document.
+    """The chosen sentences of a document, in its order, as `str()` gives them line by line; their numbers from 0; the
+    first character of each and one past its last, in the text (of a list of sentences: these joined by line breaks);
+    and scores from 0 to 1 of every sentence of the document.
     """
 
     sentences: list[str]
@@ -49,14 +44,11 @@ def split_document(
 ) -> tuple[str, list[tuple[int, int]]]:
     """A document's text, and the first character of each sentence and one past its last.
 
-    Args:
-        document: a text; or its sentences, which are kept as they are and joined by line breaks.
-        splitter: a function that finds the sentences of a text, in place of `text_sentences`. What it leaves out
-            belongs to the sentence before, or to the first.
+    Sentences are kept as they are and joined by line breaks; a text is cut by `text_sentences` or a splitter. What
+    that leaves out belongs to the sentence before, or to the first.
 
     Raises:
-        ValueError: for a document without words, or a blank sentence (numbered).
-        TypeError: for anything that is not text.
+        ValueError, TypeError: for a document without words, or what is blank or no text in it (numbered).
     """
     if isinstance(document, str):
         spans = text_sentences(document) if splitter is None else _without_gaps(document, splitter)
@@ -115,14 +107,11 @@ def pad_batch(documents: Sequence[tuple[np.ndarray, np.ndarray]], pad_token_id: 
 
 
 def select_sentences(scores: np.ndarray, count: int, block_trigrams_in: Sequence[str] | None = None) -> list[int]:
-    """The numbers of the sentences with the highest scores, in the order of the document.
+    """The numbers of the `count` sentences with the highest scores ``[S]``, in the order of the document.
 
-    Args:
-        scores: ``[S]``, of every sentence; of equal ones the earlier is preferred.
-        count: how many; all if there are no more.
-        block_trigrams_in: the sentences. If given, a sentence that shares three words in a row with a chosen one is
-            skipped (BERTSUM: Liu and Lapata, 2019, arXiv 1908.08345, section 4.2), which may leave fewer than
-            `count`.
+    Of equal ones the earlier is preferred. If the sentences are given in `block_trigrams_in`, one that shares three
+    words in a row with a chosen one is skipped (BERTSUM: Liu and Lapata, 2019, arXiv 1908.08345, section 4.2), which
+    may leave fewer.
     """
     chosen: list[int] = []
     said: set[tuple[str, ...]] = set()

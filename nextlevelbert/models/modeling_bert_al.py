@@ -219,18 +219,15 @@ class BertAlModel(BertAlPreTrainedModel):
         """Cuts the documents into segments and reads them in order.
 
         Args:
-            input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length, padded anywhere.
-            attention_mask: ``[B, T]``, zero at padding. All ones by default.
-            token_type_ids: ``[B, T]``, for encoders that know several types.
+            input_ids, attention_mask, token_type_ids: ``[B, T]``, of whole documents of any length as the stock
+                tokenizer gives them, padded anywhere.
             kwargs: what adapters pass on has no meaning here; states of single layers are not returned.
         """
         mask = self.tokens_to_read(input_ids, attention_mask)
         tokens, features = zip(*self.passes(input_ids, mask, token_type_ids), strict=True)
         return at_their_places([torch.cat(features)[torch.cat(tokens).argsort()]], mask)
 
-    def passes(
-        self, input_ids: Tensor, mask: Tensor, token_type_ids: Tensor | None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def passes(self, input_ids: Tensor, mask: Tensor, types: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Reads some segments of every document at a time, so that a caller keeps what it needs of each pass.
 
         `mask` ``[B, T]`` are the tokens to read. Yields the numbers ``[m]`` of a pass's tokens among the N real ones,
@@ -238,7 +235,7 @@ class BertAlModel(BertAlPreTrainedModel):
         """
         length, batch = self.config.segment_length, len(mask)
         segment, offset, _ = place_in_chunks(mask, length)  # [N], [N]
-        fields, real = self.lay_out(input_ids, token_type_ids, mask, (segment, offset))  # [all segments, C]
+        fields, real = self.lay_out(input_ids, types, mask, (segment, offset))  # [all segments, C]
         step = (mask.cumsum(dim=1)[mask] - 1) // length  # [N]
         step_of, document_of = step[offset == 0], mask.nonzero()[offset == 0, 0]  # [all segments]
         states: list[State | None] = [None] * len(self.recurrences)
@@ -249,7 +246,7 @@ class BertAlModel(BertAlPreTrainedModel):
             tokens = ((step >= first) & (step < first + at_once)).nonzero().flatten()  # [m]
             after = partial(self._recur, states, (step_of[rows] - first, document_of[rows]), batch)
             inputs = {name: values[rows] for name, values in fields.items()}
-            before = _AFTER_LAYER.set(after if self.recurrences else None)
+            before = _AFTER_LAYER.set(after)
             try:
                 output = self.encoder(**inputs, attention_mask=real[rows].long(), return_dict=True)
             finally:
@@ -265,7 +262,8 @@ class BertAlModel(BertAlPreTrainedModel):
 @dataclass
 class ExtractiveSummarizationOutput(ModelOutput):
     """Loss, if labels were given: the mean over documents of that over their sentences; logits ``[B, S]``, zero where
-    there is no sentence, whose sigmoid is a probability; and a mask ``[B, S]`` of the sentences."""
+    there is no sentence, whose sigmoid is a probability; and a mask ``[B, S]`` of the sentences.
+    """
 
     loss: Tensor | None = None
     logits: Tensor | None = None

@@ -36,12 +36,9 @@ class TextCnnClassifier(nn.Module):
         self.projection = nn.Linear(config.num_filters * len(self.filter_sizes), config.num_labels)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Scores ``[B, K]`` of documents by their token features.
+        """Scores ``[B, K]`` from features ``[N, D]`` of all documents, one after another, and their lengths ``[B]``.
 
-        Args:
-            features: ``[N, D]`` of all documents, one after another.
-            lengths: ``[B]``, tokens of each document. One shorter than a filter is padded with zeros to the filter's
-                width; otherwise no window reaches beyond its document.
+        A document shorter than a filter is padded with zeros to its width; otherwise no window reaches beyond one.
         """
         widest, counts = max(self.filter_sizes), lengths.tolist()
         # One row for all documents: memory grows with their tokens, not with the longest times their number.
@@ -108,27 +105,21 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         """Cuts the documents into chunks, runs the encoder over them, and joins its outputs.
 
         Args:
-            input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length, padded anywhere.
-            attention_mask: ``[B, T]``, zero at padding. All ones by default.
-            token_type_ids: ``[B, T]``, for encoders that know several types.
+            input_ids, attention_mask, token_type_ids: ``[B, T]``, of whole documents of any length as the stock
+                tokenizer gives them, padded anywhere.
             output_hidden_states: also return every hidden state of the encoder, joined like the features.
             kwargs: what adapters pass on has no meaning here.
         """
         return at_their_places(*self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states))
 
     def token_states(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None,
-        token_type_ids: Tensor | None,
-        all_states: bool | None,
+        self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None, all_states: bool | None
     ) -> tuple[list[Tensor], Tensor]:
-        """Token features ``[N, D]``, document after document, and all hidden states if asked for; the mask ``[B, T]``
-        of the tokens that were read."""
+        """Features ``[N, D]``, document after document, and all hidden states if asked for; the mask ``[B, T]``."""
         all_states = self.config.output_hidden_states if all_states is None else all_states
         mask = self.tokens_to_read(input_ids, attention_mask)
         row, offset, chunks = place_in_chunks(mask, self.config.chunk_size)  # [N], [N], R
-        fields, real = self.lay_out(input_ids, token_type_ids, mask, (row, offset))  # [R, C]
+        fields, real = self.lay_out(input_ids, types, mask, (row, offset))  # [R, C]
         parts = torch.arange(chunks, device=mask.device).split(self.config.chunk_batch_size or chunks)
         states = [self._encode(fields, real, part, bool(all_states)) for part in parts]
         return [torch.cat(flat) for flat in zip(*states, strict=True)], mask

@@ -65,7 +65,8 @@ class TokenDocumentConfig(PreTrainedConfig):
 @dataclass
 class TokenFeaturesOutput(ModelOutput):
     """Token features ``[B, T, D]``, zero at padding; their mean over each document ``[B, D]``; the mask ``[B, T]`` of
-    the tokens that were read; on request, every hidden state of the encoder, ``[B, T, D]`` each."""
+    the tokens that were read; on request, every hidden state of the encoder, ``[B, T, D]`` each.
+    """
 
     last_hidden_state: Tensor | None = None
     pooler_output: Tensor | None = None
@@ -86,15 +87,11 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         """A new model around a pretrained encoder such as BERT, RoBERTa, MPNet, ModernBERT or MiniLM.
 
         Encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO) do not suit. Attention
-        dropout is 0, because it more than doubles a training step on a CPU; another `encoder_config` has the papers'
-        0.1. Weights that the encoder does not have are random.
+        dropout is 0, because it more than doubles a training step on a CPU. Weights of other parts are random.
 
         Args:
             name_or_path: folder or Hub name of the encoder, with its tokenizer.
             config_kwargs: fields of the configuration such as `num_labels`; loading arguments such as `revision`.
-
-        Raises:
-            ValueError: for sizes above what the encoder reads, an unknown argument, or no encoder or tokenizer there.
         """
         loading, fields = cls.split_arguments(config_kwargs)
         source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
@@ -106,9 +103,6 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         return self.base_model.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.base_model.encoder.set_input_embeddings(value)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
         """As in transformers; the size of the vocabulary is the encoder's."""
@@ -160,13 +154,8 @@ def at_their_places(states: list[Tensor], mask: Tensor) -> TokenFeaturesOutput:
 def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
     """Where each real token of a batch goes when every document is cut into chunks, without its padding.
 
-    Args:
-        mask: ``[B, T]`` bool, true at real tokens.
-        chunk_size: tokens in a chunk; the last one of a document may have fewer.
-
-    Returns:
-        For the N real tokens in order: the chunk, numbered through the batch ``[N]``, and the place in it ``[N]``;
-        then the number of chunks.
+    For the N tokens of `mask` ``[B, T]`` in order: the chunk, numbered through the batch ``[N]``, and the place in it
+    ``[N]``; then the number of chunks. The last chunk of a document may have fewer tokens.
     """
     number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the real ones of its document
     chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]

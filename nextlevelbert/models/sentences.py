@@ -1,4 +1,4 @@
-"""Where the sentences of a text end. (From token ids alone, `chunking.sentence_boundaries` decides.)
+"""Where the sentences of a text end; more is to be seen there than in its token ids, which lose case and line breaks.
 
 The lists of abbreviations and of words that start sentences are taken from pySBD 0.3.4 (copyright 2019 Nipun
 Sadvilkar) and syntok 1.4.4 (copyright 2018-2022 Florian Leitner), divided and extended. Both have the MIT licence,
@@ -12,32 +12,36 @@ import re
 from collections.abc import Iterator
 
 # After these no sentence ends.
-_TITLES = (
+_TITLES = frozenset(
     "adm attys brig capt cmdr col comdr cpl dr drs gen gov insp lt maj messrs mlle mme mr mrs ms msgr mssrs mt prof "
-    "pvt rep reps rev sen sens sfc sgt st supt v vs viz cf ca approx incl excl resp i.e e.g ph www hon"
+    "pvt rep reps rev sen sens sfc sgt st supt v vs viz cf ca approx incl excl resp i.e e.g ph www hon".split()
 )
 # Nor after these before a number, a letter or a bracket.
-_BEFORE_NUMBER = (
-    "art arts ch chap cl eq eqs exh ext fig figs fn no nos nr op p para pp pt reg sec sect tab tbl ver vol vols"
+_BEFORE_NUMBER = frozenset(
+    "art arts ch chap cl eq eqs exh ext fig figs fn no nos nr op p para pp pt reg sec sect tab tbl ver vol vols".split()
 )
 # After these one ends before a word that starts sentences, but not before a name or a small letter.
-_OTHERS = (
+_OTHERS = frozenset(
     "abs adj adv al apr assn asst attn aug ave bld bldg blvd bros calif co colo conn corp cres ct dak dec dept dist "
     "esp esq est etc expy feb fla ft fwy fy hosp hway hwy inc incorp jan jr jul jun kan kans ltd max mfg mich minn "
     "mont mtn neb nebr nev nov oct okla ont ord penn penna pfc ph.d pl plc plz que rd sask sep sept sr "
-    "tce tel tenn tex univ va vt wis wisc wyo yuk"
+    "tce tel tenn tex u.s univ va vt wis wisc wyo yuk".split()
 )
 # The same, but these are also words: abbreviations only where a capital shows it.
-_ALSO_WORDS = "ala alta ariz ark cal del dep ga ill ind la mar mass md me med mex min miss mo ok ore pa res wash"
-_STARTERS = (
+_ALSO_WORDS = frozenset(
+    "Ala Alta Ariz Ark Cal Del Dep Ga Ill Ind La Mar Mass Md Me Med Mex Min Miss Mo Ok Ore Pa Res Wash".split()
+)
+_STARTERS = frozenset(
     "a above accordingly additionally admittedly all also although again are as assuredly because being besides "
     "certainly chiefly comparatively consequently conversely coupled correspondingly did does due especially for "
     "furthermore generally granted he hence how however i identically if in indeed instead it its likewise many "
     "moreover nevertheless none no obviously on ordinarily other otherwise our outside particularly rather she "
     "similarly since singularly some so still subsequently that the their there therefore thereupon these they this "
-    "those thus under unquestionably usually we what when where whereas wherefore who why you"
+    "those thus under unquestionably usually we what when where whereas wherefore who why you".split()
 )
-_ROMAN = "ii iii iv vi vii viii ix xi xii"
+_ROMAN = frozenset("II III IV VI VII VIII IX XI XII".split())
+_SMALL_WORDS = frozenset("a an and as at by de for from in into of on or the to under upon via with without".split())
+
 _LINE = re.compile(r"[^\n]+")
 # Marks of a list, at the start of a line: • - (a) iv) 2.
 _ITEM = re.compile(
@@ -53,12 +57,6 @@ _MAYBE_CAPITAL = re.compile(r"\b[^\W\d_a-z]")
 _BEFORE_WORD = "“‘„«\"'([*_"
 _LONGEST_WORD = 24  # characters; words that matter are shorter
 _LONGEST_HEADING = 100
-_SMALL_WORDS = frozenset("a an and as at by de for from in into of on or the to under upon via with without".split())
-_TEXT_TITLES, _TEXT_NUMBERED, _TEXT_OTHERS, _TEXT_STARTERS = (
-    frozenset(words.split()) for words in (_TITLES, _BEFORE_NUMBER, f"{_OTHERS} u.s", _STARTERS)
-)
-_TEXT_CAPITALS = frozenset(word.capitalize() for word in _ALSO_WORDS.split())
-_TEXT_ROMAN = frozenset(_ROMAN.upper().split())
 
 
 def text_sentences(text: str) -> list[tuple[int, int]]:
@@ -78,16 +76,16 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
         >>> [text[start:end] for start, end in text_sentences(text)]
         ['ARTICLE II', 'Fees', 'Acme Inc. pays the fee, i.e. 2.5%.', 'It is due on Jan. 1.']
     """
-    found, small = [], _has_no_capitals(text)
-    for start, end in _blocks(text, small):
+    spans, uncased = [], _has_no_capitals(text)
+    for start, end in _blocks(text, uncased):
         first = start
-        for border in [*_sentence_ends(text, start, end, small), end]:
+        for border in [*_sentence_ends(text, start, end, uncased), end]:
             piece = text[first:border]
             if body := piece.strip():
                 begin = first + len(piece) - len(piece.lstrip())
-                found.append((begin, begin + len(body)))
+                spans.append((begin, begin + len(body)))
             first = border
-    return found
+    return spans
 
 
 def _has_no_capitals(text: str) -> bool:
@@ -96,7 +94,7 @@ def _has_no_capitals(text: str) -> bool:
     return next(itertools.islice(capitals, len(text) // 500, None), None) is None
 
 
-def _blocks(text: str, small: bool) -> Iterator[tuple[int, int]]:
+def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
     """Ranges of a text that no sentence crosses: paragraphs, headings, items of lists."""
     start, width, lines = 0, 0, [(line.start(), line.end()) for line in _LINE.finditer(text)]
     lines = [(first, end) for first, end in lines if not text[first:end].isspace()]
@@ -107,18 +105,18 @@ def _blocks(text: str, small: bool) -> Iterator[tuple[int, int]]:
         width = max(width, end - first)
         following, stop = lines[number + 1]
         blank = text.count("\n", end, following) > 1
-        if blank or _ITEM.match(text, following, stop) or _ends_line(text, first, end, following, width, small):
+        if blank or _ITEM.match(text, following, stop) or _ends_line(text, first, end, following, width, uncased):
             yield start, following
             start = following
         if blank:
             width = 0
 
 
-def _ends_line(text: str, first: int, end: int, following: int, width: int, small: bool) -> bool:
+def _ends_line(text: str, first: int, end: int, following: int, width: int, uncased: bool) -> bool:
     """Whether a sentence ends with the line ``text[first:end]``, before a line that is neither blank nor an item."""
     indent = _SPACE.match(text, following).end()  # type: ignore[union-attr]
     start = text[indent : indent + _LONGEST_WORD]
-    if not start or (start[0].islower() and not small):
+    if not start or (start[0].islower() and not uncased):
         return False
     fits = end - first + 1 + len(start.split(maxsplit=1)[0]) <= width
     ended = fits and text[max(first, end - 3) : end].rstrip(" \r\"'”’)").endswith((".", "!", "?", "…"))
@@ -133,7 +131,7 @@ def _is_heading(text: str, first: int, end: int) -> bool:
     return all(capitals) and words != [] and words[0][0].isupper() and line[-1] not in ".!?…,;:-"
 
 
-def _sentence_ends(text: str, start: int, end: int, small: bool) -> Iterator[int]:
+def _sentence_ends(text: str, start: int, end: int, uncased: bool) -> Iterator[int]:
     """One past the last character of each sentence within a block, except for the last."""
     if _is_heading(text, start, end) and "\n" not in text[start:end].strip():
         return
@@ -147,7 +145,7 @@ def _sentence_ends(text: str, start: int, end: int, small: bool) -> Iterator[int
         if closed >= end or not rest or not (wide or text[closed].isspace()):
             continue
         before = text[max(mark.start() - _LONGEST_WORD, start) : mark.start()]
-        if small:  # then case says nothing
+        if uncased:  # then case says nothing
             before, rest = before.upper(), rest.upper()
         if wide or _is_end(before, mark.group(), rest):
             yield closed
@@ -164,13 +162,13 @@ def _is_end(before: str, mark: str, rest: str) -> bool:
         return True
     word = last.group()
     name = following.group() if (following := _FIRST_WORD.match(rest)) else ""
-    starts = name.lower() in _TEXT_STARTERS and not (opened and rest[0].isdigit())
+    starts = name.lower() in _STARTERS and not (opened and rest[0].isdigit())
     small = word.lower()
-    if small in _TEXT_TITLES:
+    if small in _TITLES:
         return False
     if len(word) == 1 and word.isalpha():  # an initial; not "10-K.", nor the pronoun before a word that starts one
         return before[-2:-1] == "-" or (word == "I" and starts)
-    if small in _TEXT_NUMBERED:
-        return not (rest[0].isdigit() or opened or len(name) == 1 or name in _TEXT_ROMAN)
+    if small in _BEFORE_NUMBER:
+        return not (rest[0].isdigit() or opened or len(name) == 1 or name in _ROMAN)
     dotted = "." in word and all(len(part) == 1 and part.isalpha() for part in word.split("."))  # U.S.
-    return starts or not (dotted or small in _TEXT_OTHERS or word in _TEXT_CAPITALS)
+    return starts or not (dotted or small in _OTHERS or word in _ALSO_WORDS)

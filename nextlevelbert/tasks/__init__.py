@@ -12,6 +12,7 @@ from ..finetuning.run import run
 from ..finetuning.task import Task
 from ..training.command_line import OptionParser, peek, refuse, stoppable, words_of
 from ..training.recipes import offer_recipe, with_recipe
+from ..training.trainer import run_command, take_option
 
 TASKS = {
     "classification": (
@@ -24,7 +25,7 @@ TASKS = {
     ),
     "retrieval": ("nextlevelbert.tasks.retrieval.task:Retrieval", "search without training, and report scores"),
     "ranking": ("nextlevelbert.tasks.ranking.task:Ranking", "rank documents for queries"),
-    "summarization": ("nextlevelbert.tasks.summarization.task:Summarization", "select the sentences of a summary"),
+    "summarization": ("nextlevelbert.tasks.summarization:main", "select the sentences of a summary"),
     "document_matching": (
         "nextlevelbert.tasks.document_matching.task:DocumentMatching",
         "decide whether two documents are related",
@@ -63,6 +64,8 @@ def main() -> None:
     if name not in TASKS:
         refuse(f"There is no --task {name}. Choose one of: {', '.join(TASKS)}.")
     task_class: Any = pkgutil.resolve_name(TASKS[name][0])
+    if not isinstance(task_class, type):  # a task with a main of its own
+        return run_command(task_class, take_option(words, "task")[1])
     kinds = {each: cls for cls in task_class.option_classes for each in get_args(get_type_hints(cls)["model_type"])}
     if kind is not None and kind not in kinds:
         refuse(f"--task {name} takes --model_type {', '.join(kinds)}, not {kind}.")

@@ -23,7 +23,7 @@ from nextlevelbert.tasks.document_matching.data import read_document_pairs
 from nextlevelbert.tasks.multihop_qa.data import read_hotpotqa
 from nextlevelbert.tasks.ranking.data import read_ranking
 from nextlevelbert.tasks.retrieval.data import read_retrieval_task
-from nextlevelbert.tasks.summarization.data import read_summarization
+from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 
 from ..book_toys import write_docx, write_epub, write_pdf
 from ..golden.inputs import FOLDER
@@ -159,7 +159,7 @@ TASKS = {
     "multihop": read_hotpotqa,
     "ranking": lambda path: read_ranking(path, "train"),
     "retrieval": read_retrieval_task,
-    "summaries": lambda path: read_summarization(path, TOKENIZER),
+    "summaries": lambda path: read_summaries(SummaryArguments(model="any"), str(path), None, None),
     "clusters": read_document_clusters,
     "rows": lambda path: [list(open_rows(path))],
 }

@@ -1,0 +1,427 @@
+"""``--task summarization``: BERT-AL learns which sentences of a document make up its summary.
+
+Reported is the mean of the three evaluations with the lowest loss, as in the paper. Its baselines read a document at
+once, without recurrence: ``truncated`` the first segment, ``extended`` all of it by a longer table of positions.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+from tqdm.auto import tqdm
+from transformers import AutoConfig, TrainerCallback
+
+from ..data.rows import fingerprint, hold_out, open_rows
+from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
+from ..finetuning.arguments import (
+    BertAlArguments,
+    DataArguments,
+    FinetuningArguments,
+    LoraArguments,
+    TextModelArguments,
+    option,
+    public_name,
+)
+from ..finetuning.lora import SavedAdapter, with_lora
+from ..finetuning.seeds import Result, caveat, publish, report, run_seeds, training_facts
+from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
+from ..models.chunk_encoder import weights_fingerprint
+from ..models.modeling_bert_al import BertAlForExtractiveSummarization
+from ..models.pretrained import load_backbone, load_tokenizer, usable_positions
+from ..training.cards import CURVE, plain
+from ..training.trainer import CardTrainer, parse, take_option, write_whole
+
+logger = logging.getLogger(__name__)
+
+_AVERAGED = 3  # evaluations, the paper's number
+_SEGMENT_LENGTH = 128  # where none is given
+
+
+@dataclass(kw_only=True)
+class SummaryArguments(TextModelArguments):
+    """Which model, which columns, and what a summary is."""
+
+    model_type: str = option(
+        "bert-al", "truncated reads only the first segment; extended has a longer position table, random after it.",
+        choices=["bert-al", "truncated", "extended"],
+    )  # fmt: skip
+    text_column: str = option("text", "Column of the documents, texts or lists of sentences.")
+    summary_column: str = option("summary", "Column of the reference summaries, texts or lists of sentences.")
+    label_column: str | None = option(
+        None, "Column of lists of 0 and 1, one a sentence; else a search labels by ROUGE."
+    )
+    id_column: str = option("id", "Column of row ids.")
+    summary_sentences: int = option(3, "Sentences per summary.")
+    trigram_blocking: bool = option(False, "Skip sentences that share a trigram with a better one.")
+
+    def __post_init__(self) -> None:
+        if self.summary_sentences < 1:
+            raise ValueError(f"--summary_sentences must be 1 or more, got {self.summary_sentences}.")
+
+    def choose(self, data: SummarySet, logits: Sequence[np.ndarray]) -> list[list[int]]:
+        """The sentences of each summary, by the scores ``[S]`` of the document's sentences before a cut."""
+        blocked = [document.sentences if self.trigram_blocking else None for document in data.documents]
+        return [
+            select_sentences(*row) for row in zip(logits, [self.summary_sentences] * len(logits), blocked, strict=True)
+        ]
+
+
+@dataclass(kw_only=True)
+class FirstSegmentArguments:
+    """What the baselines have of a BERT-AL."""
+
+    _argument_group_name = "model"
+    segment_length: int | None = option(None, "Tokens of the first segment; by default 128.")
+
+
+# --- Data
+
+
+@dataclass(frozen=True)
+class SummarizedDocument:
+    """A document, the first character of each sentence and one past its last, the sentences of its reference summary,
+    and a label for each sentence: 1 if it belongs to an extractive summary."""
+
+    id: str
+    text: str
+    spans: list[tuple[int, int]]
+    reference: list[str]
+    labels: list[int]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [self.text[start:end] for start, end in self.spans]
+
+
+@dataclass(frozen=True)
+class SummarySet:
+    """Documents in the order of the rows; `labelled` if their labels were given, otherwise they are the oracle's."""
+
+    documents: list[SummarizedDocument]
+    source: str
+    labelled: bool
+
+
+def read_summaries(options: SummaryArguments, source: str, split: str | None, config: str | None) -> SummarySet:
+    """Reads documents with reference summaries: from named columns, or CNN/DailyMail as the Hub has it.
+
+    Raises:
+        ValueError: naming the row and column of what is missing, blank or does not fit.
+    """
+    name, first, rows, _ = open_rows(source, split or "train", config)
+    columns = {"text": options.text_column, "summary": options.summary_column}
+    if {"article", "highlights"} <= first.keys() and "text" not in first:
+        columns = {"text": "article", "summary": "highlights"}
+    labelled = options.label_column or ("label" if isinstance(first.get("label"), list) else None)
+    documents = []
+    for number, (place, values) in enumerate(tqdm(rows, unit="text", desc=f"sentences of {name}", delay=2)):
+        sides = []
+        for side, column in columns.items():
+            value = place.value(values, column, f"--{side}_column")
+            lines = value.splitlines() if side == "summary" and isinstance(value, str) else []
+            lines = [line for line in lines if line.strip()]  # highlights come a line each
+            try:
+                sides.append(split_document(lines if len(lines) > 1 else value))
+            except (TypeError, ValueError) as error:
+                raise place.error(column, str(error)) from error
+        (text, spans), (summary, parts) = sides
+        reference = [summary[start:end] for start, end in parts]
+        if labelled is None:
+            chosen = greedy_oracle([text[start:end] for start, end in spans], reference)
+            labels = [int(each in chosen) for each in range(len(spans))]
+        else:
+            labels = place.value(values, labelled, "--label_column")
+            if not isinstance(labels, list) or len(labels) != len(spans) or not set(labels) <= {0, 1}:
+                raise place.error(labelled, f"must be a list of {len(spans)} times 0 or 1, one a sentence.")
+        documents.append(
+            SummarizedDocument(str(values.get(options.id_column, number)), text, spans, reference, labels)
+        )
+    if labelled is None and (empty := sum(not any(document.labels) for document in documents)):
+        message = (
+            f"{name}: in {empty} of {len(documents)} documents no sentence shares a word (a to z) with the summary."
+        )
+        if empty == len(documents):
+            raise ValueError(f"{message} Give sentence labels with --label_column.")
+        logger.warning(message)
+    return SummarySet(documents, name, labelled is not None)
+
+
+class SummaryRows(Dataset):
+    """Documents in BERTSUM's format, cut to `limit` tokens; sentences whose [CLS] is past the cut have no label."""
+
+    def __init__(self, data: SummarySet, tokenizer: Any, limit: int | None) -> None:
+        self.padding = tokenizer.pad_token_id or 0
+        self.rows, lost = [], []
+        for document in tqdm(data.documents, unit="text", desc=f"tokenising {data.source}", delay=2):
+            ids, types = encode_sentences(document.sentences, tokenizer)
+            lost.append(max(0, len(ids) - limit) if limit else 0)
+            labels = torch.tensor(document.labels[: int((ids[:limit] == tokenizer.cls_token_id).sum())])
+            self.rows.append({"labels": labels, "document": (ids[:limit], types[:limit])})
+        if any(lost):
+            logger.warning("%s: %d of %d documents lose %s tokens to truncation.",
+                           data.source, np.count_nonzero(lost), len(lost), f"{sum(lost):,}")  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.rows[index]
+
+    def collate(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """A batch of B documents: `labels` ``[B, S]``, -100 after the last sentence, and what `pad_batch` gives."""
+        # Trainer counts examples by the first tensor.
+        labels = pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
+        return {"labels": labels, **pad_batch([row["document"] for row in rows], self.padding)}
+
+
+# --- Models
+
+
+def with_extended_positions(name_or_path: str, learnt: int, total: int) -> BertAlForExtractiveSummarization:
+    """A model that reads `total` tokens at once, of which the encoder has learnt `learnt` positions; the other rows of
+    its table are random (the paper's "Baseline-2").
+
+    Raises:
+        ValueError: for an encoder without a table of positions, or fewer rows than are to be kept.
+    """
+    source = BertAlForExtractiveSummarization.from_encoder(name_or_path, segment_length=learnt, recurrence="none")
+    encoder, total = source.model.encoder, max(total, learnt)
+    table = [name for name, _ in source.named_parameters() if name.endswith("position_embeddings.weight")]
+    usable = usable_positions(encoder.config)
+    if len(table) != 1 or usable is None:
+        raise ValueError(f"--model {name_or_path} is a {encoder.config.model_type}, which has no table of positions.")
+    unused = encoder.config.max_position_embeddings - usable  # RoBERTa's table starts after the padding id
+    longer = {**encoder.config.to_dict(), "max_position_embeddings": total + unused}
+    fields = {**source.config.to_dict(), "encoder_config": longer, "segment_length": total, "tokens_at_once": None}
+    model = BertAlForExtractiveSummarization(type(source.config).from_dict(fields))
+    weights = source.state_dict()
+    rows = weights.pop(table[0])[: learnt + unused]
+    model.load_state_dict(weights, strict=False)  # all but the table
+    with torch.no_grad():
+        model.get_parameter(table[0])[: len(rows)] = rows
+    model.tokenizer = source.tokenizer
+    return model.eval()
+
+
+class LowestLosses(TrainerCallback):
+    """Keeps the weights of the evaluations with the lowest loss, in ``best/step-N.safetensors``."""
+
+    @staticmethod
+    def path(folder: str | Path, step: int) -> Path:
+        return Path(folder) / "best" / f"step-{step}.safetensors"
+
+    @staticmethod
+    def steps(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
+        """The losses of these evaluations by their steps, the lowest first."""
+        losses = {int(entry["step"]): entry["eval_loss"] for entry in log if "eval_loss" in entry}
+        losses = {step: loss for step, loss in losses.items() if math.isfinite(loss)}
+        return {step: losses[step] for step in sorted(losses, key=lambda step: (losses[step], step))[:_AVERAGED]}
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        path = self.path(args.output_dir, state.global_step)
+        if args.should_save and state.global_step in self.steps(state.log_history):
+            path.parent.mkdir(exist_ok=True)
+            save_file({name: weight.contiguous() for name, weight in model.state_dict().items()}, path)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # Not before: a run that goes on from an earlier checkpoint needs the weights that were kept then.
+        for path in (Path(args.output_dir) / "best").glob("*.safetensors") if args.should_save else ():
+            if int(path.stem.removeprefix("step-")) not in self.steps(state.log_history):
+                path.unlink()
+
+
+# --- Scores
+
+
+def score_summaries(data: SummarySet, chosen: Sequence[Sequence[int]]) -> dict[str, float]:
+    """ROUGE of summaries made of the sentences with these numbers, and the share of them that are labelled."""
+    pairs = list(zip(data.documents, chosen, strict=True))
+    texts = [[document.sentences[number] for number in numbers] for document, numbers in pairs]
+    labels = [document.labels[number] for document, numbers in pairs for number in numbers]
+    scores = rouge_scores(texts, [document.reference for document in data.documents])
+    return {**scores, "precision": float(np.mean(labels)) if labels else 0.0}
+
+
+def trivial_summaries(data: SummarySet, sentences: int) -> dict[str, dict[str, float]]:
+    """What needs no model: the first sentences, and what a greedy search finds that knows the reference."""
+    first = [list(range(min(sentences, len(document.spans)))) for document in data.documents]
+    oracle = [greedy_oracle(document.sentences, document.reference, sentences) for document in data.documents]
+    rows = {f"first {sentences} sentences": first, f"oracle, at most {sentences} sentences": oracle}
+    return {name: score_summaries(data, chosen) for name, chosen in rows.items()}
+
+
+def write_predictions(path: Path, data: SummarySet, chosen: list[list[int]], logits: Sequence[np.ndarray]) -> None:
+    """A JSON object a line: id, numbers, spans and texts of the chosen sentences, and a score for every sentence."""
+    records = [
+        {
+            "id": document.id,
+            "indices": numbers,
+            "spans": [document.spans[number] for number in numbers],
+            "sentences": [document.sentences[number] for number in numbers],
+            "scores": [round(score, 6) for score in torch.tensor(row).sigmoid().tolist()],
+        }
+        for document, numbers, row in zip(data.documents, chosen, logits, strict=True)
+    ]
+    write_whole(path, "\n".join(json.dumps(record, ensure_ascii=False) for record in records))
+
+
+# --- The task
+
+
+def main(words: list[str]) -> None:
+    kind, _ = take_option(words, "model_type", "bert-al")
+    sizes_of_kind = (BertAlArguments, LoraArguments) if kind == "bert-al" else (FirstSegmentArguments,)
+    classes = (SummaryArguments, DataArguments, FinetuningArguments, *sizes_of_kind)
+    prog = f"run_finetune.py --task summarization --model_type {kind}"
+    about = "Select the sentences of a summary. Each --model_type has its own options: bert-al, truncated, extended."
+    options, places, args, sizes, *adapter = parse(classes, words, prog, about, recipes="summarization-")
+    lora = adapter[0] if adapter and adapter[0].lora else None
+    if args.learning_rate is None:
+        args.learning_rate = 1e-3 if lora else 2e-5
+    base = AutoConfig.from_pretrained(options.model)
+    saved, recurrence = base.model_type == "bert-al", getattr(sizes, "recurrence", None)
+    if saved and (recurrence or kind != "bert-al"):
+        raise ValueError(f"--model {options.model} is a BERT-AL already: leave out --recurrence and --model_type.")
+    if lora and not saved:
+        raise ValueError(f"--lora adapts a saved BERT-AL, and --model {options.model} is a {base.model_type}.")
+
+    # 1. The sets, and how a new model is made.
+    sets = places.read_sets(
+        lambda name, source, split: read_summaries(options, source, split, places.dataset_config_name),
+        lambda data, share: hold_out(data, "documents", share, args.seed),
+    )
+    reported = "test" if "test" in sets else "validation"
+    limits = (
+        dict.fromkeys(sets, sizes.segment_length or _SEGMENT_LENGTH) if kind == "truncated" else dict.fromkeys(sets)
+    )
+    if kind == "bert-al":
+        limits["train"] = sizes.max_training_tokens or getattr(base, "max_training_tokens", None)
+    tokenizer = load_tokenizer(options.model)
+    rows = {name: SummaryRows(data, tokenizer, limits[name]) for name, data in sets.items()}
+    longest = max(len(row["document"][0]) for dataset in rows.values() for row in dataset.rows)
+
+    def new_model() -> BertAlForExtractiveSummarization:
+        length = {"segment_length": sizes.segment_length} if sizes.segment_length is not None else {}
+        if kind == "extended":
+            model = with_extended_positions(options.model, sizes.segment_length or _SEGMENT_LENGTH, longest)
+        elif saved:
+            model = BertAlForExtractiveSummarization.from_pretrained(options.model, dtype=torch.float32, **length)
+        else:
+            kept = (recurrence or "residual") if kind == "bert-al" else "none"
+            model = BertAlForExtractiveSummarization.from_encoder(options.model, recurrence=kept, **length)
+        model.config.max_training_tokens = None  # the rows are cut
+        if options.attn_implementation:
+            model.set_attn_implementation(options.attn_implementation)
+        return model
+
+    def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
+        model = with_lora(new_model(), lora) if lora else new_model()
+        return CardTrainer(
+            model, seed_args, rows["train"].collate, rows["train"], rows["validation"], callbacks=[LowestLosses()]
+        )
+
+    # 2. A training per seed; its scores are means over the evaluations with the lowest loss.
+    def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+        losses = LowestLosses.steps(trainer.state.log_history)
+        if not losses:
+            raise ValueError("No evaluation has a finite validation loss; lower --learning_rate.")
+        trainer.accelerator.wait_for_everyone()  # until the weights are written
+        scores: dict[str, dict[str, float]] = {}
+        for number, (step, loss) in reversed(list(enumerate(losses.items(), 1))):  # the best last, which stays loaded
+            trainer.accelerator.unwrap_model(trainer.model).load_state_dict(load_file(LowestLosses.path(folder, step)))
+            padded = trainer.predict(rows[reported]).predictions  # [documents, S]
+            logits = [line[: len(row["labels"])] for line, row in zip(padded, rows[reported].rows, strict=True)]
+            chosen = options.choose(sets[reported], logits)
+            scores[f"evaluation {number}"] = {"step": step, "loss": loss, **score_summaries(sets[reported], chosen)}
+        trainer.save_model(str(folder))
+        if trainer.args.should_save:
+            write_predictions(folder / f"{reported}_predictions.jsonl", sets[reported], chosen, logits)
+        means = {name: float(np.mean([one[name] for one in scores.values()])) for name in (*ROUGE, "precision")}
+        return {
+            **scores,
+            reported: means,
+            "validation": {"loss": min(losses.values())} | (means if reported == "validation" else {}),
+        }, {}
+
+    weights = weights_fingerprint(new_model() if saved else load_backbone(options.model))
+    settings = {
+        "task": "summarization", "weights": weights, **vars(options), **vars(sizes), **vars(lora or LoraArguments()),
+        "model": public_name(options.model), **args.signature(),
+        **{f"{name}_sha256": fingerprint(map(astuple, data.documents)) for name, data in sets.items()},
+    }  # fmt: skip
+    results = run_seeds(args, settings, make_trainer, score)
+    if not args.should_save:
+        return
+    for result in results:
+        shutil.rmtree(Path(str(args.output_dir)) / f"seed-{result.seed}" / "best", ignore_errors=True)
+
+    # 3. The table, and the model of the best seed with its card.
+    trivial = trivial_summaries(sets[reported], options.summary_sentences)
+    best, table = report(args, results, reported, f"{public_name(options.model)} ({kind})", trivial)
+    if kind != "bert-al":
+        publish(args, best, None, {})
+        return
+    hub = None if Path(options.model).exists() else options.model
+    open_model = BertAlForExtractiveSummarization.from_pretrained
+    if lora:
+        open_model = partial(SavedAdapter, tokenizer=tokenizer, base=hub)
+    publish(args, best, open_model, card(args, options, sets, reported, best, table, hub, lora is not None))
+
+
+def card(
+    args: FinetuningArguments, options: SummaryArguments, sets: Mapping[str, SummarySet], reported: str, best: Result,
+    table: str, hub: str | None, adapter: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What the model card says; arguments of `write_card`."""
+    name, scores = args.repository(), best.scores["evaluation 1"]
+    rule = f"sentences={options.summary_sentences}" + ", trigram_blocking=True" * options.trigram_blocking
+    opened = f'model = BertAlForExtractiveSummarization.from_pretrained("{name}")'
+    if adapter:
+        opened = f"""from peft import PeftModel
+
+base = BertAlForExtractiveSummarization.from_pretrained("{hub or "the checkpoint that it started from"}")
+model = PeftModel.from_pretrained(base, "{name}").get_base_model()"""
+    labels = "came with the data" if sets["train"].labelled else "are the greedy ROUGE oracle's"
+    counts = ", ".join(f"{len(data.documents):,} documents ({part})" for part, data in sets.items())
+    averaged = sum(key.startswith("evaluation") for key in best.scores)
+    single = ", ".join(f"{metric} {scores[metric]:.3f}" for metric in ROUGE)
+    return {
+        "name": name,
+        "summary": "A BERT-AL that picks the sentences of a document which make up its summary. Documents may have any "
+        "length.",
+        "snippet": f"""from nextlevelbert import BertAlForExtractiveSummarization
+
+{opened}
+print(model.summarize("the text of a whole document", {rule}))""",
+        "training": {**training_facts(args, best, public_name(options.model)), "summaries": rule},
+        "training_note": f"Sentence labels {labels}: {counts}.",
+        "pictures": {CURVE: "Loss over epochs"},
+        "measured": f"Summaries of {plain(sets[reported].source)} by `summarize(..., {rule})`: F1 of ROUGE with stemming, "
+        "rougeL on the summary as a whole, and precision, the share of chosen sentences that are labelled. The first "
+        f"row is the mean of the {averaged} evaluation(s) with the lowest validation loss; this checkpoint is the lowest "
+        f"of them ({single}).{caveat(reported, 'the evaluation')}\n\n{table}",
+        "limits": [
+            "Whole sentences are copied, so a pronoun may lose what it refers to.",
+            "Information flows forward only: a sentence is scored without knowledge of later segments.",
+            "It has learnt what belongs in summaries of one kind of text.",
+        ],
+        "pipeline_tag": "summarization",
+        "tags": ["bert-al", "long-documents", "extractive-summarization"],
+        "adapter": adapter,
+        "base_model": hub,
+        "scores": {metric: scores[metric] for metric in ROUGE},
+        "dataset": sets[reported].source,
+    }

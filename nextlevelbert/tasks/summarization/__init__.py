@@ -1,1 +1,0 @@
-"""Picking the sentences of a summary."""

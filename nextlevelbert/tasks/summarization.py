@@ -72,11 +72,10 @@ class SummaryArguments(TextModelArguments):
             raise ValueError(f"--summary_sentences must be 1 or more, got {self.summary_sentences}.")
 
     def choose(self, data: SummarySet, logits: Sequence[np.ndarray]) -> list[list[int]]:
-        """The sentences of each summary, by the scores ``[S]`` of the document's sentences before a cut."""
+        """The numbers of each summary's sentences, by the scores ``[S]`` of those before the cut."""
         blocked = [document.sentences if self.trigram_blocking else None for document in data.documents]
-        return [
-            select_sentences(*row) for row in zip(logits, [self.summary_sentences] * len(logits), blocked, strict=True)
-        ]
+        choose = partial(select_sentences, count=self.summary_sentences)
+        return [choose(row, block_trigrams_in=texts) for row, texts in zip(logits, blocked, strict=True)]
 
 
 @dataclass(kw_only=True)
@@ -265,17 +264,13 @@ def trivial_summaries(data: SummarySet, sentences: int) -> dict[str, dict[str, f
 
 def write_predictions(path: Path, data: SummarySet, chosen: list[list[int]], logits: Sequence[np.ndarray]) -> None:
     """A JSON object a line: id, numbers, spans and texts of the chosen sentences, and a score for every sentence."""
-    records = [
-        {
-            "id": document.id,
-            "indices": numbers,
-            "spans": [document.spans[number] for number in numbers],
-            "sentences": [document.sentences[number] for number in numbers],
-            "scores": [round(score, 6) for score in torch.tensor(row).sigmoid().tolist()],
-        }
-        for document, numbers, row in zip(data.documents, chosen, logits, strict=True)
-    ]
-    write_whole(path, "\n".join(json.dumps(record, ensure_ascii=False) for record in records))
+    lines = []
+    for document, numbers, row in zip(data.documents, chosen, logits, strict=True):
+        spans, texts = ([values[number] for number in numbers] for values in (document.spans, document.sentences))
+        scores = [round(score, 6) for score in torch.tensor(row).sigmoid().tolist()]
+        record = {"id": document.id, "indices": numbers, "spans": spans, "sentences": texts, "scores": scores}
+        lines.append(json.dumps(record, ensure_ascii=False))
+    write_whole(path, "\n".join(lines))
 
 
 # --- The task
@@ -304,9 +299,8 @@ def main(words: list[str]) -> None:
         lambda data, share: hold_out(data, "documents", share, args.seed),
     )
     reported = "test" if "test" in sets else "validation"
-    limits = (
-        dict.fromkeys(sets, sizes.segment_length or _SEGMENT_LENGTH) if kind == "truncated" else dict.fromkeys(sets)
-    )
+    learnt = sizes.segment_length or _SEGMENT_LENGTH
+    limits = dict.fromkeys(sets, learnt if kind == "truncated" else None)
     if kind == "bert-al":
         limits["train"] = sizes.max_training_tokens or getattr(base, "max_training_tokens", None)
     tokenizer = load_tokenizer(options.model)
@@ -314,14 +308,14 @@ def main(words: list[str]) -> None:
     longest = max(len(row["document"][0]) for dataset in rows.values() for row in dataset.rows)
 
     def new_model() -> BertAlForExtractiveSummarization:
-        length = {"segment_length": sizes.segment_length} if sizes.segment_length is not None else {}
+        length = {} if sizes.segment_length is None else {"segment_length": sizes.segment_length}
         if kind == "extended":
-            model = with_extended_positions(options.model, sizes.segment_length or _SEGMENT_LENGTH, longest)
+            model = with_extended_positions(options.model, learnt, longest)
         elif saved:
             model = BertAlForExtractiveSummarization.from_pretrained(options.model, dtype=torch.float32, **length)
         else:
-            kept = (recurrence or "residual") if kind == "bert-al" else "none"
-            model = BertAlForExtractiveSummarization.from_encoder(options.model, recurrence=kept, **length)
+            length["recurrence"] = (recurrence or "residual") if kind == "bert-al" else "none"
+            model = BertAlForExtractiveSummarization.from_encoder(options.model, **length)
         model.config.max_training_tokens = None  # the rows are cut
         if options.attn_implementation:
             model.set_attn_implementation(options.attn_implementation)
@@ -350,11 +344,8 @@ def main(words: list[str]) -> None:
         if trainer.args.should_save:
             write_predictions(folder / f"{reported}_predictions.jsonl", sets[reported], chosen, logits)
         means = {name: float(np.mean([one[name] for one in scores.values()])) for name in (*ROUGE, "precision")}
-        return {
-            **scores,
-            reported: means,
-            "validation": {"loss": min(losses.values())} | (means if reported == "validation" else {}),
-        }, {}
+        scores["validation"] = {"loss": min(losses.values())}
+        return {**scores, reported: scores.get(reported, {}) | means}, {}
 
     weights = weights_fingerprint(new_model() if saved else load_backbone(options.model))
     settings = {
@@ -372,47 +363,50 @@ def main(words: list[str]) -> None:
     trivial = trivial_summaries(sets[reported], options.summary_sentences)
     best, table = report(args, results, reported, f"{public_name(options.model)} ({kind})", trivial)
     if kind != "bert-al":
-        publish(args, best, None, {})
+        publish(args, best, None, {})  # a baseline: its predictions alone
         return
     hub = None if Path(options.model).exists() else options.model
-    open_model = BertAlForExtractiveSummarization.from_pretrained
-    if lora:
-        open_model = partial(SavedAdapter, tokenizer=tokenizer, base=hub)
-    publish(args, best, open_model, card(args, options, sets, reported, best, table, hub, lora is not None))
+    adapted = partial(SavedAdapter, tokenizer=tokenizer, base=hub) if lora else None
+    facts = card(args.repository(), options, sets, reported, best, bool(lora), hub)
+    facts["training"] = {**training_facts(args, best, public_name(options.model)), **facts["training"]}
+    facts["measured"] += f"{caveat(reported, 'the evaluation')}\n\n{table}"
+    publish(args, best, adapted or BertAlForExtractiveSummarization.from_pretrained, facts)
+
+
+_SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization
+
+model = BertAlForExtractiveSummarization.from_pretrained("{name}")
+print(model.summarize("the text of a whole document", {rule}))"""
+_ADAPTER = """from nextlevelbert import BertAlForExtractiveSummarization
+from peft import PeftModel
+
+base = BertAlForExtractiveSummarization.from_pretrained("{base}")
+model = PeftModel.from_pretrained(base, "{name}").get_base_model()
+print(model.summarize("the text of a whole document", {rule}))"""
 
 
 def card(
-    args: FinetuningArguments, options: SummaryArguments, sets: Mapping[str, SummarySet], reported: str, best: Result,
-    table: str, hub: str | None, adapter: bool,
+    name: str, options: SummaryArguments, sets: Mapping[str, SummarySet], reported: str, best: Result, adapter: bool,
+    hub: str | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the model card says; arguments of `write_card`."""
-    name, scores = args.repository(), best.scores["evaluation 1"]
+    """What the model card says of the model and its summaries; arguments of `write_card`."""
+    scores, source = best.scores["evaluation 1"], sets[reported].source
+    averaged = sum(key.startswith("evaluation") for key in best.scores)
     rule = f"sentences={options.summary_sentences}" + ", trigram_blocking=True" * options.trigram_blocking
-    opened = f'model = BertAlForExtractiveSummarization.from_pretrained("{name}")'
-    if adapter:
-        opened = f"""from peft import PeftModel
-
-base = BertAlForExtractiveSummarization.from_pretrained("{hub or "the checkpoint that it started from"}")
-model = PeftModel.from_pretrained(base, "{name}").get_base_model()"""
+    base = hub or "the checkpoint that it started from"
     labels = "came with the data" if sets["train"].labelled else "are the greedy ROUGE oracle's"
     counts = ", ".join(f"{len(data.documents):,} documents ({part})" for part, data in sets.items())
-    averaged = sum(key.startswith("evaluation") for key in best.scores)
-    single = ", ".join(f"{metric} {scores[metric]:.3f}" for metric in ROUGE)
     return {
         "name": name,
-        "summary": "A BERT-AL that picks the sentences of a document which make up its summary. Documents may have any "
-        "length.",
-        "snippet": f"""from nextlevelbert import BertAlForExtractiveSummarization
-
-{opened}
-print(model.summarize("the text of a whole document", {rule}))""",
-        "training": {**training_facts(args, best, public_name(options.model)), "summaries": rule},
+        "summary": "A BERT-AL that picks the sentences of a document, of any length, which make up its summary.",
+        "snippet": (_ADAPTER if adapter else _SNIPPET).format(name=name, base=base, rule=rule),
+        "training": {"summaries": rule},
         "training_note": f"Sentence labels {labels}: {counts}.",
         "pictures": {CURVE: "Loss over epochs"},
-        "measured": f"Summaries of {plain(sets[reported].source)} by `summarize(..., {rule})`: F1 of ROUGE with stemming, "
-        "rougeL on the summary as a whole, and precision, the share of chosen sentences that are labelled. The first "
-        f"row is the mean of the {averaged} evaluation(s) with the lowest validation loss; this checkpoint is the lowest "
-        f"of them ({single}).{caveat(reported, 'the evaluation')}\n\n{table}",
+        "measured": f"Summaries of {plain(source)} by `summarize(..., {rule})`: F1 of ROUGE with stemming, rougeL on "
+        "the summary as a whole, and precision, the share of chosen sentences that are labelled. The first row is the "
+        f"mean of the {averaged} evaluation(s) with the lowest validation loss; this checkpoint is the lowest of them "
+        f"({', '.join(f'{metric} {scores[metric]:.3f}' for metric in ROUGE)}).",
         "limits": [
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
             "Information flows forward only: a sentence is scored without knowledge of later segments.",
@@ -423,5 +417,5 @@ print(model.summarize("the text of a whole document", {rule}))""",
         "adapter": adapter,
         "base_model": hub,
         "scores": {metric: scores[metric] for metric in ROUGE},
-        "dataset": sets[reported].source,
+        "dataset": source,
     }

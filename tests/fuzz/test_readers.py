@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
 
 from nextlevelbert import read_documents, read_marked
 from nextlevelbert.data.rows import open_rows, placed_rows
@@ -26,7 +25,6 @@ from nextlevelbert.tasks.retrieval.data import read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 
 from ..book_toys import write_docx, write_epub, write_pdf
-from ..golden.inputs import FOLDER
 from .cases import TEXTS, cases, only_our_errors
 
 ROWS = [
@@ -149,7 +147,6 @@ VALUES = st.recursive(
     | st.dictionaries(TEXTS | st.sampled_from(["title", "sentences"]), inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip
-TOKENIZER = AutoTokenizer.from_pretrained(FOLDER / "encoder" / "bert")
 TASKS = {
     "classification": read_classification,
     "pairs": lambda path: read_classification(path, Columns(question="question")),

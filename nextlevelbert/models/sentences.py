@@ -18,7 +18,8 @@ _TITLES = frozenset(
 )
 # Nor after these before a number, a letter or a bracket.
 _BEFORE_NUMBER = frozenset(
-    "art arts ch chap cl eq eqs exh ext fig figs fn no nos nr op p para pp pt reg sec sect tab tbl ver vol vols".split()
+    "art arts ch chap cl eq eqs exh ext fig figs fn no nos nr op p para pp pt reg sec sect tab tbl ver vol "
+    "vols".split()
 )
 # After these one ends before a word that starts sentences, but not before a name or a small letter.
 _OTHERS = frozenset(

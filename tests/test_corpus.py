@@ -1,0 +1,394 @@
+"""The store of chunk vectors: what every engine writes is what one process writes, and anybody's tools read it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from nextlevelbert import (
+    ChunkingRule,
+    ChunkVectors,
+    DataCollatorForLabelledVectors,
+    Document,
+    NextLevelBertModel,
+    VectorCorpus,
+    encode_corpus,
+    load_chunk_encoder,
+    text_sentences,
+)
+from nextlevelbert.corpus import chunk_table, corpus_schema, pad_vectors, write_part
+from tests.faults.harness import forked, tree
+
+STATIC = str(Path(__file__).parents[1] / "nextlevelbert" / "static")
+DOCUMENTS = [
+    Document("whale", "Call me Ishmael. Some years ago I went to sea. " * 8),
+    Document("short", "One line."),
+    Document("blank", " \n"),
+    Document("tale", "It was the best of times, it was the worst of times; we had everything before us. " * 12),
+    Document("family", "All happy families are alike. " * 5),
+]
+SMALL = {"characters_per_part": 380, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def source():
+    return load_chunk_encoder(STATIC)
+
+
+@pytest.fixture(scope="module")
+def rule(source):
+    return ChunkingRule.from_tokenizer(source.tokenizer, 16)
+
+
+@pytest.fixture(scope="module")
+def corpus(source, rule, tmp_path_factory):
+    return encode_corpus(DOCUMENTS, source, rule, tmp_path_factory.mktemp("corpora") / "straight", **SMALL)
+
+
+def parts(folder: Path) -> dict[str, bytes]:
+    return {name: content for name, content in tree(folder).items() if not name.startswith(".")}
+
+
+def all_equal(one: VectorCorpus, other: VectorCorpus) -> bool:
+    return {document.id: document for document in one}.keys() == set(other.document_ids) and all(
+        torch.equal(document.vectors, other[document.id].vectors)
+        and torch.equal(document.spans, other[document.id].spans)
+        for document in one
+    )
+
+
+def test_its_vectors_are_the_model_s(minilm, tmp_path):
+    model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=16, num_hidden_layers=0)
+    corpus = encode_corpus(DOCUMENTS, minilm, model.config.chunking_rule(), tmp_path, **SMALL)
+    corpus.check_model(model.config)
+    assert corpus.document_ids == ["whale", "short", "tale", "family"]
+    for document, encoded in zip(DOCUMENTS, model.encode([document.text for document in DOCUMENTS]), strict=True):
+        stored = corpus[document.id]
+        assert stored.spans.tolist() == encoded.spans.tolist()
+        torch.testing.assert_close(stored.vectors.float(), encoded.plain.float(), atol=1e-3, rtol=0)
+    other = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32, num_hidden_layers=0)
+    with pytest.raises(ValueError, match=r"chunking\.chunk_size: 16, 32"):
+        corpus.check_model(other.config)
+
+
+def test_any_run_of_vectors_across_documents_and_parts(corpus):
+    assert len(list(corpus.path.glob("part-*"))) == 3
+    every = torch.cat([document.vectors for document in corpus])
+    assert every.shape == (corpus.num_chunks, corpus.hidden_size)
+    for start in range(corpus.num_chunks + 1):
+        for stop in range(start, corpus.num_chunks + 1):
+            assert torch.equal(corpus.vectors(start, stop), every[start:stop])
+    assert corpus.document_offsets.tolist() == np.cumsum([0] + [len(document.vectors) for document in corpus]).tolist()
+    assert (corpus[-1].id, corpus[1].id, corpus.empty) == ("family", "short", {"blank"})
+    assert corpus["blank"].vectors.shape == (0, corpus.hidden_size)
+    for missing, error in (("nobody", KeyError), (4, IndexError), (-5, IndexError)):
+        with pytest.raises(error, match=str(missing)):
+            corpus[missing]
+    with pytest.raises(IndexError, match="3:999"):
+        corpus.vectors(3, 999)
+
+
+def test_a_run_of_vectors_is_a_view_also_in_a_spawned_process(corpus, tmp_path):
+    whole = corpus.vectors(0, 5)
+    assert corpus.vectors(2, 4).data_ptr() == whole[2:].data_ptr()
+    assert torch.equal(pickle.loads(pickle.dumps(corpus)).vectors(2, 9), corpus.vectors(2, 9))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert torch.equal(pool.apply(corpus.vectors, (2, 9)), corpus.vectors(2, 9))
+    folder = shutil.copytree(corpus.path, tmp_path / "copy", ignore=shutil.ignore_patterns(".vectors"))
+    (folder / ".vectors").write_text("no folder: the vectors stay in memory")
+    assert all_equal(VectorCorpus(folder), corpus)
+
+
+@pytest.mark.parametrize("how", ["kill", "full"])
+def test_a_kill_or_a_full_disk_at_every_file_operation(source, rule, corpus, tmp_path, how):
+    def encode(folder):
+        return repr(encode_corpus(DOCUMENTS, source, rule, folder, **SMALL))
+
+    straight = forked(lambda: encode(tmp_path / "straight"), tmp_path)
+    assert straight.error is None
+    assert straight.operations >= 9
+    assert parts(tmp_path / "straight") == parts(corpus.path)
+    for at in range(straight.operations):
+        folder = tmp_path / f"{how}-{at}" / "corpus"
+        first = forked(lambda folder=folder: encode(folder), tmp_path, at, how)
+        assert first.killed if how == "kill" else "No space left on device" in str(first.error), (at, first)
+        if folder.exists() and not (folder / "_SUCCESS").exists():
+            with pytest.raises((ValueError, FileNotFoundError), match=r"incomplete|no encoded corpus"):
+                VectorCorpus(folder)
+        again = forked(lambda folder=folder: encode(folder), tmp_path)
+        assert again.error is None, (at, again)
+        assert parts(folder) == parts(corpus.path), at
+
+
+def test_a_finished_corpus_is_left_as_it_is(corpus, source, rule):
+    before = {file: file.stat().st_mtime_ns for file in corpus.path.glob("*")}
+    encode_corpus(DOCUMENTS, source, rule, corpus.path, **SMALL)
+    assert {file: file.stat().st_mtime_ns for file in corpus.path.glob("*")} == before
+
+
+def test_a_folder_belongs_to_its_documents_and_its_recipe(corpus, source, rule, tmp_path):
+    folder = shutil.copytree(corpus.path, tmp_path / "corpus")
+    changed = [Document("whale", DOCUMENTS[0].text[:-1] + "!"), *DOCUMENTS[1:]]
+    other = ChunkingRule.from_tokenizer(source.tokenizer, 32)
+    for documents, new_rule, message in (
+        (changed, rule, "part-000000-.* holds other documents"),
+        ([*DOCUMENTS, ("new", "text")], rule, "part-000002-.* holds other documents"),
+        (DOCUMENTS[:1], rule, "more documents than are given, in part-000001"),
+        (DOCUMENTS, other, r"chunking\.chunk_size: 16, 32"),
+        ([*DOCUMENTS, DOCUMENTS[0]], rule, "two documents.*'whale'|Two documents have the id 'whale'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            encode_corpus(documents, source, new_rule, folder, **SMALL)
+        assert parts(folder) == parts(corpus.path)
+    half = load_chunk_encoder(STATIC)
+    half.encoder.to(torch.bfloat16)
+    with pytest.raises(ValueError, match="encoder.dtype: 'float32', 'bfloat16'"):
+        encode_corpus(DOCUMENTS, half, rule, folder, **SMALL)
+
+
+def test_documents_that_make_no_corpus(source, rule, tmp_path):
+    for documents, message in (([], "No document"), ([" ", "\n"], "holds a token, from '0' on")):
+        with pytest.raises(ValueError, match=message):
+            encode_corpus(documents, source, rule, tmp_path / "none", progress=False)
+    with pytest.raises(FileNotFoundError, match="no encoded corpus"):
+        VectorCorpus(tmp_path / "none")
+
+
+def test_documents_are_appended_in_further_parts(corpus, source, rule, tmp_path):
+    folder = shutil.copytree(corpus.path, tmp_path / "corpus")
+    new = [("new", "A new one. " * 60), ("last", "The last one.")]
+    for _ in range(2):  # the second time, they are there
+        longer = encode_corpus(new, source, rule, folder, append=True, **SMALL)
+        assert longer.document_ids == [*corpus.document_ids, "new", "last"]
+    assert (
+        parts(folder).items()
+        >= {name: data for name, data in parts(corpus.path).items() if name != "_SUCCESS"}.items()
+    )
+    assert longer.fingerprint() != corpus.fingerprint()
+    with pytest.raises(ValueError, match="'whale' already"):
+        encode_corpus([("other", "x" * 400), DOCUMENTS[0]], source, rule, folder, append=True, **SMALL)
+
+
+def test_a_missing_part_is_named_and_a_deleted_one_is_written_again(corpus, source, rule, tmp_path):
+    for number in range(3):
+        folder = shutil.copytree(corpus.path, tmp_path / str(number))
+        next(folder.glob(f"part-00000{number}-*")).unlink()
+        with pytest.raises(ValueError, match=f"lacks part {number}"):
+            VectorCorpus(folder)
+        encode_corpus(DOCUMENTS, source, rule, folder, **SMALL)
+        assert parts(folder) == parts(corpus.path)
+
+
+def test_every_flipped_bit_of_a_part_changes_nothing_or_is_named(corpus, tmp_path):
+    """One bit of every byte; what is left is in statistics and padding, where nobody reads."""
+    folder = shutil.copytree(corpus.path, tmp_path / "corpus", ignore=shutil.ignore_patterns(".vectors"))
+    part = sorted(folder.glob("part-*"))[0]
+    whole, silent = part.read_bytes(), 0
+    places = list(range(0, len(whole), 5 if len(whole) < 30_000 else 50))
+    for place in places:
+        part.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        try:
+            damaged = VectorCorpus(folder)
+            same = all_equal(corpus, damaged) and damaged.document_ids == corpus.document_ids
+            assert same and damaged.recipe == corpus.recipe, place
+            silent += 1
+        except ValueError as error:
+            assert str(folder) in str(error), (place, error)  # noqa: PT017
+    assert silent < len(places) / 5
+
+
+def test_rows_that_are_no_corpus(corpus, rule, tmp_path):
+    rows = pa.concat_tables([pq.read_table(path) for path in sorted(corpus.path.glob("*.parquet"))])
+    for name, table, message in (
+        ("shuffled", rows.take(np.random.default_rng(0).permutation(len(rows))), "do not stand together"),
+        ("twice", pa.concat_tables([rows, rows]), "two documents with the id 'whale'"),
+        ("bare", rows.replace_schema_metadata(None), "does not say how it was made"),
+    ):
+        (tmp_path / name).mkdir()
+        write_part(tmp_path / name / "a.parquet", table)
+        with pytest.raises(ValueError, match=message):
+            VectorCorpus(tmp_path / name)
+    assert all_equal(VectorCorpus(tmp_path / "bare", corpus.recipe), corpus)
+
+
+def test_vectors_that_are_not_finite_are_named(source, rule, monkeypatch):
+    encode = type(source.encoder).encode
+
+    def broken(*arguments, **options):
+        vectors = encode(*arguments, **options)
+        vectors[-1, 5] = 1e6  # infinite in float16
+        return vectors
+
+    monkeypatch.setattr(type(source.encoder), "encode", broken)
+    with pytest.raises(ValueError, match="not finite; document 'family'"):
+        ChunkVectors(source, rule)({"id": ["tale", "family"], "text": [DOCUMENTS[3].text, DOCUMENTS[4].text]})
+
+
+def in_halves(text):
+    return [text[: len(text) // 2], text[len(text) // 2 :]]
+
+
+def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
+    by_sentences = ChunkingRule.from_tokenizer(source.tokenizer, 16, "sentences")
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, chunking="sentences")
+    for splitter, name in (
+        (in_halves, f"{__name__}.in_halves"),
+        (text_sentences, "nextlevelbert.models.sentences.text_sentences"),
+    ):
+        corpus = encode_corpus(DOCUMENTS, source, by_sentences, tmp_path / name, splitter=splitter, **SMALL)
+        assert corpus.splitter == name
+        assert corpus["tale"].spans.tolist() == model.encode(DOCUMENTS[3].text, splitter=splitter).spans.tolist()
+        corpus.check_model(model.config, splitter)
+        with pytest.raises(ValueError, match=f"splitter: '{name}', None"):
+            corpus.check_model(model.config)
+    for splitter, new_rule, message in ((lambda text: [text], by_sentences, "lambda"), (in_halves, rule, "fixed")):
+        with pytest.raises(ValueError, match=message):
+            encode_corpus(DOCUMENTS, source, new_rule, tmp_path / "none", splitter=splitter, **SMALL)
+    with pytest.raises(ValueError, match="'whale'.*not in the text"):
+        encode_corpus(DOCUMENTS, source, by_sentences, tmp_path / "none", splitter=shouting, **SMALL)
+
+
+def shouting(text):
+    return [text.upper()]
+
+
+class WholeTexts:
+    """Another encoder: one vector a text."""
+
+    schema = corpus_schema({"encoder": {"name": "lengths", "hidden_size": 2}, "chunking": {"splitter": None}})
+
+    def __call__(self, batch):
+        texts = batch["text"]
+        spans = [np.array([[0, len(text)]]) for text in texts]
+        return chunk_table(self.schema, batch["id"], spans, torch.tensor([[len(text), 1] for text in texts]))
+
+
+def test_any_callable_makes_a_corpus(tmp_path):
+    corpus = encode_corpus(["a", "bcd"], WholeTexts(), None, tmp_path, progress=False)
+    assert corpus.vectors(0, 2).tolist() == [[1, 1], [3, 1]]
+    assert corpus["1"].spans.tolist() == [[0, 3]]
+
+
+def test_plain_tools_read_it(corpus):
+    """`datasets`, DuckDB and Polars, without this package; in memory map, the vectors are float16 and not copied."""
+    import duckdb
+    import polars
+    from datasets import load_dataset
+
+    files, counts = str(corpus.path / "*.parquet"), np.diff(corpus.document_offsets).tolist()
+    cache = str(corpus.path.parent / "cache")
+    rows = load_dataset("parquet", data_files=files, split="train", cache_dir=cache).with_format("arrow")
+    window = rows[3:9]["vector"].combine_chunks().flatten().to_numpy().reshape(-1, corpus.hidden_size)
+    assert np.array_equal(window, corpus.vectors(3, 9).numpy())
+    assert window.dtype == np.float16
+    streamed = load_dataset(str(corpus.path), split="train", streaming=True, cache_dir=cache)
+    assert [row["document"] for row in streamed if row["chunk"] == 0] == corpus.document_ids
+    found = duckdb.sql(f"SELECT document, count(*), max(vector[1]) FROM '{files}' GROUP BY document").fetchall()
+    assert {name: count for name, count, _ in found} == dict(zip(corpus.document_ids, counts, strict=True))
+    assert max(value for _, _, value in found) == corpus.vectors(0, corpus.num_chunks)[:, 0].max().item()
+    table = polars.read_parquet(files)
+    assert np.array_equal(table["vector"].to_numpy(), corpus.vectors(0, corpus.num_chunks).numpy())
+
+
+def test_two_processes_write_what_one_writes(corpus, tmp_path):
+    script = (
+        "import sys; from tests.test_corpus import *\n"
+        "source = load_chunk_encoder(STATIC)\n"
+        "rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)\n"
+        "print(encode_corpus(DOCUMENTS, source, rule, sys.argv[1], **SMALL))"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path / "both")],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}, cwd=Path(__file__).parents[1],
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    assert parts(tmp_path / "both") == parts(corpus.path)
+
+
+def test_dataset_map_and_arrow_batches_make_the_same_vectors(corpus, source, rule, tmp_path):
+    from datasets import Dataset
+
+    vectors = ChunkVectors(source, rule)
+    texts = Dataset.from_list([{"id": document.id, "text": document.text} for document in DOCUMENTS])
+    rows = texts.map(vectors, batched=True, batch_size=2, num_proc=2, remove_columns=texts.column_names)
+    (tmp_path / "mapped").mkdir()
+    rows.to_parquet(str(tmp_path / "mapped" / "rows.parquet"))
+    assert all_equal(VectorCorpus(tmp_path / "mapped", vectors.recipe), corpus)
+    # Spark's `mapInArrow` hands over record batches, and has no float16.
+    (tmp_path / "spark").mkdir()
+    wide = pa.schema([*list(vectors.schema)[:-1], pa.field("vector", pa.list_(pa.float32()))])
+    for number, batch in enumerate(texts.data.table.to_batches(max_chunksize=2)):
+        pq.write_table(vectors(batch).cast(wide), tmp_path / "spark" / f"part-{number:05d}-c000.snappy.parquet")
+    assert all_equal(VectorCorpus(tmp_path / "spark", vectors.recipe), corpus)
+
+
+def test_the_encoder_travels_by_name_or_whole(source, rule):
+    by_name, whole = ChunkVectors(STATIC, rule), ChunkVectors(source, rule)
+    assert by_name.schema == whole.schema
+    small, large = pickle.dumps(by_name), pickle.dumps(whole)
+    assert len(small) < 10_000 < len(large)
+    batch = {"id": ["tale"], "text": [DOCUMENTS[3].text]}
+    assert pickle.loads(small)(batch).equals(pickle.loads(large)(batch))
+
+
+@pytest.mark.long
+def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(shared, source, tmp_path):
+    """Eight novels, two workers, one of which dies once."""
+    ray = pytest.importorskip("ray")
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, 256)
+    with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
+        novels = [json.loads(line) for _, line in zip(range(8), lines, strict=False)]
+    novels = [{"id": str(novel["id"]), "text": novel["text"]} for novel in novels]
+    straight = encode_corpus(novels, source, rule, tmp_path / "straight", progress=False)
+    mark = tmp_path / "killed"
+
+    class OnceKilled(ChunkVectors):
+        def __call__(self, batch):
+            if not mark.exists():
+                mark.touch()
+                os._exit(1)
+            time.sleep(0.1)
+            return super().__call__(batch)
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        rows = ray.data.from_items(novels, override_num_blocks=4)
+        options = {"fn_constructor_args": (STATIC, rule), "batch_size": 2, "batch_format": "pyarrow"}
+        rows.map_batches(OnceKilled, concurrency=2, **options).write_parquet(str(tmp_path / "ray"))
+    finally:
+        ray.shutdown()
+    assert mark.exists()
+    corpus = VectorCorpus(tmp_path / "ray")
+    assert all_equal(corpus, straight)
+    assert corpus.recipe["encoder"]["fingerprint"] == straight.recipe["encoder"]["fingerprint"]
+
+
+def test_batches_of_labelled_vectors(corpus):
+    rows = [
+        {"labels": 1, "inputs_embeds": corpus["tale"].vectors},
+        {"labels": 0, "inputs_embeds": corpus["short"].vectors},
+    ]
+    batch = DataCollatorForLabelledVectors()(rows)
+    n, m = len(corpus["tale"].vectors), len(corpus["short"].vectors)
+    assert batch["labels"].tolist() == [1, 0]
+    assert batch["attention_mask"].tolist() == [[1] * n, [1] * m + [0] * (n - m)]
+    assert torch.equal(batch["inputs_embeds"][1, :m], corpus["short"].vectors.float())
+    assert batch["inputs_embeds"][1, m:].abs().sum() == 0
+    assert pad_vectors([corpus["tale"].vectors])["inputs_embeds"].shape == (1, n, corpus.hidden_size)

@@ -8,8 +8,6 @@ import multiprocessing
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -76,8 +74,8 @@ def test_its_vectors_are_the_model_s(minilm, tmp_path):
     corpus = encode_corpus(DOCUMENTS, minilm, model.config.chunking_rule(), tmp_path, **SMALL)
     corpus.check_model(model.config)
     assert corpus.document_ids == ["whale", "short", "tale", "family"]
-    for document, encoded in zip(DOCUMENTS, model.encode([document.text for document in DOCUMENTS]), strict=True):
-        stored = corpus[document.id]
+    encodings = model.encode([document.text for document in DOCUMENTS if document.text.strip()])
+    for stored, encoded in zip(corpus, encodings, strict=True):
         assert stored.spans.tolist() == encoded.spans.tolist()
         torch.testing.assert_close(stored.vectors.float(), encoded.plain.float(), atol=1e-3, rtol=0)
     other = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32, num_hidden_layers=0)
@@ -147,7 +145,7 @@ def test_a_folder_belongs_to_its_documents_and_its_recipe(corpus, source, rule, 
     for documents, new_rule, message in (
         (changed, rule, "part-000000-.* holds other documents"),
         ([*DOCUMENTS, ("new", "text")], rule, "part-000002-.* holds other documents"),
-        (DOCUMENTS[:1], rule, "more documents than are given, in part-000001"),
+        (DOCUMENTS[:3], rule, "more documents than are given, in part-000001"),
         (DOCUMENTS, other, r"chunking\.chunk_size: 16, 32"),
         ([*DOCUMENTS, DOCUMENTS[0]], rule, "two documents.*'whale'|Two documents have the id 'whale'"),
     ):
@@ -156,7 +154,7 @@ def test_a_folder_belongs_to_its_documents_and_its_recipe(corpus, source, rule, 
         assert parts(folder) == parts(corpus.path)
     half = load_chunk_encoder(STATIC)
     half.encoder.to(torch.bfloat16)
-    with pytest.raises(ValueError, match="encoder.dtype: 'float32', 'bfloat16'"):
+    with pytest.raises(ValueError, match=r"encoder\.dtype: 'float32', 'bfloat16'"):
         encode_corpus(DOCUMENTS, half, rule, folder, **SMALL)
 
 
@@ -180,7 +178,7 @@ def test_documents_are_appended_in_further_parts(corpus, source, rule, tmp_path)
     )
     assert longer.fingerprint() != corpus.fingerprint()
     with pytest.raises(ValueError, match="'whale' already"):
-        encode_corpus([("other", "x" * 400), DOCUMENTS[0]], source, rule, folder, append=True, **SMALL)
+        encode_corpus([("other", "Another. " * 50), DOCUMENTS[0]], source, rule, folder, append=True, **SMALL)
 
 
 def test_a_missing_part_is_named_and_a_deleted_one_is_written_again(corpus, source, rule, tmp_path):
@@ -203,8 +201,8 @@ def test_every_flipped_bit_of_a_part_changes_nothing_or_is_named(corpus, tmp_pat
         part.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
         try:
             damaged = VectorCorpus(folder)
-            same = all_equal(corpus, damaged) and damaged.document_ids == corpus.document_ids
-            assert same and damaged.recipe == corpus.recipe, place
+            assert all_equal(corpus, damaged), place
+            assert (damaged.document_ids, damaged.recipe) == (corpus.document_ids, corpus.recipe), place
             silent += 1
         except ValueError as error:
             assert str(folder) in str(error), (place, error)  # noqa: PT017
@@ -234,7 +232,7 @@ def test_vectors_that_are_not_finite_are_named(source, rule, monkeypatch):
         return vectors
 
     monkeypatch.setattr(type(source.encoder), "encode", broken)
-    with pytest.raises(ValueError, match="not finite; document 'family'"):
+    with pytest.raises(ValueError, match="not finite, in document 'family'"):
         ChunkVectors(source, rule)({"id": ["tale", "family"], "text": [DOCUMENTS[3].text, DOCUMENTS[4].text]})
 
 
@@ -258,7 +256,7 @@ def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
     for splitter, new_rule, message in ((lambda text: [text], by_sentences, "lambda"), (in_halves, rule, "fixed")):
         with pytest.raises(ValueError, match=message):
             encode_corpus(DOCUMENTS, source, new_rule, tmp_path / "none", splitter=splitter, **SMALL)
-    with pytest.raises(ValueError, match="'whale'.*not in the text"):
+    with pytest.raises(ValueError, match=r"'whale'.*give the parts of the text"):
         encode_corpus(DOCUMENTS, source, by_sentences, tmp_path / "none", splitter=shouting, **SMALL)
 
 
@@ -304,21 +302,18 @@ def test_plain_tools_read_it(corpus):
     assert np.array_equal(table["vector"].to_numpy(), corpus.vectors(0, corpus.num_chunks).numpy())
 
 
-def test_two_processes_write_what_one_writes(corpus, tmp_path):
-    script = (
-        "import sys; from tests.test_corpus import *\n"
-        "source = load_chunk_encoder(STATIC)\n"
-        "rule = ChunkingRule.from_tokenizer(source.tokenizer, 16)\n"
-        "print(encode_corpus(DOCUMENTS, source, rule, sys.argv[1], **SMALL))"
-    )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(tmp_path / "both")],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"}, cwd=Path(__file__).parents[1],
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+def test_two_processes_write_what_one_writes(corpus, source, rule, tmp_path):
+    def process(rank):
+        os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+        torch.set_num_threads(1)  # the parent's threads did not come along
+        encode_corpus(DOCUMENTS, source, rule, tmp_path / "both", **SMALL)
+
+    processes = [multiprocessing.get_context("fork").Process(target=process, args=(rank,)) for rank in range(2)]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join(timeout=60)
+    assert [each.exitcode for each in processes] == [0, 0]
     assert parts(tmp_path / "both") == parts(corpus.path)
 
 

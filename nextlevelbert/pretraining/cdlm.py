@@ -2,142 +2,272 @@
 
 from __future__ import annotations
 
-import json
+import argparse
 import logging
 import math
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
-from transformers import set_seed
+import torch
+from transformers import AutoConfig, set_seed
 
-from ..data._old import check_source
 from ..data.rows import fingerprint
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM
-from ..training.recipes import against_paper
-from ..training.resuming import begin, finish
-from ..training.trainer import CardTrainer
-from .card import write_cdlm_card
-from .cdlm_arguments import CdlmDataArguments, CdlmModelArguments, CdlmPretrainingArguments
-from .document_sets import (
-    ClusterDataset,
-    DataCollatorForCrossDocumentMasking,
-    DocumentClusters,
-    hold_out_clusters,
-    read_document_clusters,
-)
+from ..models.processing_cdlm import CdlmProcessor
+from ..training.cards import CURVE, plot_curves, results_table, write_card
+from ..training.trainer import BaseTrainingArguments, CardTrainer, claim, last_whole_checkpoint, parse, safe_name
+from .document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking, hold_out_sets, read_document_sets
 
 logger = logging.getLogger(__name__)
 
-# Options that determine the result beside the sets, which are identified by their contents.
-_SIGNED = ("global_attention", "random_clusters", "mlm_probability", "eval_samples_per_cluster")
+SUMMARY = """\
+A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in one sequence, with
+global attention on what it has to predict."""
+LIMITS = (
+    "Sets that are longer than a sequence are cut, the longest documents first; the processor says how much is lost.",
+    "The language and domain are those of the encoder and of the training documents.",
+)
+_SNIPPET = """\
+from transformers import AutoModelForMaskedLM
+
+import nextlevelbert  # registers the architecture
+
+model = AutoModelForMaskedLM.from_pretrained("{name}")
+processor = nextlevelbert.CdlmProcessor.from_model(model)
+texts = [f"One document with a {processor.tokenizer.mask_token}.", "Another one about the same."]
+batch = processor(texts)
+scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits"""
+
+
+def option(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(kw_only=True)
+class CdlmModelArguments:
+    """Which model."""
+
+    _argument_group_name = "model"
+
+    model: str = field(
+        metadata={"help": "A CDLM, a Longformer, or a BERT or RoBERTa to turn into one: folder or name on the Hub."}
+    )
+    model_type: Literal["cdlm"] = option("cdlm", "Other model types have their own options.")
+    max_length: int | None = option(None, "Tokens in a sequence; usually 4096, or as many as a saved model reads.")
+    attention_window: int | None = option(None, "Tokens that each token attends to; usually 512, or a saved model's.")
+    attn_implementation: str | None = option(None, "sdpa (usual) or eager.")
+
+    @property
+    def hub_name(self) -> str | None:
+        """The model's name on the Hub; None for a folder."""
+        return None if Path(self.model).exists() else self.model
+
+    @property
+    def public_name(self) -> str:
+        """The model's name in tables and cards: never a path of this machine."""
+        return safe_name(self.hub_name or Path(self.model).resolve().name)
+
+    def load(self, model_class: Any) -> tuple[Any, CdlmProcessor]:
+        """The model in float32, opened as `model_class` or made from an encoder, and its processor."""
+        window = {} if self.attention_window is None else {"attention_window": self.attention_window}
+        if AutoConfig.from_pretrained(self.model).model_type in ("cdlm", "longformer"):
+            model = model_class.from_pretrained(self.model, dtype=torch.float32, **window)
+        else:
+            model = model_class.from_encoder(self.model, max_length=self.max_length or 4096, **window)
+        if self.attn_implementation:
+            model.set_attn_implementation(self.attn_implementation)
+        return model, CdlmProcessor.from_model(model, self.max_length)
+
+
+@dataclass
+class CdlmDataArguments:
+    """Which documents, and how they are masked."""
+
+    _argument_group_name = "documents"
+
+    train_file: str | None = option(
+        None,
+        "A .jsonl, .json or .parquet (also .gz), a quoted pattern, or Multi-News's .src: a document or a set a row.",
+    )
+    validation_file: str | None = option(None, "The same, to evaluate on; usually some of the sets are held out.")
+    test_file: str | None = option(None, "The same, to report the perplexity on at the end.")
+    dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
+    dataset_config_name: str | None = option(None, "Configuration of that dataset.")
+    train_split: str = option("train", "Split to train on.")
+    validation_split: str | None = option(None, "Split to evaluate on.")
+    test_split: str | None = option(None, "Split to report on.")
+    cluster_column: str | None = option(
+        None, "Column that names the set of a document; leave it out if a row is a set."
+    )
+    text_column: str | None = option(
+        None, "Column of the text of a document (usually text), or of the texts of a set (usually document)."
+    )
+    validation_share: float = option(
+        0.05, "Share of the sets that is held out without a validation set, at least one."
+    )
+    eval_samples_per_cluster: int = option(1, "Sequences from each set that is evaluated on.")
+    document_share: float = option(1 / 3, "Most of a sequence that one document fills.")
+    global_attention: Literal["masked", "prefix", "none"] = option(
+        "masked", "Tokens with global attention: those to predict (the paper's), as many first ones (prefix), or none."
+    )
+    random_clusters: bool = option(False, "Train on sets of unrelated documents (the paper's Rand CDLM).")
+    mlm_probability: float = option(0.15, "Share of the words to predict.")
+
+    def read(self, seed: int) -> dict[str, dict[str, list[str]]]:
+        """Sets by ``train``, ``validation``, ``test``; some of the first are held out where the second is missing."""
+        sets = {}
+        for name in ("train", "validation", "test"):
+            source, split = getattr(self, f"{name}_file"), getattr(self, f"{name}_split")
+            if source := source or (split and self.dataset_name):
+                columns = self.cluster_column, self.text_column
+                sets[name] = read_document_sets(source, *columns, split or "train", self.dataset_config_name)
+        if not sets:
+            raise ValueError("Give documents with --train_file, --validation_file, --test_file or --dataset_name.")
+        if "train" in sets and "validation" not in sets:
+            sets["train"], sets["validation"] = hold_out_sets(sets["train"], self.validation_share, seed)
+        return sets
+
+
+@dataclass
+class CdlmPretrainingArguments(BaseTrainingArguments):
+    """The paper's recipe (appendix B): 25,000 steps of 64 sequences, warm-up, decay with the third power.
+
+    The rest is RoBERTa's (Adam 0.9, 0.98, 1e-6, weight decay 0.01). The paper used ``--fp16``.
+    """
+
+    do_train: bool = option(False, "Train; without it, the perplexity of the model as it is is reported.")
+    max_steps: int = option(25_000, "Optimiser steps.")
+    gradient_accumulation_steps: int = option(8, "Batches per optimiser step.")
+    learning_rate: float = option(3e-5, "Peak learning rate.")
+    lr_scheduler_type: str = option("polynomial", "Decay; polynomial has the third power.")
+    warmup_steps: float = option(500, "Number of steps, or a share of them if below 1.")
+    adam_beta2: float = option(0.98, "Second beta of Adam.")
+    adam_epsilon: float = option(1e-6, "Epsilon of Adam.")
+    logging_steps: float = option(10, "Steps between lines of the log.")
+    eval_strategy: str = option("steps", "no, steps or epoch.")
+    eval_steps: float | None = option(500, "Steps between evaluations.")
+    eval_on_start: bool = option(True, "Evaluate before the first step, too.")
+    save_steps: float = option(500, "Steps between checkpoints.")
+    save_total_limit: int | None = option(2, "Checkpoints to keep.")
+    lr_scheduler_kwargs: dict | str | None = field(default=None, metadata={"help": argparse.SUPPRESS})
+    # Scores of all words would fill the memory.
+    prediction_loss_only: bool = field(default=True, metadata={"help": argparse.SUPPRESS})
+
+    def __post_init__(self) -> None:
+        if self.lr_scheduler_type == "polynomial" and self.lr_scheduler_kwargs is None:
+            self.lr_scheduler_kwargs = {"power": 3.0}
+        super().__post_init__()
+        if 0 < self.max_steps <= self.warmup_steps:
+            raise ValueError(f"--warmup_steps {self.warmup_steps:g} leaves none of --max_steps {self.max_steps}.")
 
 
 class CdlmTrainer(CardTrainer):
-    """Trains on masked words; evaluates by perplexity."""
+    """Trains on masked words; beside a loss of evaluation it logs its exponential, the perplexity (section 3.1)."""
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Beside a loss of evaluation its exponential: the cross-document perplexity (paper, section 3.1)."""
-        if "eval_loss" in logs:
-            logs["eval_perplexity"] = math.exp(logs["eval_loss"])
+        for name in ("eval", "test"):
+            if f"{name}_loss" in logs:
+                logs[f"{name}_perplexity"] = math.exp(logs[f"{name}_loss"])
         super().log(logs, *args, **kwargs)
 
 
-def run(model_args: CdlmModelArguments, data_args: CdlmDataArguments, args: CdlmPretrainingArguments) -> None:
-    """Reads, trains, evaluates and saves the model with its card.
-
-    A run that was killed continues where it stopped, given the same options.
+def main(words: list[str]) -> None:
+    """Pretrains a CDLM, or tells the perplexity of one; a run that was killed goes on where it stopped.
 
     Raises:
-        FileNotFoundError, ValueError: for documents that cannot be read; before anything is loaded or written.
-        ValueError: for options that do not fit the model or the data, or a loss that is not finite.
+        ValueError: for documents that cannot be read, or options that do not fit the model or the data.
     """
-    for source in (data_args.train_file, data_args.validation_file):
-        check_source(source)
+    classes = (CdlmModelArguments, CdlmDataArguments, CdlmPretrainingArguments)
+    model_args, data_args, args = parse(classes, words, about=__doc__, recipes="")
     set_seed(args.seed)
+    sets = data_args.read(args.seed)
+    if args.do_train and "train" not in sets:
+        raise ValueError("--do_train needs documents to train on: give --train_file or --dataset_name.")
 
-    # 1. Sets of documents.
-    train, validation = read_clusters(data_args, args.seed)
-
-    # 2. The model and its processor, and sequences of documents.
+    # 1. The model, and sequences of documents.
     model, processor = model_args.load(CdlmForMaskedLM)
     model.config.sparse_prediction = True  # only masked words are scored
     attends_globally = data_args.global_attention != "none"
     if not attends_globally:  # no gradient would reach these, and several processes would wait for one
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("_global." not in name)
-
-    train_dataset = ClusterDataset(train, processor, related=not data_args.random_clusters, seed=args.seed)
-    # Whatever a model has learned from, it is evaluated on related documents (paper, section 3.1).
-    eval_dataset = ClusterDataset(
-        validation, processor, samples_per_cluster=data_args.eval_samples_per_cluster, seed=args.seed
-    )
-    facts = {
-        "documents": f"{train.source}: {len(train_dataset)} sets" + (", mixed" * data_args.random_clusters),
-        "held out": f"{validation.source}: {len(eval_dataset) // eval_dataset.samples_per_cluster} sets",
-        "global attention": data_args.global_attention,
-        "tokens in a sequence": processor.max_length,
-        **against_paper("cdlm", model_args, data_args, args),
-    }
-
-    settings = {
-        "model_type": "cdlm",
-        "weights": weights_fingerprint(model.base_model),
-        "max_length": processor.max_length,
-        "attention_window": model.config.attention_window,
-        **{name: getattr(data_args, name) for name in _SIGNED},
-        "documents": fingerprint(zip(train.names, train.clusters, strict=True)),
-        "validation_documents": fingerprint(zip(validation.names, validation.clusters, strict=True)),
-        **args.training_signature(),
-    }
-    if not begin(args, settings):
-        return
-
-    # 3. Training.
+    rows = {}
+    for name, texts in sets.items():
+        # Whatever a model has learned from, it is evaluated on related documents (paper, section 3.1).
+        related = name != "train" or not data_args.random_clusters
+        samples = 1 if name == "train" else data_args.eval_samples_per_cluster
+        share = data_args.document_share
+        if name != "train" or args.do_train:
+            rows[name] = ClusterDataset([*texts.values()], processor, None, related, samples, args.seed, share)
+    collator = DataCollatorForCrossDocumentMasking(processor, data_args.global_attention, data_args.mlm_probability)
     trainer = CdlmTrainer(
         model=model,
         args=args,
-        train_dataset=train_dataset,
-        eval_dataset=eval_dataset,
-        data_collator=DataCollatorForCrossDocumentMasking(
-            processor, data_args.global_attention, data_args.mlm_probability
-        ),
-        card=lambda trainer: write_cdlm_card(trainer, model_args.public_name, not model_args.local, facts),
+        train_dataset=rows.get("train"),
+        eval_dataset=rows.get("validation", rows.get("test")),
+        data_collator=collator,
     )
-    trainer.train_to_the_end()
-    metrics = trainer.evaluate()
-    if not math.isfinite(metrics["eval_loss"]):
-        raise ValueError(f"Training ended with a loss of {metrics['eval_loss']}; lower --learning_rate.")
-    metrics["eval_perplexity"] = math.exp(metrics["eval_loss"])
-    trainer.log_metrics("eval", metrics)
-    trainer.save_metrics("eval", metrics)
-    logger.info("Cross-document perplexity: %s", json.dumps(round(metrics["eval_perplexity"], 3)))
 
-    # 4. A checkpoint that needs nothing else.
+    # 2. Training, and the perplexity on held-out sets.
+    names = ("global_attention", "mlm_probability", "document_share", "random_clusters", "eval_samples_per_cluster")
+    settings = {
+        "model": model_args.public_name,
+        "tokens in a sequence": processor.max_length,
+        "attention_window": model.config.attention_window,
+        **{name: getattr(data_args, name) for name in names},
+        **args.signature(),
+    }
+    if args.do_train:
+        prints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
+        claim(args.output_dir, {**settings, **prints, "weights": weights_fingerprint(model.base_model)})
+        trainer.train(resume_from_checkpoint=last_whole_checkpoint(args.output_dir))
+    scores = {}
+    for name, prefix in (("validation", "eval"), ("test", "test")):
+        if name in rows:
+            metrics = trainer.evaluate(rows[name], metric_key_prefix=prefix)
+            trainer.save_metrics(prefix, metrics)
+            scores[name] = {"loss": metrics[f"{prefix}_loss"], "perplexity": metrics[f"{prefix}_perplexity"]}
+    logger.info("Cross-document perplexity:\n%s", results_table(scores))
+    if not args.do_train:
+        logger.info("Nothing was trained; --do_train trains the model and saves it.")
+        return
+
+    # 3. A checkpoint that needs nothing else.
     model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
     if not attends_globally:
-        for parameter in model.parameters():
-            parameter.requires_grad_(True)
+        model.requires_grad_(True)
         model.copy_local_to_global()  # for what is fine-tuned on it, as a Longformer's (paper, "Baseline LMs")
+    trainer.save_model()
+    trainer.save_state()
     if trainer.is_world_process_zero():
         processor.save_pretrained(str(args.output_dir))
-    trainer.publish()
-    finish(args, settings)
+        counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
+        _write_card(trainer, model_args, {**counts, **settings}, scores)
+    args.upload(args.output_dir)
+    logger.info("The model is in %s.", args.output_dir)
 
 
-def read_clusters(options: CdlmDataArguments, seed: int) -> tuple[DocumentClusters, DocumentClusters]:
-    """Sets of documents to train on and to evaluate on.
-
-    Raises:
-        ValueError: for rows that cannot be read, or too few sets to hold some out.
-    """
-
-    def read(source: str, split: str) -> DocumentClusters:
-        columns = options.cluster_column, options.text_column
-        return read_document_clusters(source, *columns, split, options.dataset_config_name)
-
-    train = read(options.dataset_name or options.train_file or "", options.train_split)
-    if options.validation_split and options.dataset_name:
-        return train, read(options.dataset_name, options.validation_split)
-    if options.validation_file:
-        return train, read(options.validation_file, "train")
-    return hold_out_clusters(train, options.validation_share, seed)
+def _write_card(trainer: CdlmTrainer, source: CdlmModelArguments, facts: dict[str, Any], scores: dict) -> None:
+    """The card and the learning curve."""
+    args, log, name = trainer.args, trainer.state.log_history, trainer.args.repository()
+    plot_curves([log], "perplexity", Path(args.output_dir) / CURVE, x="step")
+    first = next(entry for entry in log if "eval_perplexity" in entry)
+    rows = {"first evaluation": {"loss": first["eval_loss"], "perplexity": first["eval_perplexity"]}, **scores}
+    write_card(
+        args.output_dir,
+        name=name,
+        summary=SUMMARY,
+        snippet=_SNIPPET.replace("{name}", name),
+        pipeline_tag="fill-mask",
+        tags=("cdlm", "longformer", "multi-document", "fill-mask"),
+        base_model=source.hub_name,
+        training={name: value for name, value in facts.items() if value is not None},
+        pictures={CURVE: "Loss and perplexity over training"},
+        measured="Masked words of sets of related documents that were held out, with the attention pattern of the "
+        f"training; perplexity is the exponential of the loss.\n\n{results_table(rows)}",
+        scores={"perplexity": scores["validation"]["perplexity"]},
+        dataset="held-out sets",
+        limits=LIMITS,
+    )

@@ -19,7 +19,7 @@ from ..finetuning.arguments import LoraOptions, OwnLossArguments, TaskOptions
 from ..finetuning.task import Row, Scores, SeedResult, Sets, Task, TaskSet
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import MARKERS, CdlmProcessor
-from ..pretraining.cdlm_arguments import CdlmModelArguments
+from ..pretraining.cdlm import CdlmModelArguments
 from ..training.cards import CardFacts, plain
 from ..training.plots import CURVE
 from ..training.resuming import write_whole

@@ -73,7 +73,7 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
             "--per_device_train_batch_size", "2",
         ],
         "cdlm": [
-            "--model_type", "cdlm", "--model", encoder, "--max_length", "60", "--warmup_steps", "1",
+            "--model_type", "cdlm", "--do_train", "--model", encoder, "--max_length", "60", "--warmup_steps", "1",
             "--train_file", write(data / "news.jsonl", news), "--per_device_train_batch_size", "1",
         ],
     }  # fmt: skip

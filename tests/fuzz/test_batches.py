@@ -26,7 +26,6 @@ from nextlevelbert import (
     SegmentPairDataset,
     VectorCorpus,
 )
-from nextlevelbert.pretraining.document_sets import DocumentClusters
 
 from ..golden.inputs import CLASSES, FOLDER
 from ..golden.outputs import STORIES
@@ -94,13 +93,13 @@ def processor():
 @cases(0.02)
 @given(
     st.lists(st.lists(st.sampled_from(STORIES), max_size=4), max_size=4), st.none() | st.integers(-1, 60),
-    st.booleans(), st.sampled_from(["masked", "prefix", "none", "other"]), SHARES, SHARES, SHARES,
+    st.booleans(), st.sampled_from(["masked", "prefix", "none", "other"]), SHARES,
 )  # fmt: skip
 @torch.no_grad()
-def test_sets_of_documents_and_their_masks(sets, length, related, pattern, probability, masked, drawn):
+def test_sets_of_documents_and_their_masks(sets, length, related, pattern, probability):
     with only_our_errors():
-        collator = DataCollatorForCrossDocumentMasking(processor(), pattern, probability, masked, drawn)
-        dataset = ClusterDataset(DocumentClusters(sets, list(map(str, sets)), "here"), processor(), length, related)
+        collator = DataCollatorForCrossDocumentMasking(processor(), pattern, probability)
+        dataset = ClusterDataset(sets, processor(), length, related)
         finite(model_of("cdlm-masked")(**collator([dataset[index] for index in range(len(dataset))])))
 
 

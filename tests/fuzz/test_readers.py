@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nextlevelbert import read_documents, read_marked
 from nextlevelbert.data.rows import open_rows, placed_rows
-from nextlevelbert.pretraining.document_sets import read_document_clusters
+from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.tasks.classification.data import Columns, read_classification, read_multiple_choice
 from nextlevelbert.tasks.coreference.data import read_ecbplus
 from nextlevelbert.tasks.document_matching.data import read_document_pairs
@@ -157,7 +157,7 @@ TASKS = {
     "ranking": lambda path: read_ranking(path, "train"),
     "retrieval": read_retrieval_task,
     "summaries": lambda path: read_summaries(SummaryArguments(model="any"), str(path), None, None),
-    "clusters": read_document_clusters,
+    "clusters": read_document_sets,
     "rows": lambda path: [list(open_rows(path))],
 }
 GOOD = {

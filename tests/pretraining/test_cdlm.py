@@ -1,11 +1,10 @@
-"""`run_pretraining.py --model_type cdlm` from sets of documents to a checkpoint that opens and continues."""
+"""Pretraining of a CDLM from sets of documents to a checkpoint that opens and continues, and its perplexity alone."""
 
 from __future__ import annotations
 
 import json
 import math
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,16 +18,13 @@ from nextlevelbert import (
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
 )
-from nextlevelbert.pretraining import cdlm
-from nextlevelbert.pretraining.cdlm import read_clusters
-from nextlevelbert.pretraining.cdlm_arguments import CdlmDataArguments
-from nextlevelbert.pretraining.document_sets import hold_out_clusters, read_document_clusters
+from nextlevelbert.pretraining.cdlm import main
+from nextlevelbert.pretraining.document_sets import hold_out_sets, read_document_sets
 
 from .test_document_sets import sets, write
 
-SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
-    "--model_type", "cdlm", "--max_length", "48", "--attention_window", "8", "--per_device_train_batch_size", "2",
+    "--max_length", "48", "--attention_window", "8", "--per_device_train_batch_size", "2",
     "--gradient_accumulation_steps", "1", "--max_steps", "6", "--warmup_steps", "1", "--learning_rate", "3e-3",
     "--logging_steps", "1", "--save_steps", "2", "--eval_steps", "3", "--save_total_limit", "9", "--disable_tqdm",
     "true", "--validation_share", "0.25", "--eval_samples_per_cluster", "2",
@@ -37,27 +33,30 @@ SETTINGS = [
 
 @pytest.fixture(scope="module")
 def news(tmp_path_factory):
-    return write(
-        tmp_path_factory.mktemp("news") / "news.jsonl", [{"document": texts} for texts in sets(6, 5).clusters]
-    )
+    return write(tmp_path_factory.mktemp("news") / "news.jsonl", [{"document": texts} for texts in sets(6, 5)])
 
 
 @pytest.fixture
-def run(run_script, toy_encoder_path, news):
-    """A run in this process."""
-
-    def pretrain(output, *arguments, model=toy_encoder_path):
-        given = ["--train_file", str(news), "--model", str(model), "--output_dir", str(output)]
-        return run_script(SCRIPT, *given, *SETTINGS, *arguments)
+def run(toy_encoder_path, news):
+    def pretrain(output, *words, model=toy_encoder_path, files=("--train_file", str(news))):
+        main([*files, "--model", str(model), "--output_dir", str(output), *SETTINGS, *words])
 
     return pretrain
 
 
-@torch.no_grad()
+def loss_of(model, texts, **masking):
+    """Of all sequences of the sets that a run would evaluate."""
+    processor = CdlmProcessor.from_model(model, 48)
+    dataset = ClusterDataset([*texts.values()], processor, samples_per_cluster=2)
+    rows = [dataset[index] for index in range(len(dataset))]
+    with torch.no_grad():
+        batch = DataCollatorForCrossDocumentMasking(processor, **masking)(rows)
+        return float(model.eval()(**batch).loss)
+
+
 def test_pretraining_leaves_a_checkpoint_that_opens_and_goes_on_where_it_stopped(run, news, tmp_path):
     folder, later = tmp_path / "cdlm", tmp_path / "later"
-    with torch.enable_grad():
-        run(folder)
+    run(folder, "--do_train")
     history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
     losses = [entry["loss"] for entry in history if "loss" in entry]
     assert len(losses) == 6
@@ -66,98 +65,68 @@ def test_pretraining_leaves_a_checkpoint_that_opens_and_goes_on_where_it_stopped
     assert [entry["step"] for entry in evaluations][:3] == [0, 3, 6]
     assert all(entry["eval_perplexity"] == pytest.approx(math.exp(entry["eval_loss"])) for entry in evaluations)
     assert evaluations[-1]["eval_loss"] < evaluations[0]["eval_loss"]
-    results = json.loads((folder / "eval_results.json").read_text())
-    assert results["eval_perplexity"] == pytest.approx(math.exp(results["eval_loss"]))
     # What is saved opens, and its loss is the one that was told.
+    results = json.loads((folder / "eval_results.json").read_text())
     model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert type(model) is CdlmForMaskedLM
     assert not info["missing_keys"]
-    assert (model.config.max_sequence_length, model.config.attention_window) == (48, [8, 8])
-    processor = AutoProcessor.from_pretrained(folder)
-    assert type(processor) is CdlmProcessor
-    assert processor.max_length == 48
-    assert len(processor.tokenizer) == model.config.vocab_size
-    _, held = hold_out_clusters(read_document_clusters(news), 0.25, 42)
-    dataset = ClusterDataset(held, processor, samples_per_cluster=2)
-    batch = DataCollatorForCrossDocumentMasking(processor)([dataset[index] for index in range(len(dataset))])
-    assert len(dataset) == 4
-    assert float(model.eval()(**batch).loss) == pytest.approx(results["eval_loss"], abs=1e-4)
+    assert not model.config.sparse_prediction
+    assert AutoProcessor.from_pretrained(folder).max_length == model.config.max_sequence_length == 48
+    _, held = hold_out_sets(read_document_sets(news), 0.25, 42)
+    assert len(held) == 2
+    assert loss_of(model, held) == pytest.approx(results["eval_loss"], abs=1e-4)
     card = (folder / "README.md").read_text()
-    assert f"| last evaluation | {results['eval_loss']:.4f} | {results['eval_perplexity']:.4f} |" in card
-    assert "| documents | `news.jsonl: 6 sets` |" in card
-    assert "| held out | `news.jsonl: 2 sets` |" in card
-    assert "| longest sequence | 48 tokens |" in card
+    assert f"| validation | {results['eval_loss']:.4f} | {results['eval_perplexity']:.4f} |" in card
     assert str(tmp_path) not in card
-    assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     # Without the last checkpoints and the model a second start repeats what is missing.
     shutil.copytree(folder, later)
     for gone in ("checkpoint-4", "checkpoint-6"):
         shutil.rmtree(later / gone)
     (later / "model.safetensors").unlink()
-    with torch.enable_grad():
-        run(later)
-    ours, theirs = load_file(later / "model.safetensors"), load_file(folder / "model.safetensors")
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(weight, theirs[name]) for name, weight in ours.items())
-    start = load_file(folder / "checkpoint-2" / "model.safetensors")
-    assert not all(torch.equal(weight, start[name]) for name, weight in ours.items())
+    run(later, "--do_train")
+    again, once = load_file(later / "model.safetensors"), load_file(folder / "model.safetensors")
+    assert again.keys() == once.keys()
+    assert all(torch.equal(weight, once[name]) for name, weight in again.items())
+    with pytest.raises(ValueError, match="document_share"):
+        run(later, "--do_train", "--document_share", "0.5")
+
+
+@pytest.mark.parametrize("pattern", ["masked", "none"])
+def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_path, tmp_path, pattern):
+    run(tmp_path, "--global_attention", pattern, files=("--test_file", str(news)))
+    results = json.loads((tmp_path / "test_results.json").read_text())
+    torch.manual_seed(42)
+    model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=48, attention_window=8)
+    expected = loss_of(model, read_document_sets(news), pattern=pattern)
+    assert results["test_loss"] == pytest.approx(expected, abs=0.05)  # the markers' rows are drawn
+    assert results["test_perplexity"] == pytest.approx(math.exp(results["test_loss"]))
+    assert not (tmp_path / "model.safetensors").exists()
+    with pytest.raises(ValueError, match="--do_train"):
+        run(tmp_path, "--do_train", files=("--test_file", str(news)))
 
 
 def global_and_local(folder):
-    layers = AutoModel.from_pretrained(folder).encoder.layer
-    for layer in layers:
+    for layer in AutoModel.from_pretrained(folder).encoder.layer:
         for part in ("query", "key", "value"):
-            attention = layer.attention.self
-            yield getattr(attention, f"{part}_global"), getattr(attention, part)
+            yield getattr(layer.attention.self, f"{part}_global"), getattr(layer.attention.self, part)
 
 
 def test_without_global_attention_its_projections_end_as_copies(run, toy_encoder_path, tmp_path):
-    run(tmp_path, "--global_attention", "none", "--max_steps", "2", "--eval_samples_per_cluster", "1")
+    run(tmp_path, "--do_train", "--global_attention", "none", "--max_steps", "2", "--eval_samples_per_cluster", "1")
     before = CdlmModel.from_encoder(toy_encoder_path, max_length=48).encoder.layer[0].attention.self
     for wide, local in global_and_local(tmp_path):
         assert torch.equal(wide.weight, local.weight)
         assert torch.equal(wide.bias, local.bias)
-    [(wide, local), *_] = global_and_local(tmp_path)
+    [(_, local), *_] = global_and_local(tmp_path)
     assert not torch.equal(local.weight, before.query.weight)
-    assert "| global attention | `none` |" in (tmp_path / "README.md").read_text()
 
 
 def test_unrelated_sets_train_and_a_cdlm_is_trained_further(run, tmp_path):
-    short = ("--max_steps", "2", "--eval_samples_per_cluster", "1")
+    short = ("--do_train", "--max_steps", "2", "--eval_samples_per_cluster", "1")
     run(tmp_path / "random", "--random_clusters", *short)
-    assert "| documents | `news.jsonl: 6 sets, mixed` |" in (tmp_path / "random" / "README.md").read_text()
     assert any(not torch.equal(wide.weight, local.weight) for wide, local in global_and_local(tmp_path / "random"))
     run(tmp_path / "further", *short, model=tmp_path / "random")
     first = json.loads((tmp_path / "further" / "trainer_state.json").read_text())["log_history"][0]
     last = json.loads((tmp_path / "random" / "eval_results.json").read_text())
     # It goes on from what was learnt: held-out sets are the same, and asked in the same way.
     assert first["eval_loss"] == pytest.approx(last["eval_loss"], abs=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--validation_share", "1"], "The share to hold out must be above 0 and below 1"),
-        (["--cluster_column", "topic"], "has no column 'text'"),
-        (["--max_length", "13"], "A sequence of 13 tokens has no room for 3 documents"),
-        (["--mlm_probability", "0"], "mlm_probability must be above 0"),
-        (["--attention_window", "7"], "attention_window must be an even number"),
-    ],
-)
-def test_what_a_run_refuses(run, tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        run(tmp_path, *arguments)
-
-
-def test_a_validation_file_or_split_takes_the_place_of_held_out_sets(news, tmp_path, monkeypatch):
-    other = write(tmp_path / "other.jsonl", [{"document": texts} for texts in sets(6, 3).clusters])
-    train, validation = read_clusters(CdlmDataArguments(train_file=str(news), validation_file=str(other)), seed=0)
-    assert (train.source, len(train.clusters)) == ("news.jsonl", 8)
-    assert (validation.source, len(validation.clusters)) == ("other.jsonl", 8)
-    asked = []
-    monkeypatch.setattr(cdlm, "read_document_clusters", lambda *where: asked.append(where) or sets())
-    options = CdlmDataArguments(
-        dataset_name="some/news", dataset_config_name="en", train_split="learn", validation_split="check"
-    )
-    read_clusters(options, seed=0)
-    assert asked == [("some/news", None, None, "learn", "en"), ("some/news", None, None, "check", "en")]

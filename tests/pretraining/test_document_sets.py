@@ -53,7 +53,7 @@ def test_rows_of_a_set_are_lists_or_have_the_separator_of_multi_news(tmp_path):
 
 @pytest.mark.parametrize(
     ("row", "set_column", "word"),
-    [({"document": ["One.", None]}, None, "row 1"), ({"text": "One."}, "topic", "--cluster_column"),
+    [({"document": ["One.", None]}, None, "line 2"), ({"text": "One."}, "topic", "--cluster_column"),
      ({"topic": None, "text": "One."}, "topic", "topic")],
 )  # fmt: skip
 def test_a_row_that_does_not_fit_is_named(tmp_path, row, set_column, word):

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from ..data.rows import Place, Rows, draw, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
-from .masking import draw_vector_mask
+from .sequences import draw_vector_mask
 
 logger = logging.getLogger(__name__)
 
@@ -216,11 +216,12 @@ class DataCollatorForCrossDocumentMasking:
         rows = []
         for sequence in sequences:
             ids, key = np.array(sequence.input_ids), sequence.mask_key
-            mask = draw_vector_mask(sequence.maskable, key, self.mlm_probability, 0.8, 0.1)
-            labels = np.where(mask.selected, ids, -100)
-            ids[mask.masked] = self.processor.tokenizer.mask_token_id
-            ids[mask.replaced] = np.random.default_rng([*key, 1]).choice(self._words, int(mask.replaced.sum()))
-            wide = mask.selected
+            shares = (self.mlm_probability, 0.8, 0.1)
+            selected, masked, replaced = draw_vector_mask(sequence.maskable, key, *shares)
+            labels = np.where(selected, ids, -100)
+            ids[masked] = self.processor.tokenizer.mask_token_id
+            ids[replaced] = np.random.default_rng([*key, 1]).choice(self._words, int(replaced.sum()))
+            wide = selected
             if self.pattern != "masked":
                 first = round(self.mlm_probability * len(ids)) if self.pattern == "prefix" else 0
                 wide = np.arange(len(ids)) < first

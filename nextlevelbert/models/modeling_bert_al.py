@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
@@ -129,7 +130,7 @@ class RecurrentLayer:
         return getattr(self.layer, name)
 
 
-def wrap_layers(encoder: nn.Module) -> None:
+def wrap_layers(encoder: PreTrainedModel) -> None:
     """Puts `RecurrentLayers` in place of an encoder's stack of layers.
 
     Raises:

@@ -60,9 +60,7 @@ class SummaryArguments(TextModelArguments):
     )  # fmt: skip
     text_column: str = option("text", "Column of the documents, texts or lists of sentences.")
     summary_column: str = option("summary", "Column of the reference summaries, texts or lists of sentences.")
-    label_column: str | None = option(
-        None, "Column of lists of 0 and 1, one a sentence; else a search labels by ROUGE."
-    )
+    label_column: str | None = option(None, "Column of lists of 0 and 1, one a sentence; else ROUGE labels them.")
     id_column: str = option("id", "Column of row ids.")
     summary_sentences: int = option(3, "Sentences per summary.")
     trigram_blocking: bool = option(False, "Skip sentences that share a trigram with a better one.")
@@ -122,7 +120,7 @@ def read_summaries(options: SummaryArguments, source: str, split: str | None, co
     """
     name, first, rows, _ = open_rows(source, split or "train", config)
     columns = {"text": options.text_column, "summary": options.summary_column}
-    if {"article", "highlights"} <= first.keys() and "text" not in first:
+    if columns == {"text": "text", "summary": "summary"} and {"article", "highlights"} <= first.keys():
         columns = {"text": "article", "summary": "highlights"}
     labelled = options.label_column or ("label" if isinstance(first.get("label"), list) else None)
     documents = []
@@ -133,25 +131,22 @@ def read_summaries(options: SummaryArguments, source: str, split: str | None, co
             lines = value.splitlines() if side == "summary" and isinstance(value, str) else []
             lines = [line for line in lines if line.strip()]  # highlights come a line each
             try:
-                sides.append(split_document(lines if len(lines) > 1 else value))
+                text, spans = split_document(lines if len(lines) > 1 else value)
             except (TypeError, ValueError) as error:
                 raise place.error(column, str(error)) from error
-        (text, spans), (summary, parts) = sides
-        reference = [summary[start:end] for start, end in parts]
+            sides.append((text, spans, [text[start:end] for start, end in spans]))
+        (text, spans, sentences), (_, _, reference) = sides
         if labelled is None:
-            chosen = greedy_oracle([text[start:end] for start, end in spans], reference)
+            chosen = greedy_oracle(sentences, reference)
             labels = [int(each in chosen) for each in range(len(spans))]
         else:
             labels = place.value(values, labelled, "--label_column")
             if not isinstance(labels, list) or len(labels) != len(spans) or not set(labels) <= {0, 1}:
                 raise place.error(labelled, f"must be a list of {len(spans)} times 0 or 1, one a sentence.")
-        documents.append(
-            SummarizedDocument(str(values.get(options.id_column, number)), text, spans, reference, labels)
-        )
-    if labelled is None and (empty := sum(not any(document.labels) for document in documents)):
-        message = (
-            f"{name}: in {empty} of {len(documents)} documents no sentence shares a word (a to z) with the summary."
-        )
+        key = str(values.get(options.id_column, number))
+        documents.append(SummarizedDocument(key, text, spans, reference, labels))
+    if empty := sum(not any(document.labels) for document in documents) if labelled is None else 0:
+        message = f"{name}: {empty} of {len(documents)} documents share no word (a to z) with their summary."
         if empty == len(documents):
             raise ValueError(f"{message} Give sentence labels with --label_column.")
         logger.warning(message)
@@ -163,7 +158,8 @@ class SummaryRows(Dataset):
 
     def __init__(self, data: SummarySet, tokenizer: Any, limit: int | None) -> None:
         self.padding = tokenizer.pad_token_id or 0
-        self.rows, lost = [], []
+        self.rows: list[dict[str, Any]] = []
+        lost: list[int] = []
         for document in tqdm(data.documents, unit="text", desc=f"tokenising {data.source}", delay=2):
             ids, types = encode_sentences(document.sentences, tokenizer)
             lost.append(max(0, len(ids) - limit) if limit else 0)
@@ -262,15 +258,12 @@ def trivial_summaries(data: SummarySet, sentences: int) -> dict[str, dict[str, f
     return {name: score_summaries(data, chosen) for name, chosen in rows.items()}
 
 
-def write_predictions(path: Path, data: SummarySet, chosen: list[list[int]], logits: Sequence[np.ndarray]) -> None:
-    """A JSON object a line: id, numbers, spans and texts of the chosen sentences, and a score for every sentence."""
-    lines = []
-    for document, numbers, row in zip(data.documents, chosen, logits, strict=True):
-        spans, texts = ([values[number] for number in numbers] for values in (document.spans, document.sentences))
-        scores = [round(score, 6) for score in torch.tensor(row).sigmoid().tolist()]
-        record = {"id": document.id, "indices": numbers, "spans": spans, "sentences": texts, "scores": scores}
-        lines.append(json.dumps(record, ensure_ascii=False))
-    write_whole(path, "\n".join(lines))
+def prediction(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
+    """Id, numbers, spans and texts of the chosen sentences, and a score for every sentence, as a line of JSON."""
+    spans, texts = ([values[number] for number in chosen] for values in (document.spans, document.sentences))
+    scores = [round(score, 6) for score in torch.tensor(logits).sigmoid().tolist()]
+    record = {"id": document.id, "indices": chosen, "spans": spans, "sentences": texts, "scores": scores}
+    return json.dumps(record, ensure_ascii=False)
 
 
 # --- The task
@@ -290,8 +283,9 @@ def main(words: list[str]) -> None:
     saved, recurrence = base.model_type == "bert-al", getattr(sizes, "recurrence", None)
     if saved and (recurrence or kind != "bert-al"):
         raise ValueError(f"--model {options.model} is a BERT-AL already: leave out --recurrence and --model_type.")
-    if lora and not saved:
-        raise ValueError(f"--lora adapts a saved BERT-AL, and --model {options.model} is a {base.model_type}.")
+    if not saved and (lora or hasattr(base, "encoder_config")):
+        needed = "--lora adapts a saved BERT-AL" if lora else "--model takes a BERT, or a saved BERT-AL"
+        raise ValueError(f"{needed}, and {options.model} is a {base.model_type}.")
 
     # 1. The sets, and how a new model is made.
     sets = places.read_sets(
@@ -300,7 +294,7 @@ def main(words: list[str]) -> None:
     )
     reported = "test" if "test" in sets else "validation"
     learnt = sizes.segment_length or _SEGMENT_LENGTH
-    limits = dict.fromkeys(sets, learnt if kind == "truncated" else None)
+    limits: dict[str, int | None] = dict.fromkeys(sets, learnt if kind == "truncated" else None)
     if kind == "bert-al":
         limits["train"] = sizes.max_training_tokens or getattr(base, "max_training_tokens", None)
     tokenizer = load_tokenizer(options.model)
@@ -342,7 +336,8 @@ def main(words: list[str]) -> None:
             scores[f"evaluation {number}"] = {"step": step, "loss": loss, **score_summaries(sets[reported], chosen)}
         trainer.save_model(str(folder))
         if trainer.args.should_save:
-            write_predictions(folder / f"{reported}_predictions.jsonl", sets[reported], chosen, logits)
+            lines = map(prediction, sets[reported].documents, chosen, logits)
+            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(lines))
         means = {name: float(np.mean([one[name] for one in scores.values()])) for name in (*ROUGE, "precision")}
         scores["validation"] = {"loss": min(losses.values())}
         return {**scores, reported: scores.get(reported, {}) | means}, {}
@@ -375,14 +370,13 @@ def main(words: list[str]) -> None:
 
 _SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization
 
-model = BertAlForExtractiveSummarization.from_pretrained("{name}")
+{opened}
 print(model.summarize("the text of a whole document", {rule}))"""
-_ADAPTER = """from nextlevelbert import BertAlForExtractiveSummarization
-from peft import PeftModel
+_WHOLE = 'model = BertAlForExtractiveSummarization.from_pretrained("{name}")'
+_ADAPTER = """from peft import PeftModel
 
 base = BertAlForExtractiveSummarization.from_pretrained("{base}")
-model = PeftModel.from_pretrained(base, "{name}").get_base_model()
-print(model.summarize("the text of a whole document", {rule}))"""
+model = PeftModel.from_pretrained(base, "{name}").get_base_model()"""
 
 
 def card(
@@ -393,13 +387,13 @@ def card(
     scores, source = best.scores["evaluation 1"], sets[reported].source
     averaged = sum(key.startswith("evaluation") for key in best.scores)
     rule = f"sentences={options.summary_sentences}" + ", trigram_blocking=True" * options.trigram_blocking
-    base = hub or "the checkpoint that it started from"
+    base, opened = hub or "the checkpoint that it started from", _ADAPTER if adapter else _WHOLE
     labels = "came with the data" if sets["train"].labelled else "are the greedy ROUGE oracle's"
     counts = ", ".join(f"{len(data.documents):,} documents ({part})" for part, data in sets.items())
     return {
         "name": name,
         "summary": "A BERT-AL that picks the sentences of a document, of any length, which make up its summary.",
-        "snippet": (_ADAPTER if adapter else _SNIPPET).format(name=name, base=base, rule=rule),
+        "snippet": _SNIPPET.format(opened=opened.format(name=name, base=base), rule=rule),
         "training": {"summaries": rule},
         "training_note": f"Sentence labels {labels}: {counts}.",
         "pictures": {CURVE: "Loss over epochs"},

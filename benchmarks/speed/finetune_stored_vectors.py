@@ -14,8 +14,7 @@ import torch
 
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertForSequenceClassification, load_chunk_encoder, read_documents
-from nextlevelbert.tasks.classification.data import Example, TaskData
-from nextlevelbert.tasks.classification.vectors import TaskVectorDataset, encode_task
+from nextlevelbert.tasks.labelled_documents import Example, LabelledDocuments, VectorRows
 
 BATCH = 8
 
@@ -40,11 +39,12 @@ def main() -> None:
     texts = [document.text for document in read_documents(args.file) if len(document.text) >= shortest // 2]
     texts = [text[: 2 * shortest] for text in texts[: args.documents]]
     model: Any = NextLevelBertForSequenceClassification.from_chunk_encoder(load_chunk_encoder(args.encoder))
-    examples = [Example(str(number), number, label=number % 2) for number in range(len(texts))]
-    data = TaskData("single_label_classification", texts, examples, ("0", "1"), args.file)
+    examples = [Example(str(number), text, label=number % 2) for number, text in enumerate(texts)]
+    data = LabelledDocuments("single_label_classification", examples, ("0", "1"), args.file)
 
     start = time.perf_counter()
-    dataset = TaskVectorDataset(data, encode_task(model.base_model, data))
+    vectors = {text: book.plain for text, book in zip(texts, model.base_model.encode(texts), strict=True)}
+    dataset = VectorRows(data, vectors, sigmoid=False)
     encoding = time.perf_counter() - start
     groups = [list(range(first, min(first + BATCH, len(texts)))) for first in range(0, len(texts), BATCH)]
     stored = [dataset.collate([dataset[number] for number in group]) for group in groups]

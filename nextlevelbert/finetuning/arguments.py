@@ -222,6 +222,11 @@ def public_name(model: str) -> str:
     return safe_name(Path(model).resolve().name if Path(model).exists() else model)
 
 
+def hub_name(model: str) -> str | None:
+    """The model's name on the Hub; None for a folder, whose path means nothing to anyone else."""
+    return None if Path(model).exists() else model
+
+
 # --- Until the old tasks are gone
 
 _UNSIGNED = ("cache_dir", "chunk_batch_size")  # options without influence on the result

@@ -95,14 +95,8 @@ def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> Vect
 
 
 def open_model(options: VectorModelArguments, source: VectorSource, auto_class: Any = AutoModel, **config: Any) -> Any:
-    """The model over stored vectors, without its chunk encoder, which `with_chunk_encoder` puts back.
-
-    Raises:
-        ValueError: for a family without a head for the task.
-    """
-    model_class = MODELS[source.kind].get(auto_class)
-    if model_class is None:
-        raise ValueError(f"A {source.kind} has no head for this task; give a NextLevelBERT with --model.")
+    """The model over stored vectors, without its chunk encoder, which `with_chunk_encoder` puts back."""
+    model_class = MODELS[source.kind][auto_class]
     config["include_chunk_encoder"] = False
     if options.model == "untrained":
         assert source.rule is not None

@@ -1,92 +1,42 @@
-"""The tasks of `run_finetune.py`, each in a folder or file of its own that is imported when it is asked for."""
+"""The tasks of `run_finetune.py`, a `main` each, whose module is imported when it is asked for."""
 
 from __future__ import annotations
 
-import logging
 import pkgutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
 
-from ..finetuning.run import run
-from ..finetuning.task import Task
-from ..training.command_line import OptionParser, peek, refuse, stoppable, words_of
-from ..training.recipes import offer_recipe, with_recipe
-from ..training.trainer import run_command, take_option
+from ..training.trainer import run_command, take_option, words_of
 
 TASKS = {
-    "classification": (
-        "nextlevelbert.tasks.classification.task:Classification",
-        "predict classes or a value for each document",
-    ),
-    "multiple_choice": (
-        "nextlevelbert.tasks.classification.task:MultipleChoice",
-        "choose among candidate answers about a document",
-    ),
-    "retrieval": ("nextlevelbert.tasks.retrieval.task:Retrieval", "search without training, and report scores"),
-    "ranking": ("nextlevelbert.tasks.ranking.task:Ranking", "rank documents for queries"),
-    "summarization": ("nextlevelbert.tasks.summarization:main", "select the sentences of a summary"),
-    "document_matching": (
-        "nextlevelbert.tasks.document_matching.task:DocumentMatching",
-        "decide whether two documents are related",
-    ),
-    "coreference": (
-        "nextlevelbert.tasks.coreference.task:Coreference",
-        "link mentions of the same event across documents",
-    ),
-    "multihop_qa": (
-        "nextlevelbert.tasks.multihop_qa.task:MultihopQuestionAnswering",
-        "answer questions from ten paragraphs",
-    ),
+    "classification": ("classification:main", "predict classes or a value for each document"),
+    "multiple_choice": ("classification:choose", "choose among candidate answers about a document"),
+    "retrieval": ("old_tasks:main", "search without training, and report scores"),
+    "ranking": ("old_tasks:main", "rank documents for queries"),
+    "summarization": ("summarization:main", "select the sentences of a summary"),
+    "document_matching": ("old_tasks:main", "decide whether two documents are related"),
+    "coreference": ("old_tasks:main", "link mentions of the same event across documents"),
+    "multihop_qa": ("old_tasks:main", "answer questions from ten paragraphs"),
 }
-"""Where each task is, and what it is about."""
-
-_EPILOG = """\
-Each task has its own options, and so does each kind of model (--model_type):
-
-  {script} --task classification --help
-  {script} --task classification --model_type chunkbert --help
-
-Options can also come from a file: {script} options.yaml (or .json)."""
+"""By name of the task: its function, which takes the words of a command line without ``--task``; what it does."""
 
 
-@stoppable
-def main() -> None:
-    """Runs the task that the command line asks for."""
-    script, words = Path(sys.argv[0]).name, words_of(sys.argv[1:])
-    name, kind = peek(words, "task", "model_type")
-    listed = "\n".join(f"  {task:20}{about}" for task, (_, about) in TASKS.items())
-    if name is None:
-        if {"-h", "--help"} & set(words):
-            print(f"usage: {script} --task TASK [options]\n\nTasks:\n{listed}\n\n{_EPILOG.format(script=script)}")
-            return
-        refuse(f"--task is missing. Choose one of: {', '.join(TASKS)}.")
-    if name not in TASKS:
-        refuse(f"There is no --task {name}. Choose one of: {', '.join(TASKS)}.")
-    task_class: Any = pkgutil.resolve_name(TASKS[name][0])
-    if not isinstance(task_class, type):  # a task with a main of its own
-        return run_command(task_class, take_option(words, "task")[1])
-    kinds = {each: cls for cls in task_class.option_classes for each in get_args(get_type_hints(cls)["model_type"])}
-    if kind is not None and kind not in kinds:
-        refuse(f"--task {name} takes --model_type {', '.join(kinds)}, not {kind}.")
-    kind = kind or next(iter(kinds))
-    chosen = f"--task {name}" + (f" --model_type {kind}" if kind != next(iter(kinds)) else "")
-    about = f"{TASKS[name][1].capitalize()}. Each --model_type has its own options: {', '.join(kinds)}."
-    parser = OptionParser(
-        (kinds[kind], kinds[kind].arguments),
-        f"{script} {chosen}",
-        about,
-        {f"--model_type {other}": (cls,) for other, cls in kinds.items()},
-    )
-    parser.add_argument("--task", help="The task.", choices=list(TASKS))
-    offer_recipe(parser, f"{name} {kind}")
-    options, args, *_ = parser.read(with_recipe(words, f"{name} {kind}"))
-    logging.basicConfig(level=logging.INFO if args.should_log else logging.WARNING, format="%(message)s")
-    try:
-        task = task_class(options, args)
-    except ValueError as error:
-        parser.error(str(error))
-    if isinstance(task, Task):
-        run(task)
+def main(words: Sequence[str] | None = None) -> None:
+    """Runs the task that a command line asks for: by default, that of this process."""
+    run_command(_main, words)
+
+
+def _main(words: list[str]) -> None:
+    words = words_of(words)
+    task, rest = take_option(words, "task")
+    if task is None and {"-h", "--help"} & set(words):
+        listed = "\n".join(f"  {name:20}{about}" for name, (_, about) in TASKS.items())
+        print(
+            f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:\n{listed}\n\nOptions: --task TASK --help"
+        )
+    elif task not in TASKS:
+        raise ValueError(f"--task is one of {', '.join(TASKS)}; got {task}.")
     else:
-        task.search()
+        function = pkgutil.resolve_name(f"{__name__}.{TASKS[task][0]}")
+        function(words if TASKS[task][0].startswith("old") else rest)

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from nextlevelbert import read_documents, read_marked
 from nextlevelbert.data.rows import open_rows, placed_rows
 from nextlevelbert.pretraining.document_sets import read_document_sets
-from nextlevelbert.tasks.classification.data import Columns, read_classification, read_multiple_choice
 from nextlevelbert.tasks.coreference.data import read_ecbplus
 from nextlevelbert.tasks.document_matching.data import read_document_pairs
+from nextlevelbert.tasks.labelled_documents import ColumnArguments, read_choices, read_classes
 from nextlevelbert.tasks.multihop_qa.data import read_hotpotqa
+from nextlevelbert.tasks.published import choice_table, classification_table
 from nextlevelbert.tasks.ranking.data import read_ranking
 from nextlevelbert.tasks.retrieval.data import read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
@@ -148,9 +149,8 @@ VALUES = st.recursive(
     max_leaves=6,
 )  # fmt: skip
 TASKS = {
-    "classification": read_classification,
-    "pairs": lambda path: read_classification(path, Columns(question="question")),
-    "choice": lambda path: read_multiple_choice(path, Columns(question="question", candidates="candidates")),
+    "classification": lambda path: read_classes(classification_table(path), ColumnArguments()),
+    "choice": lambda path: read_choices(choice_table(path), ColumnArguments()),
     "coreference": read_ecbplus,
     "matching": read_document_pairs,
     "multihop": read_hotpotqa,
@@ -162,8 +162,7 @@ TASKS = {
 }
 GOOD = {
     "classification": {"text": "a", "label": "b"},
-    "pairs": {"text": "a", "question": "b", "label": "c"},
-    "choice": {"text": "a", "question": "b", "candidates": ["c", "d"], "label": 0},
+    "choice": {"text": "a", "question": "b", "choices": ["c", "d"], "label": 0},
     "coreference": {
         "doc_id": "1_1ecb", "topic": "1", "subtopic": "1_1", "text": "It rained.", "sentences": [[0, 10]],
         "sentence_ids": [0], "validated_sentences": [0],
@@ -185,7 +184,7 @@ COLUMNS = sorted({column for row in GOOD.values() for column in row} | {"labels"
 def test_a_row_as_it_should_be(folder, task):
     path = folder / "good.jsonl"
     rows = [GOOD[task], {**GOOD[task], "label": 0, "doc_id": "1_2ecb", "id": "r", "text": "It rained. And?"}]
-    if task in ("classification", "pairs"):
+    if task == "classification":
         rows[1]["label"] = "another"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert TASKS[task](path)

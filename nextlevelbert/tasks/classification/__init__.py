@@ -1,1 +1,0 @@
-"""Classes of documents, and choices among answers about them."""

@@ -1,0 +1,319 @@
+"""``--task classification`` and ``--task multiple_choice`` by their command lines, and the baselines by hand.
+
+That a run goes on when it is killed, that its card runs and that its folder is its own: tests/test_runs.py.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.metrics import accuracy_score, f1_score
+from sklearn.utils.class_weight import compute_class_weight
+from torch import nn
+from transformers import (
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+)
+
+from nextlevelbert import HateForSequenceClassification, HateModel, NextLevelBertModel
+from nextlevelbert.tasks import main
+from nextlevelbert.tasks.baselines import MeanClassifier, tfidf
+from nextlevelbert.tasks.classification import freeze, head_config, weighted_loss
+from nextlevelbert.tasks.labelled_documents import Example, LabelledDocuments
+
+from ..finetuning_toys import predictions, sea_rows, write
+
+SINGLE = "single_label_classification"
+WINDOW = 64
+pytestmark = pytest.mark.usefixtures("no_drawing")
+
+
+@pytest.fixture
+def no_drawing(monkeypatch):
+    """Drawing takes longer than training here."""
+    monkeypatch.setattr("nextlevelbert.finetuning.seeds.plot_curves", lambda *arguments: None)
+    monkeypatch.setattr("nextlevelbert.tasks.classification_report.plot_confusion", lambda *arguments: None)
+
+
+def run(output: Path, *words: str, task: str = "classification", **options: str) -> dict:
+    """Runs the task; the content of its ``results.json``."""
+    given = [word for option in options.items() for word in option]
+    main(["--task", task, "--output_dir", str(output), "--disable_tqdm", "true", "--use_cpu", *given, *words])
+    return json.loads((output / "results.json").read_text())
+
+
+def scores_in(path: Path) -> torch.Tensor:
+    return torch.tensor([row["scores"] for row in predictions(path)])
+
+
+def texts(path: str) -> list[str]:
+    return [json.loads(line)["text"] for line in Path(path).read_text().splitlines()]
+
+
+FAST = ("--num_train_epochs", "4", "--learning_rate", "3e-3")
+
+
+def test_a_nextlevelbert_learns_and_the_published_one_says_the_same(sea_files, toy_checkpoint, tmp_path):
+    results = run(tmp_path / "model", "--model", toy_checkpoint, *FAST, "--seeds", "0", "1", **sea_files)
+    values = [results["seeds"][seed]["accuracy"] for seed in ("0", "1")]
+    assert max(values) > 6 / 11 + 0.1
+    [row, chance] = results["rows"].values()
+    assert row["accuracy"] == pytest.approx([np.mean(values), np.std(values, ddof=1)])
+    assert chance["accuracy"] == pytest.approx(6 / 11)
+    stored = {seed: json.loads((tmp_path / "model" / f"seed-{seed}" / "result.json").read_text()) for seed in (0, 1)}
+    losses = {seed: result["scores"]["validation"]["loss"] for seed, result in stored.items()}
+    assert results["best_seed"] == min(losses, key=losses.get)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert (model.config.id2label, model.config.include_chunk_encoder) == ({0: "bread", 1: "sea"}, True)
+    batch = AutoTokenizer.from_pretrained(tmp_path / "model")(
+        texts(sea_files["--test_file"]), padding=True, return_tensors="pt"
+    )
+    # Stored vectors are in half precision.
+    expected = scores_in(tmp_path / "model" / "test_predictions.jsonl")
+    torch.testing.assert_close(model(**batch).logits.softmax(-1), expected, atol=2e-3, rtol=0)
+    rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
+    assert [row["id"] for row in rows] == [f"3-{number}" for number in range(11)]
+    right = np.mean([row["prediction"] == row["label"] for row in rows])
+    assert right == pytest.approx(results["seeds"][str(results["best_seed"])]["accuracy"])
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert f"{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}" in card
+
+
+def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp_path):
+    """The toy has dropout; the stored predictions are the head's over the vectors of its `encode`."""
+    torch.manual_seed(0)
+    NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16).save_pretrained(tmp_path / "before")
+    run(
+        tmp_path / "head",
+        "--model",
+        str(tmp_path / "before"),
+        "--freeze_encoder",
+        "--num_train_epochs",
+        "2",
+        **sea_files,
+    )
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("before", "head"))
+    for name, weight in before.items():
+        assert torch.equal(weight, after[f"model.{name}"]), name
+    head = AutoModelForSequenceClassification.from_pretrained(tmp_path / "head").eval()
+    assert head.config.encoder_config.hidden_dropout_prob > 0
+    books = NextLevelBertModel.from_pretrained(tmp_path / "before").encode(texts(sea_files["--test_file"]))
+    logits = head.classifier(torch.stack([book.document for book in books]))
+    expected = scores_in(tmp_path / "head" / "test_predictions.jsonl")
+    torch.testing.assert_close(logits.softmax(-1), expected, atol=1e-3, rtol=0)
+    vectors = torch.randn(2, 5, 32)
+    freeze(head.base_model)
+    torch.testing.assert_close(head.train()(inputs_embeds=vectors).logits, head.eval()(inputs_embeds=vectors).logits)
+
+
+def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
+    """Section 3.2 of the NextLevelBERT paper, on MuLD: the second class where the sigmoid is above 0.5."""
+    results = run(tmp_path / "model", "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert (model.config.id2label, model.config.problem_type) == ({0: "sea"}, "multi_label_classification")
+    batch = AutoTokenizer.from_pretrained(tmp_path / "model")(
+        texts(sea_files["--test_file"]), padding=True, return_tensors="pt"
+    )
+    share = model(**batch).logits.sigmoid()[:, 0]
+    rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
+    torch.testing.assert_close(torch.tensor([row["scores"][1] for row in rows]), share.detach(), atol=2e-3, rtol=0)
+    assert [row["prediction"] for row in rows] == ["sea" if row["scores"][1] > 0.5 else "bread" for row in rows]
+    labels = torch.tensor([float(row["label"] == "sea") for row in rows])
+    loss = nn.functional.binary_cross_entropy(torch.tensor([row["scores"][1] for row in rows]), labels)
+    assert results["seeds"]["0"]["loss"] == pytest.approx(loss.item(), abs=1e-4)
+
+
+def test_questions_and_halves(toy_checkpoint, tmp_path):
+    """Every document has two questions, and only the question tells the answer; halves of a validation set."""
+    rows = [
+        {"story": row["text"], "asked": f"Is it about {word}?", "answer": word == row["label"]}
+        for row in sea_rows(16, 6)
+        for word in ("bread", "sea")
+    ]
+    options = {"--train_file": write(tmp_path / "rows.jsonl", rows), "--text_column": "story"}
+    options |= {"--validation_file": write(tmp_path / "more.jsonl", rows[:12]), "--num_train_epochs": "1"}
+    options |= {"--question_column": "asked", "--label_column": "answer", "--model": toy_checkpoint}
+    results = run(tmp_path / "model", "--halve_validation", "--class_weights", **options)
+    assert results["reported"] == "test"
+    found = [predictions(tmp_path / "model" / f"{name}_predictions.jsonl") for name in ("validation", "test")]
+    assert [len(part) for part in found] == [6, 6]
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config.text_pair
+
+
+def test_hate_learns_and_has_no_choices(sea_files, toy_encoder_path, tmp_path, capsys):
+    torch.manual_seed(0)
+    hate = HateModel.from_chunk_encoder(toy_encoder_path, hidden_size=16, num_hidden_layers=1, chunk_size=16)
+    hate.save_pretrained(tmp_path / "hate")
+    results = run(tmp_path / "model", "--model", str(tmp_path / "hate"), *FAST, **sea_files)
+    assert results["seeds"]["0"]["accuracy"] > 6 / 11 + 0.1
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert isinstance(model, HateForSequenceClassification)
+    choice = {"text": "A whale.", "question": "Who?", "choices": ["a whale", "a dog"], "label": 0}
+    data = {name: write(tmp_path / "rows.jsonl", [choice]) for name in ("--train_file", "--validation_file")}
+    with pytest.raises(SystemExit):
+        run(tmp_path / "chooser", "--model", str(tmp_path / "hate"), task="multiple_choice", **data)
+    assert "hate has no head" in capsys.readouterr().err
+
+
+def test_quality_s_real_article(shared, toy_checkpoint, tmp_path):
+    sample = str(shared / "data" / "quality" / "examples.jsonl.gz")
+    options = {"--train_file": sample, "--validation_file": sample, "--num_train_epochs": "2"}
+    results = run(tmp_path / "chooser", "--model", toy_checkpoint, task="multiple_choice", **options)
+    scores = scores_in(tmp_path / "chooser" / "validation_predictions.jsonl")
+    assert scores.shape == (5, 4)
+    torch.testing.assert_close(scores.sum(-1), torch.ones(5), atol=1e-5, rtol=0)
+    assert list(results["rows"]) == ["toy, validation", "most frequent label"]
+    assert "too high" in (tmp_path / "chooser" / "README.md").read_text()  # chosen on the set that is reported
+    assert AutoModelForMultipleChoice.from_pretrained(tmp_path / "chooser").config.include_chunk_encoder
+
+
+# What is trained from text
+
+
+@pytest.fixture(scope="module")
+def deep_encoder(minilm, tmp_path_factory) -> str:
+    """Five tiny random layers without dropout."""
+    torch.manual_seed(3)
+    folder = tmp_path_factory.mktemp("encoder") / "tiny"
+    size = {"hidden_size": 32, "num_hidden_layers": 5, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(**size, max_position_embeddings=WINDOW, hidden_dropout_prob=0.0)).save_pretrained(folder)
+    minilm.tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def long_files(tmp_path_factory) -> dict[str, str]:
+    """Documents of which half are longer than the encoder reads, and one of these has another label."""
+    folder = tmp_path_factory.mktemp("task")
+    made = {
+        name: sea_rows(count, seed)
+        for seed, (name, count) in enumerate({"train": 24, "validation": 6, "test": 9}.items())
+    }
+    for row in [row for rows in made.values() for row in rows[::2]]:
+        row["text"] = " ".join(row["text"].split()[:20])
+    made["test"][1]["label"] = "bread"
+    return {f"--{name}_file": write(folder / f"{name}.jsonl", rows) for name, rows in made.items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("chunkbert", ["--chunk_size", "32", "--max_training_tokens", "40"]),
+        ("bert-al", ["--segment_length", "16"]),
+        ("truncated", []),
+    ],
+)
+def test_text_models_learn_and_long_documents_are_scored_apart(
+    kind, options, long_files, deep_encoder, tmp_path, caplog
+):
+    words = ["--model_type", kind, "--model", deep_encoder, *FAST, *options]
+    results = run(tmp_path / "model", *words, **long_files)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert isinstance(model, BertForSequenceClassification) == (kind == "truncated")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    documents = texts(long_files["--test_file"])
+    cut = {"truncation": True, "max_length": WINDOW} if kind == "truncated" else {}
+    logits = model(**tokenizer(documents, padding=True, return_tensors="pt", **cut)).logits
+    rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
+    torch.testing.assert_close(
+        logits.softmax(-1).detach(), torch.tensor([row["scores"] for row in rows]), atol=1e-5, rtol=0
+    )
+    words = BertModel.from_pretrained(deep_encoder).embeddings.word_embeddings.weight
+    assert (model.get_input_embeddings().weight - words).abs().max() > 1e-3  # trained whole
+    long = [len(tokenizer(text)["input_ids"]) > WINDOW for text in documents]
+    assert 0 < sum(long) < 9
+    [title] = [
+        title for title in results["rows"] if f"long ({sum(long)} of 9 documents over {WINDOW} tokens)" in title
+    ]
+    pair = zip(*[(row["label"], row["prediction"]) for row, kept in zip(rows, long, strict=True) if kept], strict=True)
+    label, prediction = map(list, pair)
+    assert results["rows"][title]["accuracy"] == pytest.approx(accuracy_score(label, prediction))
+    assert results["rows"][title]["macro_f1"] == pytest.approx(f1_score(label, prediction, average="macro"))
+
+
+# Baselines and losses
+
+
+def test_the_plain_mean_by_hand():
+    torch.manual_seed(0)
+    model = MeanClassifier(4, 1, pair=True, choice=True, problem_type=SINGLE)
+    documents, pairs = torch.randn(2, 3, 4), torch.randn(3, 2, 4)
+    mask, index, labels = torch.tensor([[1, 1, 0], [1, 1, 1]]), torch.tensor([0, 1, 1]), torch.tensor([1, 0, 1])
+    output = model(documents, mask, pairs, index, labels)
+    means = torch.stack([documents[0, :2].mean(0), documents[1].mean(0)])[index]  # not of length 1
+    features = torch.cat([means[:, None].expand(3, 2, 4), pairs], dim=-1)
+    logits = model.classifier[2](model.classifier[0](features).clamp(min=0)).squeeze(-1)
+    torch.testing.assert_close(output.logits, logits)
+    torch.testing.assert_close(output.loss, nn.functional.nll_loss(logits.log_softmax(-1), labels))
+
+
+def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path):
+    """Word counts, the mean of the chunks, the first chunk, and the first tokens of any encoder."""
+    alike = "In the year that all of this happened to us nothing else was of interest. "
+    options = {"--chunk_encoder": toy_encoder_path, "--chunk_size": "16", "--num_train_epochs": "12"}
+    for option, count, seed in (("--train_file", 32, 1), ("--validation_file", 8, 2), ("--test_file", 11, 3)):
+        rows = [{**row, "text": alike + row["text"]} for row in sea_rows(count, seed)]
+        options[option] = write(tmp_path / f"{seed}.jsonl", rows)
+    found = {}
+    for model in ("avg_sbert", "sbert", "tfidf", deep_encoder):
+        name = Path(model).name
+        found[name] = run(tmp_path / name, "--model", model, "--cache_dir", str(tmp_path / "cache"), **options)
+        assert not (tmp_path / name / "README.md").exists()
+        assert (tmp_path / name / "test_predictions.jsonl").exists()
+    accuracy = {name: results["seeds"]["0"]["accuracy"] for name, results in found.items()}
+    assert accuracy["tfidf"] == 1.0
+    assert accuracy["avg_sbert"] > 0.8
+    assert accuracy["sbert"] <= 6 / 11  # the first 14 tokens are the same in all documents
+    assert len(list((tmp_path / "cache").iterdir())) == 2  # the mean and the first chunk read the same vectors
+
+
+def test_word_counts_with_several_labels():
+    subjects = {"the ship sailed the sea": (1,), "the stock market fell": (0,), "the ship was on the market": (0, 1)}
+    rows = [Example(f"{n}", f"{text} {n}", label=label) for n in range(6) for text, label in subjects.items()]
+    train = LabelledDocuments("multi_label_classification", rows, ("money", "sea"), "here")
+    assert ((tfidf({"train": train, "test": train})["test"] > 0) == train.labels()).all()
+    with pytest.raises(ValueError, match="values"):
+        tfidf({"train": LabelledDocuments("regression", [Example("x", "y", label=0.5)], None, "here")})
+
+
+def test_class_weights_as_scikit_learn_has_them():
+    labels = [0, 1, 1, 1, 2, 2]
+    train = LabelledDocuments(SINGLE, [Example(f"{n}", "x", label=n) for n in labels], ("a", "b", "c"), "here")
+    logits, truth = torch.randn(6, 3), torch.tensor(labels)
+    weights = torch.tensor(compute_class_weight("balanced", classes=np.arange(3), y=labels))
+    expected = (nn.functional.cross_entropy(logits, truth, reduction="none") * weights[truth]).mean()
+    torch.testing.assert_close(weighted_loss(train, 0.0)({"logits": logits}, truth), expected.float())
+    with pytest.raises(ValueError, match="class_weights"):
+        weighted_loss(LabelledDocuments(SINGLE, train.examples[:4], ("a", "b", "c"), "here"), 0.0)
+    assert head_config(train, sigmoid=False)["id2label"] == {0: "a", 1: "b", 2: "c"}
+
+
+@pytest.mark.parametrize(
+    ("words", "culprit"),
+    [
+        (["--label_column", "y"], "no labels"),
+        (["--sigmoid", "--label_column", "id"], "--sigmoid"),
+        (["--halve_validation", "--test_file", "x.jsonl"], "--halve_validation"),
+        (["--lora", "--freeze_encoder"], "--lora"),
+        (["--class_weights", "--sigmoid"], "--class_weights"),
+        (["--model_type", "textrank"], "textrank"),
+        (["--learning_rate", "1e30"], "--learning_rate"),
+        (["--model", "no-such-model"], "no-such-model"),
+        (["--model_type", "chunkbert", "--model", "{toy}"], "nextlevelbert"),
+        (["--model_type", "chunkbert", "--freeze_encoder"], "freeze_encoder"),
+    ],
+)
+def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, capsys):
+    options = {"--model": toy_checkpoint, "--num_train_epochs": "1", "--train_file": sea_files["--train_file"]}
+    with pytest.raises(SystemExit):
+        run(tmp_path / "model", *(word.format(toy=toy_checkpoint) for word in words), **options)
+    assert culprit in capsys.readouterr().err

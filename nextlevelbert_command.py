@@ -9,43 +9,43 @@ from __future__ import annotations
 import argparse
 import glob
 import importlib
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-# Sub-commands with their own options: (module, function, what they do).
+# Sub-commands with options of their own: (module, what they do).
 _DELEGATED = {
-    "pretrain": ("nextlevelbert.pretraining", "main", "pretrain a model on documents"),
-    "finetune": ("nextlevelbert.tasks", "main", "train or test a model on a task"),
-    "convert": (
-        "nextlevelbert.convert",
-        "main",
-        "turn a checkpoint of NextLevelBERT's authors into one of this package",
-    ),
+    "pretrain": ("nextlevelbert.pretraining.run", "pretrain a model on documents"),
+    "finetune": ("nextlevelbert.tasks", "train or test a model on a task"),
+    "convert": ("nextlevelbert.convert", "turn a checkpoint of NextLevelBERT's authors into one of this package"),
 }
-
 _READS = """\
-SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. These files are read: text, Markdown, HTML,
-EPUB, PDF and DOCX (the last two need pip install 'nextlevelbert[files]'), each one document; and JSON Lines, JSON, CSV
-and Parquet, every row one document, with its text in the column "text". A file that cannot be read is named and left
-out.
+SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. Text, Markdown, HTML, EPUB, PDF and DOCX (the
+last two need pip install 'nextlevelbert[files]') are one document each; every row of JSON Lines, JSON, CSV and Parquet
+is one, its text in the column "text". A file that cannot be read is named and left out. Passages and vectors are kept
+in the cache, as Parquet: the next time, only files that were added or changed are encoded. Interrupted, the same
+command goes on where it ended.
 """
-
-_INDEX = """\
-Documents are read and encoded once. Their text and vectors are kept in the cache; the next time, only files that were
-added or changed are encoded, and what was removed is forgotten. Interrupted, the same command goes on where it ended.
-"""
-
-_SEARCH = """\
+_ABOUT = {
+    "search": """\
 Finds the passages and documents of a folder that are nearest to a question.
 
 A passage is a chunk of a document, about a page. It is ranked by its vector and by its words: the cosine of its chunk
 vector and that of the question, and BM25. The score is the mean of both, each scaled so that the best passage of the
-folder has 1 and the worst 0. It tells which passage is nearest, not whether it holds an answer. --json prints cosine
-and BM25, too. The score of a document is the mean of its three best passages.
-
-"""
+folder has 1 and the worst 0: scores are relative to the folder, and a high one is no sign that the passage holds an
+answer. The score of a document is the mean of its three best passages.
+""",
+    "embed": "Writes the vectors of documents or chunks to a Parquet file.",
+    "map": "Draws a map of a folder: similar documents are close together (principal components of their vectors).",
+    "app": "Opens a page for the browser: search, a map, and the question along each document.\nOnly this machine can "
+    "reach the page. It needs pip install 'nextlevelbert[app]'.",
+    "fit": "Fits a model to a folder, without training: token vectors, whitened, beside TF-IDF.\nIt takes seconds and "
+    "opens like any other: nextlevelbert map my_books --model my-model",
+    "plan": "Counts tokens, chunks and windows of documents, without encoding.",
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -55,82 +55,35 @@ def build_parser() -> argparse.ArgumentParser:
         description="Search, embed and map long documents, and train the models that do it.",
         epilog="Each command has its own help: nextlevelbert search --help",
     )
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nextlevelbert"
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
-    model = argparse.ArgumentParser(add_help=False)
-    group = model.add_argument_group("model")
-    group.add_argument(
-        "--model",
-        help="folder or Hub name of a checkpoint; default: the environment variable NEXTLEVELBERT_MODEL, "
-        "else the checkpoint that is installed with the package",
-    )
-    group.add_argument("--chunk_encoder", help="folder or name of the chunk encoder, if the checkpoint holds none")
-    cache = argparse.ArgumentParser(add_help=False)
-    cache.add_argument("--cache_dir", type=Path, help=f"where to keep text and vectors; default: {default_cache()}")
-    as_json = argparse.ArgumentParser(add_help=False)
-    as_json.add_argument("--json", action="store_true", help="print JSON")
-
-    def add(name: str, about: str, description: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
-        added = commands.add_parser(
+    for name, about in _ABOUT.items():
+        sub = commands.add_parser(
             name,
-            help=about,
-            description=description + _READS,
-            parents=parents,
+            help=about.split("\n")[0],
+            description=f"{about.rstrip()}\n\n{_READS}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        added.add_argument("source", metavar="SOURCE", help="folder, file or pattern")
-        return added
-
-    search = add("search", "find passages and documents for a question", _SEARCH + _INDEX, model, cache, as_json)
-    search.add_argument("question", metavar="QUESTION", help="what to look for, in words")
-    search.add_argument("--documents", type=_count, default=5, metavar="N", help="documents to show; default: 5")
-    search.add_argument("--passages", type=_count, default=5, metavar="N", help="passages to show; default: 5")
-    embed = add(
-        "embed",
-        "write the vectors of documents and chunks to a file",
-        "Writes one row for each document and each of its chunks: id, document, level, chunk (its number), start and\n"
-        "end (characters), text (of chunks), metadata (JSON) and vector.\n\n" + _INDEX,
-        model, cache, as_json,
-    )  # fmt: skip
-    _add_output(embed, ".parquet", ".npz")
-    embed.add_argument("--rows", choices=("both", "chunks", "documents"), default="both", help="default: both")
-    shelf = add(
-        "map",
-        "draw a map of a shelf: similar documents are close together",
-        "Draws every document as a point: the document vectors, scaled to length 1, on their first two principal\n"
-        "components. The HTML page tells more of the document that the mouse is over.\n\n" + _INDEX,
-        model, cache, as_json,
-    )  # fmt: skip
-    _add_output(shelf, ".html", ".png")
-    add(
-        "app",
-        "look at a folder in the browser",
-        "Opens a page for the browser: a map of the documents, search, the question along each document, and the\n"
-        "parts of a document compared with each other. A click shows the text. Only this machine can reach the page,\n"
-        "and nothing leaves it. It needs pip install 'nextlevelbert[app]'.\n\n" + _INDEX,
-        model, cache,
-    )  # fmt: skip
-    fit = add(
-        "fit",
-        "fit vectors to a folder, without training",
-        "Writes a model whose document vectors are fitted to these documents: token vectors, centred and whitened,\n"
-        "beside TF-IDF. It takes seconds to a minute, and opens like any other:\n"
-        "nextlevelbert map my_books --model my-model\n\n",
-        as_json,
-    )  # fmt: skip
-    fit.add_argument(
-        "-o", "--output", required=True, type=Path, metavar="FOLDER", help="folder to write the model to; new or empty"
-    )
-    fit.add_argument(
-        "--chunk_encoder", help="folder or name of the encoder whose chunk vectors are fitted; default: the static "
-        "one that is installed with the package",
-    )  # fmt: skip
-    add(
-        "plan",
-        "count tokens, chunks and windows without encoding",
-        "Counts the tokens, chunks and windows of documents. No network is run.\n\n",
-        model, as_json,
-    )  # fmt: skip
-    for name, (_, _, about) in _DELEGATED.items():
+        add = sub.add_argument
+        add("source", metavar="SOURCE", type=_source, help="folder, file or pattern")
+        if name == "search":
+            add("question", metavar="QUESTION", help="what to look for, in words")
+            add("--documents", type=int, default=5, metavar="N", help="documents to show; default: 5")
+            add("--passages", type=int, default=5, metavar="N", help="passages to show; default: 5")
+        if name in ("search", "plan"):
+            add("--json", action="store_true", help="print JSON")
+        if name in ("embed", "map", "fit"):
+            kind = {"embed": ".parquet", "map": ".png, .svg or .pdf", "fit": "folder, new or empty"}[name]
+            add("-o", "--output", required=True, type=_output, metavar="PATH", help=f"what to write: {kind}")
+        if name == "embed":
+            add("--rows", choices=("documents", "chunks"), default="chunks", help="default: chunks")
+        add("--chunk_encoder", metavar="MODEL", help="chunk encoder, by folder or name, where no checkpoint holds it")
+        if name != "fit":
+            add("--model", help="checkpoint, by folder or name; default: $NEXTLEVELBERT_MODEL, else the installed one")
+            add("--device", default="cpu", help="such as cuda or cuda:1; default: cpu")
+            add("--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="default: float32")
+            add("--cache_dir", type=Path, default=cache, help="default: %(default)s")
+    for name, (_, about) in _DELEGATED.items():
         commands.add_parser(name, help=f"{about} (own options: nextlevelbert {name} --help)", add_help=False)
     return parser
 
@@ -140,66 +93,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if words and words[0] in _DELEGATED:
-            module, function, _ = _DELEGATED[words[0]]
             sys.argv = [f"nextlevelbert {words[0]}", *words[1:]]
-            getattr(importlib.import_module(module), function)()
+            importlib.import_module(_DELEGATED[words[0]][0]).main()
             return 0
-        parser = build_parser()
-        arguments = parser.parse_args(words)
-        _check(parser, arguments)
-        importlib.import_module(f"nextlevelbert.commands.{arguments.command}").run(arguments)
+        arguments = build_parser().parse_args(words)
+        module = f"nextlevelbert.commands.{arguments.command}"
+        (plan if arguments.command == "plan" else importlib.import_module(module).run)(arguments)
         sys.stdout.flush()
-    except KeyboardInterrupt as interrupt:
-        print(f"\nStopped. {str(interrupt) or 'Start the same command again to go on.'}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("\nStopped. Start the same command again to go on.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # as in `nextlevelbert search … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def default_cache() -> Path:
-    """The folder of this package where the platform keeps caches (XDG base directory specification)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nextlevelbert"
+def plan(arguments: argparse.Namespace) -> None:
+    """What encoding documents would take."""
+    from nextlevelbert.commands.shelf import open_model, read_files
 
-
-def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """Ends the program with an error for what can be seen before anything is loaded; fills in the defaults."""
-    if not arguments.source.strip() or not (Path(arguments.source).exists() or glob.has_magic(arguments.source)):
-        parser.error(f"there is no file or folder {arguments.source!r}. Give a folder, a file or a quoted pattern.")
-    if not getattr(arguments, "question", "?").strip():
-        parser.error(
-            'the question is empty. Put it in quotation marks: nextlevelbert search books "Who hunts a whale?"'
-        )
-    output = getattr(arguments, "output", None)
-    if output is not None and not output.parent.is_dir():
-        parser.error(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
-    if "cache_dir" in arguments:
-        arguments.cache_dir = arguments.cache_dir or default_cache()
-    if "model" not in arguments:
+    model = open_model(arguments)
+    rows = {place: (len(document.text), model.plan(document.text)) for place, document in read_files(arguments.source)}
+    if arguments.json:
+        print(json.dumps({place: {"characters": size, **asdict(counts)} for place, (size, counts) in rows.items()}))
         return
-    arguments.model = arguments.model or os.environ.get("NEXTLEVELBERT_MODEL")
+    print("characters", "tokens", "chunks", "windows", "document", sep="\t")
+    for place, (size, counts) in rows.items():
+        print(size, counts.tokens, counts.chunks, counts.windows, place, sep="\t")
 
 
-def _add_output(parser: argparse.ArgumentParser, *suffixes: str) -> None:
-    def output(text: str) -> Path:
-        if Path(text).suffix not in suffixes:
-            raise argparse.ArgumentTypeError(f"{text!r} must end in {' or '.join(suffixes)}")
-        return Path(text)
-
-    parser.add_argument(
-        "-o", "--output", required=True, type=output, metavar="FILE", help=f"file to write, {' or '.join(suffixes)}"
-    )
+def _source(text: str) -> str:
+    if not text.strip() or not (Path(text).exists() or glob.has_magic(text)):
+        raise argparse.ArgumentTypeError(f"there is no file or folder {text!r}")
+    return text
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of results: 0, 1, 2, …")
-    return int(text)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _output(text: str) -> Path:
+    if not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {str(Path(text).parent)!r} to write to")
+    return Path(text)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from argparse import Namespace
 from pathlib import Path
 
 import nextlevelbert
 from nextlevelbert.commands.app import run
-from nextlevelbert_command import default_cache
+from nextlevelbert_command import build_parser
 
 
 def documents() -> Path:
@@ -25,5 +24,4 @@ def documents() -> Path:
 
 
 if __name__ == "__main__":
-    arguments = Namespace(model=None, chunk_encoder=None, source=str(documents()), cache_dir=default_cache())
-    run(arguments, public=True)
+    run(build_parser().parse_args(["app", str(documents())]), public=True)

@@ -1,7 +1,4 @@
-"""``python -m nextlevelbert`` is the command `nextlevelbert`.
-
-Its help takes seconds longer: Python imports the package first, which registers the models and so loads transformers.
-"""
+"""``python -m nextlevelbert`` is the command `nextlevelbert`, which does not import the package for its help."""
 
 import sys
 

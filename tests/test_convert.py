@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import pickle
-import re
 import shutil
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -162,10 +158,9 @@ def pretraining(step, minilm, tmp_path):
     return step, folder, LoadedChunkEncoder(encoder, minilm.tokenizer, "user/wide", encoder.fingerprint())
 
 
-def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path, caplog):
+def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path):
     step, folder, encoder = pretraining
     model = convert_checkpoint(folder, encoder)
-    assert "nothing confirms that its vectors came from 'user/wide'" in caplog.text
     assert type(model) is NextLevelBertForMaskedVectorModeling
     assert not model.training
     model.save_pretrained(tmp_path / "ours")
@@ -174,83 +169,6 @@ def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path, caplog):
     for each in (model, reloaded):
         pretraining_step.test_step_of_the_original_scheme(step, each)
         pretraining_step.test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, each)
-
-
-def test_head_that_does_not_fit(step, config, encoders, tmp_path):
-    """Their head is 384 wide whatever the hidden size, ours as wide as that; beside 32 there is no place for it."""
-    weights = {name.removeprefix("weights."): step[name] for name in step if name.startswith("weights.")}
-    folder = write(tmp_path / "narrow", config, weights)
-    with pytest.raises(
-        ValueError, match=r"3 tensor.*cls\.cls\.0\.bias \(384,\) \(here: \(32,\)\), cls\.cls\.0\.weight"
-    ):
-        convert_checkpoint(folder, encoders[True])
-
-
-class Settings:
-    """In the place of the two dataclasses of their training code, whose instances are in every `.ckpt` of theirs."""
-
-    def __init__(self, **values):
-        vars(self).update(values)
-
-
-@pytest.fixture
-def their_modules(monkeypatch):
-    """Classes that pickle by the names of their training code, which is gone once the test is over."""
-    named = {}
-    for module, name in (("arguments", "TrainingArgs"), ("src.model", "ModelArgs"), ("arguments", "Unknown")):
-        for each in {module, module.split(".")[0]} - sys.modules.keys():
-            monkeypatch.setitem(sys.modules, each, types.ModuleType(each))
-        named[name] = type(name, (Settings,), {"__module__": module})
-        setattr(sys.modules[module], name, named[name])
-    return named
-
-
-def lightning(weights: dict, training_args: object, adhoc_args: object) -> dict:
-    """What Lightning saves: the state dict among the state of the run."""
-    return {
-        "epoch": 19,
-        "global_step": 1_000,
-        "pytorch-lightning_version": "2.2.5",
-        "state_dict": weights,
-        "callbacks": {
-            "ModelCheckpoint{'monitor': 'val/loss'}": {"best_model_score": torch.tensor(0.5), "dirpath": "x"}
-        },
-        "optimizer_states": [{"state": {0: {"step": torch.tensor(1.0)}}, "param_groups": [{"lr": 1e-4}]}],
-        "hparams_name": "kwargs",
-        "hyper_parameters": {"training_args": training_args, "adhoc_args": adhoc_args, "dropout": 0.1},
-    }
-
-
-@pytest.mark.parametrize("wrapper", ["", "_orig_mod."])
-def test_pretraining_checkpoint_of_lightning(pretraining, their_modules, tmp_path, monkeypatch, wrapper):
-    """A `.ckpt` by itself: the encoder and the chunk size come from the caller, the numbers are those of the step."""
-    step, folder, encoder = pretraining
-    weights = {wrapper + name: tensor for name, tensor in load_file(folder / "model.safetensors").items()}
-    settings = their_modules["TrainingArgs"](encoder_name="all-MiniLM-L6-v2", chunking=16, effective_batch_size=None)
-    (tmp_path / "run").mkdir()
-    torch.save(lightning(weights, settings, their_modules["ModelArgs"]()), tmp_path / "run" / "last.ckpt")
-    monkeypatch.undo()  # their classes are nowhere to be found when it is opened
-    assert "arguments" not in sys.modules
-    message = "no config.json next to .*last.ckpt', so give chunk_encoder and chunk_size"
-    refused(message, tmp_path / "run" / "last.ckpt", encoder, error=FileNotFoundError)
-    model = convert_checkpoint(tmp_path / "run" / "last.ckpt", encoder, 16)
-    assert type(model) is NextLevelBertForMaskedVectorModeling
-    assert (model.config.chunk_size, model.config.chunk_encoder_name) == (16, "user/wide")
-    pretraining_step.test_step_of_the_original_scheme(step, model)
-
-
-def test_checkpoint_of_lightning_with_other_objects(pretraining, their_modules, tmp_path):
-    _, folder, encoder = pretraining
-    held = lightning(load_file(folder / "model.safetensors"), their_modules["Unknown"](), None)
-    torch.save(held, tmp_path / "last.ckpt")
-    refused("would call arguments.Unknown, and only tensors are read", tmp_path / "last.ckpt", encoder, 16)
-
-
-def test_wrapper_around_a_part_of_the_tensors_only(encoders, config, weights, tmp_path):
-    """Two tensors of one name, once unwrapped, must not become one in silence."""
-    wrapped = {f"model.{name}": tensor for name, tensor in weights.items()}
-    folder = write(tmp_path / "part", config, {**wrapped, "special_vec_embeddings.bias": torch.zeros(4)})
-    refused(r"has \d+ tensor\(s\) that are unknown here: model\.bert", folder, encoders[True])
 
 
 def test_row_of_padding_is_kept_and_has_no_say(tiny, encoders, weights, tmp_path):
@@ -320,10 +238,9 @@ import json, sys
 from nextlevelbert.convert import main
 folder = sys.argv[1]
 for output, *revision in (["main"], ["request", "--revision", "refs/pr/1"], ["none", "--revision", "refs/pr/2"]):
-    sys.argv = ["convert", "user/theirs", f"{folder}/{output}", *revision]
     try:
-        main()
-    except SystemExit as error:
+        main(["user/theirs", f"{folder}/{output}", *revision])
+    except FileNotFoundError as error:
         print(json.dumps(str(error)))
 """
 
@@ -347,19 +264,12 @@ def test_checkpoints_on_the_hub(tiny, config, weights, tmp_path):
             timeout=600,
         )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout).startswith(
-        "error: Found no checkpoint 'user/theirs' of revision 'refs/pr/2': no such"
-    )
+    assert "revision refs/pr/2" in json.loads(done.stdout.splitlines()[-1])
     for output, vectors in (("main", weights["special_vec_embeddings.weight"]), ("request", torch.ones(4, 32))):
         assert torch.equal(AutoModel.from_pretrained(tmp_path / output).special_embeddings.weight, vectors)
     folders = (tmp_path / "home").glob("hub/models--user--theirs/snapshots/*")
     downloaded = {tuple(sorted(file.name for file in folder.iterdir())) for folder in folders}
     assert downloaded == {("config.json", "pytorch_model.bin"), ("config.json", "model.safetensors")}
-
-
-def test_revision_of_a_folder(tiny, encoders):
-    with pytest.raises(ValueError, match=r"checkpoint' is on this machine and has no revision 'refs/pr/1'"):
-        convert_checkpoint(tiny / "checkpoint", encoders[True], revision="refs/pr/1")
 
 
 def test_safetensors_before_pickle(encoders, config, weights, tmp_path):
@@ -368,46 +278,21 @@ def test_safetensors_before_pickle(encoders, config, weights, tmp_path):
     assert type(convert_checkpoint(folder, encoders[True])) is NextLevelBertModel
 
 
-def test_command(tiny, tmp_path, monkeypatch, caplog):
-    """The saved folder opens everywhere and gives the authors' numbers."""
+def test_command(tiny, tmp_path, capsys):
+    """The saved folder opens everywhere, gives the authors' numbers, and holds no path of this machine."""
     output = tmp_path / "model"
-    arguments = [str(tiny / "checkpoint"), str(output), "--chunk_encoder", str(tiny / "encoder"), "--chunk_size", "64"]
-    monkeypatch.setattr(sys, "argv", ["convert", *arguments])
-    main()
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    assert any("more than 510 chunks" in line and 'long_documents to "truncate"' in line for line in told)
+    words = [str(tiny / "checkpoint"), str(output), "--chunk_encoder", str(tiny / "encoder"), "--chunk_size", "64"]
+    main(words)
+    assert f"Wrote {output}: NextLevelBertModel" in capsys.readouterr().out
     texts = json.loads((tiny / "texts.json").read_text())["texts"]
     expected = load_file(tiny / "expected_chunk64.safetensors")["document_embeddings"]
     model = AutoModel.from_pretrained(output)
     assert model.config.long_documents == "window"
     inference.close(torch.stack([embedding.document for embedding in model.encode(texts)]), expected)
     inference.close(torch.from_numpy(SentenceTransformer(str(output), device="cpu").encode(texts)), expected)
-    holders = [path.name for path in output.iterdir() if str(tiny).encode() in path.read_bytes()]
-    assert holders == []
-
-
-def test_command_does_not_overwrite_its_source(tiny, monkeypatch, capsys):
-    monkeypatch.setattr(
-        sys, "argv", ["convert", str(tiny / "checkpoint"), str(tiny / "encoder" / ".." / "checkpoint")]
-    )
-    with pytest.raises(SystemExit):
-        main()
-    assert "output is the source itself" in capsys.readouterr().err
-
-
-def test_command_says_in_a_line_what_it_refuses(tmp_path, monkeypatch):
-    (tmp_path / "empty").mkdir()
-    monkeypatch.setattr(sys, "argv", ["convert", str(tmp_path / "empty"), str(tmp_path / "ours")])
-    with pytest.raises(SystemExit, match=r"^error: .*empty"):
-        main()
-    assert not (tmp_path / "ours").exists()
-
-
-def test_command_says_how_an_encoder_is_given_that_it_does_not_find(config, weights, tmp_path, monkeypatch):
-    folder = write(tmp_path / "theirs", {**config, "_encoder_name": "nobody/encoder"}, weights)
-    monkeypatch.setattr(sys, "argv", ["convert", str(folder), str(tmp_path / "ours")])
-    with pytest.raises(SystemExit, match=r"^error: .*'nobody/encoder'.*on the command line --chunk_encoder FOLDER"):
-        main()
+    assert [path.name for path in output.iterdir() if str(tiny).encode() in path.read_bytes()] == []
+    with pytest.raises(SystemExit):  # the folder holds files now
+        main(words)
 
 
 # What is refused.
@@ -418,71 +303,31 @@ def refused(message, folder, *args, error=ValueError):
         convert_checkpoint(folder, *args)
 
 
-def test_unknown_and_missing_tensors(encoders, config, weights, tmp_path):
-    strange = {f"bert.pooler.strange.{number}": torch.zeros(1) for number in range(7)}
-    folder = write(tmp_path / "unknown", config, {**weights, **strange})
-    first = ", ".join(f"bert.pooler.strange.{number}" for number in range(5))
-    refused(rf"has 7 tensor\(s\) that are unknown here: {re.escape(first)} and 2 more\.", folder, encoders[True])
-    both = {**weights, "encoder.0.model.pooler.dense.bias": torch.zeros(32)}  # two spellings side by side
-    refused(rf"has 39 tensor.*: {re.escape(FROZEN)}", write(tmp_path / "both", config, both), encoders[True])
-    few = {name: tensor for name, tensor in weights.items() if not name.startswith(LAYER)}
-    folder = write(tmp_path / "missing", config, few)
-    refused(
-        rf"lacks 16 tensor\(s\): {re.escape(LAYER)}attention\.output\.LayerNorm\.bias, .* and 11 more",
-        folder,
-        encoders[True],
-    )
-    del weights["special_vec_embeddings.weight"], weights[FROZEN + "embeddings.LayerNorm.bias"]
-    folder = write(tmp_path / "two", config, weights)
-    refused(
-        r"lacks 2 tensor\(s\): encoder\.0\.auto_model\.embeddings\.LayerNorm\.bias, special_vec_emb",
-        folder,
-        encoders[True],
-    )
-
-
-def test_shapes_that_do_not_fit(encoders, config, weights, tmp_path):
-    weights["special_vec_embeddings.weight"] = torch.zeros(5, 32)
-    folder = write(tmp_path / "shape", config, weights)
-    refused(r"special_vec_embeddings\.weight \(5, 32\) \(here: \(4, 32\)\)", folder, encoders[True])
-
-
-def test_encoder_of_other_weights(tiny, encoders, config, weights, tmp_path):
-    for layer in (1, 0):
-        weights[f"{FROZEN}encoder.layer.{layer}.output.dense.weight"][3, 5] += 1e-3
-    folder = write(tmp_path / "other", config, weights)
-    first = rf"{re.escape(FROZEN)}encoder\.layer\.0\.output\.dense\.weight is not that of the chunk encoder 'encoder'"
-    refused(rf"{first} \(they differ by up to 0\.001\)", folder, encoders[True])
-
-
-def test_second_level_and_encoder_in_each_others_place(encoders, config, weights, tmp_path):
-    """All their shapes are the same, so only the comparison of the frozen weights can tell."""
-    for name in [name for name in weights if name.startswith("bert.")]:
+def test_tensors_that_do_not_fit(encoders, config, weights, tmp_path):
+    """Unknown, missing, of another shape, of another encoder: the first of each is named."""
+    layer, vectors = f"{LAYER}output.dense.bias", "special_vec_embeddings.weight"
+    swapped = dict(weights)
+    for name in (name for name in weights if name.startswith("bert.")):
         frozen = name.replace("bert.", FROZEN, 1)
-        weights[name], weights[frozen] = weights[frozen], weights[name]
-    refused(
-        f"{re.escape(FROZEN)}embeddings.LayerNorm.bias is not", write(tmp_path / "x", config, weights), encoders[True]
-    )
+        swapped[name], swapped[frozen] = weights[frozen], weights[name]
+    cases = {
+        "unknown": ("bert.pooler.strange", {**weights, "bert.pooler.strange": torch.zeros(1)}),
+        "two": (FROZEN, {**weights, "encoder.0.model.pooler.dense.bias": torch.zeros(32)}),  # spellings side by side
+        "missing": (layer, {name: tensor for name, tensor in weights.items() if name != layer}),
+        "shape": (rf"{vectors} \(5, 32\)", {**weights, vectors: torch.zeros(5, 32)}),
+        "places": ("is not that of", swapped),  # all shapes are the same
+        "other": ("is not that of", {**weights, FROZEN + "embeddings.LayerNorm.bias": torch.ones(32)}),
+    }
+    for name, (culprit, tensors) in cases.items():
+        refused(culprit, write(tmp_path / name, config, tensors), encoders[True])
 
 
-def test_encoder_of_another_architecture(tiny, encoders, config, weights, minilm, tmp_path):
-    refused(r"'sentence-transformers/all-MiniLM-L6-v2': hidden_size 32 \(encoder: 384\)", tiny / "checkpoint", minilm)
-    # The number of heads shows in no shape; where it is left out, it is BERT's own 12.
+def test_encoder_of_another_architecture(encoders, config, weights, tmp_path):
+    """The number of heads shows in no shape; where it is left out, it is BERT's 12."""
     without = {key: value for key, value in config["encoder_config"].items() if key != "num_attention_heads"}
     for heads, described in ((8, {**without, "num_attention_heads": 8}), (12, without)):
         folder = write(tmp_path / str(heads), {**config, "encoder_config": described}, weights)
-        refused(rf"num_attention_heads {heads} \(encoder: 4\)", folder, encoders[True])
-
-
-@pytest.mark.parametrize("chunk_size", [1, 2, -3, 513])
-def test_chunk_sizes(tiny, encoders, chunk_size):
-    bound = "at most 512" if chunk_size > 2 else "at least 3"
-    refused(rf"(?s){chunk_size} .*{bound}", tiny / "checkpoint", encoders[True], chunk_size)
-
-
-def test_chunk_size_that_is_no_number(encoders, config, weights, tmp_path):
-    folder = write(tmp_path / "text", {**config, "chunk_size": "16"}, weights)
-    refused("chunk_size must be a whole number .* got '16'", folder, encoders[True])
+        refused("num_attention_heads", folder, encoders[True])
 
 
 class Hostile:
@@ -495,78 +340,29 @@ class Hostile:
         return os.system, (f"touch '{self.path}'",)
 
 
-class HostileBuiltin(Hostile):
-    """The same by a function that no list of dangerous modules can miss."""
-
-    def __reduce__(self):
-        return eval, (f"open({str(self.path)!r}, 'w').close()",)
-
-
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize(("kind", "named"), [(Hostile, r"\w+\.system"), (HostileBuiltin, "eval")])
-@pytest.mark.parametrize("where", ["beside the tensors", "as a tensor", "in a .ckpt"])
-def test_hostile_pickle(encoders, config, weights, tmp_path, zipped, kind, named, where):
+@pytest.mark.parametrize("where", ["beside the tensors", "as a tensor"])
+def test_hostile_pickle(encoders, config, weights, tmp_path, zipped, where):
     trace = tmp_path / "trace"
-    held = {
-        "beside the tensors": {"state_dict": weights, "more": kind(trace)},
-        "as a tensor": {**weights, "special_vec_embeddings.weight": kind(trace)},
-        "in a .ckpt": lightning(weights, kind(trace), None),
-    }[where]
-    folder = write_pickle(tmp_path / "hostile", config, held, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(ValueError, match=rf"would call {named}, and only tensors are read here") as refusal:
+    name = "special_vec_embeddings.weight" if where == "as a tensor" else "more"
+    folder = write_pickle(
+        tmp_path / "hostile", config, {**weights, name: Hostile(trace)}, _use_new_zipfile_serialization=zipped
+    )
+    with pytest.raises(ValueError, match="safetensors") as refusal:
         convert_checkpoint(folder, encoders[True])
     assert "weights_only" not in str(refusal.value)
-    assert (
-        refusal.value.__suppress_context__
-    )  # what the traceback would show: PyTorch's advice to open it all the same
+    assert refusal.value.__suppress_context__  # the traceback would show PyTorch's advice to open it all the same
     assert not trace.exists()
     torch.load(folder / "pytorch_model.bin", weights_only=False)
     assert trace.exists()  # it is what it is said to be
 
 
-def test_hostile_pickle_that_no_torch_wrote(encoders, config, tmp_path):
-    trace = tmp_path / "trace"
-    folder = write_pickle(tmp_path / "hostile", config, {})
-    for protocol in range(3):  # of later ones PyTorch warns, and knows half of their instructions
-        (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Hostile(trace)}, protocol))
-        refused("hostile/pytorch_model.bin' (was refused|cannot be read as tensors)", folder, encoders[True])
-        assert not trace.exists()
-
-
-@pytest.mark.parametrize("held", [[torch.zeros(2)], {"a": 1}, {"state_dict": [1]}, {1: torch.zeros(2)}, "text"])
-def test_pickle_of_something_else(encoders, config, tmp_path, held):
-    folder = write_pickle(tmp_path / "else", config, held)
-    refused("pytorch_model.bin' holds no state dict", folder, encoders[True])
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("length", [0, 100, 5_000])
-def test_pickle_that_is_cut_off(encoders, config, weights, tmp_path, length, zipped):
-    folder = write_pickle(tmp_path / "cut", config, weights, _use_new_zipfile_serialization=zipped)
-    file = folder / "pytorch_model.bin"
-    file.write_bytes(file.read_bytes()[:length])
-    refused("cannot be read as tensors: it is damaged", folder, encoders[True])
-
-
 def test_files_that_are_missing_or_damaged(tiny, encoders, config, weights, tmp_path):
     folder = write(tmp_path / "theirs", config, weights)
-    (folder / "model.safetensors").rename(tmp_path / "aside")
-    how = r"has no model\.safetensors or pytorch_model\.bin; it holds config\.json\."
-    refused(how, folder, error=FileNotFoundError)
+    (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1")
-    refused("cannot be read as tensors: it is damaged, only a pointer", folder)
-    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1")
-    refused("theirs' is damaged, or only a pointer", folder)
-    (tmp_path / "aside").rename(folder / "model.safetensors")
-    (folder / "config.json").write_text("{")
-    refused("theirs' is damaged", folder)
+    refused("pytorch_model.bin", folder, encoders[True])
     (folder / "config.json").write_text(json.dumps({"hidden_size": 32}))
-    refused("lacks _encoder_name, chunk_size, encoder_config, .* it has hidden_size", folder)
-    refused("lacks encoder_config,", folder, encoders[True], 16)
+    refused("lacks .*_encoder_name", folder, encoders[True])
     (folder / "config.json").unlink()
-    refused(r"has no config\.json; it holds model\.safetensors", folder, error=FileNotFoundError)
-
-
-def test_our_own_checkpoint(tiny, encoders, tmp_path):
-    convert_checkpoint(tiny / "checkpoint", encoders[True]).save_pretrained(tmp_path)
-    refused(r"already has this package's format: open it with AutoModel\.from_pretrained", tmp_path)
+    refused("config.json", folder, encoders[True], error=FileNotFoundError)

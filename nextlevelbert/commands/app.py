@@ -1,202 +1,335 @@
-"""``nextlevelbert app``: a page in the browser on which a folder is searched and looked at."""
+"""``nextlevelbert app``: a page in the browser on which a folder is searched and looked at.
+
+All of it is Gradio's own parts: tables, highlighted text, and pictures that tell where they were clicked.
+"""
 # No `from __future__ import annotations`: Gradio reads the annotations of event handlers, and is imported late.
 
 import argparse
+import base64
 import html
+import importlib.util
+import io
+import itertools
 import os
+import re
+import textwrap
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from .app_html import (
-    CSS,
-    JAVASCRIPT,
-    SCROLL,
-    document_html,
-    documents_html,
-    heat_html,
-    map_html,
-    passages_html,
-    text_html,
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import imsave
+from sklearn.preprocessing import normalize
+
+from .map import principal_components, write_names
+from .search import Answer, Library
+from .shelf import open_model, open_shelf
+
+_WARM, _COLD = np.array([234, 88, 12]), np.array([37, 99, 235])
+_CELLS = 200  # of a strip at most
+_CONTEXT = 700  # characters shown before and after a passage
+_MARGIN = 0.06  # around the points of the map, as a share of their extent
+_PIXELS = (1120, 680)  # of the map
+_CSS = ".nlb { font-family: Georgia, serif } .nlb * { word-break: normal; overflow-wrap: anywhere }"
+
+_NUMBER = (
+    r"(?:\d+|[ivxlc]+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
+    r"|sixteen|seventeen|eighteen|nineteen|twenty)"
 )
-from .app_library import Answer, Library
-from .opening import open_model
-from .printing import Printer, print_unreadable
-from .shelf import open_shelf
+_KINDS = "act|article|book|canto|chapter|item|letter|part|section|volume"
+_HEADING = re.compile(
+    rf"^[ \t]*(?:\#{{1,3}}[ \t]\S.{{0,79}}|(?:{_KINDS})[ \t]+(?:the[ \t]+)?{_NUMBER}(?:[ \t.:,—–-].{{0,79}})?"
+    r"|(?-i:[IVXLC]+)\.?|\d{1,3}\.?)[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SHORTEST_PART = 500  # characters; headings closer together are a table of contents
+_MOST_PARTS, _EQUAL_PARTS = 200, 30
 
-# Gradio's own page asks for nothing from elsewhere but a script for pages in frames; the browser is told to refuse
-# that, and all else that would leave this machine.
-_POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
+
+class Part(NamedTuple):
+    """A chapter, or another part of a document, by its characters."""
+
+    heading: str
+    start: int
+    end: int
+
+
+def overlap(spans: np.ndarray, borders: Sequence[tuple[int, int]]) -> np.ndarray:
+    """How many characters of each chunk, of spans ``[n, 2]``, lie in each part: ``[p, n]``, float32."""
+    starts, ends = spans.T
+    shared = [np.minimum(ends, end) - np.maximum(starts, start) for start, end in borders]
+    return np.maximum(np.stack(shared), 0).astype(np.float32)
+
+
+def parts_of(text: str, spans: np.ndarray, metadata: dict[str, Any]) -> list[Part]:
+    """The chapters of the metadata (``[{"heading", "start", "end"}]``), else those between headings of the text, else
+    parts of equal length, which begin with a chunk of the spans ``[n, 2]``."""
+    try:
+        chapters = [Part(str(row["heading"]), int(row["start"]), int(row["end"])) for row in metadata["chapters"]]
+    except (KeyError, TypeError, ValueError):  # no such column, or one that means something else
+        chapters = []
+    chapters = chapters or _between_headings(text)
+    if 3 <= len(chapters) <= _MOST_PARTS:
+        return chapters
+    groups = np.array_split(np.arange(len(spans)), min(_EQUAL_PARTS, len(spans)))
+    starts = [0] + [int(spans[group[0], 0]) for group in groups[1:]]
+    borders = itertools.pairwise([*starts, len(text)])
+    return [Part(f"part {number}", *border) for number, border in enumerate(borders, start=1)]
+
+
+def _between_headings(text: str) -> list[Part]:
+    headings = [(" ".join(match.group().strip("# \t").split()), match.start()) for match in _HEADING.finditer(text)]
+    ends = [*(start for _, start in headings), len(text)][1:]
+    far = [pair for pair, end in zip(headings, ends, strict=False) if end - pair[1] >= _SHORTEST_PART]
+    if far and far[0][1] >= _SHORTEST_PART:
+        far.insert(0, ("before the first heading", 0))
+    ends = [*(start for _, start in far), len(text)][1:]
+    return [Part(heading, start, end) for (heading, start), end in zip(far, ends, strict=False)]
 
 
 class Page:
-    """What the page shows, without Gradio: every method gives the HTML of some of its areas."""
+    """What the page shows of a library, as values of Gradio's parts."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
-        self.answer = lru_cache(maxsize=16)(library.ask)  # the scores of all chunks, for the last questions
+        self.answer = lru_cache(maxsize=16)(library.ask)  # the scores of all passages, for the last questions
+        points, self.share = principal_components(library.summaries)
+        extent = np.ptp(points, axis=0)
+        self.points = np.where(extent > 1e-6, (points - points.min(axis=0)) / np.maximum(extent, 1e-6), 0.5)
 
-    def overview(self, question: str, chosen: int) -> tuple[str, str, str]:
-        """Map, nearest documents and nearest passages."""
-        answer = self._answer(question)
-        ranked = answer.documents if answer else self.library.alike(chosen)
-        numbers = [number for number, _ in ranked]
-        lists = documents_html(self.library, ranked, answer), passages_html(self.library, answer)
-        return map_html(self.library, chosen, numbers), *lists
+    def chunks(self, number: int) -> slice:
+        return slice(*self.library.first[number : number + 2].tolist())
 
-    def close_up(self, question: str, chosen: int) -> tuple[str, str]:
-        """Strip and heat-map of a document."""
-        return document_html(self.library, chosen, self._answer(question)), heat_html(self.library, chosen)
+    def alike(self, number: int, count: int = 5) -> list[tuple[int, float]]:
+        """The documents whose vectors have the highest cosine with that of a document."""
+        cosines = normalize(self.library.summaries) @ normalize(self.library.summaries[number : number + 1])[0]
+        nearest = [other for other in np.argsort(-cosines, kind="stable").tolist() if other != number]
+        return [(other, float(cosines[other])) for other in nearest[:count]]
 
-    def best_place(self, question: str, chosen: int) -> int:
-        """The chunk of a document that is nearest to the question; without one, the first."""
-        answer = self._answer(question)
-        return int(answer.scores[self.library.chunks(chosen)].argmax()) if answer else 0
+    def map(self, ranked: Sequence[int], chosen: int) -> np.ndarray:
+        """A picture of all documents as points, near each other where alike; the ranked ones have a number."""
+        figure = Figure(figsize=(_PIXELS[0] / 160, _PIXELS[1] / 160), dpi=160)
+        canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(-_MARGIN, 1 + _MARGIN), ylim=(-_MARGIN, 1 + _MARGIN), xticks=[], yticks=[])
+        axes.scatter(*self.points.T, s=28, color=_COLD / 255, alpha=0.5, linewidths=0)
+        axes.scatter(*self.points[list(ranked)].T, s=110, color=_WARM / 255)
+        axes.scatter(*self.points[chosen], s=130, facecolors="none", edgecolors="black", linewidths=1.5)
+        for rank, number in enumerate(ranked, start=1):
+            axes.text(*self.points[number], str(rank), color="white", fontsize=7, ha="center", va="center")
+        order = list(dict.fromkeys([*ranked, chosen, *range(len(self.points))]))
+        write_names(axes, [self.library.places[number] for number in order], self.points[order])
+        canvas.draw()
+        return np.asarray(canvas.buffer_rgba())[..., :3]
 
-    def text(self, question: str, clicked: dict[str, Any]) -> str:
-        """The text of what was clicked: of a chunk, of a cell of the heat-map (two), or of the best place."""
-        number = clicked["document"]
-        if "parts" in clicked:
-            parts = [self.library.parts(number)[0][each] for each in clicked["parts"]]
-            chunks = self.library.nearest_pair(number, *parts)
-            shown = 1 if parts[0] == parts[1] else 2
-            return text_html(self.library, number, chunks[:shown], parts, clicked=True)
-        chunk = clicked["chunk"] if "chunk" in clicked else self.best_place(question, number)
-        return text_html(self.library, number, [chunk], clicked=True)
+    def nearest_point(self, x: float, y: float) -> int:
+        """The document that is nearest to a pixel of the map."""
+        place = np.array([x / _PIXELS[0], 1 - y / _PIXELS[1]]) * (1 + 2 * _MARGIN) - _MARGIN
+        return int(np.linalg.norm((self.points - place) * _PIXELS, axis=1).argmin())
 
-    def _answer(self, question: str) -> Answer | None:
-        return self.answer(question) if question else None
+    def cells(self, number: int) -> list[np.ndarray]:
+        """The chunks of a document in at most as many groups as a strip has cells."""
+        chunks = np.arange(np.diff(self.library.first)[number])
+        return np.array_split(chunks, min(_CELLS, len(chunks)))
+
+    def strip(self, number: int, answer: Answer) -> np.ndarray:
+        """A document from left to right, ``[1, cells, 3]``: the highest score of each cell as colour, from the mean of
+        all passages to the best."""
+        scores = answer.score[self.chunks(number)].numpy()
+        low, high = max(float(answer.score.mean()), 0.0), float(answer.score.max())
+        best = np.array([scores[cell].max() for cell in self.cells(number)])
+        return _colours(np.clip((best - low) / max(high - low, 1e-6), 0, 1)[None] ** 1.5)
+
+    def documents(self, ranked: Sequence[tuple[int, float]], answer: Answer | None) -> list[list[Any]]:
+        """Rows: rank, name, score, and for a question the strip along the document."""
+        strips = [f'<img src="{_data_uri(self.strip(number, answer))}">' if answer else "" for number, _ in ranked]
+        return [
+            [rank, self.library.places[number], f"{score:.3f}", strip]
+            for rank, ((number, score), strip) in enumerate(zip(ranked, strips, strict=True), start=1)
+        ]
+
+    def passages(self, answer: Answer) -> list[list[str]]:
+        """Rows: name, place, score and beginning of the nearest passages."""
+        rows = []
+        for number in answer.passages:
+            place, begin = self.library.places[self.library.locate(number)[0]], self.library.passage(number)
+            where = self.library.where(number).split(", ", 1)[1]
+            rows.append([place, where, f"{answer.score[number]:.3f}", textwrap.shorten(begin, 220, placeholder=" …")])
+        return rows
+
+    def text(self, number: int, chunks: Sequence[int], headings: Sequence[str] = ("",)) -> list[Any]:
+        """Chunks of a document, each highlighted in what stands around it."""
+        text, pieces = self.library.text(number), list[tuple[str, str | None]]()
+        for chunk, heading in zip(chunks, headings, strict=True):
+            passage = int(self.library.first[number]) + chunk
+            start, end = self.library.spans[passage].tolist()
+            told = " · ".join(filter(None, (heading, self.library.where(passage))))
+            before, after = text[max(0, start - _CONTEXT) : start], text[end : end + _CONTEXT]
+            pieces += [(f"{told}\n\n… {before}", None), (text[start:end], "passage"), (f"{after} …\n\n", None)]
+        return pieces
+
+    def parts(self, number: int) -> tuple[list[Part], np.ndarray]:
+        """The parts of a document and their similarity ``[p, p]``: cosines of the means of their chunk vectors, from
+        which the mean of all parts is subtracted."""
+        spans, vectors = self.library.spans[self.chunks(number)], self.library.vectors[self.chunks(number)].numpy()
+        parts = parts_of(self.library.text(number), spans, self.library.metadata(number))
+        weights = overlap(spans, [(part.start, part.end) for part in parts])  # [p, n]
+        kept = weights.max(axis=1) > 0  # a chapter of the metadata may be blank
+        means = normalize(weights[kept], norm="l1") @ vectors  # [p, D]
+        directions = normalize(means - means.mean(axis=0)) if len(means) > 1 else normalize(means)
+        return list(itertools.compress(parts, kept)), directions @ directions.T
+
+    def square(self, number: int) -> np.ndarray:
+        """Parts against each other, ``[p, p, 3]``: orange where alike, blue where unlike."""
+        _, cosines = self.parts(number)
+        off = np.abs(cosines[~np.eye(len(cosines), dtype=bool)])
+        return _colours(np.clip(cosines / max(float(off.max(initial=0)), 1e-6), -1, 1))
+
+    def nearest_pair(self, number: int, row: int, column: int) -> tuple[list[int], list[str]]:
+        """Of two parts of a document, the two chunks that are most alike, and the headings; of one part, its first."""
+        pair = [self.parts(number)[0][each] for each in (row, column)]
+        weights = overlap(self.library.spans[self.chunks(number)], [(part.start, part.end) for part in pair])
+        one, other = np.flatnonzero(weights[0]), np.flatnonzero(weights[1])
+        if row == column:
+            return [int(one[0])], [pair[0].heading]
+        vectors = self.library.vectors[self.chunks(number)].numpy()
+        cosines = vectors[one] @ vectors[other].T
+        cosines[one[:, None] == other[None, :]] = -np.inf  # a chunk on the border belongs to both
+        best = np.unravel_index(cosines.argmax(), cosines.shape)
+        return [int(one[best[0]]), int(other[best[1]])], [part.heading for part in pair]
 
 
-def import_gradio() -> Any:
-    """Gradio, told to report nothing.
+def _colours(shares: np.ndarray) -> np.ndarray:
+    """Shares ``[rows, columns]`` from -1 to 1 as pixels, from blue over white to orange."""
+    colour = np.where(shares[..., None] < 0, _COLD, _WARM)
+    return (255 + np.abs(shares[..., None]) * (colour - 255)).round().astype(np.uint8)
 
-    Raises:
-        SystemExit: with a message, if it is not installed.
-    """
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when it is imported
-    try:
-        import gradio
-    except ImportError as error:
-        raise SystemExit(f"error: the page needs Gradio ({error}). Run pip install 'nextlevelbert[app]'.") from error
-    return gradio
+
+def _data_uri(pixels: np.ndarray) -> str:
+    imsave(file := io.BytesIO(), _enlarged(pixels, 600, 24), format="png")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _enlarged(pixels: np.ndarray, width: int, height: int) -> np.ndarray:
+    """Every pixel as a block, so that the picture has about that size and shape."""
+    return pixels.repeat(max(height // len(pixels), 1), 0).repeat(max(width // pixels.shape[1], 1), 1)
 
 
 def build(library: Library, title: str):
     """The page as `gradio.Blocks`, not yet served."""
-    gr = import_gradio()
+    import gradio as gr
+
     page = Page(library)
-    names = [(place, number) for number, place in enumerate(library.places)]
 
-    def asked(question: str, chosen: int):
-        question = question.strip()
-        try:
-            answer = page.answer(question) if question else None
-        except ValueError as error:
-            raise gr.Error(str(error)) from error
-        if answer:
-            chosen, chunk = answer.passages[0][:2]
-        else:
-            chunk = 0
-        text = text_html(library, chosen, [chunk])
-        return question, chosen, *page.overview(question, chosen), *page.close_up(question, chosen), text
+    def show(question: str, number: int, chunk: int | None = None) -> list[Any]:
+        """All that changes with a question or a document; without a chunk, its best one is shown."""
+        answer = page.answer(question) if question else None
+        if chunk is None:
+            chunk = int(answer.score[page.chunks(number)].argmax()) if answer else 0
+        ranked = answer.documents if answer else page.alike(number)
+        strip = _enlarged(page.strip(number, answer), 1000, 44) if answer else None
+        heading = "### Nearest documents" if answer else "### Most similar documents, by the cosine of their vectors"
+        return [
+            question, number, page.map([other for other, _ in ranked], number), gr.update(value=heading, visible=True),
+            gr.update(value=page.documents(ranked, answer), visible=True), gr.update(visible=answer is not None),
+            gr.update(value=page.passages(answer) if answer else None, visible=answer is not None),
+            gr.update(value=strip, visible=answer is not None),
+            gr.update(value=page.text(number, [chunk]), visible=True), gr.update(visible=False),
+        ]  # fmt: skip
 
-    def clicked(question: str, chosen: int, event: gr.EventData):  # type: ignore[name-defined]
-        sent = event._data
-        number = sent["document"]
-        if number == chosen:
-            return chosen, *[gr.skip()] * 5, page.text(question, sent)
-        return number, *page.overview(question, number), *page.close_up(question, number), page.text(question, sent)
+    def ask(words: str, number: int) -> list[Any]:
+        if not words.strip():
+            return show("", number)
+        return show(words.strip(), *library.locate(page.answer(words.strip()).passages[0]))
 
-    def picked(question: str, chosen: int):
-        text = page.text(question, {"document": chosen})
-        return *page.overview(question, chosen), *page.close_up(question, chosen), text
+    def click_map(question: str, event: gr.SelectData) -> list[Any]:
+        return show(question, page.nearest_point(*event.index))
 
-    def area(*values: str, **options: Any):
-        return [gr.HTML(value, js_on_load=JAVASCRIPT, **options) for value in values]
+    def click_document(question: str, number: int, event: gr.SelectData) -> list[Any]:
+        return show(question, (page.answer(question).documents if question else page.alike(number))[event.index[0]][0])
 
+    def click_passage(question: str, event: gr.SelectData) -> list[Any]:
+        return show(question, *library.locate(page.answer(question).passages[event.index[0]]))
+
+    def click_strip(question: str, number: int, event: gr.SelectData) -> Any:
+        cells, scores = page.cells(number), page.answer(question).score[page.chunks(number)].numpy()
+        cell = cells[min(event.index[0] // (1000 // len(cells)), len(cells) - 1)]
+        return page.text(number, [int(cell[scores[cell].argmax()])])
+
+    def draw_square(number: int) -> Any:
+        return gr.update(value=_enlarged(page.square(number), 640, 640), visible=True)
+
+    def click_square(number: int, event: gr.SelectData) -> Any:
+        parts = len(page.parts(number)[0])
+        column, row = (min(at // (640 // parts), parts - 1) for at in event.index)
+        return gr.update(value=page.text(number, *page.nearest_pair(number, row, column)), visible=True)
+
+    bare: dict[str, Any] = {"interactive": False, "buttons": [], "show_label": False}
+    picture, table = {**bare, "format": "png", "container": False}, {**bare, "visible": False, "wrap": True}
     with gr.Blocks(title=title, analytics_enabled=False) as blocks:
+        size = f"{len(library.places):,} documents, {len(library.vectors):,} passages"
+        gr.HTML(f"<h2>{html.escape(title)} <small>{size}</small></h2>")
         question = gr.State("")
-        gr.HTML(_header(library, title))
         with gr.Row(equal_height=True):
-            words = gr.Textbox(
-                placeholder="Ask, or describe a passage", show_label=False, container=False, scale=5, autofocus=True
-            )
-            ask = gr.Button("Search", variant="primary", scale=1, min_width=100)
+            hint = "Ask, or describe a passage"
+            words = gr.Textbox(placeholder=hint, show_label=False, container=False, scale=5, autofocus=True)
+            button = gr.Button("Search", variant="primary", scale=1, min_width=100)
         with gr.Row():
             with gr.Column(scale=6, min_width=320):
-                overview = area(*page.overview("", 0))
+                gr.Markdown(f"### Map: near each other where alike, as far as two components show ({page.share:.0%})")
+                points = gr.Image(page.map([], 0), **picture)
+                heading = gr.Markdown(visible=False)
+                columns, widths = ["", "document", "score", "the question along it"], ["6%", "38%", "12%", "44%"]
+                kinds = ["number", "str", "str", "html"]
+                documents = gr.Dataframe(
+                    headers=columns, datatype=kinds, column_widths=widths, max_height=900, **table
+                )
+                relative = gr.Markdown("### Nearest passages (scores are relative to the folder)", visible=False)
+                columns, widths = ["document", "place", "score", "passage"], ["24%", "14%", "12%", "50%"]
+                passages = gr.Dataframe(headers=columns, column_widths=widths, max_height=900, **table)
             with gr.Column(scale=5, min_width=320):
-                chosen = gr.Dropdown(names, value=0, label="Document", filterable=True, container=False)
-                [strip] = area(page.close_up("", 0)[0])
-                text = gr.HTML(text_html(library, 0, [0]), js_on_load=SCROLL)
-                [heat] = area(page.close_up("", 0)[1])
-        shown = [*overview, strip, heat, text]
-        private = {"api_visibility": "private", "show_progress": "hidden"}
-        gr.on([ask.click, words.submit], asked, [words, chosen], [question, chosen, *shown], **private)
-        for each in (*overview, strip, heat):
-            each.click(clicked, [question, chosen], [chosen, *shown], **private)
-        chosen.input(picked, [question, chosen], shown, **private)
+                names = [(place, number) for number, place in enumerate(library.places)]
+                chosen = gr.Dropdown(names, value=0, show_label=False, container=False)
+                strip = gr.Image(visible=False, **picture)
+                hidden: dict[str, Any] = {"show_inline_category": False, "show_label": False, "visible": False}
+                text = gr.HighlightedText(color_map={"passage": "orange"}, elem_classes="nlb", **hidden)
+                alike = gr.Button("Which parts are alike? From top and left; orange: alike, blue: unlike", size="sm")
+                square = gr.Image(visible=False, **picture)
+        everything = [question, chosen, points, heading, documents, relative, passages, strip, text, square]
+        quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
+        gr.on([button.click, words.submit], ask, [words, chosen], everything, **quiet)
+        chosen.input(show, [question, chosen], everything, **quiet)
+        points.select(click_map, question, everything, **quiet)
+        documents.select(click_document, [question, chosen], everything, **quiet)
+        passages.select(click_passage, question, everything, **quiet)
+        strip.select(click_strip, [question, chosen], text, **quiet)
+        alike.click(draw_square, chosen, square, **quiet)
+        square.select(click_square, chosen, text, **quiet)
     return blocks
 
 
-def serve(blocks: Any, public: bool = False, block: bool = True) -> str:
-    """Serves a page of `build`; gives its address.
-
-    Args:
-        blocks: the page.
-        public: take the address from the environment, as a Space on the Hub needs it; by default the page can be
-            reached from this machine only, and the browser loads nothing from elsewhere.
-        block: until it is interrupted.
-    """
-    from starlette.middleware import Middleware
-
-    gr = import_gradio()
-    sans = ["system-ui", "sans-serif"]  # no font is loaded
-    blocks._queue.sleep_when_free = 0.05  # seconds; Gradio looks for work a thousand times a second otherwise
-    local: dict[str, Any] = {"app_kwargs": {"middleware": [Middleware(_OnlyHere)]}, "server_name": "127.0.0.1"}
-    _, address, _ = blocks.launch(
-        theme=gr.themes.Soft(primary_hue="orange", neutral_hue="slate", font=sans, font_mono=["monospace"]),
-        css=CSS,
-        share=False,
-        quiet=True,
-        ssr_mode=False,
-        footer_links=[],
-        prevent_thread_lock=True,
-        **({} if public else local),
-    )
-    Printer().line(f"The page is at {address} (Ctrl-C ends it).")
-    if block:
-        blocks.block_thread()
-    return address
-
-
-class _OnlyHere:
-    """ASGI middleware: answers carry a content security policy."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        async def send_with_policy(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"content-security-policy", _POLICY.encode())]
-            await send(message)
-
-        await self.app(scope, receive, send_with_policy)
-
-
-def _header(library: Library, title: str) -> str:
-    total = f"{len(library.places):,} documents, {sum(library.characters):,} characters"
-    heading = f"<h2>{html.escape(title)} <span class='faint'>{total}</span></h2>"
-    left_out = "".join(f"<li>{html.escape(f'{each.place}: {each.reason}')}</li>" for each in library.left_out)
-    more = f"<details><summary class='faint'>{len(library.left_out)} left out</summary><ul>{left_out}</ul></details>"
-    return f"<div class='nlb'>{heading}{more * bool(left_out)}</div>"
-
-
 def run(arguments: argparse.Namespace, public: bool = False) -> None:
-    import_gradio()  # an error comes before the work
-    model = open_model(arguments.model, arguments.chunk_encoder)
-    library = Library.open(model, open_shelf(model, arguments.source, arguments.cache_dir))
-    print_unreadable(library.left_out)
-    serve(build(library, Path(arguments.source).resolve().name), public)
+    """Serves the page until it is interrupted. Only this machine reaches it, unless it is public."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when it is imported
+    if importlib.util.find_spec("gradio") is None:
+        raise ValueError("The page needs Gradio: pip install 'nextlevelbert[app]'.")
+    import gradio as gr
+
+    model = open_model(arguments)
+    library = Library(model, open_shelf(model, arguments.source, arguments.cache_dir))
+    blocks = build(library, Path(arguments.source).resolve().name)
+    blocks._queue.sleep_when_free = 0.05  # seconds; Gradio looks for work a thousand times a second otherwise
+    theme = gr.themes.Soft(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["system-ui"])
+    options: dict[str, Any] = {
+        "share": False,
+        "quiet": True,
+        "ssr_mode": False,
+        "footer_links": [],
+        "show_error": True,
+    }
+    options |= {} if public else {"server_name": "127.0.0.1"}  # a Space says in its environment
+    _, address, _ = blocks.launch(theme=theme, css=_CSS, prevent_thread_lock=True, **options)
+    print(f"The page is at {address} (Ctrl-C ends it).", flush=True)
+    blocks.block_thread()

@@ -1,96 +1,41 @@
-"""``nextlevelbert embed``: the vectors of documents and chunks in one file."""
+"""``nextlevelbert embed``: the vectors of documents or chunks in one Parquet file."""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
 
-import numpy as np
 import pyarrow as pa
-from pyarrow.parquet import ParquetWriter
+import pyarrow.compute as pc
 
-from ..corpus.files import atomic_file, remove_leftovers_of
-from .opening import open_model
-from .printing import Printer, print_json, print_unreadable
-from .shelf import Shelf, ShelvedDocument, open_shelf
+from ..corpus import write_part
+from .shelf import Part, open_model, open_shelf
 
-
-def rows_of(document: ShelvedDocument, which: str) -> Iterator[dict[str, Any]]:
-    """The row of a document, and one for each of its chunks; `which` is ``"both"``, ``"documents"`` or ``"chunks"``.
-
-    The row of a document has chunk -1 and no text; the vector of a chunk is the plain one.
-    """
-    shared = {"document": document.place, "metadata": json.dumps(document.metadata, ensure_ascii=False)}
-    if which != "chunks":
-        whole = {"start": 0, "end": len(document.text), "text": "", "vector": document.vector.numpy()}
-        yield {"id": document.place, "level": "document", "chunk": -1, **shared, **whole}
-    if which != "documents":
-        for number, (start, end) in enumerate(document.spans.tolist()):
-            part = {"start": start, "end": end, "text": document.text[start:end]}
-            key = {"id": f"{document.place}#{number}", "level": "chunk", "chunk": number}
-            yield {**key, **shared, **part, "vector": document.plain[number].numpy()}
+_COLUMNS = {
+    "chunks": ["document", "chunk", "start", "end", "page", "text", "vector"],
+    "documents": ["document", "metadata", "vector"],
+}
 
 
-def write_rows(shelf: Shelf, which: str, path: Path) -> int:
-    """Writes the rows of a shelf as Parquet (document by document) or npz (one array a column); their number.
-
-    The file appears when it is whole.
-
-    Raises:
-        SystemExit: with a message, if there are no rows.
-    """
-    remove_leftovers_of(path)
-    with atomic_file(path) as file:
-        written = (_write_parquet if path.suffix == ".parquet" else _write_npz)(shelf, which, file)
-        if written == 0:
-            raise SystemExit("error: there is nothing to write: no document has a chunk.")
-    return written
-
-
-def _write_parquet(shelf: Shelf, which: str, file: BinaryIO) -> int:
-    written, writer = 0, None
-    text, number = pa.string(), pa.int64()
-    fields = {"id": text, "document": text, "level": text, "chunk": number, "start": number, "end": number}
-    try:
-        for document in shelf:
-            if not (rows := list(rows_of(document, which))):
-                continue
-            if writer is None:
-                vector = pa.list_(pa.float32(), len(rows[0]["vector"]))
-                schema = pa.schema(list({**fields, "text": text, "metadata": text, "vector": vector}.items()))
-                writer = ParquetWriter(file, schema)
-            writer.write_table(pa.Table.from_pylist(rows, schema))
-            written += len(rows)
-    finally:
-        if writer is not None:
-            writer.close()
-    return written
-
-
-def _write_npz(shelf: Shelf, which: str, file: BinaryIO) -> int:
-    rows = [row for document in shelf for row in rows_of(document, which)]
-    if rows:
-        columns: dict[str, Any] = {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
-        np.savez(file, **columns)
-    return len(rows)
+def rows(part: Part, which: str) -> pa.Table:
+    """The chunks or documents of a part, by the place of their file; vectors in float32."""
+    table = part.read(*_COLUMNS["chunks"], "metadata", "document_vector")
+    places = [part.file.place_of(name) for name in table["document"].to_pylist()]
+    if which == "documents":
+        table = table.drop_columns("vector").rename_columns({"document_vector": "vector"})
+    table = table.set_column(0, "document", pa.array(places, pa.string()))
+    if which == "documents":
+        table = table.filter(pc.equal(table["chunk"], 0))
+    vectors = table["vector"].combine_chunks()
+    size = len(vectors[0]) if len(vectors) else 0
+    values = pa.FixedSizeListArray.from_arrays(vectors.flatten().cast(pa.float32()), size) if size else vectors
+    number = table.schema.get_field_index("vector")
+    return table.set_column(number, "vector", values).select(_COLUMNS[which])
 
 
 def run(arguments: argparse.Namespace) -> None:
-    model = open_model(arguments.model, arguments.chunk_encoder)
-    sizes = (model.config.chunk_hidden_size, model.config.hidden_size)
-    if arguments.rows == "both" and sizes[0] != sizes[1]:
-        raise SystemExit(
-            f"error: this model's chunk vectors have {sizes[0]} values and its document vectors {sizes[1]}, which do "
-            "not fit one column. Give --rows chunks or --rows documents."
-        )
-    shelf = open_shelf(model, arguments.source, arguments.cache_dir)
-    rows = write_rows(shelf, arguments.rows, arguments.output)
-    size = sizes[arguments.rows != "chunks"]
-    if arguments.json:
-        print_json({"output": str(arguments.output), "rows": rows, "vector_size": size}, shelf.unreadable)
-    else:
-        Printer().line(f"Wrote {arguments.output}: {rows:,} rows with vectors of {size} values.")
-        print_unreadable(shelf.unreadable)
+    model = open_model(arguments)
+    tables = [rows(part, arguments.rows) for part in open_shelf(model, arguments.source, arguments.cache_dir)]
+    if not (tables := [table for table in tables if len(table) > 0]):
+        raise ValueError(f"{arguments.source} holds no word that the model can read.")
+    write_part(arguments.output, table := pa.concat_tables(tables))
+    print(f"Wrote {arguments.output}: {len(table):,} rows with vectors of {table['vector'].type.list_size} values.")

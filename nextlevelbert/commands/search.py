@@ -3,219 +3,200 @@
 from __future__ import annotations
 
 import argparse
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import hashlib
+import json
+import re
+import shutil
+import sys
+import textwrap
+import unicodedata
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import bm25s
 import numpy as np
 import torch
 from torch.nn import functional as F
 
-from ..models.modeling_nextlevelbert import NextLevelBertModel
-from .opening import open_model
-from .printing import Printer, print_json, print_unreadable
-from .shelf import Shelf, ShelvedDocument, open_shelf
-from .words import bm25
+from .shelf import Part, open_model, open_shelf
 
 # The mean of so many best passages ranked stories for questions better than the best one, and than document vectors.
-_PASSAGES_OF_A_DOCUMENT = 3
+_BEST = 3
+
+_CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+# Vowel signs and points of Hebrew, Arabic, Indic scripts, Thai, Lao and Burmese, which `\w` does not know.
+_MARKS = "\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0e31-\u0e4e\u0eb1-\u0ecd\u102b-\u103e"
+_WORD = re.compile(rf"[{_CHINESE}]|[^\W{_CHINESE}]+(?:[{_MARKS}]+[^\W{_CHINESE}]*)*")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
 
 
-@dataclass(frozen=True)
-class FoundPassage:
-    """A passage, with its scores (see `ChunkScores`), its characters in the text of its document, and the metadata of
-    that."""
-
-    place: str
-    score: float
-    cosine: float
-    bm25: float
-    start: int
-    end: int
-    percent: float  # of the document that stands before it
-    text: str
-    metadata: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class FoundDocument:
-    place: str
-    score: float
-    characters: int
-    chunks: int
-    metadata: dict[str, Any]
-
-
-class ChunkScores(NamedTuple):
-    """How near N chunks are to a question, each ``[N]`` float32.
-
-    Attributes:
-        both: the mean of the two others, of which each is scaled: its highest to 1, its lowest to 0.
-        cosine: of the vectors of chunk and question.
-        bm25: of their words.
-    """
-
-    both: torch.Tensor
-    cosine: torch.Tensor
-    bm25: torch.Tensor
-
-
-def find(
-    model: NextLevelBertModel, shelf: Shelf, question: str, documents: int, passages: int
-) -> tuple[list[FoundDocument], list[FoundPassage]]:
-    """The best documents and passages for a question, best first.
-
-    A passage is ranked by cosine and BM25 together (`ChunkScores`). Its vector and that of the question are as the
-    encoder over chunks reads them: whitened, if the model whitens.
-    The score of a document is the mean of its three best passages.
-
-    Args:
-        model: encodes the question; made the vectors of the shelf.
-        shelf: is gone through once; then the records of what was found are read again.
-        question: a long one has several chunks, of which the mean is taken.
-        documents, passages: how many to give at most.
-
-    Raises:
-        SystemExit: with a message, for a question without a token.
-    """
-    try:
-        wanted = question_vector(model, question)
-    except ValueError as error:
-        raise SystemExit(f"error: {error}") from error
-    cosines: list[torch.Tensor] = []
-    origins: list[tuple[int, int]] = []  # record, and row there, of each document that has chunks
-    for record in range(len(shelf.records)):
-        for row, document in enumerate(shelf.documents(record)):
-            if len(document.plain) > 0:
-                cosines.append(comparable(model, document.plain) @ wanted)  # [n]
-                origins.append((record, row))
-    if not origins:
-        return [], []
-    scores = chunk_scores(torch.cat(cosines), bm25(map(shelf.words, range(len(shelf.records))), question))
-    first = np.cumsum([0, *map(len, cosines)])
-    best_documents, best_passages = rank(scores.both, first, documents, passages)
-    found_documents: dict[int, FoundDocument] = {}
-    found_passages: dict[tuple[int, int], FoundPassage] = {}
-    chunks: dict[int, list[int]] = {number: [] for number, _ in best_documents}
-    for number, chunk, _ in best_passages:
-        chunks.setdefault(number, []).append(chunk)
-    for number, document in _read_again(shelf, origins, chunks):
-        size = (len(document.text), len(document.plain))
-        score = dict(best_documents).get(number, 0.0)
-        found_documents[number] = FoundDocument(document.place, score, *size, document.metadata)
-        for chunk in chunks[number]:
-            values = [each[first[number] + chunk].item() for each in scores]
-            found_passages[number, chunk] = _passage(document, chunk, *values)
-    return (
-        [found_documents[number] for number, _ in best_documents],
-        [found_passages[number, chunk] for number, chunk, _ in best_passages],
-    )
-
-
-def question_vector(model: NextLevelBertModel, question: str) -> torch.Tensor:
-    """The vector ``[D]`` of a question, as it is compared with those of `comparable`; several chunks give their mean.
-
-    Raises:
-        ValueError: for a question without a token.
-    """
-    if model.plan(question).tokens == 0:  # type: ignore[union-attr]  # one plan for one text
-        raise ValueError(f"the question {question!r} holds no word that the model can read.")
-    return comparable(model, model.encode(question).plain.mean(dim=0, keepdim=True))[0]  # type: ignore[union-attr]
-
-
-def document_score(scores: torch.Tensor) -> float:
-    """The score of a document whose chunks have the scores ``[n]``, n > 0: the mean of the three best."""
-    return scores.topk(min(_PASSAGES_OF_A_DOCUMENT, len(scores))).values.mean().item()
-
-
-def chunk_scores(cosine: torch.Tensor, bm25: np.ndarray) -> ChunkScores:
-    """Puts the scores ``[N]`` of vectors and of words together, N > 0.
+def split_words(text: str) -> list[str]:
+    """The words of a text: letters and digits in a row, in lower case and without accents; Chinese characters are
+    words of their own. None is left out.
 
     Example:
-        >>> chunk_scores(torch.tensor([0.1, 0.5, 0.3]), np.float32([0, 2, 4])).both.tolist()
-        [0.0, 0.75, 0.75]
+        >>> split_words("Émile's 2 白鯨")
+        ['emile', 's', '2', '白', '鯨']
     """
-    words = torch.from_numpy(bm25)
-    return ChunkScores((scaled(cosine) + scaled(words)) / 2, cosine, words)
+    text = text.lower()
+    if not text.isascii():
+        text = _ACCENTS.sub("", unicodedata.normalize("NFD", text))
+    return _WORD.findall(text)
 
 
-def scaled(scores: torch.Tensor) -> torch.Tensor:
-    """``[..., N]``, the lowest of each row 0 and the highest 1; all 0 where all are equal."""
-    low, high = scores.aminmax(dim=-1, keepdim=True)
+def index_words(parts: list[Part]) -> bm25s.BM25:
+    """BM25 of all passages (k1 1.5, b 0.75), kept beside the parts until these change.
+
+    In Robertson's form, a word of half of the passages or more counts for nothing. That takes the place of a list of
+    stop words, which is made for one language.
+    """
+    name = hashlib.sha256(" ".join(part.path.name for part in parts).encode()).hexdigest()[:32]
+    folder = parts[0].path.parent / f"words-{name}"
+    if not folder.is_dir():
+        vocabulary: dict[str, int] = {}
+        texts = (text for part in parts for text in part.read("text")["text"].to_pylist())
+        ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in split_words(text)] for text in texts]
+        index = bm25s.BM25(method="robertson")
+        index.index((ids, vocabulary) if vocabulary else ([[0]] * len(ids), {"": 0}), show_progress=False)
+        for earlier in folder.parent.glob("words-*"):
+            shutil.rmtree(earlier)
+        index.save(temporary := folder.with_name(f"{folder.name}.tmp"))
+        temporary.rename(folder)
+    return bm25s.BM25.load(folder, mmap=True)
+
+
+class Answer(NamedTuple):
+    """How near N passages are to a question, and which passages and documents are nearest, best first.
+
+    Attributes:
+        score, cosine, bm25: ``[N]``; a score is the mean of the two others, the lowest of each scaled to 0, the
+            highest to 1.
+        documents: numbers of documents and their scores, the means of their three best passages.
+        passages: numbers of passages (0 … N - 1).
+    """
+
+    score: torch.Tensor
+    cosine: torch.Tensor
+    bm25: torch.Tensor
+    documents: list[tuple[int, float]]
+    passages: list[int]
+
+
+class Library:
+    """The documents of a shelf that hold a token, n in all, with N passages in all.
+
+    Attributes:
+        places: their names.
+        first: ``[n + 1]``, the first passage of each, and N.
+        spans: ``[N, 2]``, the characters of each passage in its document.
+        pages: of each passage, or None.
+        vectors: ``[N, D]``, of length 1, whitened if the model whitens.
+        summaries: ``[n, H]`` document vectors.
+    """
+
+    def __init__(self, model: Any, parts: list[Part]) -> None:
+        self.model, self.words = model, index_words(parts)
+        self.places, self.pages, self._rows = list[str](), list[int | None](), list[tuple[Part, int, int]]()
+        spans, vectors, summaries, counts = [], [], [], [0]
+        for part in parts:
+            table = part.read("document", "chunk", "start", "end", "page", "vector", "document_vector")
+            plain = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
+            vectors.append(self.comparable(torch.from_numpy(plain).view(-1, table["vector"].type.list_size)))
+            spans.append(np.stack([table["start"].to_numpy(), table["end"].to_numpy()], axis=1))
+            self.pages += table["page"].to_pylist()
+            starts = np.flatnonzero(table["chunk"].to_numpy() == 0).tolist()
+            for start, end in pairwise([*starts, len(table)]):
+                self.places.append(part.file.place_of(table["document"][start].as_py()))
+                summaries.append(table["document_vector"][start].values.to_numpy())
+                self._rows.append((part, start, end))
+                counts.append(end - start)
+        if not self.places:
+            raise ValueError("No document of the folder holds a word that the model can read.")
+        self.first, self.spans = np.cumsum(counts), np.concatenate(spans)
+        self.vectors, self.summaries = torch.cat(vectors), np.stack(summaries)
+
+    @torch.no_grad()
+    def comparable(self, plain: torch.Tensor) -> torch.Tensor:
+        """Chunk vectors ``[n, D]`` as they are compared, of length 1, on the CPU."""
+        prepared = self.model.prepare_chunks(plain.to(self.model.device, self.model.dtype))
+        return F.normalize(prepared.float().cpu(), dim=-1)
+
+    @lru_cache(maxsize=16)  # noqa: B019  # a library lives as long as its process
+    def text(self, number: int) -> str:
+        part, start, end = self._rows[number]
+        return "".join(part.read("text")["text"][start:end].to_pylist())
+
+    def metadata(self, number: int) -> dict[str, Any]:
+        part, start, _ = self._rows[number]
+        return json.loads(part.read("metadata")["metadata"][start].as_py())
+
+    def locate(self, passage: int) -> tuple[int, int]:
+        """The document of a passage, and which chunk of it that is."""
+        document = int(np.searchsorted(self.first, passage, side="right")) - 1
+        return document, passage - int(self.first[document])
+
+    def where(self, passage: int) -> str:
+        """The characters of a passage, its page in a PDF, and how much of the document stands before it."""
+        (start, end), text = self.spans[passage].tolist(), self.text(self.locate(passage)[0])
+        page = "" if self.pages[passage] is None else f", page {self.pages[passage]}"
+        return f"characters {start:,} to {end:,}{page}, at {start / len(text):.0%}"
+
+    def passage(self, number: int) -> str:
+        start, end = self.spans[number].tolist()
+        return self.text(self.locate(number)[0])[start:end]
+
+    def ask(self, question: str, documents: int = 5, passages: int = 5) -> Answer:
+        """The nearest documents and passages; of equal ones, the first is first.
+
+        Raises:
+            ValueError: for a question without a token.
+        """
+        if self.model.plan(question).tokens == 0:
+            raise ValueError(f"The question {question!r} holds no word that the model can read.")
+        asked = self.comparable(self.model.encode(question).plain.mean(dim=0, keepdim=True))[0]
+        counts = np.diff(self.first).tolist()
+        # By document, so that equal ones have equal scores.
+        cosine = torch.cat([vectors @ asked for vectors in self.vectors.split(counts)])  # [N]
+        words = split_words(question)
+        bm25 = torch.from_numpy(self.words.get_scores(words) if words else np.zeros(len(cosine), np.float32))
+        score = (_scaled(cosine) + _scaled(bm25)) / 2
+        best = [part.topk(min(_BEST, len(part))).values.mean().item() for part in score.split(counts)]
+        ranked = sorted(enumerate(best), key=lambda pair: -pair[1])[: max(documents, 0)]
+        nearest = score.argsort(descending=True, stable=True)[: max(passages, 0)].tolist()
+        return Answer(score, cosine, bm25, ranked, nearest)
+
+
+def _scaled(scores: torch.Tensor) -> torch.Tensor:
+    """``[N]``, the lowest 0 and the highest 1; all 0 where all are equal."""
+    low, high = scores.aminmax()
     return (scores - low) / (high - low).clamp(min=1e-9)
 
 
-def rank(
-    scores: torch.Tensor, first: np.ndarray, documents: int, passages: int
-) -> tuple[list[tuple[int, float]], list[tuple[int, int, float]]]:
-    """The best documents and chunks; of equal ones, the first is first.
-
-    Args:
-        scores: ``[N]`` of all chunks.
-        first: ``[n + 1]``, the first chunk of each document, and N; each has one.
-        documents, passages: how many to give at most.
-
-    Returns:
-        Documents with their scores; and document, chunk of that document, and score.
-    """
-    every = np.array([document_score(each) for each in scores.split(np.diff(first).tolist())])  # [n]
-    chunks = scores.argsort(descending=True, stable=True)[:passages].numpy()
-    numbers = np.searchsorted(first, chunks, side="right") - 1
-    best = np.argsort(-every, kind="stable")[:documents]
-    return (
-        list(zip(best.tolist(), every[best].tolist(), strict=True)),
-        list(zip(numbers.tolist(), (chunks - first[numbers]).tolist(), scores[chunks].tolist(), strict=True)),
-    )
-
-
-@torch.no_grad()
-def comparable(model: NextLevelBertModel, plain: torch.Tensor) -> torch.Tensor:
-    """Chunk vectors ``[n, D]`` of a document as they are compared, of length 1.
-
-    Plain ones, whitened if the model does that.
-    """
-    return F.normalize(model.prepare_chunks(plain.to(model.dtype)).float(), dim=-1)
-
-
-def _read_again(
-    shelf: Shelf, origins: Sequence[tuple[int, int]], numbers: Iterable[int]
-) -> Iterator[tuple[int, ShelvedDocument]]:
-    """Documents by number, in order; each record is read once."""
-    for record, group in itertools.groupby(sorted(numbers), key=lambda number: origins[number][0]):
-        rows = {origins[number][1]: number for number in group}
-        for row, document in enumerate(shelf.documents(record)):
-            if row in rows:
-                yield rows[row], document
-
-
-def _passage(document: ShelvedDocument, chunk: int, both: float, cosine: float, bm25: float) -> FoundPassage:
-    start, end = document.spans[chunk].tolist()
-    percent = round(100 * start / len(document.text), 1)
-    text = document.text[start:end]
-    return FoundPassage(document.place, both, cosine, bm25, start, end, percent, text, document.metadata)
-
-
 def run(arguments: argparse.Namespace) -> None:
-    model = open_model(arguments.model, arguments.chunk_encoder)
-    shelf = open_shelf(model, arguments.source, arguments.cache_dir)
-    documents, passages = find(model, shelf, arguments.question, arguments.documents, arguments.passages)
+    model = open_model(arguments)
+    library = Library(model, open_shelf(model, arguments.source, arguments.cache_dir))
+    answer = library.ask(arguments.question, arguments.documents, arguments.passages)
+    documents, passages = [], []
+    for number, score in answer.documents:
+        sizes = {"characters": len(library.text(number)), "chunks": int(np.diff(library.first)[number])}
+        documents.append(
+            {"place": library.places[number], "score": score, **sizes, "metadata": library.metadata(number)}
+        )
+    for number in answer.passages:
+        scores = {name: getattr(answer, name)[number].item() for name in ("score", "cosine", "bm25")}
+        start, end = library.spans[number].tolist()
+        where = {"start": start, "end": end, "page": library.pages[number], "text": library.passage(number)}
+        passages.append({"place": library.places[library.locate(number)[0]], **scores, **where})
     if arguments.json:
-        answer = {"question": arguments.question, "model": model.name_or_path, "source": str(Path(arguments.source))}
-        found = {"documents": [asdict(each) for each in documents], "passages": [asdict(each) for each in passages]}
-        print_json({**answer, **found}, shelf.unreadable)
+        facts = {"question": arguments.question, "documents": documents, "passages": passages}
+        print(json.dumps(facts, ensure_ascii=False, indent=2))
         return
-    out = Printer()
-    if documents:
-        out.line("Nearest documents", "bold")
-        rows = [(f"{each.score:.3f}", each.place, f"{each.characters:,}", f"{each.chunks:,}") for each in documents]
-        out.table(("score", "document", "characters", "chunks"), rows, left=(1,))
-        out.line("")
-    if passages:
-        out.line("Nearest passages", "bold")
-        for each in passages:
-            where = f"characters {each.start:,} to {each.end:,}, at {each.percent:.0f}%"
-            out.line(f"{each.score:.3f}  {each.place}  {where}", "cyan")
-            out.paragraph(each.text)
-    print_unreadable(shelf.unreadable)
+    print("Nearest documents (scores are relative to the folder)")
+    for row in documents:
+        print(f"{row['score']:.3f}  {row['place']}  {row['characters']:,} characters in {row['chunks']:,} chunks")
+    print("\nNearest passages")
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10**9  # in a pipe, a passage is one line
+    for number, row in zip(answer.passages, passages, strict=True):
+        print(f"{row['score']:.3f}  {row['place']}  {library.where(number)}")
+        print(textwrap.fill(row["text"], width, initial_indent="    ", subsequent_indent="    "), end="\n\n")

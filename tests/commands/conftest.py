@@ -11,6 +11,7 @@ import pytest
 import transformers
 
 import nextlevelbert_command
+from nextlevelbert import NextLevelBertModel
 
 SEA = "The whale swims under the ship. The captain hunts it over the sea, and the harbour is far away. " * 4
 KITCHEN = "The baker lights the oven. Flour and yeast become a crust, and the kitchen is warm. " * 5
@@ -64,14 +65,12 @@ def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said
 @pytest.fixture
 def encoded(monkeypatch) -> list[str]:
     """The texts that were encoded, in order."""
-    from nextlevelbert.models.modeling_nextlevelbert import DocumentEncodingModel
-
     texts: list[str] = []
-    encode = DocumentEncodingModel.encode
+    encode = NextLevelBertModel.encode
 
-    def spy(self, given, *args, **kwargs):
-        texts.extend([given] if isinstance(given, str) else given)
-        return encode(self, given, *args, **kwargs)
+    def spy(self, documents, *args, **kwargs):
+        texts.extend([documents] if isinstance(documents, str) else documents)
+        return encode(self, documents, *args, **kwargs)
 
-    monkeypatch.setattr(DocumentEncodingModel, "encode", spy)
+    monkeypatch.setattr(NextLevelBertModel, "encode", spy)
     return texts

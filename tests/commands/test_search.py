@@ -1,21 +1,36 @@
-"""Search: scores against cosines by hand and against `bm25s`, and what is printed."""
+"""Search: scores against cosines by hand and BM25 by its formula, and what is printed."""
 
 from __future__ import annotations
 
+import math
 import re
+from itertools import pairwise
 
-import bm25s
 import numpy as np
 import pytest
 import torch
 
-from nextlevelbert import NextLevelBertModel
-from nextlevelbert.commands.search import find
+from nextlevelbert import Document, NextLevelBertModel
+from nextlevelbert.commands.search import Library, index_words, split_words
 from nextlevelbert.commands.shelf import open_shelf
 
-from .conftest import KITCHEN, SEA
+from .conftest import COURT, KITCHEN, SEA
 
 QUESTION = "Where does the captain hunt the whale?"
+TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
+
+
+def by_words(pieces: list[str], question: str) -> np.ndarray:
+    """BM25 by Robertson and Zaragoza (2009), section 3.4, k1 1.5, b 0.75; a rarity below zero counts as zero."""
+    pieces = [re.findall(r"\w+", piece.lower()) for piece in pieces]
+    mean, scores = np.mean([len(piece) for piece in pieces]), np.zeros(len(pieces))
+    for word in re.findall(r"\w+", question.lower()):
+        containing = sum(word in piece for piece in pieces)
+        rarity = max(math.log((len(pieces) - containing + 0.5) / (containing + 0.5)), 0)
+        for number, piece in enumerate(pieces):
+            count = piece.count(word)
+            scores[number] += rarity * count / (count + 1.5 * (0.25 + 0.75 * len(piece) / mean))
+    return scores
 
 
 @pytest.mark.parametrize("whitened", [False, True])
@@ -27,61 +42,51 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
         mean, matrix = np.random.default_rng(0).normal(size=32) / 9, np.random.default_rng(1).normal(size=(32, 32))
         model.whitening.mean.copy_(torch.from_numpy(mean))
         model.whitening.weight.copy_(torch.from_numpy(matrix))
-    shelf = open_shelf(model, str(books), tmp_path / "cache")
-    documents, passages = find(model, shelf, QUESTION, documents=2, passages=7)
+    library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
+    answer = library.ask(QUESTION, documents=2, passages=7)
 
-    def unit(text: str) -> np.ndarray:
-        vectors = (model.encode(text).plain.double().numpy() - mean) @ matrix.T
+    def unit(text: str, stored: bool = True) -> np.ndarray:
+        plain = model.encode(text).plain
+        vectors = ((plain.half() if stored else plain).double().numpy() - mean) @ matrix.T
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
-    [wanted] = unit(QUESTION)
-    books = list(shelf)
-    owners = [each.place for each in books for _ in each.spans]
-    spans = [span for each in books for span in each.spans.tolist()]
-    pieces = [each.text[start:end] for each in books for start, end in each.spans.tolist()]
-    cosine = np.concatenate([unit(each.text) @ wanted for each in books])
+    spans = {place: model.encode(text).spans.tolist() for place, text in TEXTS.items()}
+    pieces = [TEXTS[place][start:end] for place, rows in spans.items() for start, end in rows]
+    cosine = np.concatenate([unit(text) @ unit(QUESTION, stored=False)[0] for text in TEXTS.values()])
     words = by_words(pieces, QUESTION)
-    both = together(cosine, words)
-    best = {each.place: np.sort(both[[owner == each.place for owner in owners]])[-3:].mean() for each in books}
-    expected = sorted(best, key=best.__getitem__, reverse=True)
-    assert [each.place for each in documents] == expected[:2]
-    np.testing.assert_allclose([each.score for each in documents], [best[place] for place in expected[:2]], atol=1e-5)
-    order = np.argsort(-both, kind="stable")[:7]
-    for number, each in zip(order, passages, strict=True):
-        assert (each.place, [each.start, each.end], each.text) == (owners[number], spans[number], pieces[number])
-        found = (each.score, each.cosine, each.bm25)
-        np.testing.assert_allclose(found, (both[number], cosine[number], words[number]), atol=1e-5)
-        [text] = [book.text for book in books if book.place == each.place]
-        assert each.percent == round(100 * each.start / len(text), 1)
+    both = sum((scores - scores.min()) / np.ptp(scores) for scores in (cosine, words)) / 2
+    for actual, expected in ((answer.cosine, cosine), (answer.bm25, words), (answer.score, both)):
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
+    counts = np.cumsum([0, *map(len, spans.values())])
+    best = [np.sort(both[start:end])[-3:].mean() for start, end in pairwise(counts)]
+    ranking = np.argsort(best)[::-1][:2].tolist()
+    assert [number for number, _ in answer.documents] == ranking
+    np.testing.assert_allclose([score for _, score in answer.documents], np.array(best)[ranking], atol=1e-5)
+    assert answer.passages == np.argsort(-both, kind="stable")[:7].tolist()
+    assert [library.passage(number) for number in range(len(pieces))] == pieces
+    assert [library.text(number) for number in range(3)] == list(TEXTS.values())
+    assert library.places == list(TEXTS)
 
 
-def by_words(pieces: list[str], question: str) -> np.ndarray:
-    index = bm25s.BM25(method="robertson")
-    index.index([re.findall(r"\w+", piece.lower()) for piece in pieces], show_progress=False)
-    return index.get_scores(re.findall(r"\w+", question.lower()))
-
-
-def together(cosine: np.ndarray, words: np.ndarray) -> np.ndarray:
-    return sum((each - each.min()) / np.ptp(each) for each in (cosine, words)) / 2
-
-
-def test_contextual_vectors_of_a_model_that_learned_to_find_passages(toy_encoder_path, books, tmp_path):
-    torch.manual_seed(0)
-    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, neighbours=1, pooling="mean")
-    shelf = open_shelf(model, str(books), tmp_path / "cache")
-    _, passages = find(model, shelf, QUESTION, documents=1, passages=99)
-    asked, cosines = model.encode(QUESTION).chunks.mean(dim=0, keepdim=True), {}
-    for each in shelf:
-        found = torch.cosine_similarity(model.encode(each.text).chunks, asked).tolist()
-        cosines |= {(each.place, *span): cosine for cosine, span in zip(found, each.spans.tolist(), strict=True)}
-    assert len(passages) == len(cosines)
-    for each in passages:
-        assert each.cosine == pytest.approx(cosines[each.place, each.start, each.end], abs=1e-5)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Don't STOP 42", ["don", "t", "stop", "42"]),
+        ("Brontë, Bronte\u0308", ["bronte", "bronte"]),
+        ("白鯨 Ahab", ["白", "鯨", "ahab"]),
+        ("Кит и море", ["кит", "и", "море"]),
+        ("हिन्दी। किताब", ["हिन्दी", "किताब"]),
+        ("ปลาวาฬใหญ่ น้ำ", ["ปลาวาฬใหญ่", "น้ำ"]),
+        ("الحوت في البحر،", ["الحوت", "في", "البحر"]),
+    ],
+)
+def test_words_of_any_language(text, words):
+    assert split_words(text) == words
 
 
 @pytest.mark.parametrize(
     ("question", "word"),
-    [("Where is Popocatépetl?", "Popo"), ("popocatepetl", "Popo"), ("Где КОРАБЛЬ?", "корабль"), ("船在哪里", "船")],
+    [("Where is Popocatépetl?", "Popo"), ("Где КОРАБЛЬ?", "корабль"), ("船在哪里", "船")],
 )
 def test_a_rare_word_finds_its_passage(toy_encoder_path, tmp_path, question, word):
     """Vectors know nothing here, so that words alone decide."""
@@ -91,68 +96,83 @@ def test_a_rare_word_finds_its_passage(toy_encoder_path, tmp_path, question, wor
             weight.zero_()
     volcano = "where is the volcano Popocate\u0301petl, стоит корабль, где 船?"
     (tmp_path / "a.txt").write_text(f"{KITCHEN} {SEA} {volcano} {SEA}")
-    shelf = open_shelf(model, str(tmp_path / "a.txt"), tmp_path / "cache")
-    _, passages = find(model, shelf, question, documents=1, passages=3)
-    assert [each.cosine for each in passages] == [0, 0, 0]
-    assert word in passages[0].text
-    assert passages[0].score == 0.5
+    library = Library(model, open_shelf(model, str(tmp_path / "a.txt"), tmp_path / "cache"))
+    answer = library.ask(question)
+    assert not answer.cosine.any()
+    assert word in library.passage(answer.passages[0])
+    assert answer.score[answer.passages[0]] == 0.5
+
+
+def test_the_index_of_words_follows_the_files(toy_checkpoint, books, tmp_path):
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    parts = open_shelf(model, str(books), tmp_path / "cache")
+    assert index_words(parts).get_scores(["moon"]).max() == 0
+    (books / "moon.txt").write_text("A walk on the moon.")
+    parts = open_shelf(model, str(books), tmp_path / "cache")
+    assert index_words(parts).get_scores(["moon"]).argmax() == Library(model, parts).first[2]
+    assert len(list(parts[0].path.parent.glob("words-*"))) == 1
 
 
 def test_equal_passages_keep_their_order(toy_checkpoint, tmp_path):
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     for name in "ba":
         (tmp_path / f"{name}.txt").write_text(SEA)
-    shelf = open_shelf(model, str(tmp_path / "*.txt"), tmp_path / "cache")
-    documents, passages = find(model, shelf, QUESTION, documents=2, passages=2)
-    assert [each.place for each in documents] == ["a.txt", "b.txt"]
-    assert [each.place for each in passages] == ["a.txt", "b.txt"]
-    assert passages[0].score == passages[1].score
+    library = Library(model, open_shelf(model, str(tmp_path / "*.txt"), tmp_path / "cache"))
+    answer = library.ask(QUESTION)
+    assert [library.places[number] for number, _ in answer.documents] == ["a.txt", "b.txt"]
+    assert [library.locate(number)[0] for number in answer.passages[:2]] == [0, 1]
 
 
-def test_one_passage(command, tmp_path):
+def test_one_passage_without_words(command, tmp_path):
     """Nothing is nearer than another."""
-    (tmp_path / "one.txt").write_text("A whale.")
+    (tmp_path / "one.txt").write_text("!!!")
     [passage] = command("search", tmp_path / "one.txt", "whale", "--json").json["passages"]
     assert (passage["score"], passage["bm25"]) == (0, 0)
-    assert passage["cosine"] > 0.1
 
 
-def test_json_and_plain_text(command, books, tmp_path):
-    found = command("search", books, SEA[:60], "--documents", 2, "--passages", 3, "--json").json
-    assert found["question"] == SEA[:60]
-    assert found["unreadable"] == []
-    assert (len(found["documents"]), len(found["passages"])) == (2, 3)
-    assert found["documents"][0].keys() == {"place", "score", "characters", "chunks", "metadata"}
-    assert found["passages"][0].keys() == {
-        "place", "score", "cosine", "bm25", "start", "end", "percent", "text", "metadata",
-    }  # fmt: skip
-    said = command("search", books, SEA[:60], "--documents", 2, "--passages", 3).out
-    assert "\x1b" not in said  # in a pipe, no colours
-    lines = said.splitlines()
-    first = found["documents"][0]
-    assert lines[:2] == ["Nearest documents", "score\tdocument\tcharacters\tchunks"]
-    assert lines[2] == f"{first['score']:.3f}\t{first['place']}\t{first['characters']}\t{first['chunks']}"
-    for each in found["passages"]:
-        where = f"characters {each['start']:,} to {each['end']:,}, at {each['percent']:.0f}%"
-        assert f"{each['score']:.3f}  {each['place']}  {where}" in lines
-        assert f"    {' '.join(each['text'].split())}" in lines
-
-
-def test_a_sentence_finds_itself(command, books, toy_checkpoint):
-    """The question is a whole chunk of one document, so their cosine is 1, and no other has more of its words."""
-    start, end = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(KITCHEN).spans[2].tolist()
-    [passage] = command("search", books, KITCHEN[start:end], "--passages", 1, "--documents", 0, "--json").json[
-        "passages"
+def test_json_and_plain_text(command, books):
+    answer = command("search", books, SEA[:60], "--documents", 2, "--passages", 3, "--json").json
+    assert answer["question"] == SEA[:60]
+    assert (len(answer["documents"]), len(answer["passages"])) == (2, 3)
+    assert answer["documents"][0].keys() == {"place", "score", "characters", "chunks", "metadata"}
+    facts = {"place", "score", "cosine", "bm25", "start", "end", "page", "text"}
+    assert answer["passages"][0].keys() == facts
+    lines = command("search", books, SEA[:60], "--documents", 2, "--passages", 3).out.splitlines()
+    first = answer["documents"][0]
+    assert lines[0] == "Nearest documents (scores are relative to the folder)"
+    assert lines[1].split() == [
+        f"{first['score']:.3f}",
+        first["place"],
+        *f"{first['characters']:,} characters in {first['chunks']} chunks".split(),
     ]
-    assert passage["place"] == "kitchen.txt"
-    assert (passage["score"], passage["cosine"]) == pytest.approx((1, 1), abs=1e-4)
+    for passage in answer["passages"]:
+        share = passage["start"] / len(TEXTS[passage["place"]])
+        place = f"characters {passage['start']:,} to {passage['end']:,}, at {share:.0%}"
+        assert f"{passage['score']:.3f}  {passage['place']}  {place}" in lines
+        assert f"    {' '.join(passage['text'].split())}" in lines
 
 
-def test_one_file_and_a_pattern(command, books):
-    found = command("search", books / "sea.txt", "whales?", "--json").json
-    assert {each["place"] for each in found["passages"]} == {"sea.txt"}
-    found = command("search", books / "**" / "*t.txt", "whales?", "--json").json
-    assert [each["place"].endswith("court.txt") for each in found["documents"]] == [True]
+def test_a_passage_of_a_pdf_has_its_page(command, tmp_path, monkeypatch):
+    """The metadata of a PDF say where its pages begin."""
+    document = Document("a", SEA, {"pages": [0, len(SEA) // 2, len(SEA) // 2 + 1], "year": 1851})
+    monkeypatch.setattr("nextlevelbert.commands.shelf.read_documents", lambda path: [document])
+    (tmp_path / "a.pdf").write_text(SEA)
+    answer = command("search", tmp_path / "a.pdf", "a whale", "--json", "--passages", 99).json
+    passages = answer["passages"]
+    assert {passage["page"] for passage in passages} == {1, 3}
+    assert all((passage["page"] == 3) == (passage["start"] > len(SEA) // 2) for passage in passages)
+    assert answer["documents"][0]["metadata"] == {"year": 1851}
+    assert f", page {passages[0]['page']}, at " in command("search", tmp_path / "a.pdf", "a whale").out
+
+
+def test_device_and_dtype(command, books):
+    whole = command("search", books, "Who hunts?", "--json").json["passages"]
+    half = command("search", books, "Who hunts?", "--json", "--device", "cpu", "--dtype", "bfloat16").json["passages"]
+    cosines = [{(passage["place"], passage["start"]): passage["cosine"] for passage in rows} for rows in (whole, half)]
+    both = cosines[0].keys() & cosines[1].keys()
+    assert both
+    assert cosines[0] != cosines[1]
+    assert all(cosines[0][key] == pytest.approx(cosines[1][key], abs=0.05) for key in both)
 
 
 def test_a_question_without_a_token(command, books):

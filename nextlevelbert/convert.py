@@ -2,8 +2,7 @@
 
 nextlevelbert convert aiintelligentsystems/nextlevelbert-256 my-model
 
-Theirs hold `config.json` (`_encoder_name`, `encoder_config`, `chunk_size`: 0 for sentences) and weights of the encoder
-over chunks, the special vectors, and a copy of the sentence encoder or, from pretraining, the head.
+Theirs hold `config.json` and weights of the encoder over chunks, the special vectors and the sentence encoder or head.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 
-from .models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
+from .encoders import LoadedChunkEncoder, load_chunk_encoder
 from .models.modeling_nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there is read
@@ -36,8 +35,7 @@ def convert_checkpoint(
 ) -> NextLevelBertModel | NextLevelBertForMaskedVectorModeling:
     """Loads a checkpoint of the original authors into our model, every tensor accounted for.
 
-    Documents longer than the window are read in overlapping windows; the authors cut them in silence, which is
-    ``model.config.long_documents = "truncate"`` here. Dropout is that of the sentence encoder, as in their training.
+    Long documents are read in overlapping windows; the authors cut them: ``config.long_documents = "truncate"``.
 
     Args:
         source: a name on the Hub or a folder.
@@ -54,11 +52,14 @@ def convert_checkpoint(
         named = config["_encoder_name"]
         # A folder stands for the encoder that is named; a path of their machine is no name.
         stands_in = chunk_encoder is not None and Path(chunk_encoder).is_dir() and not Path(named).is_absolute()
-        chunk_encoder = load_chunk_encoder(chunk_encoder or named, named if stands_in else None)
+        try:
+            chunk_encoder = load_chunk_encoder(chunk_encoder or named, named if stands_in else None)
+        except OSError as error:
+            raise FileNotFoundError(f"There is no encoder {chunk_encoder or named!r}; give its folder.") from error
     backbone = chunk_encoder.encoder.model.config
     described = {**type(backbone)().to_dict(), "model_type": "bert", **config["encoder_config"]}
-    shapeless = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
-    if differ := [key for key in shapeless if described.get(key) != getattr(backbone, key, None)]:
+    in_no_shape = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")
+    if differ := [key for key in in_no_shape if described.get(key) != getattr(backbone, key, None)]:
         raise ValueError(f"config.json and the chunk encoder {chunk_encoder.name!r} differ in {differ}.")
     size = config["chunk_size"] if chunk_size is None else chunk_size
     longest = chunk_encoder.tokenizer.model_max_length

@@ -213,7 +213,7 @@ def test_encoder_is_the_one_that_the_configuration_names(tiny, config, weights, 
     model = convert_checkpoint(named)
     assert model.config.chunk_encoder_name == "encoder"  # no path of this machine
     assert model.config.chunk_size == 16
-    with pytest.raises(ValueError, match="sentence-transformers/tiny-random-minilm"):
+    with pytest.raises(FileNotFoundError, match="sentence-transformers/tiny-random-minilm"):
         convert_checkpoint(tiny / "checkpoint")
     stand_in = convert_checkpoint(tiny / "checkpoint", tiny / "encoder", chunk_size=64)
     assert stand_in.config.chunk_encoder_name == "sentence-transformers/tiny-random-minilm"

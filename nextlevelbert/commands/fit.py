@@ -8,9 +8,8 @@ from pathlib import Path
 
 import torch
 
-from ..corpus.distillation import fit_tfidf_encoder
-from ..corpus.hybrid import combine_chunk_encoders
-from ..models.encoder_loading import load_chunk_encoder
+from ..encoders import load_chunk_encoder
+from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.pretrained import store_weights_as
 from ..static_checkpoint import static_checkpoint

@@ -29,11 +29,12 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel
 
 from ..corpus import ChunkVectors, chunk_table, write_part
-from ..data.documents import Document, read_documents
-from ..data.files import source_files, suffix
-from ..models.chunk_encoder import INCIDENTAL, weights_fingerprint
-from ..models.encoder_loading import LoadedChunkEncoder, load_chunk_encoder
+from ..data.documents import Document, read_documents, source_files
+from ..data.rows import suffix
+from ..encoders import LoadedChunkEncoder, load_chunk_encoder
+from ..models.chunk_encoder import weights_fingerprint
 from ..static_checkpoint import static_checkpoint
+from ..vector_cache import CachedEncoder
 
 _CHARACTERS = {True: 200_000, False: 2_000_000}  # encoded together, by encoders with layers or without
 
@@ -85,7 +86,7 @@ def list_files(source: str) -> list[File]:
     base = Path(source) if Path(source).is_dir() else Path(source).parent
     return [
         File(path, path.relative_to(base).as_posix() if path.is_relative_to(base) else str(path), name is None)
-        for path, name in source_files(source, unique_ids=False)
+        for path, name in source_files(source)
     ]
 
 
@@ -113,7 +114,8 @@ def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
     encoder, config = model.get_chunk_encoder(), model.config
     known_as = str(config.chunk_encoder_name), config.chunk_encoder_fingerprint or encoder.fingerprint()
     schema = ChunkVectors(LoadedChunkEncoder(encoder, model.tokenizer, *known_as), config.chunking_rule()).schema
-    facts = {name: value for name, value in config.to_dict().items() if name not in INCIDENTAL}
+    incidental = ("_name_or_path", "transformers_version", "architectures", "dtype", "include_chunk_encoder")
+    facts = {name: value for name, value in config.to_dict().items() if name not in incidental}
     key = f"{schema.metadata} {sorted(facts.items())} {weights_fingerprint(model)} {os.path.abspath(source)}"
     folder = cache_dir / "shelves" / hashlib.sha256(key.encode()).hexdigest()[:32]
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
@@ -123,13 +125,13 @@ def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
         path.unlink(missing_ok=True)
     missing = [part for part in parts if not part.path.exists()]
     layers = encoder.has_layers
-    cache = cache_dir / "chunks" if layers else None  # of a book that was edited, most is there
+    frozen = CachedEncoder(encoder, cache_dir / "chunks") if layers else None  # of an edited book, most is there
     waiting: list[tuple[Part, list[Document]]] = []
     for part in tqdm(missing, unit="file", disable=not missing):
         if documents := read_file(part.file):
             waiting.append((part, documents))
         if part is missing[-1] or sum(len(doc.text) for _, docs in waiting for doc in docs) >= _CHARACTERS[layers]:
-            _write(model, cache, schema, waiting)
+            _write(model, frozen, schema, waiting)
             waiting = []
     if not (parts := [part for part in parts if part.path.exists()]):
         raise ValueError(f"No file of {source!r} can be read.")
@@ -145,12 +147,12 @@ def _content(path: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-def _write(model: Any, cache: Path | None, schema: pa.Schema, waiting: list[tuple[Part, list[Document]]]) -> None:
+def _write(model: Any, encoder: Any, schema: pa.Schema, waiting: list[tuple[Part, list[Document]]]) -> None:
     """Encodes the documents of several files together and writes a part for each."""
     texts = [document.text for _, documents in waiting for document in documents]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* contain no token")
-        embeddings = iter(model.encode(texts, cache_dir=cache, show_progress_bar=cache is not None))
+        embeddings = iter(model.encode(texts, chunk_encoder=encoder, show_progress_bar=encoder is not None))
     for part, documents in waiting:
         tables = [_rows(schema, document, next(embeddings)) for document in documents]
         write_part(part.path, pa.concat_tables(tables))

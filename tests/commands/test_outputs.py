@@ -100,6 +100,3 @@ def test_fit(command, books, tmp_path):
     assert "| documents | `3` |" in card.text
     assert "is there already" in command("fit", books, "-o", folder).err
     assert "two documents" in command("fit", books / "sea.txt", "-o", tmp_path / "alone").err
-    nested = command("fit", books, "-o", tmp_path / "nested", "--chunk_encoder", folder)
-    assert nested.status == 1
-    assert "hybrid" in nested.err

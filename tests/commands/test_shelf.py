@@ -133,10 +133,10 @@ def test_rows_of_a_table_and_books_of_every_kind(model, tmp_path):
     write_docx(books / "same.docx", ["The whale."])
     library = Library(model, open_shelf(model, str(books), tmp_path / "cache"))
     texts = {place: library.text(number) for number, place in enumerate(library.places)}
-    assert list(texts) == ["same.docx", "same.epub", "same.pdf", "table.jsonl#é", "table.jsonl#document-000002"]
+    assert list(texts) == ["same.docx", "same.epub", "same.pdf", "table.jsonl#é", "table.jsonl#2"]
     assert {text for place, text in texts.items() if place.startswith("same")} == {"The whale."}
     assert library.metadata(3) == {"year": 1851}
-    assert texts["table.jsonl#document-000002"] == "Short — naïve."
+    assert texts["table.jsonl#2"] == "Short — naïve."
 
 
 def test_what_cannot_be_read_is_named_and_left_out(command, books):

@@ -1,4 +1,4 @@
-"""What `nextlevelbert search` keeps when it is killed at any file operation: the answer and the parts stay the same."""
+"""What `nextlevelbert search` keeps when it is killed at any file operation: its answer and parts stay the same."""
 
 from __future__ import annotations
 

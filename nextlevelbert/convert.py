@@ -44,7 +44,6 @@ def convert_checkpoint(
         revision: the version on the Hub: a branch, a tag, a commit, or a pull request such as ``"refs/pr/1"``.
 
     Raises:
-        FileNotFoundError: if a file of the checkpoint is missing.
         ValueError: for a pickle of more than tensors, tensors that do not fit, another sentence encoder than theirs.
     """
     config, weights = _read(os.fspath(source), revision)

@@ -6,8 +6,9 @@ import argparse
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from ..corpus import write_part
+from ..corpus import whole_file
 from .shelf import Part, open_model, open_shelf
 
 _COLUMNS = {
@@ -37,5 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     tables = [rows(part, arguments.rows) for part in open_shelf(model, arguments.source, arguments.cache_dir)]
     if not (tables := [table for table in tables if len(table) > 0]):
         raise ValueError(f"{arguments.source} holds no word that the model can read.")
-    write_part(arguments.output, table := pa.concat_tables(tables))
+    table = pa.concat_tables(tables)
+    with whole_file(arguments.output) as file:
+        pq.write_table(table, file)
     print(f"Wrote {arguments.output}: {len(table):,} rows with vectors of {table['vector'].type.list_size} values.")

@@ -58,7 +58,7 @@ def index_words(parts: list[Part]) -> bm25s.BM25:
         texts = (text for part in parts for text in part.read("text")["text"].to_pylist())
         ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in split_words(text)] for text in texts]
         index = bm25s.BM25(method="robertson")
-        index.index((ids, vocabulary) if vocabulary else ([[0]] * len(ids), {"": 0}), show_progress=False)
+        index.index((ids, vocabulary) if vocabulary else ([[0]] * max(len(ids), 1), {"": 0}), show_progress=False)
         for earlier in folder.parent.glob("words-*"):
             shutil.rmtree(earlier)
         index.save(temporary := folder.with_name(f"{folder.name}.tmp"))

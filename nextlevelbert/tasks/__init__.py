@@ -12,8 +12,8 @@ from ..training.trainer import run_command, take_option, words_of
 TASKS = {
     "classification": ("classification:main", "predict classes or a value for each document"),
     "multiple_choice": ("classification:choose", "choose among candidate answers about a document"),
-    "retrieval": ("old_tasks:main", "search without training, and report scores"),
-    "ranking": ("old_tasks:main", "rank documents for queries"),
+    "retrieval": ("retrieval:main", "search without training, and report scores"),
+    "ranking": ("ranking:main", "rank documents for queries"),
     "summarization": ("summarization:main", "select the sentences of a summary"),
     "document_matching": ("old_tasks:main", "decide whether two documents are related"),
     "coreference": ("old_tasks:main", "link mentions of the same event across documents"),

@@ -21,8 +21,8 @@ from nextlevelbert.tasks.document_matching.data import read_document_pairs
 from nextlevelbert.tasks.labelled_documents import ColumnArguments, read_choices, read_classes
 from nextlevelbert.tasks.multihop_qa.data import read_hotpotqa
 from nextlevelbert.tasks.published import choice_table, classification_table
-from nextlevelbert.tasks.ranking.data import read_ranking
-from nextlevelbert.tasks.retrieval.data import read_retrieval_task
+from nextlevelbert.tasks.ranking import RankingArguments, read_ranking
+from nextlevelbert.tasks.retrieval import read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 
 from ..book_toys import write_docx, write_epub, write_pdf
@@ -154,7 +154,7 @@ TASKS = {
     "coreference": read_ecbplus,
     "matching": read_document_pairs,
     "multihop": read_hotpotqa,
-    "ranking": lambda path: read_ranking(path, "train"),
+    "ranking": lambda path: read_ranking(path, "train", RankingArguments()),
     "retrieval": read_retrieval_task,
     "summaries": lambda path: read_summaries(SummaryArguments(model="any"), str(path), None, None),
     "clusters": read_document_sets,

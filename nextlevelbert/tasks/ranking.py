@@ -1,0 +1,316 @@
+"""``--task ranking``: a model learns to rank documents for queries, from pairs or MS MARCO's document files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import AutoModel, set_seed
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from ..corpus import pad_vectors
+from ..data.rows import fingerprint
+from ..evaluation.retrieval import RetrievalTask, rank_documents, retrieval_scores
+from ..finetuning.arguments import DataArguments, FinetuningArguments, VectorModelArguments, option, public_name
+from ..finetuning.encoding import encode_once, open_model, open_source, with_chunk_encoder
+from ..finetuning.seeds import caveat, mean_and_deviation, publish, report, run_seeds, training_facts
+from ..models.pooling import masked_mean
+from ..training.cards import CURVE, SIMILARITY_WIDGET, plain
+from ..training.trainer import CardTrainer, parse
+from .retrieval import MEAN, MEANS, columns_of, document_vectors, mean_vectors, packed, read_retrieval_task
+
+logger = logging.getLogger(__name__)
+
+_SNIPPET = """\
+import nextlevelbert  # registers the architecture
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+query = model.encode_query("what the document should be about")
+documents = model.encode_document(["the text of a whole document", "and of another one"])
+scores = model.similarity(query, documents)"""
+
+_LIMITS = (
+    "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector.",
+    "Documents that share names or rare words with a query are found by BM25 without training; compare on your own "
+    "texts.",
+)
+
+
+@dataclass
+class RankingArguments:
+    """Columns, candidates, and where the ranking is cut."""
+
+    _argument_group_name = "ranking"
+
+    query_column: str | None = option(None, "Column of the queries; default query.")
+    document_column: str | None = option(None, "Column of the relevant documents; default document.")
+    validation_candidates: str | None = option(
+        None, "Documents to rank for each validation query: a run in TREC's format. By default the whole collection, "
+        "or MS MARCO's top100 if it is in the same folder."
+    )  # fmt: skip
+    test_candidates: str | None = option(None, "The same for the test set.")
+    k: int = option(10, "Cut-off rank for MRR and recall.")
+
+
+@dataclass(frozen=True)
+class RankingData:
+    """What to rank; without candidates that is the whole collection."""
+
+    task: RetrievalTask
+    candidates: Mapping[str, Sequence[str]] | None = None
+
+    def texts(self) -> list[str]:
+        return [*self.task.queries.values(), *self.task.documents.values()]
+
+
+def read_ranking(
+    source: str | Path, split: str, options: RankingArguments, candidates_file: str | Path | None = None
+) -> RankingData:
+    """Reads pairs, a folder as BEIR's or MS MARCO's, or a dataset on the Hub, as `read_retrieval_task` does.
+
+    Raises:
+        ValueError: as there, and for a candidate that is in no collection.
+    """
+    if packed(Path(source) / "msmarco-docs.tsv").exists():
+        return read_msmarco(Path(source), split, candidates_file)
+    task = read_retrieval_task(source, options.query_column, options.document_column, split)
+    candidates = read_candidates(candidates_file, task.queries) if candidates_file else None
+    for document in (name for names in (candidates or {}).values() for name in names):
+        if document not in task.documents:
+            raise ValueError(f"{candidates_file} names the document {document!r}, which is not in {source}.")
+    return RankingData(task, candidates)
+
+
+def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = None) -> RankingData:
+    """One split of MS MARCO's document ranking, by the names of its files, each also ``.gz``.
+
+    ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv`` (id, query), ``…-qrels.tsv`` (query,
+    0, document, grade) and ``…-top100`` (query, Q0, document, rank, …), which is re-ranked, but not in training.
+    Documents without a text, and those that neither a judgement nor a candidate names, are left out; without
+    candidates the whole collection is ranked.
+
+    Raises:
+        ValueError: for a line, a query or a document that is missing; FileNotFoundError for a file.
+    """
+    judged = columns_of(folder / f"msmarco-{split}-qrels.tsv", None, 4)
+    relevant: dict[str, dict[str, int]] = {}
+    for query, _, document, grade in judged:
+        if int(grade) > 0:
+            relevant.setdefault(query, {})[document] = int(grade)
+    queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
+    if missing := relevant.keys() - queries.keys():
+        raise ValueError(f"Query {min(missing)!r} of msmarco-{split}-qrels.tsv is not in msmarco-{split}-queries.tsv.")
+    training, top = "train" in split, packed(folder / f"msmarco-{split}-top100")
+    run = candidates_file or (top if top.exists() and not training else None)
+    candidates = read_candidates(run, relevant) if run else None
+    named = {document for grades in relevant.values() for document in grades}
+    named |= {document for names in (candidates or {}).values() for document in names}
+    rows = columns_of(folder / "msmarco-docs.tsv", "\t", 4)
+    everything = run is None and not training
+    documents = {name: f"{title} {body}".strip() for name, _, title, body in rows if everything or name in named}
+    blank = {name for name, text in documents.items() if not text}
+    logger.info("%s: %d queries, %d documents, %d of them blank", split, len(relevant), len(documents), len(blank))
+    texts = {name: text for name, text in documents.items() if text}
+    if unknown := named - documents.keys():
+        raise ValueError(f"msmarco-docs.tsv lacks {len(unknown)} documents that are named, such as {min(unknown)!r}.")
+    if candidates is not None:
+        candidates = {query: [name for name in names if name in texts] for query, names in candidates.items()}
+    kept = {query: queries[query] for query in relevant}
+    return RankingData(RetrievalTask(f"msmarco-{split}", kept, texts, relevant), candidates)
+
+
+def read_candidates(path: str | Path, queries: Iterable[str]) -> dict[str, list[str]]:
+    """Candidates of each query from a run in TREC's format, in its order; those of other queries are left out."""
+    candidates: dict[str, list[str]] = {query: [] for query in queries}
+    for query, _, document in columns_of(Path(path), None, 3):
+        if query in candidates:
+            candidates[query].append(document)
+    if bare := [query for query, documents in candidates.items() if not documents]:
+        raise ValueError(f"{path} has no candidates for {len(bare)} queries, such as {bare[0]!r}; leave them out.")
+    return candidates
+
+
+def hold_out_queries(data: RankingData, share: float, seed: int = 42) -> tuple[RankingData, RankingData]:
+    """Training and validation part, which share no relevant document; validation ranks the whole collection."""
+    task = data.task
+    documents = sorted({document for grades in task.relevant.values() for document in grades})
+    held_out = set(np.random.default_rng(seed).permutation(documents)[: round(share * len(documents))].tolist())
+    parts = []
+    for inside, name in ((False, "train"), (True, "validation")):
+        relevant = {q: grades for q, grades in task.relevant.items() if {d in held_out for d in grades} == {inside}}
+        if not relevant:
+            raise ValueError(f"{task.name}: no query is left for {name}. Give --validation_file.")
+        queries = {query: task.queries[query] for query in relevant}
+        parts.append(RankingData(RetrievalTask(f"{task.name} {name}", queries, task.documents, relevant)))
+    if lost := len(task.queries) - sum(len(part.task.queries) for part in parts):
+        logger.warning("%s: %d queries have relevant documents on both sides and are left out.", task.name, lost)
+    return parts[0], parts[1]
+
+
+class MeanRanker(nn.Module):
+    """A baseline: the mean of a text's frozen vectors through one linear map, which starts as the identity."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.map = nn.Linear(hidden_size, hidden_size, bias=False)
+        nn.init.eye_(self.map.weight)
+
+    @property
+    def device(self) -> torch.device:
+        return self.map.weight.device
+
+    def forward(self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutputWithPooling:
+        """``pooler_output [B, D]`` of vectors ``[B, L, D]``, with a mask ``[B, L]`` of those that are there."""
+        return BaseModelOutputWithPooling(inputs_embeds, self.map(masked_mean(inputs_embeds, attention_mask)))
+
+
+class Pairs(torch.utils.data.Dataset):
+    """A query and a relevant document each, as chunk vectors."""
+
+    def __init__(self, task: RetrievalTask, vectors: Mapping[str, torch.Tensor]) -> None:
+        self.vectors = vectors
+        self.ids = [(query, document) for query, grades in task.relevant.items() for document in grades]
+        self.texts = [(task.queries[query], task.documents[document]) for query, document in self.ids]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        query, document = self.texts[index]
+        return self.vectors[query].float(), self.vectors[document].float()
+
+    def sampler(self, batch_size: int, seed: int) -> NoDuplicatesBatchSampler:
+        """Batches in which no query and no document stands twice: each would be a negative of itself."""
+        queries, documents = ([f"{kind} {ids[kind]}" for ids in self.ids] for kind in (0, 1))
+        size = min(batch_size, len(set(queries)), len(set(documents)))
+        table = Dataset.from_dict({"query": queries, "document": documents})
+        return NoDuplicatesBatchSampler(table, size, drop_last=True, generator=torch.Generator(), seed=seed)
+
+
+def collate(rows: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
+    """``query`` and ``document``, each ``inputs_embeds [B, L, D]`` and ``attention_mask [B, L]``."""
+    return {name: pad_vectors(side) for name, side in zip(("query", "document"), zip(*rows, strict=True), strict=True)}
+
+
+class _Embedder(nn.Module):
+    """A document model as sentence-transformers' losses want one."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"sentence_embedding": self.model(**features).pooler_output}
+
+
+class RankingTrainer(CardTrainer):
+    """Trains by in-batch negatives (cosine times 20, cross-entropy) and evaluates by ranking the validation set."""
+
+    def __init__(self, *args: Any, rank: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, data_collator=collate, **kwargs)
+        self._rank = rank
+
+    def get_train_dataloader(self) -> DataLoader:
+        sampler = self.train_dataset.sampler(self.args.train_batch_size, self.args.seed)
+        return self.accelerator.prepare(DataLoader(self.train_dataset, batch_sampler=sampler, collate_fn=collate))
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        loss = MultipleNegativesRankingLoss(_Embedder(model))([inputs["query"], inputs["document"]], None)
+        return (loss, {}) if return_outputs else loss
+
+    def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
+        scores = self._rank(self.accelerator.unwrap_model(self.model))
+        scores = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
+        self.log(scores)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
+        return scores
+
+
+def main(words: list[str]) -> None:
+    """Reads, encodes once, trains a model per seed, and publishes that with the highest validation MRR."""
+    classes = (VectorModelArguments, RankingArguments, DataArguments, FinetuningArguments)
+    about = "Train a model to rank documents for queries. Further values of --model: avg_sbert, sbert."
+    options, ranking, data, args = parse(classes, words, "run_finetune.py --task ranking", about)
+    metric = args.metric_for_best_model = f"mrr@{ranking.k}"
+    args.greater_is_better = True
+
+    def read(name: str, source: str, split: str) -> RankingData:
+        candidates = {"validation": ranking.validation_candidates, "test": ranking.test_candidates}.get(name)
+        return read_ranking(source, split, ranking, candidates)
+
+    sets: dict[str, RankingData] = data.read_sets(read, hold_out_queries)
+    reported = "test" if "test" in sets else "validation"
+    source = open_source(options, MEANS)
+    vectors = encode_once(options, args, source, [text for part in sets.values() for text in part.texts()])
+    if options.model == "sbert":
+        vectors = {text: chunks[:1] for text, chunks in vectors.items()}
+    baseline = options.model in MEANS or source.kind == "other"
+    size = len(next(iter(vectors.values()))[0])
+    new_model = partial(MeanRanker, size) if baseline else partial(open_model, options, source)
+
+    def scores_of(name: str, model: Any = None) -> dict[str, float]:
+        part = sets[name]
+        texts = part.task.queries.values(), part.task.documents.values()
+        sides = [[vectors[text] for text in side] for side in texts]
+        rows = [mean_vectors(side) if model is None else document_vectors(model, side)[0] for side in sides]
+        return retrieval_scores(rank_documents(part.task, *rows, candidates=part.candidates), ranking.k)
+
+    def make_trainer(seed_args: FinetuningArguments) -> RankingTrainer:
+        pairs, rank = Pairs(sets["train"].task, vectors), partial(scores_of, "validation")
+        return RankingTrainer(model=new_model(), args=seed_args, train_dataset=pairs, eval_dataset=pairs, rank=rank)
+
+    def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+        scores = {name: scores_of(name, trainer.model) for name in sets if name != "train"}
+        set_seed(trainer.args.seed)
+        return {**scores, "before": scores_of(reported, new_model().to(args.device))}, {}
+
+    args.learning_rate = args.learning_rate or (1e-3 if baseline else 5e-5)
+    content = {name: (part.task.queries, part.task.documents, part.task.relevant, part.candidates)
+               for name, part in sets.items()}  # fmt: skip
+    settings = {"task": "ranking", "model": public_name(options.model), "weights": source.weights, "k": ranking.k}
+    settings |= {"chunks": str(source.rule), "encoder_dtype": options.encoder_dtype, "sets": fingerprint([content])}
+    results = run_seeds(args, settings | args.signature(), make_trainer, score)
+    if not args.should_save:
+        return
+    rows = {"before training": mean_and_deviation([result.scores["before"] for result in results])}
+    if source.kind != "other":
+        rows[MEAN] = scores_of(reported)
+    best, table = report(args, results, reported, public_name(options.model), rows, metric, greater_is_better=True)
+    pool = sets[reported]
+    searched = f"{len(pool.task.documents):,} documents" if pool.candidates is None else "its candidates"
+    measured = f"{len(pool.task.queries):,} queries of {plain(pool.task.name)}, each ranking {searched}."
+    name = args.repository()
+    card = {
+        "name": name,
+        "summary": "A model that gives a query and the long documents that answer it nearby vectors.",
+        "snippet": _SNIPPET.replace("{name}", name),
+        "training": {
+            **training_facts(args, best, public_name(options.model)),
+            "pairs": len(Pairs(sets["train"].task, {})),
+        },
+        "training_note": "Each query looks for its document among those of its batch (cosine × 20, cross-entropy).",
+        "pictures": {CURVE: "Loss and validation score over epochs"},
+        "measured": f"{measured}{caveat(reported, 'epoch')}\n\n{table}",
+        "limits": _LIMITS,
+        "pipeline_tag": "sentence-similarity",
+        "tags": ["long-documents", "sentence-transformers", "document-ranking"],
+        "scores": {metric: best.scores[reported][metric]},
+        "dataset": pool.task.name,
+        "scored_task": "text-retrieval",
+        "widget": SIMILARITY_WIDGET,
+    }
+    publish(args, best, None if baseline else partial(with_chunk_encoder, source, AutoModel), card)

@@ -1,1 +1,0 @@
-"""Ranking documents for queries."""

@@ -177,7 +177,14 @@ def results_of(folder: Path) -> dict:
 
 def test_the_script(toy_checkpoint, toy_encoder_path, pairs, tmp_path):
     """Rows of the model, of the mean of the same chunk vectors, and of word counts; one run each for the baselines."""
-    start(tmp_path / "toy", toy_checkpoint, "--run_file", str(tmp_path / "toy.run"), task="retrieval", **{"--test_file": pairs})
+    start(
+        tmp_path / "toy",
+        toy_checkpoint,
+        "--run_file",
+        str(tmp_path / "toy.run"),
+        task="retrieval",
+        **{"--test_file": pairs},
+    )
     results = results_of(tmp_path / "toy")
     assert list(results["rows"]) == ["toy", "mean of the chunk vectors"]
     task, model = read_retrieval_task(pairs), NextLevelBertModel.from_pretrained(toy_checkpoint)
@@ -217,7 +224,9 @@ def test_a_row_by_chunks_stands_above_those_by_document(score, toy_checkpoint, p
     assert list(results["rows"]) == [f"toy, {score}", "toy", "mean of the chunk vectors"]
     task, model = read_retrieval_task(pairs), NextLevelBertModel.from_pretrained(toy_checkpoint)
     books = [model.encode(list(texts.values())) for texts in (task.queries, task.documents)]
-    similarity = chunk_similarity(*[[book.chunks for book in side] for side in books], score if score == "maxsim" else "nearest", 2)
+    similarity = chunk_similarity(
+        *[[book.chunks for book in side] for side in books], score if score == "maxsim" else "nearest", 2
+    )
     if score == "both":
         documents = [torch.stack([book.document for book in side]) for side in books]
         similarity = similarity + torch.cosine_similarity(documents[0][:, None], documents[1][None], dim=2)

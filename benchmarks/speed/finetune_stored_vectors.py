@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from benchmarks.common import measuring
-from nextlevelbert import NextLevelBertForSequenceClassification, load_chunk_encoder, read_documents
-from nextlevelbert.tasks.labelled_documents import Example, LabelledDocuments, VectorRows
+from nextlevelbert import NextLevelBertForSequenceClassification, read_documents
+from nextlevelbert.corpus import pad_vectors
 
 BATCH = 8
 
@@ -38,28 +38,22 @@ def main() -> None:
     shortest = args.tokens * measuring.CHARACTERS_PER_TOKEN
     texts = [document.text for document in read_documents(args.file) if len(document.text) >= shortest // 2]
     texts = [text[: 2 * shortest] for text in texts[: args.documents]]
-    model: Any = NextLevelBertForSequenceClassification.from_chunk_encoder(load_chunk_encoder(args.encoder))
-    examples = [Example(str(number), text, label=number % 2) for number, text in enumerate(texts)]
-    data = LabelledDocuments("single_label_classification", examples, ("0", "1"), args.file)
-
+    model: Any = NextLevelBertForSequenceClassification.from_chunk_encoder(args.encoder)
     start = time.perf_counter()
-    vectors = {text: book.plain for text, book in zip(texts, model.base_model.encode(texts), strict=True)}
-    dataset = VectorRows(data, vectors, sigmoid=False)
+    vectors = [book.plain for book in model.base_model.encode(texts)]
     encoding = time.perf_counter() - start
-    groups = [list(range(first, min(first + BATCH, len(texts)))) for first in range(0, len(texts), BATCH)]
-    stored = [dataset.collate([dataset[number] for number in group]) for group in groups]
-    whole = []
-    for group in groups:
-        ids = model.base_model.tokenizer([texts[n] for n in group], padding=True, return_tensors="pt", verbose=False)
-        whole.append({**ids, "labels": torch.tensor([number % 2 for number in group])})
+    stored, whole = [], []
+    for first in range(0, len(texts), BATCH):
+        labels = {"labels": torch.arange(first, min(first + BATCH, len(texts))) % 2}
+        stored.append({**pad_vectors(vectors[first : first + BATCH]), **labels})
+        ids = model.base_model.tokenizer(texts[first : first + BATCH], padding=True, return_tensors="pt", verbose=False)
+        whole.append({**ids, **labels})
     steps(model, stored[:1])  # warm
     seconds = {"stored vectors": steps(model, stored), "encoded again": steps(model, whole)}
     tokens = sum(int(batch["attention_mask"].sum()) for batch in whole)
-    print(f"{measuring.processor()}; {len(texts)} documents, {tokens:,} tokens, fp32\n")
-    print("| an epoch | seconds |\n| --- | --- |")
-    for name, value in seconds.items():
-        print(f"| {name} | {value:.2f} |")
-    print(f"| (encoding once) | {encoding:.2f} |")
+    measuring.print_header("float32", f"{len(texts)} documents, {tokens:,} tokens")
+    rows = [[name, f"{value:.2f}"] for name, value in [*seconds.items(), ("(encoding once)", encoding)]]
+    measuring.print_table(["an epoch", "seconds"], rows)
     ratio = seconds["encoded again"] / seconds["stored vectors"]
     ten = 10 * seconds["encoded again"] / (encoding + 10 * seconds["stored vectors"])
     print(f"\nAn epoch is {ratio:.0f} x faster; ten epochs with their one encoding {ten:.1f} x.")

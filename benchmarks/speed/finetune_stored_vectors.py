@@ -46,7 +46,9 @@ def main() -> None:
     for first in range(0, len(texts), BATCH):
         labels = {"labels": torch.arange(first, min(first + BATCH, len(texts))) % 2}
         stored.append({**pad_vectors(vectors[first : first + BATCH]), **labels})
-        ids = model.base_model.tokenizer(texts[first : first + BATCH], padding=True, return_tensors="pt", verbose=False)
+        ids = model.base_model.tokenizer(
+            texts[first : first + BATCH], padding=True, return_tensors="pt", verbose=False
+        )
         whole.append({**ids, **labels})
     steps(model, stored[:1])  # warm
     seconds = {"stored vectors": steps(model, stored), "encoded again": steps(model, whole)}

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
+from nextlevelbert import BertAlForExtractiveSummarization
 from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import write
@@ -118,6 +119,48 @@ def opens_in_three_ways(folder: Path, toys: Toys) -> None:
         assert not any("chunk_encoder" in name for name in load_file(checkpoint))
 
 
+# --- Summaries
+
+
+def stories(count: int, seed: int) -> list[dict]:
+    """Documents of 4 to 8 sentences, of which the two that speak of a storm belong to the summary."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        labels = [1, 1] + [0] * (2 + number % 5)
+        draw.shuffle(labels)
+        text = [f"On day {draw.integers(10, 31)} we had {('bread', 'storm')[label]}." for label in labels]
+        summary = " ".join(sentence for sentence, label in zip(text, labels, strict=True) if label)
+        rows.append({"id": f"{seed}-{number}", "text": text, "summary": summary, "labels": labels})
+    return rows
+
+
+def summarizing(toys: Toys) -> list[str]:
+    return [
+        "--task", "summarization", "--model", toys.encoder, "--segment_length", "16", "--label_column", "labels",
+        "--train_file", toys.file("stories.jsonl", stories(40, 0)), "--summary_sentences", "2",
+        "--validation_file", toys.file("more.jsonl", stories(12, 1)), "--num_train_epochs", "9", "--early_stopping_patience", "9",
+        "--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0",
+    ]  # fmt: skip
+
+
+def summaries_got_better(results: dict[str, Any]) -> bool:
+    return next(iter(results["rows"].values()))["precision"] > results["rows"]["first 2 sentences"]["precision"]
+
+
+def summarizes_as_stored(folder: Path, toys: Toys) -> None:
+    model = BertAlForExtractiveSummarization.from_pretrained(folder)
+    stored = [json.loads(line) for line in (folder / "validation_predictions.jsonl").read_text().splitlines()]
+    for record, row in zip(stored, stories(12, 1), strict=True):
+        summary = model.summarize(row["text"], sentences=2)
+        assert (record["id"], record["indices"], record["sentences"]) == (
+            row["id"],
+            summary.indices,
+            summary.sentences,
+        )
+        assert record["scores"] == pytest.approx(summary.scores, abs=1e-4)
+
+
 SEGMENTS = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--pooling", "residual"]
 MASKS = [
     "--loss",
@@ -143,6 +186,10 @@ RUNS = [
     Run(
         "hate", "run_pretraining.py", pretraining(*HATE), loss_fell, ["--norm_order", "1"], opens_in_three_ways,
         kill_at=9, card="vectors",
+    ),
+    Run(
+        "summarization", "run_finetune.py", summarizing, summaries_got_better, ["--segment_length", "24"],
+        summarizes_as_stored, kill_at=12, card="summary",
     ),
 ]  # fmt: skip
 

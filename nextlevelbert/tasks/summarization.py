@@ -371,7 +371,7 @@ def main(words: list[str]) -> None:
 _SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization
 
 {opened}
-print(model.summarize("the text of a whole document", {rule}))"""
+summary = str(model.summarize("the text of a whole document", {rule}))"""
 _WHOLE = 'model = BertAlForExtractiveSummarization.from_pretrained("{name}")'
 _ADAPTER = """from peft import PeftModel
 

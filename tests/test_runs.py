@@ -139,7 +139,8 @@ def summarizing(toys: Toys) -> list[str]:
     return [
         "--task", "summarization", "--model", toys.encoder, "--segment_length", "16", "--label_column", "labels",
         "--train_file", toys.file("stories.jsonl", stories(40, 0)), "--summary_sentences", "2",
-        "--validation_file", toys.file("more.jsonl", stories(12, 1)), "--num_train_epochs", "9", "--early_stopping_patience", "9",
+        "--validation_file", toys.file("more.jsonl", stories(12, 1)),
+        "--num_train_epochs", "9", "--early_stopping_patience", "9",
         "--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0",
     ]  # fmt: skip
 

@@ -18,6 +18,7 @@ from ..models.modeling_cdlm import CdlmForMaskedLM
 from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CURVE, plot_curves, results_table, write_card
 from ..training.trainer import BaseTrainingArguments, CardTrainer, claim, last_whole_checkpoint, parse, safe_name
+from .arguments import option
 from .document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking, hold_out_sets, read_document_sets
 
 logger = logging.getLogger(__name__)
@@ -39,10 +40,6 @@ processor = nextlevelbert.CdlmProcessor.from_model(model)
 texts = [f"One document with a {processor.tokenizer.mask_token}.", "Another one about the same."]
 batch = processor(texts)
 scores = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits"""
-
-
-def option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass(kw_only=True)

@@ -15,9 +15,9 @@ TASKS = {
     "retrieval": ("retrieval:main", "search without training, and report scores"),
     "ranking": ("ranking:main", "rank documents for queries"),
     "summarization": ("summarization:main", "select the sentences of a summary"),
-    "document_matching": ("old_tasks:main", "decide whether two documents are related"),
-    "coreference": ("old_tasks:main", "link mentions of the same event across documents"),
-    "multihop_qa": ("old_tasks:main", "answer questions from ten paragraphs"),
+    "document_matching": ("document_matching:main", "decide whether two documents are related"),
+    "coreference": ("coreference:main", "link mentions of the same event across documents"),
+    "multihop_qa": ("multihop_qa:main", "answer questions from ten paragraphs"),
 }
 """By name of the task: its function, which takes the words of a command line without ``--task``; what it does."""
 

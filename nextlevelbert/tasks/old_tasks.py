@@ -16,18 +16,6 @@ from ..training.recipes import offer_recipe, with_recipe
 TASKS = {
     "retrieval": ("nextlevelbert.tasks.retrieval.task:Retrieval", "search without training, and report scores"),
     "ranking": ("nextlevelbert.tasks.ranking.task:Ranking", "rank documents for queries"),
-    "document_matching": (
-        "nextlevelbert.tasks.document_matching.task:DocumentMatching",
-        "decide whether two documents are related",
-    ),
-    "coreference": (
-        "nextlevelbert.tasks.coreference.task:Coreference",
-        "link mentions of the same event across documents",
-    ),
-    "multihop_qa": (
-        "nextlevelbert.tasks.multihop_qa.task:MultihopQuestionAnswering",
-        "answer questions from ten paragraphs",
-    ),
 }
 
 

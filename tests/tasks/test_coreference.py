@@ -1,32 +1,156 @@
-"""Cross-document coreference with CDLM: pairs of mentions, their clusters, and the task from sets to card."""
+"""Cross-document coreference with CDLM: ECB+, pairs of mentions, their clusters, and the task from sets to card."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor
-from nextlevelbert.tasks.coreference.data import CoreferenceData, CoreferenceDocument, CoreferenceMention
-from nextlevelbert.tasks.coreference.pairs import (
+from nextlevelbert.tasks.coreference import (
     MentionPairDataset,
-    PairOptions,
     best_threshold,
     cluster_mentions,
+    clusters_of,
+    main,
     similarities,
 )
+from nextlevelbert.tasks.ecbplus import CoreferenceDocument, CoreferenceMention, read_ecbplus
 
-from ..finetuning_toys import SCRIPT, write
+from ..finetuning_toys import write
 from .test_document_matching import TRAINING
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+# ECB+.
+
+
+def xml(sentences: list[str], mentions: list[tuple], intra: dict | None = None, cross: dict | None = None) -> str:
+    """A document as ECB+ has them. A mention is its m_id, type and tokens (counted from 1)."""
+    lines, number = ['<?xml version="1.0" encoding="UTF-8"?>', '<Document doc_name="x.xml" doc_id="DOC1">'], 0
+    for sentence, words in enumerate(sentences):
+        for place, word in enumerate(words.split()):
+            number += 1
+            lines.append(f'<token t_id="{number}" sentence="{sentence}" number="{place}">{word}</token>')
+    lines.append("<Markables>")
+    for mention, kind, tokens in mentions:
+        anchors = "\n".join(f'  <token_anchor t_id="{token}"/>' for token in tokens)
+        lines.append(f'<{kind} m_id="{mention}"  >\n{anchors}\n</{kind}>')
+    lines.append('<ACTION_OCCURRENCE m_id="90" RELATED_TO="" TAG_DESCRIPTOR="a_strike" instance_id="ACT1" />')
+    lines.append("</Markables>\n<Relations>")
+    for tag, relations in (("INTRA_DOC_COREF", intra), ("CROSS_DOC_COREF", cross)):
+        for name, sources in (relations or {}).items():
+            lines.append(f'<{tag} r_id="{name}">' if tag[0] == "I" else f'<{tag} r_id="4" note="{name}" >')
+            lines += [f'  <source m_id="{source}" />' for source in sources]
+            lines.append(f'  <target m_id="90" />\n</{tag}>')
+    return "\n".join([*lines, "</Relations>", "</Document>"])
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Three documents of topics 1 and 2; the second sentence of the first one was not validated."""
+    root = tmp_path / "ECB+"
+    (root / "1").mkdir(parents=True)
+    (root / "2").mkdir()
+    mentions = [
+        ("10", "ACTION_OCCURRENCE", [7]),  # "ended": not validated
+        ("11", "HUMAN_PART_ORG", [1]),  # "Writers"
+        ("12", "ACTION_OCCURRENCE", [5, 3]),  # "walked ... out", not in order
+        ("13", "NEG_ACTION_OCCURRENCE", [10]),  # "return"
+        ("14", "ACTION_REPORTING", [13]),  # "said"
+        ("15", "TIME_DATE", [2]),  # "today"
+    ]
+    sentences = ["Writers today walked straight out", "It ended", "They never return , they said"]
+    text = xml(sentences, mentions, intra={"77": ["13", "11"]}, cross={"ACT5": ["12"], "ACT6": ["10"]})
+    (root / "1" / "1_10ecb.xml").write_text(text)
+    text = xml(["A walkout &amp; more"], [("3", "ACTION_OCCURRENCE", [2])], cross={"ACT5": ["3"]})
+    (root / "1" / "1_2ecb.xml").write_text(text)
+    (root / "2" / "2_1ecbplus.xml").write_text(
+        xml(["http", "A host is named"], [("1", "ACTION_OCCURRENCE", [5])], intra={"77": ["1"]})
+    )
+    (root / "2" / "notes.xml").write_text("no XML")
+    rows = ["Topic,File,Sentence Number", "1,10ecb,0", "1,10ecb,2", "1,2ecb,0", "2,1ecbplus,1"]
+    (tmp_path / "ECBplus_coreference_sentences.csv").write_text("\r\n".join(rows) + "\r\n")
+    return root
+
+
+def shown(documents: list[CoreferenceDocument]) -> dict[str, list[tuple[str, str, int]]]:
+    return {
+        document.id: [
+            (document.text[start:end], cluster, sentence) for start, end, cluster, sentence in document.mentions
+        ]
+        for document in documents
+    }
+
+
+def test_the_distributions_xml(folder):
+    documents = read_ecbplus(folder)
+    assert shown(documents) == {
+        "1_2ecb": [("walkout", "ACT5", 0)],
+        "1_10ecb": [
+            ("walked straight out", "ACT5", 0),
+            ("return", "1_10ecb#77", 2),
+            ("said", documents[1].mentions[2].cluster, 2),  # in no relation: a label of its own
+        ],
+        "2_1ecbplus": [("named", "2_1ecbplus#77", 1)],
+    }
+    assert len(set(clusters_of(documents))) == 4
+    one = documents[1]
+    assert one.text == "Writers today walked straight out\nIt ended\nThey never return , they said"
+    assert [one.text[start:end] for start, end in one.sentences] == one.text.splitlines()
+    assert documents[0].text == "A walkout & more"
+    assert [(each.topic, each.subtopic) for each in documents] == [(1, "1_ecb"), (1, "1_ecb"), (2, "2_ecbplus")]
+    entities = shown(read_ecbplus(folder, "entity"))["1_10ecb"]
+    assert [text for text, _, _ in entities] == ["Writers", "today"]
+    assert entities[0][1] == "1_10ecb#77"
+    assert [document.topic for document in read_ecbplus(folder, split="train")] == [1, 1]
+    assert [document.topic for document in read_ecbplus(folder, split="validation")] == [2]
+    assert read_ecbplus(folder.parent) == documents  # the list lies in the folder itself
+    with pytest.raises(ValueError, match="entity"):
+        read_ecbplus(folder, "entity", split="validation")
+    (folder / "1" / "1_3ecb.xml").write_text(xml(["One"], [("1", "TIME_DATE", [9])]))
+    with pytest.raises(ValueError, match=r"1_3ecb\.xml"):
+        read_ecbplus(folder)
+
+
+def test_parsed_rows(tmp_path):
+    row = {"doc_id": "7_1ecb", "topic": 7, "subtopic": "7_ecb", "text": "It fell.\nIt rose."}
+    row |= {"sentences": [[0, 8], [9, 17]], "sentence_ids": [3, 4], "validated_sentences": [4]}
+    fell = {"start": 3, "end": 7, "type": "ACTION_OCCURRENCE", "cluster": "ACT1", "sentence": 3}
+    rose = {"start": 12, "end": 16, "type": "NEG_ACTION_STATE", "cluster": None, "sentence": 4}
+    path = write(tmp_path / "rows.jsonl", [{**row, "mentions": [fell, rose]}])
+    [document] = read_ecbplus(path)
+    mentions = [CoreferenceMention(12, 16, "7_1ecb@1", 1)]  # the other sentence was not validated
+    assert document == ("7_1ecb", 7, "7_ecb", row["text"], [(0, 8), (9, 17)], mentions)
+    good, late = {**row, "mentions": [rose]}, {**row, "mentions": [{**rose, "end": 18}]}
+    for rows, word in (
+        ([row], "mentions"),
+        ([late], "mention 0"),
+        ([good] * 2, "doc_id"),
+        ([{**row, "mentions": [fell]}], "no event"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            read_ecbplus(write(tmp_path / "bad.jsonl", rows))
+
+
+# Counts of mentions as published for these splits; of clusters, with a mention in no relation as one by itself.
+@pytest.mark.parametrize(
+    ("split", "kind", "documents", "mentions", "clusters"),
+    [("train", "event", 575, 3808, 1527), ("validation", "entity", 197, 1476, 330)],
+)
+def test_ecbplus_has_the_published_counts(shared, split, kind, documents, mentions, clusters):
+    data = read_ecbplus(shared / "data" / "ecbplus" / f"{split}.jsonl.gz", kind)
+    assert (len(data), len(clusters_of(data)), len(set(clusters_of(data)))) == (documents, mentions, clusters)
+    for document in data:
+        for mention in document.mentions:
+            start, end = document.sentences[mention.sentence]
+            assert start <= mention.start < mention.end <= end
+
+
+# Pairs.
 
 
 def document(name: str, subtopic: str, lines: list[str], mentions: list[tuple[str, str]]) -> CoreferenceDocument:
@@ -34,73 +158,63 @@ def document(name: str, subtopic: str, lines: list[str], mentions: list[tuple[st
     text = "\n".join(lines)
     starts = [sum(len(line) + 1 for line in lines[:number]) for number in range(len(lines))]
     sentences = [(start, start + len(line)) for start, line in zip(starts, lines, strict=True)]
-    found = []
+    marked = []
     for words, cluster in mentions:
         start = text.index(words)
         sentence = max(number for number, (first, _) in enumerate(sentences) if first <= start)
-        found.append(CoreferenceMention(start, start + len(words), cluster, sentence))
-    return CoreferenceDocument(name, int(subtopic[0]), subtopic, text, sentences, found)
+        marked.append(CoreferenceMention(start, start + len(words), cluster, sentence))
+    return CoreferenceDocument(name, int(subtopic[0]), subtopic, text, sentences, marked)
 
 
-def news() -> CoreferenceData:
-    return CoreferenceData(
-        [
-            document("a", "1_ecb", ["Apple sued Samsung.", "Nothing else.", "A judge ruled."],
-                     [("sued", "S"), ("ruled", "R")]),
-            document("b", "1_ecb", ["The lawsuit was filed.", "It rained."], [("lawsuit", "S")]),
-            document("c", "1_ecb", ["No mention."], []),
-            document("d", "2_ecb", ["It burned.", "The fire spread."], [("burned", "F"), ("fire", "F")]),
-        ],
-        "news",
-        "event",
-    )  # fmt: skip
+NEWS = [
+    document(
+        "a", "1_ecb", ["Apple sued Samsung.", "Nothing else.", "A judge ruled."], [("sued", "S"), ("ruled", "R")]
+    ),
+    document("b", "1_ecb", ["The lawsuit was filed.", "It rained."], [("lawsuit", "S")]),
+    document("c", "1_ecb", ["No mention."], []),
+    document("d", "2_ecb", ["It burned.", "The fire spread."], [("burned", "F"), ("fire", "F")]),
+]
+WORDS = ["sued", "ruled", "lawsuit", "burned", "fire"]
 
 
-def shown(processor: CdlmProcessor, row: dict) -> str:
-    return processor.tokenizer.decode(row["input_ids"])
+def texts_of(rows: MentionPairDataset, processor: CdlmProcessor) -> set[str]:
+    return {processor.tokenizer.decode(rows[number]["input_ids"]) for number in range(len(rows))}
 
 
-WORDS = ["sued", "ruled", "lawsuit", "burned", "fire"]  # of `news`
-
-
-def pairs_of(rows: MentionPairDataset) -> dict[tuple[int, int], int]:
+def pairs_of(rows: MentionPairDataset, processor: CdlmProcessor) -> dict[tuple[int, int], int]:
     """Label of every pair, by the numbers of the mentions in all documents; none comes twice."""
-    found: dict[tuple[int, int], int] = {}
+    labels: dict[tuple[int, int], int] = {}
     for number, pairs in enumerate(rows.pairs):
         row = rows[number]
-        for key, (one, other), label in zip(pairs, row["mention_pairs"], row["labels"], strict=True):
-            assert key not in found
-            found[key] = label
-            for mention, local in zip(key, (one, other), strict=True):
+        for key, pair, label in zip(pairs, row["mention_pairs"], row["labels"], strict=True):
+            assert key not in labels
+            labels[key] = label
+            for mention, local in zip(key, pair, strict=True):
                 start, end = row["mention_spans"][local]
-                if len(rows._labels) == len(WORDS):
-                    assert rows._processor.tokenizer.decode(row["input_ids"][start:end]) == WORDS[mention]
-    return found
+                assert processor.tokenizer.decode(row["input_ids"][start:end]) == WORDS[mention]
+    return labels
 
 
 @pytest.mark.parametrize("at_once", ["pair", "all"])
 def test_every_pair_of_a_subtopic_is_read_once(processor, at_once):
     """Mentions 0 and 1 are of a, 2 of b, 3 and 4 of d: three pairs in the first subtopic, one in the second."""
-    data = news()
-    rows = MentionPairDataset(data, processor, PairOptions(mentions_at_once=at_once), training=False)
-    assert pairs_of(rows) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
+    rows = MentionPairDataset(NEWS, processor, mentions_at_once=at_once)
+    assert pairs_of(rows, processor) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
     assert len(rows) == (4 if at_once == "pair" else 3)  # a alone, a and b, d alone
     lengths = [len(rows[number]["input_ids"]) for number in range(len(rows))]
     assert lengths == sorted(lengths)
-    texts = {shown(processor, rows[number]) for number in range(len(rows))}
     both = "[CLS] <doc-s> apple <m> sued </m> samsung. nothing else. a judge {} </doc-s> "
     both += "<doc-s> the <m> lawsuit </m> was filed. it rained. </doc-s> [SEP]"
-    assert both.format("ruled." if at_once == "pair" else "<m> ruled </m>.") in texts
+    assert both.format("ruled." if at_once == "pair" else "<m> ruled </m>.") in texts_of(rows, processor)
 
 
 def test_sentences_only_leave_the_others_out(processor):
-    rows = MentionPairDataset(news(), processor, PairOptions(context="sentence"), training=False)
-    texts = {shown(processor, rows[number]) for number in range(len(rows))}
+    texts = texts_of(MentionPairDataset(NEWS, processor, context="sentence"), processor)
     assert "[CLS] <doc-s> apple <m> sued </m> samsung. a judge <m> ruled </m>. </doc-s> [SEP]" in texts
-    alone = (
+    apart = (
         "[CLS] <doc-s> apple <m> sued </m> samsung. </doc-s> <doc-s> the <m> lawsuit </m> was filed. </doc-s> [SEP]"
     )
-    assert alone in texts
+    assert apart in texts
 
 
 def test_mentions_at_the_same_place_of_two_documents_stay_in_their_own(processor):
@@ -108,84 +222,77 @@ def test_mentions_at_the_same_place_of_two_documents_stay_in_their_own(processor
     mentions = [CoreferenceMention(0, 4, "F", 0)]
     texts = ["Fire broke out.", "Fire killed two."]
     documents = [CoreferenceDocument(text, 1, "1_ecb", text, [(0, len(text))], mentions) for text in texts]
+    expected = "[CLS] <doc-s> <m> fire </m> broke out. </doc-s> <doc-s> <m> fire </m> killed two. </doc-s> [SEP]"
     for context in ("document", "sentence"):
-        rows = MentionPairDataset(
-            CoreferenceData(documents, "two", "event"), processor, PairOptions(context), training=False
-        )
-        expected = "[CLS] <doc-s> <m> fire </m> broke out. </doc-s> <doc-s> <m> fire </m> killed two. </doc-s> [SEP]"
-        assert [shown(processor, rows[0]), len(rows)] == [expected, 1]
+        assert texts_of(MentionPairDataset(documents, processor, context=context), processor) == {expected}
 
 
-def test_topics_put_subtopics_together(processor):
-    data = news()
-    moved = [document("e", "1_ecbplus", ["They sue."], [("sue", "S")]), *data.documents]
-    data = CoreferenceData(moved, "news", "event")
-    counted = {
-        group_by: len(pairs_of(MentionPairDataset(data, processor, PairOptions(group_by=group_by), training=False)))
-        for group_by in ("subtopic", "topic")
-    }
-    assert counted == {"subtopic": 4, "topic": 4 + 3}
-
-
-def test_training_draws_as_many_negatives_as_it_is_told(processor):
-    data = news()
+def test_which_pairs_are_compared_and_drawn(processor):
+    moved = [*NEWS, document("e", "1_ecbplus", ["They sue."], [("sue", "S")])]
+    for group_by, count in (("subtopic", 4), ("topic", 4 + 3)):
+        assert sum(map(len, MentionPairDataset(moved, processor, group_by).pairs)) == count
     for ratio, negatives in ((0.0, 0), (0.5, 1), (1.0, 2), (9.0, 2)):  # two of the four pairs are coreferent
-        rows = MentionPairDataset(data, processor, PairOptions(negatives_per_positive=ratio), training=True)
-        assert sorted(pairs_of(rows).values()) == [0] * negatives + [1, 1]
-    everything = MentionPairDataset(data, processor, PairOptions(mentions_at_once="all"), training=True)
-    assert len(pairs_of(everything)) == 4
+        rows = MentionPairDataset(NEWS, processor, negatives=ratio)
+        assert sorted(pairs_of(rows, processor).values()) == [0] * negatives + [1, 1]
+    with pytest.raises(ValueError, match="nothing to compare"):
+        MentionPairDataset(NEWS[1:3], processor)
+
+
+def test_no_mention_is_lost_where_documents_are_cut(processor, caplog):
+    small = CdlmProcessor(processor.tokenizer, 20)
+    rows = MentionPairDataset(NEWS, small)
+    assert pairs_of(rows, small) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
+    assert max(len(rows[number]["input_ids"]) for number in range(len(rows))) == 20
+    assert "no mention is lost" in caplog.text
+    with pytest.raises(ValueError, match="Mention"):
+        MentionPairDataset(NEWS, CdlmProcessor(processor.tokenizer, 12))
+
+
+# Clusters.
 
 
 def test_mentions_are_clustered_by_the_mean_probability(processor):
     """Three mentions: 0 and 2 surely the same, 1 and 2 with probability .6, 0 and 1 with .2; on average .4."""
-    data = news()
-    rows = MentionPairDataset(data, processor, PairOptions(mentions_at_once="all"), training=False)
-    wanted = {(0, 1): 0.2, (0, 2): 0.9, (1, 2): 0.6, (3, 4): 0.5}
+    rows = MentionPairDataset(NEWS, processor, mentions_at_once="all")
+    expected = {(0, 1): 0.2, (0, 2): 0.9, (1, 2): 0.6, (3, 4): 0.5}
     logits = []
     for pairs in rows.pairs:
-        odds = np.array([wanted[pair] for pair in pairs])
+        odds = np.array([expected[pair] for pair in pairs])
         logits.append(np.append(np.log(odds / (1 - odds)), -100))  # padding
-    found = similarities(data, rows.pairs, logits, "subtopic")
-    assert [numbers for numbers, _ in found] == [[0, 1, 2], [3, 4]]
-    np.testing.assert_allclose(found[0][1], [[1, 0.2, 0.9], [0.2, 1, 0.6], [0.9, 0.6, 1]])
-
-    def groups(threshold: float) -> list[set[int]]:
-        labels = cluster_mentions(found, threshold)
-        return [{n for n, label in enumerate(labels) if label == each} for each in dict.fromkeys(labels)]
-
-    assert groups(0.95) == [{0}, {1}, {2}, {3}, {4}]
-    assert groups(0.7) == [{0, 2}, {1}, {3}, {4}]
-    assert groups(0.45) == [{0, 2}, {1}, {3, 4}]
-    assert groups(0.35) == [{0, 1, 2}, {3, 4}]  # (.2 + .6) / 2 = .4
-    assert 0.4 <= best_threshold(data, found) < 0.5  # where the clusters are the right ones
+    groups = similarities(NEWS, rows.pairs, logits)
+    assert [numbers for numbers, _ in groups] == [[0, 1, 2], [3, 4]]
+    np.testing.assert_allclose(groups[0][1], [[1, 0.2, 0.9], [0.2, 1, 0.6], [0.9, 0.6, 1]])
+    for threshold, sets in ((0.95, [{0}, {1}, {2}, {3}, {4}]), (0.7, [{0, 2}, {1}, {3}, {4}]),
+                            (0.45, [{0, 2}, {1}, {3, 4}]), (0.35, [{0, 1, 2}, {3, 4}])):  # fmt: skip
+        labels = cluster_mentions(groups, threshold)
+        assert [{n for n, label in enumerate(labels) if label == name} for name in dict.fromkeys(labels)] == sets
+    assert 0.4 <= best_threshold(NEWS, groups) < 0.5  # where the clusters are the right ones
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"context": "page"}, "context must be one of document, sentence"), ({"mentions_at_once": "two"}, "pair, all"),
-     ({"group_by": "day"}, "subtopic, topic"), ({"negatives_per_positive": -1.0}, "must not be negative, got -1.0")],
-)  # fmt: skip
-def test_options_are_looked_at(options, message):
-    with pytest.raises(ValueError, match=message):
-        PairOptions(**options)
+def test_clusters_are_those_of_a_plain_loop():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        size, threshold = int(rng.integers(1, 9)), float(rng.uniform(0.2, 0.8))
+        matrix = rng.random((size, size))
+        matrix = (matrix + matrix.T) / 2
+        np.fill_diagonal(matrix, 1)
+        clusters = [{n} for n in range(size)]
+        while len(clusters) > 1:
+            means = {
+                (a, b): matrix[np.ix_(sorted(clusters[a]), sorted(clusters[b]))].mean()
+                for a, b in itertools.combinations(range(len(clusters)), 2)
+            }
+            a, b = max(means, key=lambda pair: means[pair])
+            if means[a, b] <= threshold:
+                break
+            clusters[a] |= clusters.pop(b)
+        labels = cluster_mentions([(list(range(size)), matrix)], threshold)
+        assert {frozenset(n for n in range(size) if labels[n] == label) for label in labels} == set(
+            map(frozenset, clusters)
+        )
 
 
-def test_nothing_to_compare_is_an_error(processor):
-    data = CoreferenceData(news().documents[1:3], "two", "event")
-    with pytest.raises(ValueError, match="two has no two mentions in one subtopic"):
-        MentionPairDataset(data, processor, PairOptions(), training=False)
-
-
-def test_the_loss_of_pairs_does_not_depend_on_batches(encoder, processor):
-    torch.manual_seed(0)
-    model = CdlmForCrossDocumentCoreference.from_encoder(encoder, max_length=128, attention_window=32)
-    CdlmProcessor.from_model(model)
-    rows = [*MentionPairDataset(news(), processor, PairOptions(mentions_at_once="all"), training=False)]
-    assert len({len(row["labels"]) for row in rows}) > 1
-    with torch.no_grad():
-        together = model(**processor.pad(rows)).loss
-        apart = torch.stack([model(**processor.pad([row])).loss for row in rows]).mean()
-    torch.testing.assert_close(together, apart)
+# The task.
 
 
 def ecb(folder: Path, name: str, subtopics: tuple[str, ...], documents: int, seed: int) -> str:
@@ -199,7 +306,7 @@ def ecb(folder: Path, name: str, subtopics: tuple[str, ...], documents: int, see
             spans = [(0, len(lines[0])), (len(lines[0]) + 1, len(text))]
             mentions = [
                 {"start": text.index(word), "end": text.index(word) + 5, "type": "ACTION_OCCURRENCE", "kind": "event",
-                 "cluster": f"{subtopic}-{word}", "descriptor": word, "sentence": sentence}
+                 "cluster": f"{subtopic}-{word}", "sentence": sentence}
                 for sentence, word in enumerate(order)
             ]  # fmt: skip
             made.append(
@@ -209,77 +316,34 @@ def ecb(folder: Path, name: str, subtopics: tuple[str, ...], documents: int, see
     return write(folder / name, made)
 
 
-def linker(run_script, encoder: str, data: Path, output: Path, *more: str) -> str:
-    return run_script(
-        SCRIPT, "--model_type", "cdlm", "--task", "coreference", "--model", encoder, "--mentions_at_once", "all",
-        "--train_file", ecb(data, "train.jsonl", ("1_ecb", "3_ecb", "4_ecb"), 4, 0), "--validation_share", "0.3",
-        "--test_file", ecb(data, "test.jsonl", ("2_ecb", "5_ecb"), 3, 1), *TRAINING, "--output_dir", str(output),
-        *more,
-    )  # fmt: skip
-
-
-def test_coreference_is_learnt_resumed_and_published(run_script, encoder, tmp_path):
-    printed = linker(run_script, encoder, tmp_path, tmp_path / "linker", "--num_train_epochs", "8")
-    assert "same head lemma" in printed
-    results = json.loads((tmp_path / "linker" / "results.json").read_text())
-    rows = results["rows"]
-    assert rows["same head lemma"]["conll_f1"] == 1.0  # words decide here
-    [ours] = [scores for name, scores in rows.items() if name.startswith("tiny (cdlm)")]
-    assert ours["conll_f1"] > rows["every mention alone"]["conll_f1"] + 0.2
-    predictions = [json.loads(line) for line in (tmp_path / "linker" / "test_predictions.jsonl").open()]
+def test_coreference_is_learnt_and_published(encoder, tmp_path):
+    output = tmp_path / "linker"
+    words = [
+        "--model", encoder, "--mentions_at_once", "all", "--validation_share", "0.3", "--num_train_epochs", "8",
+        "--train_file", ecb(tmp_path, "train.jsonl", ("1_ecb", "3_ecb", "4_ecb"), 4, 0),
+        "--test_file", ecb(tmp_path, "test.jsonl", ("2_ecb", "5_ecb"), 3, 1), *TRAINING, "--output_dir", str(output),
+    ]  # fmt: skip
+    main(words)
+    results = json.loads((output / "results.json").read_text())
+    [ours] = [scores for name, scores in results["rows"].items() if name.startswith("tiny (cdlm)")]
+    assert ours["conll_f1"] > results["rows"]["every mention alone"]["conll_f1"] + 0.2
+    predictions = [json.loads(line) for line in (output / "test_predictions.jsonl").open()]
     assert [row["text"] in ("quake", "trial") for row in predictions] == [True] * 12
-    # What was published gives the scores that are told.
-    model = CdlmForCrossDocumentCoreference.from_pretrained(tmp_path / "linker").eval()
-    processor = CdlmProcessor.from_pretrained(tmp_path / "linker")
-    assert processor.max_length == 64
-    card = (tmp_path / "linker" / "README.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    names: dict = {}
-    exec(code.replace('"linker"', repr(str(tmp_path / "linker"))), names)
-    assert 0 <= float(names["probability"]) <= 1
-    assert str(tmp_path) not in card
-    assert "\npipeline_tag: token-classification\n" in card
-    assert "chosen on this set" not in card  # there was a test set
+    model = CdlmForCrossDocumentCoreference.from_pretrained(output).eval()
     [seed] = results["seeds"].values()
     assert model.config.coreference_threshold == seed["coreference_threshold"]
-    assert f"| coreference_threshold | `{seed['coreference_threshold']}` |" in card
-    row = processor.mentions(["the quake here.", "a quake."], [(0, 4, 9), (1, 2, 7)])
-    assert model(**processor.pad([row])).logits.shape == (1, 1)
-
-    # Killed in the middle and started again: the same weights.
-    whole = load_file(tmp_path / "linker" / "seed-0" / "model.safetensors")
-    again = tmp_path / "again"
-    killer = "import os, sys, runpy, transformers\n"
-    killer += "old = transformers.Trainer._save_checkpoint\n"
-    killer += "def save(self, *a, **k):\n    old(self, *a, **k)\n"
-    killer += "    if self.state.epoch >= 4: os._exit(9)\n"
-    killer += "transformers.Trainer._save_checkpoint = save\n"
-    killer += "sys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
-    files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
-    command = ["--task", "coreference", "--model", encoder, "--mentions_at_once", "all", *files, *TRAINING]
-    command += ["--validation_share", "0.3", "--output_dir", str(again), "--num_train_epochs", "8"]
-    killed = subprocess.run([sys.executable, "-c", killer, str(SCRIPT), *command], capture_output=True, text=True)
-    assert killed.returncode == 9, killed.stderr
-    linker(run_script, encoder, tmp_path, again, "--num_train_epochs", "8")
-    for name, weight in load_file(again / "seed-0" / "model.safetensors").items():
-        torch.testing.assert_close(weight, whole[name], atol=0, rtol=0)
-
-    with pytest.raises(ValueError, match=r"holds a run with other settings .*context"):
-        linker(run_script, encoder, tmp_path, again, "--num_train_epochs", "8", "--context", "sentence")
-
-
-@pytest.mark.long
-def test_two_processes_score_what_one_does(run_script, encoder, tmp_path):
-    """Rows of different numbers of pairs, gathered from two processes."""
-    linker(run_script, encoder, tmp_path, tmp_path / "one", "--max_steps", "2", "--per_device_eval_batch_size", "1")
-    files = ["--train_file", str(tmp_path / "train.jsonl"), "--test_file", str(tmp_path / "test.jsonl")]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
-    command += ["--task", "coreference", "--model", encoder, "--mentions_at_once", "all", *files, *TRAINING]
-    command += ["--validation_share", "0.3", "--output_dir", str(tmp_path / "two"), "--max_steps", "2"]
-    command[command.index("--per_device_train_batch_size") + 1] = "2"
-    command += ["--per_device_eval_batch_size", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    one, two = (json.loads((tmp_path / name / "seed-0" / "result.json").read_text()) for name in ("one", "two"))
-    assert two["test"] == pytest.approx(one["test"], abs=1e-6)
-    assert two["validation"]["loss"] == pytest.approx(one["validation"]["loss"], abs=1e-3)
+    # What was published gives the clusters that are told.
+    documents, processor = read_ecbplus(tmp_path / "test.jsonl"), CdlmProcessor.from_pretrained(output)
+    rows = MentionPairDataset(documents, processor, mentions_at_once="all")
+    with torch.no_grad():
+        logits = [model(**processor.pad([rows[number]])).logits[0].numpy() for number in range(len(rows))]
+    clusters = cluster_mentions(similarities(documents, rows.pairs, logits), model.config.coreference_threshold)
+    assert clusters == [row["cluster"] for row in predictions]
+    card = (output / "README.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    names: dict = {}
+    exec(code.replace('"linker"', repr(str(output))), names)
+    assert 0 <= float(names["probability"]) <= 1
+    assert str(tmp_path) not in card
+    with pytest.raises(ValueError, match="context"):
+        main([*words, "--context", "sentence"])

@@ -1,7 +1,8 @@
-"""Document matching with CDLM, from sets to card."""
+"""Document matching with CDLM: pairs of documents in both forms, and the task from sets to card."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -12,14 +13,46 @@ import torch
 from peft import PeftModel
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmModel, CdlmProcessor
+from nextlevelbert.tasks.document_matching import main, read_document_pairs
 
-from ..finetuning_toys import SCRIPT, write
+from ..finetuning_toys import write
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
 TRAINING = [
     "--max_length", "64", "--attention_window", "16", "--learning_rate", "3e-3", "--lr_scheduler_type", "constant",
     "--warmup_steps", "0", "--per_device_train_batch_size", "4", "--disable_tqdm", "true",
 ]  # fmt: skip
+ROWS = [
+    {"id": "a-b", "text1": "Whales, large and small.", "text2": "The white whale.", "label": 1},
+    {"id": "a-c", "text1": "Whales, large and small.", "text2": "A ball at Netherfield.", "label": 0},
+]
+
+
+def test_named_columns(tmp_path):
+    assert read_document_pairs(write(tmp_path / "pairs.jsonl", ROWS)) == [tuple(row.values()) for row in ROWS]
+    renamed = [{"first": row["text1"], "second": row["text2"], "related": bool(row["label"])} for row in ROWS]
+    path = write(tmp_path / "renamed.jsonl", renamed)
+    pairs = read_document_pairs(path, "first", "second", "related")
+    assert [(pair.id, pair.label) for pair in pairs] == [("row-000000", 1), ("row-000001", 0)]
+    for changed, word in (({"label": 2}, "label"), ({"text2": ""}, "text2"), ({"id": "a-b"}, "a-b"),
+                          ({"label": None}, "label")):  # fmt: skip
+        with pytest.raises(ValueError, match=word):
+            read_document_pairs(write(tmp_path / "bad.jsonl", [ROWS[0], {**ROWS[1], **changed}]))
+
+
+def test_the_files_of_zhou_et_al(tmp_path):
+    """Label and two texts without a header; long fields, quotes, line ends, and the mark of a citation."""
+    long = "word " * 40_000
+    rows = [[1, 'It "works", as\x01 shown.\nSo it does.', long], [0, "One, two.", "Three."], [1, "a", "b", "more"]]
+    with (tmp_path / "train_cite.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(rows)
+    assert read_document_pairs(tmp_path / "train_cite.csv") == [
+        ("row-000000", 'It "works", as shown.\nSo it does.', long, 1),
+        ("row-000001", "One, two.", "Three.", 0),
+        ("row-000002", "a", "b", 1),
+    ]
+    (tmp_path / "headed.csv").write_text("label,first,second\n1,a,b\n")
+    with pytest.raises(ValueError, match="row 0"):
+        read_document_pairs(tmp_path / "headed.csv")
 
 
 def pairs(folder: Path, name: str, count: int, seed: int) -> str:
@@ -32,36 +65,36 @@ def pairs(folder: Path, name: str, count: int, seed: int) -> str:
     return write(folder / name, made)
 
 
-def test_adapters_learn_to_match_documents(run_script, encoder, tmp_path):
-    base = tmp_path / "base"
+def test_adapters_learn_to_match_documents(encoder, tmp_path):
+    base, output = tmp_path / "base", tmp_path / "matcher"
     model = CdlmModel.from_encoder(encoder, max_length=64, attention_window=16)
-    files = ["--train_file", pairs(tmp_path, "train.jsonl", 48, 0), "--validation_file",
-             pairs(tmp_path, "validation.jsonl", 16, 1)]  # fmt: skip
-    options = ["--task", "document_matching", *files, *TRAINING, "--lora", "--num_train_epochs", "6"]
-    with pytest.raises(ValueError, match=r"--lora adapts a saved CDLM .* tiny lacks <doc-s>"):
-        run_script(SCRIPT, "--model", encoder, *options, "--output_dir", str(tmp_path / "no"))
+    train, validation = pairs(tmp_path, "train.jsonl", 48, 0), pairs(tmp_path, "validation.jsonl", 16, 1)
+    words = ["--train_file", train, "--validation_file", validation, *TRAINING, "--lora", "--num_train_epochs", "6"]
+    with pytest.raises(ValueError, match=r"--lora .* tiny lacks <doc-s>"):
+        main(["--model", encoder, *words, "--output_dir", str(tmp_path / "no")])
+    with pytest.raises(ValueError, match="training set"):
+        main(["--model", encoder, *words, "--test_file", train, "--output_dir", str(tmp_path / "no")])
     CdlmProcessor.from_model(model)
     model.save_pretrained(base)
-    options[options.index("--attention_window") : options.index("--attention_window") + 2] = []
-    run_script(SCRIPT, "--model", str(base), *options, "--output_dir", str(tmp_path / "matcher"))
-    results = json.loads((tmp_path / "matcher" / "results.json").read_text())["rows"]
+    words[words.index("--attention_window") : words.index("--attention_window") + 2] = []
+    main(["--model", str(base), *words, "--output_dir", str(output)])
+    results = json.loads((output / "results.json").read_text())["rows"]
     [ours] = [scores for name, scores in results.items() if name.startswith("base (cdlm)")]
     assert ours["accuracy"] > 0.8
     # The adapter on its base gives the probabilities that were written.
-    plain = CdlmForDocumentMatching.from_pretrained(base)
-    adapted = PeftModel.from_pretrained(plain, tmp_path / "matcher").eval()
-    processor = CdlmProcessor.from_pretrained(tmp_path / "matcher")
-    card = (tmp_path / "matcher" / "README.md").read_text()
+    adapted = PeftModel.from_pretrained(CdlmForDocumentMatching.from_pretrained(base), output).eval()
+    processor = CdlmProcessor.from_pretrained(output)
+    written = {row["id"]: row for row in map(json.loads, (output / "validation_predictions.jsonl").open())}
+    rows = read_document_pairs(validation)
+    with torch.no_grad():
+        logits = adapted(**processor([[row.first, row.second] for row in rows])).logits
+    for row, probability in zip(rows, logits.softmax(dim=-1)[:, 1].tolist(), strict=True):
+        assert written[row.id]["probability"] == pytest.approx(probability, abs=2e-5)
+    card = (output / "README.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    code = code.replace('"the base checkpoint"', repr(str(base))).replace('"matcher"', repr(str(tmp_path / "matcher")))
+    code = code.replace('"the base checkpoint"', repr(str(base))).replace('"matcher"', repr(str(output)))
     names: dict = {}
     exec(code, names)
     assert names["probability"].shape == (1,)
     assert str(tmp_path) not in card
-    assert "The epoch was chosen on this set, too" in card
-    told = {row["id"]: row for row in map(json.loads, (tmp_path / "matcher" / "validation_predictions.jsonl").open())}
-    rows = [json.loads(line) for line in Path(files[3]).read_text().splitlines()]
-    with torch.no_grad():
-        found = adapted(**processor([[row["text1"], row["text2"]] for row in rows])).logits.softmax(dim=-1)[:, 1]
-    for number, probability in enumerate(found.tolist()):
-        assert told[f"row-{number:06d}"]["probability"] == pytest.approx(probability, abs=2e-5)
+    assert "Chosen on this set, too: the epoch" in card

@@ -1,91 +1,164 @@
-"""Multi-hop questions with CDLM: labels, answers from scores, and the task from sets to card."""
+"""Multi-hop questions with CDLM: the forms of HotpotQA, labels, answers, and the task from sets to card."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import logging
 import re
 
 import numpy as np
 import pytest
 import torch
 
-from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmModel, CdlmProcessor
-from nextlevelbert.tasks.multihop_qa import answer
-from nextlevelbert.tasks.multihop_qa.data import HotpotData, HotpotQuestion, Paragraph, read_hotpotqa
-from nextlevelbert.tasks.multihop_qa.questions import AnswerLogits, QuestionDataset, read_answer
+from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
+from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
+from nextlevelbert.tasks.multihop_qa import (
+    HotpotQuestion,
+    QuestionDataset,
+    answer,
+    main,
+    read_answer,
+    read_hotpotqa,
+)
 
-from ..finetuning_toys import SCRIPT
+# The data.
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
+PARAGRAPHS = [
+    ["Emma (novel)", ["Emma is a novel.", " It is by Jane Austen."]],
+    ["Jane Austen", ["Jane Austen was born in 1775.", "", " She died in 1817."]],
+    ["Moby-Dick", ["Moby-Dick is by Herman Melville."]],
+]
+ROW = {
+    "_id": "5a8b",
+    "question": "When was the author of Emma born?",
+    "answer": "1775",
+    "supporting_facts": [["Emma (novel)", 1], ["Jane Austen", 0]],
+    "context": PARAGRAPHS,
+}
+EXPECTED = HotpotQuestion(
+    "5a8b", ROW["question"], "1775", [tuple(each) for each in PARAGRAPHS], [("Emma (novel)", 1), ("Jane Austen", 0)]
+)
 
+
+def write(path, rows):
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    return path
+
+
+def test_three_forms_are_read_alike(tmp_path):
+    hub = {
+        "id": "5a8b", "question": ROW["question"], "answer": "1775",
+        "supporting_facts": {"title": ["Emma (novel)", "Jane Austen"], "sent_id": [1, 0]},
+        "context": {"title": [title for title, _ in PARAGRAPHS], "sentences": [lines for _, lines in PARAGRAPHS]},
+    }  # fmt: skip
+    for row in (ROW, hub):
+        assert read_hotpotqa(write(tmp_path / "dev.json", [row])) == [EXPECTED]
+    titled = [dict(zip(("title", "sentences"), each, strict=True)) for each in PARAGRAPHS]
+    apart = {
+        "id": "5a8b",
+        "question": ROW["question"],
+        "answer": "1775",
+        "gold": titled[:2],
+        "distractors": titled[2:],
+    }
+    [question] = read_hotpotqa(write(tmp_path / "apart.json", [{**apart, "supporting_sentences": [[1], [0]]}]))
+    order = sorted(PARAGRAPHS, key=lambda each: hashlib.sha256(json.dumps(["5a8b", each[0]]).encode()).digest())
+    assert question == EXPECTED._replace(paragraphs=[tuple(each) for each in order])
+    # The order does not show which are gold.
+    turned = {**apart, "gold": titled[1::-1], "supporting_sentences": [[0], [1]]}
+    assert read_hotpotqa(write(tmp_path / "turned.json", [turned])) == [question]
+
+
+def test_oddities_are_counted_and_kept(tmp_path, caplog):
+    again = [*PARAGRAPHS, ["Emma (novel)", ["Another text."]]]
+    beyond = [["Emma (novel)", 1], ["Jane Austen", 3], ["Moby-Dick", 1]]
+    with caplog.at_level(logging.WARNING):
+        [question] = read_hotpotqa(
+            write(tmp_path / "odd.json", [{**ROW, "context": again, "supporting_facts": beyond}])
+        )
+    assert question.paragraphs == EXPECTED.paragraphs
+    assert question.supporting == [tuple(fact) for fact in beyond]
+    assert "1 paragraphs" in caplog.text
+    assert "2 supporting facts" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [({"supporting_facts": [["Persuasion", 0]]}, "fullwiki"), ({"answer": None}, "answer"),
+     ({"question": "\n"}, "question"), ({"_id": "first"}, "first"), ({"context": [["Emma"]]}, "context")],
+)  # fmt: skip
+def test_rows_that_are_refused(tmp_path, changed, word):
+    with pytest.raises(ValueError, match=word):
+        read_hotpotqa(write(tmp_path / "bad.json", [{**ROW, "_id": "first"}, {**ROW, **changed}]))
+
+
+def test_the_sample(shared, caplog):
+    questions = read_hotpotqa(shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz")
+    assert len(questions) == 100
+    assert not caplog.records
+    perfect = {each.id: (each.answer, each.supporting) for each in questions}
+    assert set(hotpotqa_scores(perfect, perfect).values()) == {1.0}
+
+
+# Labels and answers.
 
 QUESTION = HotpotQuestion(
     "q",
     "Where was the author born?",
     "New York",
     [
-        Paragraph("The book", ["It is by Ann.", "Ann liked New York."]),
-        Paragraph("Ann", ["She was born in New York.", "New York is large."]),
-        Paragraph("Another", ["New York is far away."]),
+        ("The book", ["It is by Ann.", "Ann liked New York."]),
+        ("Ann", ["She was born in New York.", "New York is large."]),
+        ("Another", ["New York is far away."]),
     ],
-    frozenset({("The book", 0), ("Ann", 0)}),
+    [("Ann", 0), ("The book", 0)],
 )
 
 
-def test_answers_are_found_in_supporting_paragraphs_only(processor):
-    [row] = QuestionDataset(HotpotData([QUESTION], "here"), processor)
+def test_answers_are_words_of_supporting_paragraphs(processor):
+    row = QuestionDataset([QUESTION], processor)[0]
     places = list(zip(row["start_positions"], row["end_positions"], strict=True))
     texts = [processor.tokenizer.decode(row["input_ids"][start : end + 1]) for start, end in places]
     assert texts == ["new york"] * 3  # once in "The book", twice in "Ann", not in "Another"
     assert row["sentence_labels"] == [1, 0, 1, 0, 0]
     assert row["paragraph_labels"] == [1, 1, 0]
     assert row["type_labels"] == 0
-    yes = HotpotQuestion("y", "Is it?", "yes", QUESTION.paragraphs, QUESTION.supporting)
-    [row] = QuestionDataset(HotpotData([yes], "here"), processor)
+    row = QuestionDataset([QUESTION._replace(answer="yes")], processor)[0]
     assert (row["type_labels"], row["start_positions"], row["end_positions"]) == (1, [-1], [-1])
+    party = [("Party", ["It starts with art.", "A party."])]
+    for text, word in (("art", "art"), ("tar", "starts")):  # a word of its own, else a part of one
+        question = HotpotQuestion("q", "What is it?", text, party, [("Party", 0)])
+        row = QuestionDataset([question], processor)[0]
+        assert len(row["start_positions"]) == 1
+        assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == word
 
 
-def test_answers_are_words_of_their_own(processor):
-    paragraphs = [Paragraph("Party", ["It starts with art.", "A party."])]
-    question = HotpotQuestion("q", "What is it?", "art", paragraphs, frozenset({("Party", 0)}))
-    row = QuestionDataset(HotpotData([question], "here"), processor)[0]
-    assert len(row["start_positions"]) == 1
-    assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == "art"
-    within = HotpotQuestion("q", "What is it?", "tar", paragraphs, frozenset({("Party", 0)}))
-    row = QuestionDataset(HotpotData([within], "here"), processor)[0]
-    assert processor.tokenizer.decode(row["input_ids"][row["start_positions"][0]]) == "starts"  # better than nothing
-
-
-def test_what_is_past_a_cut_has_no_label_and_is_reported(encoder, caplog):
-    model = CdlmModel.from_encoder(encoder, max_length=64, attention_window=32)
-    small = CdlmProcessor.from_model(model, 48)
-    [row] = QuestionDataset(HotpotData([QUESTION], "here"), small)
+def test_what_is_past_a_cut_has_no_label_and_is_reported(processor, caplog):
+    row = QuestionDataset([QUESTION], CdlmProcessor(processor.tokenizer, 48))[0]
     assert len(row["input_ids"]) <= 48
     assert -1 in row["sentence_index"]
     for index, label in zip(row["sentence_index"], row["sentence_labels"], strict=True):
         assert (label == -100) == (index == -1)
-    assert sum(row["lost_tokens"]) > 0
-    assert "paragraphs lose" in caplog.text
+    assert "lose" in caplog.text
 
 
 def test_the_best_span_stays_within_a_sentence(processor):
-    [row] = QuestionDataset(HotpotData([QUESTION], "here"), processor)
-    length = len(row["input_ids"])
-    spans = row["token_spans"]
+    row = QuestionDataset([QUESTION], processor)[0]
+    spans, length = row["token_spans"], len(row["input_ids"])
     # "Ann liked New York." has the best start, "She was …" after it the best end: no span goes across.
     first = next(n for n, (text, start, _) in enumerate(spans) if text == 2 and start == len("Ann liked "))
     across = next(n for n, (text, start, _) in enumerate(spans) if text == 4 and start == 0)
     start, end = np.zeros(length), np.zeros(length)
     start[first], end[across], end[first + 1] = 5.0, 9.0, 4.0
-    logits = AnswerLogits(start, end, np.array([1.0, 0, 0]), np.array([-1.0, 2, -1, 3, -1]))
-    found = read_answer(row, QUESTION.paragraphs, logits)
-    # 9 alone: the one token at `across` (start 0) beats 5 + 4 by nothing; the first found of equals is kept.
-    assert found.text == "New York"
-    assert found.supporting == [("The book", 1), ("Ann", 1)]
-    outside = logits._replace(start=np.where(np.arange(length) == 2, 99.0, start))  # a token of the question
+    logits = [start, end, np.array([1.0, 0, 0]), np.array([-1.0, 2, -1, 3, -1])]
+    # 9 alone: the one token at `across` (start 0) beats 5 + 4 by nothing; the first of equals is kept.
+    assert read_answer(row, QUESTION.paragraphs, logits) == ("New York", [("The book", 1), ("Ann", 1)])
+    outside = [np.where(np.arange(length) == 2, 99.0, start), *logits[1:]]  # a token of the question
     assert read_answer(row, QUESTION.paragraphs, outside).text == "New York"
-    assert read_answer(row, QUESTION.paragraphs, logits._replace(type=np.array([0, 0, 1.0]))).text == "no"
+    no = [*logits[:2], np.array([0, 0, 1.0]), logits[3]]
+    assert read_answer(row, QUESTION.paragraphs, no).text == "no"
 
 
 def test_a_model_learns_questions_by_heart(encoder):
@@ -93,45 +166,41 @@ def test_a_model_learns_questions_by_heart(encoder):
     torch.manual_seed(1)
     model = CdlmForMultiHopQuestionAnswering.from_encoder(encoder, max_length=128, attention_window=32)
     processor = CdlmProcessor.from_model(model)
-    batch = processor.pad([*QuestionDataset(HotpotData([QUESTION], "here"), processor)])
+    batch = processor.pad([QuestionDataset([QUESTION], processor)[0]])
     optimizer = torch.optim.Adam(model.parameters(), 5e-3)
     for _ in range(60):
         loss = model(**batch).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    found = answer(model, processor, QUESTION.question, QUESTION.paragraphs)
-    assert found.text == "New York"
-    assert set(found.supporting) == QUESTION.supporting
+    text, supporting = answer(model, processor, QUESTION.question, QUESTION.paragraphs)
+    assert text == "New York"
+    assert set(supporting) == set(QUESTION.supporting)
 
 
-def test_questions_end_to_end_on_the_real_sample(run_script, encoder, shared, tmp_path):
-    sample = shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz"
-    questions = read_hotpotqa(sample).questions
+def test_questions_end_to_end_on_the_real_sample(encoder, shared, tmp_path):
+    sample, output = shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz", tmp_path / "answerer"
     lines = gzip.open(sample, "rt", encoding="utf-8").readlines()
     (tmp_path / "some.jsonl").write_text("".join(lines[:8]), encoding="utf-8")
     (tmp_path / "others.jsonl").write_text("".join(lines[8:12]), encoding="utf-8")
-    printed = run_script(
-        SCRIPT, "--task", "multihop_qa", "--model", encoder, "--train_file", str(tmp_path / "others.jsonl"),
-        "--max_length", "1024", "--attention_window", "64", "--num_train_epochs", "1", "--disable_tqdm", "true",
-        "--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2", "--output_dir",
-        str(tmp_path / "answerer"), "--validation_file", str(tmp_path / "some.jsonl"),
-    )  # fmt: skip
-    assert "joint_f1" in printed
-    records = {
-        row["id"]: row for row in map(json.loads, (tmp_path / "answerer" / "validation_predictions.jsonl").open())
-    }
-    assert sorted(records) == sorted(question.id for question in questions[:8])
-    for question in questions[:8]:
+    main([
+        "--model", encoder, "--train_file", str(tmp_path / "others.jsonl"), "--max_length", "1024",
+        "--attention_window", "64", "--num_train_epochs", "1", "--disable_tqdm", "true",
+        "--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2", "--output_dir", str(output),
+        "--validation_file", str(tmp_path / "some.jsonl"),
+    ])  # fmt: skip
+    records = {row["id"]: row for row in map(json.loads, (output / "validation_predictions.jsonl").open())}
+    questions = read_hotpotqa(tmp_path / "some.jsonl")
+    assert sorted(records) == sorted(question.id for question in questions)
+    for question in questions:
         texts = [text for title, sentences in question.paragraphs for text in (title, *sentences)]
-        found = records[question.id]["answer"]
-        assert found in ("yes", "no") or any(found in text for text in texts)
-    model = CdlmForMultiHopQuestionAnswering.from_pretrained(tmp_path / "answerer").eval()
-    again = answer(model, CdlmProcessor.from_pretrained(tmp_path / "answerer"), questions[0].question,
-                   questions[0].paragraphs)  # fmt: skip
-    assert again.text == records[questions[0].id]["answer"]
-    # The code of the card answers a question.
-    card = (tmp_path / "answerer" / "README.md").read_text()
+        text = records[question.id]["answer"]
+        assert text in ("yes", "no") or any(text in other for other in texts)
+    model = CdlmForMultiHopQuestionAnswering.from_pretrained(output).eval()
+    first = questions[0]
+    again = answer(model, CdlmProcessor.from_pretrained(output), first.question, first.paragraphs)
+    assert again.text == records[first.id]["answer"]
+    card = (output / "README.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    exec(code.replace('"answerer"', repr(str(tmp_path / "answerer"))), {})
+    exec(code.replace('"answerer"', repr(str(output))), {})
     assert str(tmp_path) not in card

@@ -1,0 +1,310 @@
+"""The task ``coreference``: which mentions in a set of documents are of one event or entity? (CDLM, section 3.2)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import expit
+from sklearn.cluster import AgglomerativeClustering
+from torch.utils.data import Dataset
+
+from ..evaluation.coreference import coreference_scores
+from ..finetuning.arguments import DataArguments, FinetuningArguments, LoraArguments, option
+from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
+from ..models.processing_cdlm import CdlmProcessor, Piece
+from ..pretraining.cdlm import CdlmModelArguments
+from ..training.trainer import parse
+from .cdlm import Logits, Predicted, hold_out_rows, train_and_publish
+from .ecbplus import CoreferenceDocument, read_ecbplus
+
+logger = logging.getLogger(__name__)
+
+# Of a sequence: documents, their mentions, and the pairs of these that are compared, by number in the whole set.
+_Compared = tuple[list[CoreferenceDocument], list[int], list[tuple[int, int]]]
+# For each group the numbers of its n mentions, and how probably any two mean the same, ``[n, n]``.
+Similarities = list[tuple[list[int], np.ndarray]]
+
+
+def clusters_of(documents: Iterable[CoreferenceDocument]) -> list[str]:
+    """The cluster of every mention, documents and mentions in order."""
+    return [mention.cluster for document in documents for mention in document.mentions]
+
+
+def numbered_groups(
+    documents: Iterable[CoreferenceDocument], group_by: str
+) -> list[list[tuple[CoreferenceDocument, list[int]]]]:
+    """The documents of each group that have mentions, with the numbers of these, counted through all documents."""
+    groups: dict[str, list[tuple[CoreferenceDocument, list[int]]]] = {}
+    first = 0
+    for document in documents:
+        numbers = list(range(first, first + len(document.mentions)))
+        first += len(numbers)
+        if numbers:
+            groups.setdefault(str(getattr(document, group_by)), []).append((document, numbers))
+    return list(groups.values())
+
+
+class MentionPairDataset(Dataset):
+    """Sequences with marked mentions, shortest first, laid out when they are asked for.
+
+    Pairs in two documents are read with both, pairs within one with that one (paper, appendix C.1).
+
+    Args:
+        documents: with their mentions.
+        processor: lays them out.
+        group_by: mentions of one ``"subtopic"`` or ``"topic"`` are compared.
+        mentions_at_once: ``"pair"``: two mentions in a sequence (the paper's); ``"all"``: all mentions of two
+            documents are marked and all pairs are scored in one pass, which takes a small part of the time.
+        context: ``"document"``: whole documents; ``"sentence"``: of each only the sentences with the mentions (the
+            paper's Table 3).
+        negatives: with ``"pair"``, pairs that are not coreferent drawn for each that is; None for all.
+        seed: of that draw.
+
+    Attributes:
+        pairs: the pairs of each sequence, by number of the mentions in all documents.
+
+    Raises:
+        ValueError: if there is nothing to compare, or a mention does not fit a sequence.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[CoreferenceDocument],
+        processor: CdlmProcessor,
+        group_by: str = "subtopic",
+        mentions_at_once: str = "pair",
+        context: str = "document",
+        negatives: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._processor, self._clusters = processor, clusters_of(documents)
+        compared: list[_Compared] = []
+        for group in numbered_groups(documents, group_by):
+            for (one, first), (other, second) in itertools.combinations_with_replacement(group, 2):
+                if one is other:
+                    compared.append(([one], first, list(itertools.combinations(first, 2))))
+                else:
+                    compared.append(([one, other], [*first, *second], list(itertools.product(first, second))))
+        if mentions_at_once == "pair":
+            compared = [(both, sorted(pair), [pair]) for both, _, pairs in compared for pair in pairs]
+            if negatives is not None:
+                compared = self._sampled(compared, negatives, seed)
+        if not any(pairs for _, _, pairs in compared):
+            raise ValueError(f"There are no two mentions in one {group_by}, so there is nothing to compare.")
+        mentions = [(document, mention) for document in documents for mention in document.mentions]
+        self._pieces: dict[str, Piece] = {}
+        self._sequences = []
+        for both, numbers, pairs in compared:
+            if not pairs:
+                continue
+            spans = [(int(mentions[number][0] is not both[0]), *mentions[number][1][:2]) for number in numbers]
+            texts = [document.text for document in both]
+            if context == "sentence":
+                sentences = [mentions[number][1].sentence for number in numbers]
+                texts, spans = _sentences_only(both, sentences, spans)
+            self._pieces |= {text: processor.tokenize(text) for text in texts if text not in self._pieces}
+            self._sequences.append((texts, spans, numbers, pairs))
+        self._sequences.sort(key=lambda sequence: self._length(sequence[0], sequence[1]))
+        self.pairs = [pairs for _, _, _, pairs in self._sequences]
+        self._report_cuts()
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """What `CdlmProcessor.mentions` gives, with pairs and labels."""
+        texts, spans, numbers, pairs = self._sequences[index]
+        place = {number: local for local, number in enumerate(numbers)}
+        return self._processor.mentions(
+            [self._pieces[text] for text in texts],
+            spans,
+            [(place[one], place[other]) for one, other in pairs],
+            [self._same(pair) for pair in pairs],
+        )
+
+    def _same(self, pair: tuple[int, int]) -> int:
+        return int(self._clusters[pair[0]] == self._clusters[pair[1]])
+
+    def _sampled(self, rows: list[_Compared], negatives: float, seed: int) -> list[_Compared]:
+        """All rows whose one pair is coreferent, and others drawn at random."""
+        same = np.array([self._same(pairs[0]) for _, _, pairs in rows], dtype=bool)
+        others = np.flatnonzero(~same)
+        count = min(len(others), round(negatives * int(same.sum())))
+        drawn = np.random.default_rng(seed).choice(others, count, replace=False)
+        return [rows[number] for number in sorted([*np.flatnonzero(same), *drawn])]
+
+    def _length(self, texts: list[str], spans: list[tuple[int, int, int]]) -> int:
+        return sum(len(self._pieces[text].ids) for text in texts) + 2 + 2 * len(texts) + 2 * len(spans)
+
+    def _report_cuts(self) -> None:
+        """Lays out once what is longer than a sequence: mentions that do not fit are an error before training."""
+        limit = self._processor.max_length
+        long = [number for number, row in enumerate(self._sequences) if self._length(row[0], row[1]) > limit]
+        if lost := sum(sum(self[number]["lost_tokens"]) for number in long):
+            logger.warning(
+                "Documents lose %d tokens in %d of %d sequences of at most %d tokens; no mention is lost.",
+                lost, len(long), len(self), limit,
+            )  # fmt: skip
+
+
+def _sentences_only(
+    documents: Sequence[CoreferenceDocument], sentences: Sequence[int], spans: Sequence[tuple[int, int, int]]
+) -> tuple[list[str], list[tuple[int, int, int]]]:
+    """The texts of the sentences that hold mentions, and where the mentions stand in them."""
+    texts, moved = [], list(spans)
+    for side, document in enumerate(documents):
+        text, shift = "", {}
+        for sentence in sorted({sentence for sentence, span in zip(sentences, spans, strict=True) if span[0] == side}):
+            start, end = document.sentences[sentence]
+            text += "\n" * bool(text)
+            shift[sentence] = len(text) - start
+            text += document.text[start:end]
+        texts.append(text)
+        for number, (sentence, (of, start, end)) in enumerate(zip(sentences, spans, strict=True)):
+            if of == side:
+                moved[number] = (side, start + shift[sentence], end + shift[sentence])
+    return texts, moved
+
+
+def similarities(
+    documents: Sequence[CoreferenceDocument],
+    pairs: Sequence[Sequence[tuple[int, int]]],
+    logits: Sequence[np.ndarray] | np.ndarray,
+    group_by: str = "subtopic",
+) -> Similarities:
+    """How probably any two mentions of a group mean the same.
+
+    Args:
+        documents, group_by: as in `MentionPairDataset`, with ``negatives=None``.
+        pairs: of each sequence.
+        logits: of the pairs of each sequence; padding may follow them.
+    """
+    groups = [[number for _, numbers in group for number in numbers] for group in numbered_groups(documents, group_by)]
+    place = {number: (group, local) for group, numbers in enumerate(groups) for local, number in enumerate(numbers)}
+    matrices = [np.eye(len(numbers)) for numbers in groups]
+    for row, scores in zip(pairs, logits, strict=True):
+        for (one, other), score in zip(row, scores[: len(row)], strict=True):
+            (group, first), (_, second) = place[one], place[other]
+            matrices[group][[first, second], [second, first]] = expit(score)
+    return list(zip(groups, matrices, strict=True))
+
+
+def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
+    """A cluster for every mention: agglomerative, joined while the mean probability is above the threshold."""
+    labels: dict[int, str] = {}
+    for group, (numbers, probability) in enumerate(groups):
+        parts = np.zeros(len(numbers), int)
+        if len(numbers) > 1:
+            parts = AgglomerativeClustering(
+                n_clusters=None, metric="precomputed", linkage="average", distance_threshold=1 - threshold
+            ).fit_predict(1 - probability)
+        labels |= {number: f"{group}-{part}" for number, part in zip(numbers, parts, strict=True)}
+    return [labels[number] for number in sorted(labels)]
+
+
+def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similarities) -> float:
+    """The threshold, in steps of 0.05, with the highest CoNLL F1."""
+    gold = clusters_of(documents)
+    return max(
+        np.arange(0.05, 1.0, 0.05).tolist(),
+        key=lambda threshold: coreference_scores(gold, cluster_mentions(groups, threshold))["conll_f1"],
+    )
+
+
+@dataclass
+class CoreferenceArguments:
+    """What is compared; the training set is ECB+'s folder, or a .jsonl of it."""
+
+    _argument_group_name = "coreference"
+
+    mention_kind: Literal["event", "entity"] = option("event", "Mentions of ECB+ to link.")
+    context: Literal["document", "sentence"] = option(
+        "document", "Text around the mentions: whole documents, or only their sentences (Table 3)."
+    )
+    mentions_at_once: Literal["pair", "all"] = option(
+        "pair", "pair: a sequence for each two mentions (the paper's); all: for each two documents, many times faster."
+    )
+    group_by: Literal["subtopic", "topic"] = option("subtopic", "Only mentions within the same one are compared.")
+    negatives_per_positive: float = option(
+        1.0, "Non-coreferent pairs drawn for each coreferent one, when training on pairs."
+    )
+
+
+def f1_scores(documents: Sequence[CoreferenceDocument], clusters: Sequence[object]) -> dict[str, float]:
+    """F1 by each metric of clusters of all mentions."""
+    scores = coreference_scores(clusters_of(documents), clusters)
+    return {name: value for name, value in scores.items() if name.endswith("f1")}
+
+
+_SNIPPET = """\
+from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
+
+model = CdlmForCrossDocumentCoreference.from_pretrained("{name}")
+processor = CdlmProcessor.from_model(model)
+texts, spans = zip(*map(read_marked, ["Apple <m>sued</m> Samsung.", "The <m>lawsuit</m> was filed on Friday."]))
+row = processor.mentions(texts, [(number, *span) for number, marked in enumerate(spans) for span in marked])
+probability = model(**processor.pad([row])).logits.sigmoid()
+same = probability > model.config.coreference_threshold"""
+
+
+def main(words: list[str]) -> None:
+    """Cross-document coreference with CDLM; the threshold of the clusters is chosen on the validation set."""
+    classes = (CdlmModelArguments, DataArguments, CoreferenceArguments, LoraArguments, FinetuningArguments)
+    model_args, data_args, options, lora, args = parse(classes, words, about=main.__doc__, recipes="coreference-")
+    if data_args.dataset_name:
+        raise ValueError("ECB+ is read from a folder or a file: give it with --train_file, not with --dataset_name.")
+
+    def read(name: str, source: str, split: str) -> list[CoreferenceDocument]:
+        given = getattr(data_args, f"{name}_split")  # without one, a folder is read whole
+        return read_ecbplus(source, options.mention_kind, given and split)
+
+    # No cluster of events lies in two topics.
+    sets = data_args.read_sets(
+        read, lambda documents, share: hold_out_rows(documents, share, args.seed, lambda document: document.topic)
+    )
+
+    def sequences(name: str, processor: CdlmProcessor) -> MentionPairDataset:
+        negatives = options.negatives_per_positive if name == "train" else None
+        return MentionPairDataset(
+            sets[name], processor, options.group_by, options.mentions_at_once, options.context, negatives
+        )
+
+    def choose(rows: MentionPairDataset, logits: Logits) -> dict[str, float]:
+        groups = similarities(sets["validation"], rows.pairs, logits[0], options.group_by)
+        return {"coreference_threshold": best_threshold(sets["validation"], groups)}
+
+    def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
+        groups = similarities(sets[name], rows.pairs, logits[0], options.group_by)
+        clusters = cluster_mentions(groups, chosen["coreference_threshold"])
+        mentions = [(document, mention) for document in sets[name] for mention in document.mentions]
+        records = [
+            {"document": document.id, "start": mention.start, "end": mention.end,
+             "text": document.text[mention.start : mention.end], "gold": mention.cluster, "cluster": cluster}
+            for (document, mention), cluster in zip(mentions, clusters, strict=True)
+        ]  # fmt: skip
+        return Predicted(f1_scores(sets[name], clusters), records)
+
+    train_and_publish(
+        "coreference",
+        CdlmForCrossDocumentCoreference,
+        model_args,
+        lora,
+        args,
+        sets,
+        sequences,
+        predict,
+        baselines=lambda name: {"every mention alone": f1_scores(sets[name], range(len(clusters_of(sets[name]))))},
+        settings=vars(options),
+        choose=choose,
+        card={
+            "snippet": _SNIPPET,
+            "pipeline_tag": "token-classification",  # where the Hub has coreference
+            "tags": ["cross-document-coreference"],
+            "scores": "conll_f1",
+        },
+    )

@@ -1,1 +1,0 @@
-"""Mentions of one event or thing across documents."""

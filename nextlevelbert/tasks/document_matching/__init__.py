@@ -1,1 +1,0 @@
-"""Whether two documents belong together."""

@@ -1,0 +1,334 @@
+"""The task ``multihop_qa``: answer a question from ten paragraphs, and name the sentences that support the answer.
+
+HotpotQA in the distractor setting (Yang et al., 2018, arXiv 1809.09600): two of the paragraphs hold what the answer
+takes, and the supporting facts are their sentences that say it. The other eight come from a search for the question.
+CDLM, section 3.4 and appendix C.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from ..data.rows import Place, fingerprint, open_rows, short
+from ..evaluation.hotpotqa import Facts, hotpotqa_scores
+from ..finetuning.arguments import DataArguments, FinetuningArguments, LoraArguments
+from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
+from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
+from ..pretraining.cdlm import CdlmModelArguments
+from ..training.trainer import parse
+from .cdlm import Logits, Predicted, hold_out_rows, train_and_publish
+
+logger = logging.getLogger(__name__)
+
+TYPES = ("span", "yes", "no")
+_LONGEST_ANSWER = 30  # tokens
+_STARTS = 50  # best starts that are looked at
+_APART = {"gold", "supporting_sentences", "distractors"}
+
+Fact = tuple[str, int]  # title, and number of the sentence from 0
+Paragraphs = Sequence[tuple[str, Sequence[str]]]  # title and sentences of each
+
+
+class HotpotQuestion(NamedTuple):
+    """A question with the paragraphs to answer it from.
+
+    `answer` is a span of some paragraph, ``"yes"`` or ``"no"``. Titles are unique; sentences can be blank, so that
+    their numbers are those of the data. A supporting fact may name a sentence that its paragraph does not have.
+    """
+
+    id: str
+    question: str
+    answer: str
+    paragraphs: list[tuple[str, list[str]]]
+    supporting: list[Fact]
+
+
+class Answer(NamedTuple):
+    """What a model says to a question: a text, and the sentences that it takes to support it, in order."""
+
+    text: str
+    supporting: list[Fact]
+
+
+def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str | None = None) -> list[HotpotQuestion]:
+    """Reads HotpotQA in one of three forms, which are told apart by their columns.
+
+    - The official JSON: ``_id``, ``question``, ``answer``, ``supporting_facts`` as pairs of title and sentence,
+      ``context`` as pairs of title and sentences.
+    - ``hotpotqa/hotpot_qa`` on the Hub: ``id``, and the pairs as a dict of two lists.
+    - Rows that keep the paragraphs apart: ``id``, ``question``, ``answer``, ``gold`` and ``distractors``, paragraphs
+      with ``title`` and ``sentences``, and ``supporting_sentences``, a list of numbers for each gold one. Here the
+      paragraphs get an order that depends on the question's id and their titles alone (by SHA-256), so that it does
+      not tell which are gold.
+
+    A second paragraph of the same title is left out, since facts name paragraphs by title; a fact whose sentence is
+    not there is kept, because the official scores count it. A warning says how many there are of each.
+
+    Args:
+        source: a .json, .jsonl or .parquet (also .gz), or a dataset on the Hub.
+        split, dataset_config: of a dataset on the Hub; the configuration of this setting is ``distractor``.
+
+    Raises:
+        ValueError: naming row and column, for a column that is not there, a blank question or answer, a fact of a
+            paragraph that is not there, or a repeated id.
+    """
+    questions: dict[str, HotpotQuestion] = {}
+    repeated = beyond = 0
+    for place, values in open_rows(source, split, dataset_config).rows:
+        key = "_id" if "_id" in values else "id"
+        number = place.checked(values.get(key), key)
+        if number in questions:
+            raise place.error(key, f"the id {number!r} is taken; ids must differ.")
+        if values.keys() >= _APART:
+            context, facts = _put_together(number, values)
+        else:
+            context = _pairs(place, values, "context", "sentences")
+            facts = _pairs(place, values, "supporting_facts", "sent_id")
+        paragraphs: dict[str, list[str]] = {}
+        for title, sentences in context:
+            paragraphs.setdefault(title, sentences)
+        repeated += len(context) - len(paragraphs)
+        if not facts or not {title for title, _ in facts} <= paragraphs.keys():
+            raise place.error(
+                "supporting_facts",
+                f"must name paragraphs of the question, got {short(facts)}. In the distractor setting all are there; "
+                "the fullwiki setting, where some are not, cannot be read.",
+            )
+        beyond += sum(sentence >= len(paragraphs[title]) for title, sentence in facts)
+        texts = [place.checked(place.value(values, column, column), column) for column in ("question", "answer")]
+        supporting = sorted({(title, sentence) for title, sentence in facts})
+        questions[number] = HotpotQuestion(number, *texts, list(paragraphs.items()), supporting)
+    if repeated or beyond:
+        logger.warning(
+            "%s: %d paragraphs have the title of an earlier one of their question and are left out; %d supporting "
+            "facts name a sentence that their paragraph does not have, so no model can find them.",
+            Path(source).name, repeated, beyond,
+        )  # fmt: skip
+    return list(questions.values())
+
+
+def _pairs(place: Place, values: Mapping[str, Any], column: str, second: str) -> list[tuple[str, Any]]:
+    """Titles with what belongs to them: from a list of pairs, or from a dict of two lists as the Hub has it."""
+    value = place.value(values, column, "the distractor setting")
+    try:
+        if isinstance(value, dict):
+            return list(zip(value["title"], value[second], strict=True))
+        return [(title, rest) for title, rest in value]
+    except (KeyError, TypeError, ValueError) as error:
+        raise place.error(column, f"must be pairs of title and {second}, got {short(value)}.") from error
+
+
+def _put_together(number: str, values: Mapping[str, Any]) -> tuple[list[tuple[str, list[str]]], list[Fact]]:
+    """Paragraphs and supporting facts of a row that keeps gold paragraphs and distractors apart."""
+    gold, others = ([(each["title"], each["sentences"]) for each in values[name]] for name in ("gold", "distractors"))
+    facts = [
+        (title, sentence)
+        for (title, _), sentences in zip(gold, values["supporting_sentences"], strict=True)
+        for sentence in sentences
+    ]
+    return sorted([*gold, *others], key=lambda pair: fingerprint([number, pair[0]])), facts
+
+
+class QuestionDataset(Dataset):
+    """Sequences with labels, shortest first, laid out when they are asked for.
+
+    An answer is looked for in the sentences and titles of the supporting paragraphs: as whole words, or else as part
+    of words. A warning counts the answers that are not found there or lie past the cut.
+
+    Attributes:
+        questions: in the order of the sequences.
+    """
+
+    def __init__(self, questions: Sequence[HotpotQuestion], processor: CdlmProcessor) -> None:
+        self.questions, self._processor = list(questions), processor
+        lengths, lost, cut, absent = [], 0, 0, 0
+        for number in range(len(questions)):
+            row = self[number]
+            lengths.append(len(row["input_ids"]))
+            lost += sum(row["lost_tokens"])
+            cut += any(row["lost_tokens"])
+            absent += row["type_labels"] == 0 and row["start_positions"] == [-1]
+        if lost or absent:
+            logger.warning(
+                "Paragraphs lose %d tokens in %d of %d sequences of at most %d tokens; %d answers are not in a "
+                "supporting paragraph, or past the cut.",
+                lost, cut, len(lengths), processor.max_length, absent,
+            )  # fmt: skip
+        self.questions = [questions[number] for number in np.argsort(lengths, kind="stable")]
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """What `CdlmProcessor.question` gives, with labels."""
+        question = self.questions[index]
+        row = self._processor.question(question.question, question.paragraphs)
+        return row | _labels(question, row)
+
+
+def _all_texts(paragraphs: Paragraphs) -> list[str]:
+    """Titles and sentences in the order in which `token_spans` counts them."""
+    return [text for title, sentences in paragraphs for text in (title, *sentences)]
+
+
+def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
+    answer, facts = question.answer, set(question.supporting)
+    kind = TYPES.index(answer) if answer in TYPES[1:] else 0
+    titles = {title for title, _ in facts}
+    sentences = [int((title, place) in facts) for title, lines in question.paragraphs for place in range(len(lines))]
+    supporting = [title in titles for title, lines in question.paragraphs for _ in range(1 + len(lines))]
+    texts = _all_texts(question.paragraphs)
+    places = [
+        (number, at)
+        for number, (text, is_supporting) in enumerate(zip(texts, supporting, strict=True))
+        for at in range(len(text) if is_supporting and kind == 0 else 0)
+        if text.startswith(answer, at)
+    ]
+    words = [(number, at) for number, at in places if _is_apart(texts[number], at, at + len(answer))]
+    starts, ends = [], []
+    for number, at in words or places:
+        inside = [
+            position
+            for position, (of, first, last) in enumerate(row["token_spans"])
+            if of == number and first < at + len(answer) and last > at
+        ]
+        if inside and row["token_spans"][inside[-1]][2] >= at + len(answer):  # not past the cut
+            starts.append(inside[0])
+            ends.append(inside[-1])
+    return {
+        "start_positions": starts or [-1],
+        "end_positions": ends or [-1],
+        "type_labels": kind,
+        "sentence_labels": [
+            label if index >= 0 else -100 for label, index in zip(sentences, row["sentence_index"], strict=True)
+        ],
+        "paragraph_labels": [int(title in titles) for title, _ in question.paragraphs],
+    }
+
+
+def _is_apart(text: str, start: int, end: int) -> bool:
+    """Whether a span does not begin or end within a word."""
+    inside_left = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
+    return not inside_left and not (end < len(text) and text[end - 1].isalnum() and text[end].isalnum())
+
+
+def read_answer(row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np.ndarray]) -> Answer:
+    """The best answer by the scores of a row.
+
+    The span with the highest sum of start and end scores, of at most 30 tokens within one sentence or title, unless
+    yes or no is more probable; and the sentences with a probability above one half.
+
+    Args:
+        row: of `CdlmProcessor.question`.
+        paragraphs: title and sentences of each.
+        logits: of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may follow.
+    """
+    start, end, types, sentences = logits[:4]
+    names = [(title, place) for title, lines in paragraphs for place in range(len(lines))]
+    supporting = [
+        name
+        for name, index, score in zip(names, row["sentence_index"], sentences, strict=False)
+        if index >= 0 and score > 0
+    ]
+    if kind := int(np.argmax(types)):
+        return Answer(TYPES[kind], supporting)
+    spans = np.array(row["token_spans"])  # [L, 3]
+    possible = np.array(row["context_mask"], dtype=bool)
+    start, end = (np.where(possible, scores[: len(spans)], -np.inf) for scores in (start, end))
+    best, chosen = -np.inf, (0, 0)
+    for first in np.argsort(-start)[:_STARTS]:
+        last = np.arange(first, min(first + _LONGEST_ANSWER, len(spans)))
+        sums = np.where(spans[last, 0] == spans[first, 0], start[first] + end[last], -np.inf)
+        if sums.max() > best:
+            best, chosen = sums.max(), (first, last[sums.argmax()])
+    text = _all_texts(paragraphs)[spans[chosen[0], 0]]
+    return Answer(text[spans[chosen[0], 1] : spans[chosen[1], 2]], supporting)
+
+
+@torch.no_grad()
+def answer(model: Any, processor: CdlmProcessor, question: str, paragraphs: Paragraphs) -> Answer:
+    """The answer of a `CdlmForMultiHopQuestionAnswering`, in evaluation mode, to one question from paragraphs."""
+    row = processor.question(question, paragraphs)
+    warn_of_cuts([row])
+    output = model(**processor.pad([row]).to(model.device))
+    logits = [output[f"{name}_logits"][0].float().cpu().numpy() for name in ("start", "end", "type", "sentence")]
+    return read_answer(row, paragraphs, logits)
+
+
+def f1_scores(questions: Sequence[HotpotQuestion], answers: Mapping[str, tuple[str, Facts]]) -> dict[str, float]:
+    """Exact match and F1 of answers, of supporting facts, and of both together."""
+    scores = hotpotqa_scores(answers, {question.id: (question.answer, question.supporting) for question in questions})
+    return {name: value for name, value in scores.items() if name.endswith(("_em", "_f1"))}
+
+
+_SNIPPET = """\
+from transformers import AutoModelForQuestionAnswering
+
+import nextlevelbert  # registers the architecture
+from nextlevelbert.tasks.multihop_qa import answer
+
+model = AutoModelForQuestionAnswering.from_pretrained("{name}")
+processor = nextlevelbert.CdlmProcessor.from_model(model)
+print(answer(model, processor, "Who wrote it?", [("A title", ["A sentence.", "Another one."])]))"""
+
+
+def main(words: list[str]) -> None:
+    """Multi-hop question answering with CDLM."""
+    classes = (CdlmModelArguments, DataArguments, LoraArguments, FinetuningArguments)
+    model_args, data_args, lora, args = parse(classes, words, about=main.__doc__, recipes="multihop_qa-")
+    read = partial(read_hotpotqa, dataset_config=data_args.dataset_config_name)
+    sets = data_args.read_sets(
+        lambda name, source, split: read(source, split),
+        lambda questions, share: hold_out_rows(questions, share, args.seed),
+    )
+
+    def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
+        answers = {
+            question.id: read_answer(rows[place], question.paragraphs, [scores[place] for scores in logits])
+            for place, question in enumerate(rows.questions)
+        }
+        records = [
+            {"id": question.id, "answer": answers[question.id].text, "supporting": answers[question.id].supporting,
+             "gold": question.answer}
+            for question in sets[name]
+        ]  # fmt: skip
+        return Predicted(f1_scores(sets[name], answers), records)
+
+    def baselines(name: str) -> dict[str, dict[str, float]]:
+        first = {
+            question.id: (question.paragraphs[0][0], [(title, 0) for title, _ in question.paragraphs])
+            for question in sets[name]
+        }
+        return {"first title, all first sentences": f1_scores(sets[name], first)}
+
+    train_and_publish(
+        "multihop_qa",
+        CdlmForMultiHopQuestionAnswering,
+        model_args,
+        lora,
+        args,
+        sets,
+        lambda name, processor: QuestionDataset(sets[name], processor),
+        predict,
+        baselines,
+        card={
+            "snippet": _SNIPPET,
+            "pipeline_tag": "question-answering",
+            "tags": ["multi-hop-question-answering"],
+            "scores": "joint_f1",
+            "widget": [
+                {
+                    "text": "Who built the bridge that was opened on Monday?",
+                    "context": "The town opened the Mill Bridge on Monday. The Mill Bridge was built by Ada Miller.",
+                }
+            ],
+        },
+    )

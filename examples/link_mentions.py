@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
-from nextlevelbert.tasks.coreference.pairs import cluster_mentions
+from nextlevelbert.tasks.coreference import cluster_mentions
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from transformers import LongformerConfig, LongformerModel
 from benchmarks.studies import attention_alignment, compare_runs
 from nextlevelbert import CdlmModel, CdlmProcessor
 from nextlevelbert.evaluation import coreference_scores
-from nextlevelbert.tasks.coreference.data import CoreferenceData, CoreferenceDocument, CoreferenceMention
+from nextlevelbert.tasks.ecbplus import CoreferenceDocument, CoreferenceMention
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 NAMES = sorted(f"{path.parent.name}.{path.stem}" for path in FOLDER.glob("s*/*.py") if path.stem != "__init__")
@@ -115,7 +115,7 @@ def test_pairs_of_mentions_are_ranked(encoder):
         CoreferenceDocument(f"1_{n}ecb", 1, "1_ecb", text, [(0, len(text))], mention)
         for n, text in enumerate([SEA, "The ship came home."])
     ]
-    [pair] = attention_alignment.draw_pairs(CoreferenceData(documents, "made", "event"), 5, 0)
+    [pair] = attention_alignment.draw_pairs(documents, 5, 0)
     assert pair.positive
     assert [text[start:end] for text, (start, end) in zip(pair.texts, pair[1:3], strict=True)] == ["ship", "ship"]
     assert 0 <= attention_alignment.rank(model, processor, pair) <= 100

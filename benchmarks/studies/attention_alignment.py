@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from benchmarks.common.measuring import print_header, print_table, with_interval
 from nextlevelbert import CdlmModel, CdlmProcessor
-from nextlevelbert.tasks.coreference.data import CoreferenceData, read_ecbplus
+from nextlevelbert.tasks.ecbplus import CoreferenceDocument, read_ecbplus
 
 
 class Pair(NamedTuple):
@@ -33,11 +33,11 @@ class Pair(NamedTuple):
     positive: bool
 
 
-def draw_pairs(data: CoreferenceData, count: int, seed: int) -> list[Pair]:
+def draw_pairs(documents: list[CoreferenceDocument], count: int, seed: int) -> list[Pair]:
     """As many coreferent pairs as others, each in two documents of one topic; fewer where there are no more."""
     rng = np.random.default_rng(seed)
     pairs: dict[bool, list[Pair]] = {True: [], False: []}
-    for one, other in itertools.combinations(data.documents, 2):
+    for one, other in itertools.combinations(documents, 2):
         if one.topic != other.topic:
             continue
         for sides in itertools.product([(one, mention) for mention in one.mentions],

@@ -17,8 +17,8 @@ from nextlevelbert import read_documents, read_marked
 from nextlevelbert.data.rows import open_rows, placed_rows
 from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.tasks.document_matching import read_document_pairs
-from nextlevelbert.tasks.labelled_documents import ColumnArguments, read_choices, read_classes
 from nextlevelbert.tasks.ecbplus import read_ecbplus
+from nextlevelbert.tasks.labelled_documents import ColumnArguments, read_choices, read_classes
 from nextlevelbert.tasks.multihop_qa import read_hotpotqa
 from nextlevelbert.tasks.published import choice_table, classification_table
 from nextlevelbert.tasks.ranking import RankingArguments, read_ranking

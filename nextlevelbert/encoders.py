@@ -131,7 +131,10 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
 def _prompting(tokenizer: PreTrainedTokenizerBase, prompt: str) -> PreTrainedTokenizerBase:
     """A tokenizer that adds the tokens of a prompt where it adds special tokens, after those before the text."""
     ids = tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"]
-    if tokenizer(f"{prompt}word", add_special_tokens=False)["input_ids"][: len(ids)] != ids:
+    joined, *alone = (
+        tokenizer(text, add_special_tokens=False)["input_ids"] for text in (f"{prompt}word", "word", " word")
+    )
+    if joined not in [ids + rest for rest in alone]:  # some tokenizers keep the space in the token
         raise ValueError(f"The prompt {prompt!r} runs into the first word of a text; let it end with a space.")
     prefix, suffix = special_token_ids(tokenizer)
     around = {"[BEFORE]": [*prefix, *ids], "[AFTER]": [*suffix]}

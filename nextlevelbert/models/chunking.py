@@ -442,6 +442,8 @@ def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     end = 0
     for sentence in splitter(text) if text.strip() else ():  # a blank text is not given to the splitter
         if isinstance(sentence, str):
+            if not sentence.strip():
+                continue
             start = text.find(sentence, end)
             sentence = (start, start + len(sentence))
         if not end <= sentence[0] <= sentence[1] <= len(text):

@@ -15,7 +15,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -60,19 +60,17 @@ logger = logging.getLogger(__name__)
 _POSITIONS_PER_PASS = 4_096
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
 _CHUNKS_PER_GROUP = 4_096
+_EXTRAS = ("hidden_states", "attentions")
+_PRETRAINING_HEADS = [r"^head\.", r"^logit_scale$"]  # dropped on purpose
 
 
 @dataclass
 class DocumentModelOutput(ModelOutput):
-    """All levels of a batch of documents.
+    """Contextual chunk vectors `last_hidden_state` ``[B, L, H]`` and document vectors `pooler_output` ``[B, H]``.
 
-    Attributes:
-        last_hidden_state: ``[B, L, H]`` contextual chunk vectors, zero where there is no chunk.
-        pooler_output: ``[B, H]`` document vectors; zero for a document without chunks.
-        chunk_vectors: ``[B, L, D]`` plain chunk vectors, before the encoder over chunks.
-        chunk_mask: ``[B, L]`` bool, true where a chunk was read.
-        hidden_states, attentions: of the encoder over chunks, on request, with the positions of
-            [CLS] and [SEP]; for documents of at most `max_chunks` chunks.
+    Zero where there is no chunk. `chunk_vectors` ``[B, L, D]`` are plain, before the encoder over chunks, `chunk_mask`
+    ``[B, L]`` is true where a chunk was read. On request, for documents of one window: `hidden_states`, `attentions`
+    of the encoder over chunks, with the positions of [CLS] and [SEP].
     """
 
     last_hidden_state: Tensor | None = None
@@ -85,14 +83,7 @@ class DocumentModelOutput(ModelOutput):
 
 @dataclass
 class MaskedVectorModelingOutput(ModelOutput):
-    """Masked vector modelling of a batch with M selected positions, counted row by row.
-
-    Attributes:
-        loss: scalar, if labels were given.
-        predictions: ``[M, D]`` what the head predicts at the selected positions.
-        targets: ``[M, D]`` the true vectors there, if labels were given.
-        hidden_states, attentions: on request.
-    """
+    """`loss`, and what the head predicts at the M selected positions, row by row, with the true vectors ``[M, D]``."""
 
     loss: Tensor | None = None
     predictions: Tensor | None = None
@@ -103,13 +94,7 @@ class MaskedVectorModelingOutput(ModelOutput):
 
 @dataclass
 class SegmentPairOutput(ModelOutput):
-    """Contrastive learning over N pairs of segments.
-
-    Attributes:
-        loss: scalar.
-        scores: ``[N, N]`` scaled cosines of first segments (rows) and second ones, minus infinity where two are not
-            compared; the right ones are on the diagonal.
-    """
+    """`loss`, and scaled cosines ``[N, N]`` of first segments (rows) and second ones, the right on the diagonal."""
 
     loss: Tensor | None = None
     scores: Tensor | None = None
@@ -130,11 +115,6 @@ class DocumentEmbedding:
     chunks: Tensor
     plain: Tensor
     spans: np.ndarray
-
-    def __repr__(self) -> str:
-        """Shapes, not numbers."""
-        shapes = [f"{field.name}={list(getattr(self, field.name).shape)}" for field in fields(self)]
-        return f"{type(self).__name__}({', '.join(shapes)})"
 
 
 @dataclass(frozen=True)
@@ -221,20 +201,14 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 
     @classmethod
     def from_chunk_encoder(
-        cls,
-        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
-        chunk_size: int = 256,
-        *,
-        num_hidden_layers: int | None = None,
-        random_layers: bool = False,
-        attention_dropout: float = 0.0,
+        cls, chunk_encoder: str | PathLike[str] | LoadedChunkEncoder, chunk_size: int = 256, *,
+        num_hidden_layers: int | None = None, random_layers: bool = False, attention_dropout: float = 0.0,
         **config_kwargs: Any,
-    ) -> Any:
-        """A new model around a sentence encoder, initialised from that encoder's own layers.
+    ) -> Any:  # fmt: skip
+        """A new model around a sentence encoder, initialised from that encoder's own layers and position table.
 
-        The position table is copied, the word embeddings are not. A static encoder has no layers: those over its
-        vectors start at random, and the document vector as the mean of the chunk vectors (`pooling="residual"`),
-        except in masked vector modelling, which would not train that.
+        A static encoder has no layers: those over its vectors start at random, and the document vector as the mean of
+        the chunk vectors (`pooling="residual"`), except in masked vector modelling, which would not train that.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
@@ -244,16 +218,13 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
             random_layers: start from random layers, which fails in the paper (section 4.5, table 4).
             attention_dropout: of the encoder over chunks. The paper's models have 0.1, that of their encoders; on a
                 CPU it makes a training step more than twice as slow.
-            config_kwargs: further fields of `NextLevelBertConfig`.
-
-        Raises:
-            ValueError: for a chunk size that the encoder does not allow, or an unknown argument.
+            config_kwargs: further fields of `NextLevelBertConfig`; a ValueError names an unknown one.
         """
         cls.split_arguments(config_kwargs)
         source = open_chunk_encoder(chunk_encoder)
-        backbone = source.encoder.model.config
-        copied = source.encoder.has_layers and source.encoder.hidden_size == backbone.hidden_size
-        layers = backbone if copied else bert_over_vectors(source.encoder.hidden_size, layers=2)
+        encoder = source.encoder
+        copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
+        layers = encoder.model.config if copied else bert_over_vectors(encoder.hidden_size, layers=2)
         values = encoder_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"))
         values["encoder_config"] = with_attention_dropout(layers, attention_dropout)
         values["encoder_config"].pop("sentence_steps", None)  # they follow the chunk encoder's layers only
@@ -281,9 +252,6 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
         return self.base_model.encoder.embeddings
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
-        raise ValueError(f"{type(self).__name__} has no word embeddings to resize: its inputs are chunk vectors.")
-
 
 class NextLevelBertModel(NextLevelBertPreTrainedModel):
     """Whole documents to contextual chunk vectors and one document vector (paper, section 2.2).
@@ -299,8 +267,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         (torch.Size([384]), torch.Size([1, 384]), [[0, 78]])
     """
 
-    # Heads are dropped on purpose.
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\.", r"^logit_scale$"]
+    _keys_to_ignore_on_load_unexpected = [*_PRETRAINING_HEADS, r"^classifier\."]
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -326,15 +293,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        special_ids: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-    ) -> DocumentModelOutput:
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None, special_ids: Tensor | None = None, token_type_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None, output_attentions: bool | None = None,
+    ) -> DocumentModelOutput:  # fmt: skip
         """Reads whole documents, as token ids or as chunk vectors; both give the same result.
 
         Args:
@@ -347,13 +309,11 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             output_hidden_states, output_attentions: as in transformers; see `DocumentModelOutput`.
 
         Raises:
-            ValueError: for both or neither input, vectors of a wrong shape, or a document above `max_chunks` under
-                ``long_documents="error"``.
+            ValueError: for both or neither input, vectors or a mask of a wrong shape, or a document above `max_chunks`
+                under ``long_documents="error"``.
         """
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(
-                "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of chunk vectors."
-            )
+            raise ValueError("Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of chunks.")
         requested = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         extras = {name: True for name, value in requested.items() if value}
         if inputs_embeds is None:
@@ -361,17 +321,16 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             lengths = torch.tensor([len(rows) for rows in vectors], device=self.device)
             inputs_embeds = pad_sequence([*vectors, self.special_embeddings.weight[:1]], batch_first=True)[:-1]
             attention_mask = torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
-        if inputs_embeds.ndim != 3 or inputs_embeds.shape[-1] != self.config.chunk_hidden_size:
+        marks = attention_mask if special_ids is None else special_ids
+        shape, size = inputs_embeds.shape[:2], self.config.chunk_hidden_size
+        if inputs_embeds.shape[2:] != (size,) or (marks is not None and marks.shape != shape):
+            got = f"{[*inputs_embeds.shape]} and {None if marks is None else [*marks.shape]}"
             raise ValueError(
-                f"inputs_embeds must be [B, L, {self.config.chunk_hidden_size}] of this model's chunk encoder, "
-                f"got {[*inputs_embeds.shape]}."
+                f"Give inputs_embeds [B, L, {size}] of this model's encoder, and masks [B, L]; got {got}."
             )
         if special_ids is not None:
             return self._read_packed(inputs_embeds, special_ids, extras)
-        shape = inputs_embeds.shape[:2]
-        mask = torch.ones(shape, device=self.device).bool() if attention_mask is None else attention_mask.bool()
-        if mask.shape != shape:
-            raise ValueError(f"attention_mask must be {[*shape]}, one flag per chunk, got {[*mask.shape]}.")
+        mask = torch.ones(shape, device=self.device).bool() if marks is None else marks.bool()
         vectors = inputs_embeds.to(self.dtype).masked_fill(~mask.unsqueeze(-1), 0.0)  # [B, L, D]
         read = self._readable(mask)
         # Real chunks move to the front, wherever the padding is; a chunk's place is its number among them.
@@ -380,32 +339,22 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         front = torch.zeros_like(chunks).scatter_add(1, place.expand_as(chunks), chunks)
         hidden, first, output = self._read_windows(front, read.sum(dim=1), extras)
         hidden = hidden.gather(1, place.expand(-1, -1, hidden.shape[-1])).masked_fill(~read.unsqueeze(-1), 0.0)
-        return DocumentModelOutput(
-            last_hidden_state=hidden,
-            pooler_output=self._pool(chunks, hidden, first, read),
-            chunk_vectors=vectors,
-            chunk_mask=read,
-            hidden_states=output.get("hidden_states") if extras else None,
-            attentions=output.get("attentions") if extras else None,
-        )
+        pooled = self._pool(chunks, hidden, first, read)
+        return DocumentModelOutput(hidden, pooled, vectors, read, *(output.get(name) for name in _EXTRAS))
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Where there are chunks to read ``[B, L]``: all, but for what `long_documents` says."""
-        size, _ = self.config.window()
+        (size, _), counts = self.config.window(), mask.sum(dim=1)
         if traced():
             return mask
-        counts = mask.sum(dim=1)
         if empty := (counts == 0).nonzero().flatten().tolist():
             warn_of_empty_documents(empty)
         if self.config.long_documents == "window" or not (long := (counts > size).nonzero().flatten().tolist()):
             return mask
+        what = f"Documents {long} have {counts[long].tolist()} chunks, more than max_chunks = {size}"
         if self.config.long_documents == "error":
-            raise ValueError(
-                f"Documents {long} of the batch have {counts[long].tolist()} chunks, more than max_chunks = {size}. "
-                "Set long_documents='window'."
-            )
-        lost = int((counts - size).clamp(min=0).sum())
-        logger.warning("long_documents='truncate': %d chunks of document(s) %s are cut off.", lost, long)
+            raise ValueError(f"{what}. Set long_documents='window'.")
+        logger.warning("%s; long_documents='truncate' cuts %d off.", what, int((counts - size).clamp(min=0).sum()))
         return mask & (mask.cumsum(dim=1) <= size)
 
     def _read_windows(
@@ -413,15 +362,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     ) -> tuple[Tensor, Tensor, BaseModelOutput]:
         """The encoder over windows [CLS] v1 … vn [SEP]; where windows overlap, the mean of what they say.
 
-        Windows start every `size` - `overlap` chunks, and the last one of a document is moved back so that it is full.
+        Windows start every `size` - `overlap` chunks; the last one of a document is moved back so that it is full.
 
         Args:
-            chunks: ``[B, L, D]``, those of each document in front.
-            counts: ``[B]``, how many each has.
+            chunks: ``[B, L, D]``, those of each document in front, and `counts` ``[B]``, how many each has.
             extras: further arguments of the encoder (hidden states, attentions), for documents of one window.
 
         Returns:
-            Contextual chunk vectors ``[B, L, H]``, the mean of a document's outputs at [CLS] ``[B, H]``, and the
+            Contextual chunk vectors ``[B, L, H]``, the mean of each document's outputs at [CLS] ``[B, H]``, and the
             encoder's last output.
         """
         (size, overlap), (batch, length, _), device = self.config.window(), chunks.shape, chunks.device
@@ -429,54 +377,52 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             document = torch.arange(batch, device=device)  # [J]
             place = torch.arange(length, device=device).expand(batch, -1)  # [J, S]
         else:
-            if extras or exported():
-                raise ValueError(f"Hidden states, attentions and graphs have one window of {size} chunks: {length}.")
+            if extras:
+                raise ValueError(f"Hidden states and attentions are of one window of {size} chunks, not {length}.")
             last = (counts - size).clamp(min=0)  # [B], where the last window of a document starts
             start = torch.arange(1 + math.ceil((length - size) / (size - overlap)), device=device) * (size - overlap)
             used = (start == 0) | (start - (size - overlap) < last[:, None])  # [B, windows]
             document, number = used.nonzero(as_tuple=True)
             place = torch.minimum(start[number], last[document])[:, None] + torch.arange(size, device=device)
         reach = (counts[document] - place[:, :1].sum(dim=1)).clamp(max=place.shape[1])  # [J], chunks of each window
-        hidden = chunks.new_zeros(batch, length, self.config.hidden_size)
-        times = chunks.new_zeros(batch, length, 1)
-        first = chunks.new_zeros(batch, self.config.hidden_size)
-        specials = self.config.special_positions
-        for rows in self._passes(reach, place.shape[1] + specials, bool(extras)):
-            width = place.shape[1] if rows is None else int(reach[rows].max())
-            rows = slice(None) if rows is None else rows
-            where, real = place[rows, :width], torch.arange(width, device=device) < reach[rows, None]  # [J, S]
-            embeds = chunks[document[rows, None], where] if length > size or width < length else chunks[rows]
-            embeds, keep = self._with_special_vectors(embeds.masked_fill(~real.unsqueeze(-1), 0.0), reach[rows])
+        width = self.config.hidden_size
+        hidden, times, first = (
+            chunks.new_zeros(*shape) for shape in ((batch, length, width), (batch, length, 1), (batch, width))
+        )
+        for rows in self._passes(reach, place.shape[1], at_once=bool(extras)):
+            where = place if rows is None else place[rows, : int(reach[rows].max())]  # [J, S] of this pass
+            owner, n = (document, reach) if rows is None else (document[rows], reach[rows])
+            real = (torch.arange(where.shape[1], device=device) < n[:, None]).unsqueeze(-1)  # [J, S, 1]
+            embeds = chunks if rows is None and length <= size else chunks[owner[:, None], where]
+            embeds, keep = self._with_special_vectors(embeds.masked_fill(~real, 0.0), n)
             mask = keep.long() if traced() or not keep.all() else None  # kernels without a mask are faster
             output = self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
-            states = output.last_hidden_state[:, 1 : width + 1].masked_fill(~real.unsqueeze(-1), 0.0)
-            if length <= size and width == length and isinstance(rows, slice):
-                return states, output.last_hidden_state[:, 0] * (counts > 0).unsqueeze(-1), output
-            at = (document[rows, None], where)
-            hidden = hidden.index_put(at, states, accumulate=True)
-            times = times.index_put(at, real.unsqueeze(-1).to(times.dtype), accumulate=True)
-            first = first.index_add(0, document[rows], output.last_hidden_state[:, 0] * (reach[rows, None] > 0))
-        windows = document.bincount(minlength=batch).unsqueeze(-1)  # [B, 1]
-        return hidden / times.clamp(min=1), first / windows, output
+            states = output.last_hidden_state[:, 1 : where.shape[1] + 1].masked_fill(~real, 0.0)
+            summary = output.last_hidden_state[:, 0] * (n > 0).unsqueeze(-1)
+            if rows is None and length <= size:
+                return states, summary, output
+            hidden = hidden.index_put((owner[:, None], where), states, accumulate=True)
+            times = times.index_put((owner[:, None], where), real.to(times.dtype), accumulate=True)
+            first = first.index_add(0, owner, summary)
+        return hidden / times.clamp(min=1), first / document.bincount(minlength=batch).unsqueeze(-1), output
 
     def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[Tensor | None]:
         """Numbers of the windows of each pass of the encoder, of similar lengths; None for all windows at once."""
-        if at_once or traced() or len(reach) * width <= _POSITIONS_PER_PASS:
+        if at_once or traced() or len(reach) * (width + self.config.special_positions) <= _POSITIONS_PER_PASS:
             yield None
             return
-        lengths = reach.cpu().numpy() + self.config.special_positions
-        for rows in micro_batches(lengths, _POSITIONS_PER_PASS):
+        for rows in micro_batches(reach.cpu().numpy() + self.config.special_positions, _POSITIONS_PER_PASS):
             yield torch.from_numpy(rows).to(reach.device)
 
     def _with_special_vectors(self, vectors: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         """Windows ``[J, S + 2, D]`` and the mask of their real positions; HATE has no [SEP]."""
-        table, after = self.special_embeddings.weight.to(vectors.dtype), self.config.special_positions - 1
-        embeds = pad(vectors, (0, 0, 1, after))
+        table, specials = self.special_embeddings.weight.to(vectors.dtype), self.config.special_positions
+        embeds = pad(vectors, (0, 0, 1, specials - 1))
         position = torch.arange(embeds.shape[1], device=embeds.device)
         embeds = torch.where((position == 0).unsqueeze(-1), table[CLS], embeds)
-        if after:
+        if specials == 2:
             embeds = torch.where((position == counts[:, None] + 1).unsqueeze(-1), table[SEP], embeds)
-        return embeds, position < counts[:, None] + self.config.special_positions
+        return embeds, position < counts[:, None] + specials
 
     def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
         """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no chunk."""
@@ -496,32 +442,22 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         Several documents can share one sequence, so its vector is the mean of all chunks even where `pooling` is
         another; residual pooling reads all chunks that are not masked.
         """
-        positions = self.config.window()[0] + self.config.special_positions
-        if special_ids.shape != inputs_embeds.shape[:2] or special_ids.shape[1] > positions:
-            raise ValueError(
-                f"Packed sequences are inputs_embeds [B, S, D] and special_ids [B, S], at most {positions} positions "
-                f"(--sequence_length), got {[*inputs_embeds.shape]} and {[*special_ids.shape]}."
-            )
+        specials = self.config.special_positions
+        if special_ids.shape[1] > (most := self.config.window()[0] + specials):
+            raise ValueError(f"Sequences have {special_ids.shape[1]} positions, the model {most} (--sequence_length).")
         special = special_ids != NOT_SPECIAL
         chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
         embeds = torch.where(special.unsqueeze(-1), self.special_embeddings(special_ids.clamp(min=PAD)), chunks)
         real = special_ids != PAD
         mask = real.long() if traced() or not real.all() else None
         output = self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
-        hidden, alone = output.last_hidden_state, self.config.special_positions == 1  # one document a sequence
-        pooled = pool(hidden, ~special, self.config.pooling if alone and self.config.pooling == "sum" else "mean")
-        if alone and self.config.pooling == "cls":
+        hidden, mode = output.last_hidden_state, self.config.pooling
+        pooled = pool(hidden, ~special, "sum" if mode == "sum" else "mean")
+        if specials == 1 and mode == "cls":  # one document a sequence
             pooled = hidden[:, 0]
         elif self.residual_pooling is not None:
             pooled = self.residual_pooling(pool(chunks, ~special), pooled)
-        return DocumentModelOutput(
-            last_hidden_state=hidden,
-            pooler_output=pooled,
-            chunk_vectors=inputs_embeds,
-            chunk_mask=~special,
-            hidden_states=output.get("hidden_states") if extras else None,
-            attentions=output.get("attentions") if extras else None,
-        )
+        return DocumentModelOutput(hidden, pooled, inputs_embeds, ~special, *(output.get(name) for name in _EXTRAS))
 
     def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         """`forward` for documents of very different lengths, which are padded beside those of similar lengths.
@@ -547,13 +483,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         return contextual, torch.stack(pooled)
 
     def encode(
-        self,
-        texts: str | Iterable[Any],
-        tokens_per_batch: int | None = None,
-        show_progress_bar: bool = False,
-        chunk_encoder: Any = None,
-        splitter: Splitter | None = None,
-    ) -> DocumentEmbedding | list[DocumentEmbedding]:
+        self, texts: str | Iterable[Any], tokens_per_batch: int | None = None, show_progress_bar: bool = False,
+        chunk_encoder: Any = None, splitter: Splitter | None = None,
+    ) -> DocumentEmbedding | list[DocumentEmbedding]:  # fmt: skip
         """Document vector, contextual and plain chunk vectors and their characters, in one pass.
 
         Documents may have any length. Beside the results, memory holds one micro-batch.
@@ -564,33 +496,25 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             tokens_per_batch: token positions of one forward pass of the chunk encoder.
             show_progress_bar: show a bar that counts chunks.
             chunk_encoder: another form of the model's own chunk encoder, such as one that keeps what it has seen:
-                ``CachedEncoder(model.chunk_encoder, folder)``.
+                ``CachedEncoder(model.chunk_encoder, folder)``. A ValueError says where it is another encoder.
             splitter: a function that finds the sentences instead of the model's rule, for example `text_sentences`:
                 from a text to (start, end) of each, or to their texts. For chunks made of sentences, and for text
                 only: token ids given to the model are always cut by its rule.
 
         Returns:
             One `DocumentEmbedding` for a single text, otherwise a list of them; empty if there is no text.
-
-        Raises:
-            TypeError: for something that is not text (numbered).
-            ValueError: for another encoder than the model's, or a splitter that loses the order of the text.
         """
         books = list(self.iter_encode(texts, tokens_per_batch, show_progress_bar, chunk_encoder, splitter))
         return books[0] if isinstance(texts, str) else books
 
     def iter_encode(
-        self,
-        texts: str | Iterable[Any],
-        tokens_per_batch: int | None = None,
-        show_progress_bar: bool = False,
-        chunk_encoder: Any = None,
-        splitter: Splitter | None = None,
-    ) -> Iterator[DocumentEmbedding]:
+        self, texts: str | Iterable[Any], tokens_per_batch: int | None = None, show_progress_bar: bool = False,
+        chunk_encoder: Any = None, splitter: Splitter | None = None,
+    ) -> Iterator[DocumentEmbedding]:  # fmt: skip
         """As `encode`, one document after the other: for more of them than memory holds."""
-        encoder, rule = self._usable_encoder(chunk_encoder), self.config.chunking_rule()
+        encoder, rule, chunks = self._usable_encoder(chunk_encoder), self.config.chunking_rule(), 0
         group: list[tuple[TokenizedDocument, np.ndarray]] = []
-        chunks, empty = 0, []
+        empty: list[int] = []
         with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
             for number, text in enumerate(iter_texts(texts)):
                 document = tokenize_document(self.tokenizer, text)
@@ -606,11 +530,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     @torch.no_grad()
     def _encode_group(
-        self,
-        group: list[tuple[TokenizedDocument, np.ndarray]],
-        encoder: Any,
-        tokens_per_batch: int | None,
-        bar: tqdm,
+        self, group: list[tuple[TokenizedDocument, np.ndarray]], encoder: Any, tokens_per_batch: int | None, bar: tqdm
     ) -> list[DocumentEmbedding]:
         """Tokenised documents with their chunk boundaries, encoded together."""
         if not group:
@@ -620,19 +540,15 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         training = self.training
         self.eval()
         try:
-            plain = encoder.encode(ids, flat, self.config.chunking_rule(), tokens_per_batch, bar)
-            vectors = [plain[start:end] for start, end in itertools.pairwise(offsets)]
-            contextual, pooled = self.contextualize(vectors)
+            vectors = encoder.encode(ids, flat, self.config.chunking_rule(), tokens_per_batch, bar)
+            plain = [vectors[start:end] for start, end in itertools.pairwise(offsets)]
+            contextual, pooled = self.contextualize(plain)
         finally:
             self.train(training)
+        rows = zip(pooled, contextual, plain, strict=True)
         return [
-            DocumentEmbedding(
-                document=pooled[number].float().cpu(),
-                chunks=contextual[number].float().cpu(),
-                plain=vectors[number].float().cpu(),
-                spans=chunk_spans(document, cuts),
-            )
-            for number, (document, cuts) in enumerate(group)
+            DocumentEmbedding(*(values.float().cpu() for values in row), chunk_spans(document, cuts))
+            for row, (document, cuts) in zip(rows, group, strict=True)
         ]
 
     def plan(self, texts: str | Iterable[Any], splitter: Splitter | None = None) -> DocumentPlan | list[DocumentPlan]:
@@ -659,21 +575,13 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     def encode_pairs(
         self, input_ids: Tensor | None, attention_mask: Tensor | None = None, embeds: Tensor | None = None
     ) -> Tensor | None:
-        """Vectors of the short texts that go with documents: questions ``[N]`` or candidates ``[N, C]``.
+        """Vectors ``[…, D]`` of the short texts that go with documents: questions ``[N]``, or candidates ``[N, C]``.
 
-        Args:
-            input_ids: ``[N, Q]`` or ``[N, C, Q]`` token ids; each text becomes one chunk; a longer one becomes
-                several, and the mean of their vectors is taken.
-            attention_mask: of the same shape; zero at padding.
-            embeds: the vectors, if they are already encoded.
-
-        Returns:
-            ``[N, D]`` or ``[N, C, D]``; None if nothing was given.
+        Of their ids ``[…, Q]`` and a mask of the same shape: each text becomes one chunk; a longer one becomes
+        several, and the mean of their vectors is taken. Or of `embeds`, already encoded. None if nothing was given.
         """
-        if embeds is not None:
-            return embeds.to(self.device, self.dtype)
-        if input_ids is None:
-            return None
+        if embeds is not None or input_ids is None:
+            return None if embeds is None else embeds.to(self.device, self.dtype)
         flat = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
         vectors = self.encode_ids(flat, None if attention_mask is None else attention_mask.reshape(flat.shape))
         if blank := [number for number, chunks in enumerate(vectors) if len(chunks) == 0]:
@@ -687,11 +595,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         )
 
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
-        """Makes a chunk encoder part of the model, so that it is saved with it.
-
-        Raises:
-            ValueError: if its weights are not those that the model was trained with.
-        """
+        """Makes a chunk encoder, the one that the model was trained with, part of it and of its checkpoint."""
         self.check_chunk_encoder(source)
         if self.chunk_encoder is None:
             self.chunk_encoder = self._new_chunk_encoder().to(self.device, self.dtype)
@@ -713,12 +617,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def check_chunk_encoder(self, source: Any) -> None:
         """Raises a ValueError for a chunk encoder with other weights, pooling or normalisation than the model's."""
-        known, given = self.config.chunk_encoder_fingerprint, source.fingerprint
-        given = given if isinstance(given, str) else given()
-        if known and given != known:
+        known, got = self.config.chunk_encoder_fingerprint, source.fingerprint
+        got = got if isinstance(got, str) else got()
+        if known and got != known:
             raise ValueError(
                 f"chunk_encoder_fingerprint: the model was made with the encoder {known[:12]}…, but this one is "
-                f"{given[:12]}…; give the encoder that made its vectors ({self.config.chunk_encoder_name!r})."
+                f"{got[:12]}…; give the encoder that made its vectors ({self.config.chunk_encoder_name!r})."
             )
 
     def _usable_encoder(self, chunk_encoder: Any) -> Any:
@@ -733,15 +637,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     def named_chunk_encoder(self) -> str:
         """The name under which the checkpoint finds its chunk encoder on the Hub.
 
-        Raises:
-            ValueError: if that is a folder of this machine, or nothing says what its weights must be: then the
-                checkpoint could be given any encoder in silence.
+        A ValueError if that is a folder of this machine, or nothing says what its weights must be: then the checkpoint
+        could be given any encoder in silence.
         """
         name = self.config.chunk_encoder_name
         if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
             raise ValueError(
                 f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is none of the Hub, or "
-                "has no fingerprint. Say which encoder made its vectors: "
+                "has no fingerprint. Say which made its vectors: "
                 "model.attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder FOLDER."
             )
         return name
@@ -784,38 +687,25 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        inputs_embeds: Tensor,
-        special_ids: Tensor,
-        mask_positions: Tensor,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-    ) -> MaskedVectorModelingOutput:
+        self, inputs_embeds: Tensor, special_ids: Tensor, mask_positions: Tensor, labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedVectorModelingOutput:  # fmt: skip
         """One step over packed sequences, as `DataCollatorForVectorMasking` makes them.
 
         Args:
-            inputs_embeds: ``[B, S, D]`` chunk vectors, some replaced by others; at special positions they do not
-                matter.
-            special_ids: ``[B, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
+            inputs_embeds, special_ids: as in the model's own `forward`; some vectors are replaced by others.
             mask_positions: ``[B, S]`` bool, where to predict.
             labels: ``[B, S, D]`` the true vectors; targets are as the encoder reads them, perhaps whitened.
+            kwargs: `output_hidden_states`, `output_attentions`.
         """
-        output = self.model(
-            inputs_embeds=inputs_embeds,
-            special_ids=special_ids,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-        )
+        output = self.model(inputs_embeds=inputs_embeds, special_ids=special_ids, **kwargs)
         selected, config = mask_positions.bool(), self.config
         predictions, targets, loss = self.head(output.last_hidden_state[selected]), None, None  # [M, D]
         if labels is not None:
             targets = self.model.prepare_chunks(labels[selected].to(self.dtype))  # [M, D]
             if len(targets) < 2 and config.loss in CONTRASTIVE_LOSSES:
-                logger.warning(
-                    "%d masked vector(s) in a batch; loss=%r retrieves each among the others, so it needs two: take "
-                    "larger batches, longer sequences or a higher masking probability.", len(targets), config.loss,
-                )  # fmt: skip
+                logger.warning("loss=%r retrieves each masked vector among those of the batch, which has %d.",
+                               config.loss, len(targets))  # fmt: skip
             rows = selected.nonzero()[:, 0] if config.loss_mean == "sequences" else None  # [M]
             loss = masked_vector_loss(config.loss, predictions, targets, config.temperature, config.norm_order, rows)
         return MaskedVectorModelingOutput(loss, predictions, targets, output.hidden_states, output.attentions)
@@ -877,7 +767,7 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
         torch.Size([2, 3])
     """
 
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$"]  # pretraining heads are dropped on purpose
+    _keys_to_ignore_on_load_unexpected = _PRETRAINING_HEADS
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -888,30 +778,21 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        pair_input_ids: Tensor | None = None,
-        pair_attention_mask: Tensor | None = None,
-        pair_embeds: Tensor | None = None,
-        document_index: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-    ) -> SequenceClassifierOutput:
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None, inputs_embeds: Tensor | None = None,
+        pair_input_ids: Tensor | None = None, pair_attention_mask: Tensor | None = None,
+        pair_embeds: Tensor | None = None, document_index: Tensor | None = None, labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:  # fmt: skip
         """Reads each document once, however many questions it has.
 
         Args:
             input_ids, attention_mask, inputs_embeds: documents, as in the model's own `forward`.
             token_type_ids: ``[B, T]``; if the tokenizer was given pairs, 1 marks the question.
-            pair_input_ids, pair_attention_mask: ``[N, Q]`` ids of the questions. One longer than a chunk is cut
-                like a document, and the mean of its chunk vectors taken.
-            pair_embeds: ``[N, D]`` encoded questions, instead of their ids.
+            pair_input_ids, pair_attention_mask, pair_embeds: the questions, ids ``[N, Q]`` or encoded ``[N, D]``.
             document_index: ``[N]``, the document of each question (or label); by default one each, in order.
             labels: ``[N]`` integers, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
-            output_hidden_states, output_attentions: as in the model's own `forward`.
+            kwargs: `output_hidden_states`, `output_attentions`.
 
         Raises:
             ValueError: for a question that the model does not read, or a missing one that it needs.
@@ -925,13 +806,7 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
                 f"This model has text_pair={self.config.text_pair} and was given {'a' if pairs is not None else 'no'} "
                 "question: give pair_input_ids or pair_embeds, or load it with the other text_pair."
             )
-        output = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-        )
+        output = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
         logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index))  # [N, num_labels]
         loss = None if labels is None else classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
@@ -944,7 +819,7 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
     that vector], and the softmax runs over the candidates of a question.
     """
 
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$"]
+    _keys_to_ignore_on_load_unexpected = _PRETRAINING_HEADS
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -955,32 +830,23 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        pair_input_ids: Tensor | None = None,
-        pair_attention_mask: Tensor | None = None,
-        pair_embeds: Tensor | None = None,
-        document_index: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-    ) -> MultipleChoiceModelOutput:
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None, inputs_embeds: Tensor | None = None,
+        pair_input_ids: Tensor | None = None, pair_attention_mask: Tensor | None = None,
+        pair_embeds: Tensor | None = None, document_index: Tensor | None = None, labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MultipleChoiceModelOutput:  # fmt: skip
         """Reads each document once, however many questions and candidates it has.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: documents, as in `NextLevelBertModel`; or, with `token_type_ids`,
-                ``[B, C, T]`` pairs of the document and each question and candidate, as transformers'
-                `DataCollatorForMultipleChoice` makes them; the document, the same in all C, is read once.
-            token_type_ids: ``[B, C, T]``: 0 in the document, 1 in question and candidate.
-            pair_input_ids, pair_attention_mask: ``[N, C, Q]`` ids of question and candidate, N questions with C
-                candidates each. One longer than a chunk is cut like a document, and the mean taken.
-            pair_embeds: ``[N, C, D]`` the same, already encoded.
+            input_ids, attention_mask, inputs_embeds: documents, as in `NextLevelBertModel`; or, with `token_type_ids`
+                (0 document, 1 question and candidate), ``[B, C, T]`` pairs of the document and each candidate, as
+                transformers' `DataCollatorForMultipleChoice` makes them; the document of a row is read once.
+            pair_input_ids, pair_attention_mask, pair_embeds: question and candidate as one text, N questions with C
+                candidates each: ids ``[N, C, Q]`` or encoded ``[N, C, D]``.
             document_index: ``[N]``, the document of each question; by default one each, in order.
             labels: ``[N]``, the number of the right candidate.
-            output_hidden_states, output_attentions: as in `NextLevelBertModel`.
+            kwargs: `output_hidden_states`, `output_attentions`.
 
         Raises:
             ValueError: without candidates, or for pairs without token types.
@@ -999,28 +865,17 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
         pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         if pairs is None or pairs.ndim != 3:
             raise ValueError("Give the candidates as pair_input_ids [N, C, Q], pair_embeds [N, C, D] or token types.")
-        output = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-        )
+        output = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
         logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index)).squeeze(-1)  # [N, C]
         loss = None if labels is None else single_label_loss(logits, labels)
         return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)
 
 
 def concatenate_pairs(documents: Tensor, pairs: Tensor | None, document_index: Tensor | None) -> Tensor:
-    """Concatenates each document's vector with the vectors of its questions.
+    """Each document's vector ``[B, H]`` with the vectors of its questions ``[N, D]`` or candidates ``[N, C, D]``.
 
-    Args:
-        documents: ``[B, H]`` document vectors.
-        pairs: ``[N, D]`` vectors of questions or ``[N, C, D]`` of candidates; None for documents alone.
-        document_index: ``[N]``, the document of each question; None for one question per document, in order.
-
-    Returns:
-        ``[N, H]`` alone, ``[N, H + D]`` with questions, ``[N, C, H + D]`` with candidates.
+    `document_index` ``[N]`` is the document of each question; None for one question per document, in order. Without
+    pairs, the document vectors alone.
     """
     if document_index is not None:
         documents = documents[document_index]  # [N, H]
@@ -1097,15 +952,10 @@ def traced() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
-def exported() -> bool:
-    """Whether that graph has to hold the whole pass, as an exported one does; a compiled one may have breaks."""
-    return torch.jit.is_tracing() or getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()
-
-
 def warn_of_empty_documents(numbers: Sequence[int]) -> None:
     """Warns of documents without tokens, whose vector is zero."""
     warnings.warn(
-        f"Document(s) {', '.join(map(str, numbers))} of the batch contain no token (empty or blank text): their "
+        f"Document(s) {', '.join(map(str, numbers))} contain no token (empty or blank text): their "
         "document vector is zero.",
-        stacklevel=3,
+        stacklevel=4,
     )

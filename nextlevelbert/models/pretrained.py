@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -50,34 +49,26 @@ _OFFSET_POSITIONS = (
 _SENTENCE_TRANSFORMER_FILES: dict[str, object] = {
     "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}],
     "sentence_bert_config.json": {
-        "transformer_task": "feature-extraction",
+        "transformer_task": "feature-extraction", "module_output_name": "sentence_embedding",
         "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
-        "module_output_name": "sentence_embedding",
     },
     "config_sentence_transformers.json": {
-        "model_type": "SentenceTransformer",
-        "prompts": {},
-        "default_prompt_name": None,
-        "similarity_fn_name": "cosine",
+        "model_type": "SentenceTransformer", "similarity_fn_name": "cosine",
+        "prompts": {}, "default_prompt_name": None,
     },
-}
+}  # fmt: skip
 _CARD = """# {name}
 
-A `{model}` over whole documents, made with the package `nextlevelbert`. Three ways of opening it:
+A `{model}` over whole documents. Three ways of opening it, the last without the package:
 
 ```python
 import nextlevelbert  # registers the model
 from transformers import {auto}
-model = {auto}.from_pretrained("{repo}")
-```
-```python
-import nextlevelbert
 from sentence_transformers import SentenceTransformer
+
+model = {auto}.from_pretrained("{repo}")
 model = SentenceTransformer("{repo}")  # one vector for each document
-```
-```python
-from transformers import {auto}
-model = {auto}.from_pretrained("{repo}", trust_remote_code=True)  # without the package
+model = {auto}.from_pretrained("{repo}", trust_remote_code=True)
 ```
 """
 
@@ -85,8 +76,7 @@ model = {auto}.from_pretrained("{repo}", trust_remote_code=True)  # without the 
 class NextLevelPreTrainedModel(PreTrainedModel):
     """Loading and saving, the same for all classes of all families.
 
-    The classes have no `_auto_class`: `save_pretrained` writes the code itself, so that classes without an auto class
-    have theirs in the checkpoint as well.
+    The classes have no `_auto_class`: `save_pretrained` writes the code itself, for those without an auto class, too.
     """
 
     # Every auto class that can open a checkpoint of the family, whichever of its classes is saved.
@@ -126,20 +116,19 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def split_arguments(cls, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Splits the keyword arguments for a new model into those for loading and fields of the configuration.
+        """Keyword arguments for a new model: those for loading, and fields of the configuration.
 
         Raises:
             ValueError: for an argument that is neither; transformers would keep it in the configuration.
         """
-        fields = {"num_labels", "attn_implementation", *cls.config_class.__dataclass_fields__} - {"dtype"}
-        if unknown := sorted(arguments.keys() - fields - {*LOADING_ARGUMENTS}):
-            own = sorted(cls.config_class.__dataclass_fields__.keys() - PreTrainedConfig.__dataclass_fields__.keys())
+        fields = cls.config_class.__dataclass_fields__
+        if unknown := sorted(arguments.keys() - {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS}):
+            own = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
             raise ValueError(
-                f"{cls.config_class.__name__} has no field {', '.join(unknown)}. Its fields are {', '.join(own)}, and "
-                "those of every configuration, such as num_labels and problem_type."
+                f"{cls.config_class.__name__} has no field {unknown}. It has {', '.join(own)}, and num_labels."
             )
         loading = {key: value for key, value in arguments.items() if key in LOADING_ARGUMENTS}
-        return loading, {key: value for key, value in arguments.items() if key not in LOADING_ARGUMENTS}
+        return loading, {key: value for key, value in arguments.items() if key not in loading}
 
     def save_pretrained(self, save_directory: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Saves a folder that opens with this package, with `SentenceTransformer`, and with `trust_remote_code`.
@@ -186,8 +175,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
                 base._tokenizer = load_tokenizer(base.name_or_path, config=base.config, **base._loaded_with)
             except Exception as error:  # tokenizers raises nothing more exact for a file that is cut off
                 raise ValueError(
-                    f"No tokenizer can be read next to the model, in {base.name_or_path!r} ({error}). Set "
-                    "model.tokenizer to that of its encoder; save_pretrained then saves it with the model."
+                    f"No tokenizer can be read in {base.name_or_path!r} ({error}). Set model.tokenizer to that of its "
+                    "encoder; save_pretrained then saves it with the model."
                 ) from error
         return base._tokenizer
 
@@ -209,21 +198,15 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             return None
 
     def lora_targets(self) -> dict[str, Any]:
-        """Arguments of peft's `LoraConfig` that suit the model, for which peft itself has no defaults.
+        """Arguments of peft's `LoraConfig`: ``get_peft_model(model, LoraConfig(r=8, **model.lora_targets()))``.
 
         Adapters go to the query and value projections of the attention; heads are trained whole, and a frozen chunk
-        encoder gets no adapter: ``get_peft_model(model, LoraConfig(r=8, **model.lora_targets()))``.
-
-        Raises:
-            ValueError: for a backbone without layers or with other names of the projections.
+        encoder gets no adapter. A ValueError says where there are no such projections.
         """
         linear = [name for name, layer in self.named_modules() if isinstance(layer, torch.nn.Linear)]
         ends = {name.rpartition(".")[2] for name in linear if "chunk_encoder." not in name}
         if not (targets := sorted(ends & _ATTENTION_PROJECTIONS)):
-            raise ValueError(
-                f"{type(self).__name__} has no linear layer named {', '.join(sorted(_ATTENTION_PROJECTIONS))}; give "
-                "LoraConfig target_modules of your own."
-            )
+            raise ValueError(f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}.")
         return {
             "target_modules": targets,
             "modules_to_save": self.modules_to_train_whole(),
@@ -249,10 +232,7 @@ def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> 
 
 
 def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
-    """A new encoder of this architecture, without the pooler, which no model here uses.
-
-    In torch's default dtype, whatever the configuration says about the weights that it came with.
-    """
+    """A new encoder in torch's default dtype, without the pooler, which no model here uses."""
     dtype = torch.get_default_dtype()
     try:
         return AutoModel.from_config(config, dtype=dtype, add_pooling_layer=False)
@@ -261,11 +241,7 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedModel:
-    """Loads a pretrained encoder to train further: in float32, without pooler, with attention dropout 0.
-
-    Args:
-        name_or_path: folder or Hub name of a BERT, RoBERTa, MPNet, ModernBERT, MiniLM or similar encoder.
-        loading: arguments of `from_pretrained` such as `revision` and `token`.
+    """Loads a pretrained encoder (folder or Hub name) to train further: float32, no pooler, no attention dropout.
 
     Raises:
         ValueError: if some of its weights are missing (named).
@@ -284,23 +260,17 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrain
         logging.set_verbosity(verbosity)
     if missing := sorted(info["missing_keys"]):
         raise ValueError(
-            f"The checkpoint {name!r} lacks {len(missing)} weights of its {config.model_type} encoder ({missing[0]}, "
-            "…), which would be drawn at random. Give a complete checkpoint."
+            f"{name!r} lacks {len(missing)} weights of its {config.model_type} encoder ({missing[0]}, …)."
         )
     return encoder
 
 
 def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
-    """Loads the stock tokenizer of an encoder, without its length limit, because no document is too long here.
-
-    Raises:
-        ValueError: if there is none; for a folder without one transformers makes a tokenizer that knows no words.
-    """
+    """The stock tokenizer of an encoder, without its length limit, because no document is too long here."""
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, **{"model_max_length": int(1e30), **arguments})
-    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):
+    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):  # transformers makes one without words
         raise ValueError(
-            f"There is no tokenizer in {str(name_or_path)!r}. Save the model's tokenizer into that folder: "
-            "tokenizer.save_pretrained(folder)."
+            f"There is no tokenizer in {str(name_or_path)!r}: tokenizer.save_pretrained(folder) saves it."
         )
     return tokenizer
 
@@ -322,14 +292,10 @@ def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -
 def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
     """A new BERT over chunk vectors: heads of 32 dimensions (or one), a feed-forward layer of four times the width."""
     return BertConfig(
-        hidden_size=hidden_size,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1,
-        intermediate_size=4 * hidden_size,
-        attention_probs_dropout_prob=0.0,  # on a CPU it more than doubles a training step
-        max_position_embeddings=positions,
-        vocab_size=1,  # no word table
-    )
+        hidden_size=hidden_size, num_hidden_layers=layers, max_position_embeddings=positions,
+        num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1, intermediate_size=4 * hidden_size,
+        attention_probs_dropout_prob=0.0, vocab_size=1,  # no word table
+    )  # fmt: skip
 
 
 def attention_dropout(config: PreTrainedConfig) -> float:
@@ -341,11 +307,3 @@ def hidden_dropout(config: PreTrainedConfig) -> float:
     """The hidden dropout probability of an encoder, under whatever name; 0.1 where it has none."""
     names = ("hidden_dropout_prob", "dropout", "mlp_dropout")
     return next((getattr(config, name) for name in names if hasattr(config, name)), 0.1)
-
-
-def store_weights_as(folder: str | PathLike[str], dtype: torch.dtype) -> None:
-    """Rewrites the weights of a saved float32 model in half the room; it still opens in float32."""
-    for path in Path(folder).glob("*.safetensors"):
-        weights = load_file(path)
-        save_file({name: values.to(dtype) if values.is_floating_point() else values
-                   for name, values in weights.items()}, path, metadata={"format": "pt"})  # fmt: skip

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional as F
 from transformers.models.clip.modeling_clip import image_text_contrastive_loss
 
-from nextlevelbert.models.losses import comparable_segments, masked_vector_loss, pair_loss, single_label_loss
+from nextlevelbert.models.losses import masked_vector_loss, pair_loss, single_label_loss
 
 from ..segment_toys import close
 
@@ -62,30 +63,15 @@ def unlike_pairs(count=7, size=5):
 
 def test_without_exceptions_the_loss_is_that_of_clip():
     first, second = unlike_pairs()
-    loss, scores = pair_loss(first, second, torch.ones(7, 7, dtype=torch.bool), 20.0)
+    loss, scores = pair_loss(first, second, torch.arange(7), 20.0)
     expected = 20 * torch.nn.CosineSimilarity(dim=-1)(first[:, None], second[None, :])
     close(scores, expected)
     close(loss, image_text_contrastive_loss(expected))
 
 
-def test_what_is_not_compared_is_in_no_denominator():
-    first, second = unlike_pairs(4)
-    comparable = torch.tensor([[1, 1, 0, 1], [0, 1, 1, 0], [1, 0, 1, 0], [0, 0, 1, 1]]).bool()
-    loss, scores = pair_loss(first, second, comparable, torch.tensor(3.0))
-    a, b = ([[v / math.hypot(*row) for v in row] for row in rows.double().tolist()] for rows in (first, second))
-    e = [[math.exp(3 * sum(x * y for x, y in zip(p, q, strict=True))) for q in b] for p in a]
-    total = 0.0
-    for i in range(4):
-        row = sum(e[i][j] for j in range(4) if comparable[i, j])
-        column = sum(e[j][i] for j in range(4) if comparable[j, i])
-        total -= math.log(e[i][i] / row) + math.log(e[i][i] / column)
-    assert loss.item() == pytest.approx(total / 8, abs=1e-6)
-    assert torch.equal(scores == -torch.inf, ~comparable)
-
-
 def test_scores_are_float32_under_autocast_and_in_half_precision():
     first, second = unlike_pairs()
-    every = torch.ones(7, 7, dtype=torch.bool)
+    every = torch.arange(7)
     expected = pair_loss(first, second, every, 20.0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert (first @ second.T).dtype == torch.bfloat16
@@ -94,22 +80,46 @@ def test_scores_are_float32_under_autocast_and_in_half_precision():
     assert pair_loss(first.bfloat16(), second.bfloat16(), every, torch.tensor(20.0).bfloat16())[1].dtype == torch.float
 
 
-def test_which_segments_are_compared():
-    """Pairs 0 to 2 and 4 lie in document 7, pair 3 in document 9; worked out by hand."""
-    documents = torch.tensor([7, 7, 7, 9, 7])
-    spans = torch.tensor(
-        [[[0, 4], [4, 8]], [[8, 12], [12, 16]], [[2, 6], [6, 10]], [[0, 4], [4, 8]], [[5, 6], [16, 20]]]
-    )
-    expected = [
-        [1, 1, 1, 1, 1],  # 0-4 touches only its own 4-8; 12-16 and 6-10 are apart
-        [0, 1, 0, 1, 1],  # 8-12 touches 4-8 from behind and overlaps 6-10
-        [0, 1, 1, 1, 1],  # 2-6 overlaps 4-8
-        [1, 1, 1, 1, 1],  # another document: the same numbers say nothing
-        [0, 1, 0, 1, 1],  # 5-6 overlaps 4-8 and touches 6-10 from the front
-    ]
-    assert comparable_segments(documents, spans).int().tolist() == expected
-    unknown = [[1, 0, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 1, 1, 0], [1, 1, 1, 1, 1], [0, 0, 0, 1, 1]]
-    assert comparable_segments(documents).int().tolist() == unknown
-    assert comparable_segments(documents, spans - spans % 2).int().tolist() == expected
-    spans[0, 1, 1] = 7  # one chunk between 4-7 and 8-12 is enough
-    assert comparable_segments(documents, spans)[1, 0]
+def test_other_segments_of_a_document_are_in_no_denominator():
+    """By hand: the pairs 1 and 2 are of one document."""
+    first, second = unlike_pairs(4)
+    loss, scores = pair_loss(first, second, torch.tensor([5, 7, 7, 8]), torch.tensor(3.0))
+    a, b = (F.normalize(rows, dim=-1).double() for rows in (first, second))
+    e = (3 * a @ b.T).exp()
+    e[1, 2] = e[2, 1] = 0
+    expected = -((e.diag() / e.sum(1)).log() + (e.diag() / e.sum(0)).log()).sum() / 8
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+    assert (scores == -torch.inf).nonzero().tolist() == [[1, 2], [2, 1]]
+
+
+def p_norm(predictions, targets, p=2.0):
+    return masked_vector_loss("p_norm", predictions, targets, p=p)
+
+
+def test_the_loss_of_three_masked_sentences_by_hand():
+    """HATE, with Ŝ = ln 2 · I and L = I: every row of softmax(Ŝ Lᵀ) is 1/2 at its own place and 1/4 at two others."""
+    predictions, targets = math.log(2) * torch.eye(3), torch.eye(3)
+    by_hand = math.sqrt(0.5**2 + 0.25**2 + 0.25**2)  # the distance of (1/2, 1/4, 1/4) from (1, 0, 0)
+    close(p_norm(predictions, targets), torch.tensor(by_hand))
+    close(p_norm(predictions, targets, p=1.0), torch.tensor(1.0))
+    # Every prediction certain of its neighbour: (0, 1, 0) from (1, 0, 0).
+    close(p_norm(100 * torch.eye(3).roll(1, 0), targets), torch.tensor(math.sqrt(2)))
+
+
+def test_the_p_norm_is_torch_s_pairwise_distance():
+    predictions, targets = unlike_pairs()
+    chosen = (predictions @ targets.T).softmax(-1)
+    for p in (1.0, 2.0, 3.0):
+        close(p_norm(predictions, targets, p=p), F.pairwise_distance(chosen, torch.eye(7), p=p, eps=0.0).mean())
+
+
+@pytest.mark.parametrize("loss", ["p_norm", "cross_entropy"])
+def test_mixed_precision_leaves_the_loss_alone(loss):
+    """Vectors of length 10: in bfloat16 their products would be off by tenths, and the loss by a tenth of itself."""
+    targets = 10 * F.normalize(torch.randn(50, 32), dim=-1)
+    predictions = targets + torch.randn(50, 32)
+    exact = masked_vector_loss(loss, predictions, targets, 0.05)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = masked_vector_loss(loss, predictions, targets, 0.05)
+    assert mixed.dtype == torch.float32
+    torch.testing.assert_close(mixed, exact, atol=0, rtol=1e-6)

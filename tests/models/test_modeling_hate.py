@@ -2,49 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import re
 
-import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
 from transformers import (
-    AutoConfig,
     AutoModel,
-    AutoModelForPreTraining,
-    AutoModelForSequenceClassification,
     BertConfig,
     BertModel,
     DistilBertConfig,
     LongformerConfig,
     ModernBertConfig,
-    MPNetConfig,
-    RobertaConfig,
 )
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 
 from nextlevelbert import (
-    DataCollatorForVectorMasking,
-    DocumentVectorDataset,
     HateConfig,
     HateForMaskedSentencePrediction,
     HateForSequenceClassification,
     HateModel,
-    PackedVectorDataset,
-    VectorCorpus,
-    encode_corpus,
-    load_chunk_encoder,
 )
-from nextlevelbert.data.documents import Document
-from nextlevelbert.models.chunking import ChunkingRule
-from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
-from nextlevelbert.models.losses import masked_vector_loss, p_norm
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD
 from nextlevelbert.models.modeling_hate import sinusoids
 
 CLASSES = [HateModel, HateForMaskedSentencePrediction, HateForSequenceClassification]
@@ -77,27 +57,6 @@ def unit(*shape):
 
 def close(actual, expected, atol=1e-5):
     torch.testing.assert_close(actual, expected, atol=atol, rtol=1e-5)
-
-
-# --- the paper, by hand
-
-
-def test_the_loss_of_three_masked_sentences_by_hand():
-    """Ŝ = ln 2 · I and L = I: every row of softmax(Ŝ Lᵀ) is 1/2 at its own place and 1/4 at the two others."""
-    predictions, targets = math.log(2) * torch.eye(3), torch.eye(3)
-    by_hand = math.sqrt(0.5**2 + 0.25**2 + 0.25**2)  # the distance of (1/2, 1/4, 1/4) from (1, 0, 0)
-    close(p_norm(predictions, targets).mean(), torch.tensor(by_hand))
-    close(p_norm(predictions, targets, p=1.0).mean(), torch.tensor(1.0))
-    # Every prediction certain of its neighbour: (0, 1, 0) from (1, 0, 0).
-    close(p_norm(100 * torch.eye(3).roll(1, 0), targets).mean(), torch.tensor(math.sqrt(2)))
-
-
-def test_the_loss_is_torch_s_pairwise_distance():
-    torch.manual_seed(0)
-    predictions, targets = torch.randn(7, 5), torch.randn(7, 5)
-    chosen = (predictions @ targets.T).softmax(-1)
-    for p in (1.0, 2.0, 3.0):
-        close(p_norm(predictions, targets, p=p), F.pairwise_distance(chosen, torch.eye(7), p=p, eps=0.0))
 
 
 @pytest.mark.parametrize(
@@ -174,67 +133,6 @@ def test_cls_mean_and_sum_with_padding(pooling):
     assert output.chunk_vectors.shape == (2, 6, 32)
 
 
-# --- sequences, masks, predictions
-
-
-@pytest.fixture(scope="module")
-def corpus(minilm, toy_encoder_path, tmp_path_factory) -> VectorCorpus:
-    source = load_chunk_encoder(toy_encoder_path)
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, 64, "sentences", source.max_chunk_size)
-    texts = [f"The {word} was here. It was {word} number {n}, they said. " * (3 + n) for n, word in
-             enumerate(["whale", "train", "bread", "star", "ship", "crown", "horse", "letter"])]  # fmt: skip
-    documents = [Document(str(number), text) for number, text in enumerate([*texts, " "])]
-    return encode_corpus(documents, source, rule, tmp_path_factory.mktemp("sentences"), progress=False)
-
-
-@pytest.mark.parametrize("length", [2, 5, 9, 64])
-def test_a_sequence_holds_one_document_or_an_even_piece_of_one(corpus, length):
-    dataset = DocumentVectorDataset(corpus, length)
-    rows = [dataset[index] for index in range(len(dataset))]
-    assert all(row["special_ids"][0] == CLS for row in rows)
-    assert all((row["special_ids"][1:] == NOT_SPECIAL).all() for row in rows)
-    assert max(len(row["special_ids"]) for row in rows) <= length
-    assert torch.equal(torch.cat([row["inputs_embeds"][1:] for row in rows]), corpus.vectors(0, corpus.num_chunks))
-    at = 0
-    for document in corpus:
-        pieces = -(-len(document.vectors) // (length - 1))
-        sizes = [len(row["special_ids"]) - 1 for row in rows[at : at + pieces]]
-        assert sum(sizes) == len(document.vectors)
-        assert max(sizes, default=0) - min(sizes, default=0) <= 1
-        at += pieces
-    assert at == len(rows)
-    with pytest.raises(IndexError, match="is not among"):
-        dataset[len(dataset)]
-    with pytest.raises(ValueError, match="give at least 2"):
-        DocumentVectorDataset(corpus, 1)
-
-
-def test_masks_fall_on_real_sentences_in_the_paper_s_shares(corpus):
-    dataset = DocumentVectorDataset(corpus, 12)
-    collate = DataCollatorForVectorMasking()
-    real = {row.numpy().tobytes() for row in corpus.vectors(0, corpus.num_chunks)}
-    counts = {"real": 0, "selected": 0, "masked": 0, "replaced": 0}
-    for epoch in range(300):
-        dataset.epoch = epoch
-        batch = collate([dataset[index] for index in range(len(dataset))])
-        special, selected = batch["special_ids"], batch["mask_positions"]
-        assert not (selected & ((special == CLS) | (special == PAD))).any()
-        assert not (selected[:, 0]).any()
-        masked = special == MASK
-        assert (masked <= selected).all()
-        other = selected & ~masked & (batch["inputs_embeds"] != batch["labels"]).any(-1)
-        if epoch == 0:
-            assert {row.numpy().tobytes() for row in batch["inputs_embeds"][other]} <= real
-        counts["real"] += int(((special == NOT_SPECIAL) | masked).sum())
-        counts["selected"] += int(selected.sum())
-        counts["masked"] += int(masked.sum())
-        counts["replaced"] += int(other.sum())
-    deviation = 4 / math.sqrt(counts["selected"])
-    assert abs(counts["selected"] / counts["real"] - 0.15) < 4 * math.sqrt(0.15 * 0.85 / counts["real"])
-    assert abs(counts["masked"] / counts["selected"] - 0.8) < 0.4 * deviation
-    assert 0.05 < counts["replaced"] / counts["selected"] < 0.1 + 0.3 * deviation  # an equal vector may be drawn
-
-
 def test_fixed_vectors_are_random_saved_and_never_trained(tmp_path):
     model = toy(HateForMaskedSentencePrediction, hidden_size=8)
     table = model.model.special_embeddings.weight
@@ -301,74 +199,6 @@ def test_it_learns_to_tell_masked_sentences_apart_by_their_context(loss):
     assert ((output.predictions @ output.targets.T).argmax(-1) == torch.arange(6)).all()
 
 
-def test_fewer_than_two_masked_sentences_are_counted_and_teach_nothing(caplog):
-    model = toy(HateForMaskedSentencePrediction).train()
-    with caplog.at_level(logging.WARNING):
-        for masked in [1, 0] + [1] * 9:
-            output = model(**batch_of(masked=masked))
-            assert float(output.loss.detach()) == pytest.approx(0.0, abs=1e-6)
-            output.loss.backward()
-    assert model.skipped_batches == 11
-    assert all(p.grad is None or float(p.grad.abs().max()) < 1e-6 for p in model.parameters())
-    told = [record.getMessage() for record in caplog.records]
-    assert [re.search(r"\((\d+) so far\)", message)[1] for message in told] == ["1", "10"]
-    assert told[0].startswith("1 masked vector(s) in a batch; loss='p_norm' retrieves each among the others")
-    caplog.clear()
-    model.eval()
-    for _ in range(3):
-        model(**batch_of(masked=1))
-    assert model.skipped_batches == 11
-    assert [record.getMessage()[:46] for record in caplog.records] == [
-        "1 masked vector(s) in an evaluation batch; los"
-    ]
-
-
-@pytest.mark.parametrize("loss", ["p_norm", "cross_entropy"])
-def test_mixed_precision_leaves_the_loss_alone(loss):
-    """Vectors of length 10: in bfloat16 their products would be off by tenths, and the loss by a tenth of itself."""
-    torch.manual_seed(0)
-    targets = 10 * unit(50, 32)
-    predictions = targets + torch.randn(50, 32)
-    exact = masked_vector_loss(loss, predictions, targets, 0.05)
-    with torch.autocast("cpu", torch.bfloat16):
-        mixed = masked_vector_loss(loss, predictions, targets, 0.05)
-    assert mixed.dtype == torch.float32
-    torch.testing.assert_close(mixed, exact, atol=0, rtol=1e-6)
-
-
-# --- the contracts of the house
-
-
-@pytest.mark.parametrize("hidden_size", [32, 8])
-@pytest.mark.parametrize("cls", CLASSES)
-def test_save_and_load_change_nothing(cls, hidden_size, tmp_path):
-    model = toy(cls, hidden_size=hidden_size)
-    model.save_pretrained(tmp_path)
-    again, info = cls.from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    state = model.state_dict()
-    assert state.keys() == again.state_dict().keys()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in again.state_dict().items())
-    assert isinstance(AutoConfig.from_pretrained(tmp_path), HateConfig)
-    assert load_file(tmp_path / "model.safetensors").keys() == state.keys()
-
-
-def test_the_decoder_is_dropped_without_a_word(tmp_path, transformers_log):
-    model = toy(HateForMaskedSentencePrediction, hidden_size=8)
-    model.save_pretrained(tmp_path)
-    base, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert isinstance(base, HateModel)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    assert not transformers_log.text
-    classifier, info = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
-    assert isinstance(classifier, HateForSequenceClassification)
-    assert not info["unexpected_keys"]
-    assert {name.split(".")[0] for name in info["missing_keys"]} == {"classifier"}
-    assert isinstance(AutoModelForPreTraining.from_pretrained(tmp_path), HateForMaskedSentencePrediction)
-
-
 def test_new_weights_do_not_drown_sentences_in_positions():
     """With the bottleneck, too, different sentences at the same place stay further apart than half way."""
     for hidden_size in (32, 8):
@@ -402,108 +232,11 @@ def test_windows_start_at_position_zero_and_are_averaged():
     close(both.pooler_output[0], both.last_hidden_state[0].sum(0))
 
 
-@pytest.mark.parametrize("config", [RobertaConfig, MPNetConfig])
-def test_any_backbone_with_a_table_of_positions(config, tmp_path):
-    upper = config(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    model = HateModel(toy_config(encoder_config=upper.to_dict())).eval()
-    vectors = unit(2, 7, 32)
-    assert not torch.allclose(
-        model(inputs_embeds=vectors.flip(1)).pooler_output, model(inputs_embeds=vectors).pooler_output
-    )
-    model.save_pretrained(tmp_path)
-    close(
-        AutoModel.from_pretrained(tmp_path)(inputs_embeds=vectors).pooler_output,
-        model(inputs_embeds=vectors).pooler_output,
-    )
-
-
-def test_half_precision():
-    model = toy(HateForMaskedSentencePrediction, hidden_size=8).to(torch.bfloat16)
-    output = model(**batch_of())
-    assert output.predictions.dtype == torch.bfloat16
-    assert torch.isfinite(output.loss)
-
-
-def test_it_opens_with_sentence_transformers(minilm, tmp_path):
-    model = toy(HateForMaskedSentencePrediction, hidden_size=8)
-    model.tokenizer = minilm.tokenizer
-    model.save_pretrained(tmp_path / "model")
-    text = "Call me Ishmael. I went to sea."
-    found = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(text)
-    np.testing.assert_allclose(found, model.model.encode(text).document.numpy(), atol=1e-6)
-
-
-def test_an_adapter_loads_on_the_base_checkpoint(tmp_path):
-    toy().save_pretrained(tmp_path / "base")
-    torch.manual_seed(1)
-    base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=2)
-    inputs = {"inputs_embeds": unit(4, 5, 32), "labels": torch.tensor([0, 1, 0, 1])}
-    model = get_peft_model(base, LoraConfig(target_modules=["query", "value"], modules_to_save=["classifier"]))
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(**inputs).loss.backward()
-        optimizer.step()
-    trained = model.eval()(**inputs).logits
-    model.save_pretrained(tmp_path / "adapter")
-    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=2)
-    close(PeftModel.from_pretrained(again, tmp_path / "adapter").eval()(**inputs).logits, trained)
-
-
 def test_questions_stand_in_the_space_of_sentences():
     """With a bottleneck the document vector has 8 dimensions, the question beside it 32."""
     model = toy(HateForSequenceClassification, hidden_size=8, num_labels=3, text_pair=True)
     assert model.classifier[0].in_features == 40
     assert model(inputs_embeds=unit(2, 4, 32), pair_embeds=unit(2, 32)).logits.shape == (2, 3)
-
-
-# --- what it refuses
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"hidden_size": 64}, "undercomplete, so give an encoder_config .or hidden_size. of at most 32"),
-        ({"max_chunks": 9}, "give 1 to 8"),
-        ({"vector_scale": 0.0}, "vector_scale must be positive"),
-        ({"vector_scale": math.nan}, "vector_scale must be positive"),
-        ({"temperature": 0.0}, "temperature must be positive"),
-    ],
-)
-def test_configurations_that_cannot_be(values, message):
-    with pytest.raises((ValueError, StrictDataclassError), match=message):
-        toy_config(**values)
-
-
-def test_what_a_new_model_refuses(minilm):
-    with pytest.raises(ValueError, match="at most 384"):
-        HateModel.from_chunk_encoder(minilm, hidden_size=512)
-    with pytest.raises(ValueError, match="must be 1 or more"):
-        HateModel.from_chunk_encoder(minilm, num_hidden_layers=0)
-    with pytest.raises(ValueError, match="must be 1 or more, got 0, 6"):
-        HateModel.from_chunk_encoder(minilm, hidden_size=0)
-    with pytest.raises(ValueError, match="leave out hidden_size and num_hidden_layers"):
-        HateModel.from_chunk_encoder(minilm, hidden_size=8, encoder_config=BertConfig(**BOTTLENECK))
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    distil = DistilBertConfig(dim=32, hidden_dim=32, n_layers=1, n_heads=2, sinusoidal_pos_embds=True)
-    for upper in (ModernBertConfig(**size), LongformerConfig(**size), distil):
-        config = toy_config(encoder_config=upper.to_dict())
-        with pytest.raises(ValueError, match=f"{upper.model_type} as configured has no table that can be removed"):
-            HateModel(config)
-    with pytest.raises(StrictDataclassError, match="loss"):
-        toy_config(loss="smooth_l1")
-    with pytest.raises(ValueError, match="HateModel has no word embeddings"):
-        toy().resize_token_embeddings(10)
-
-
-def test_packed_sequences_of_nextlevelbert_do_not_reach_past_the_window(corpus):
-    """HATE has no [SEP]; packing is NextLevelBERT's, and a sequence above the window is refused."""
-    row = PackedVectorDataset(corpus, 20)[0]
-    with pytest.raises(ValueError, match="9 positions, got 20"):
-        toy()(inputs_embeds=row["inputs_embeds"][None].float(), special_ids=row["special_ids"][None])
-    special_ids = torch.tensor([[CLS, NOT_SPECIAL, SEP]])
-    with pytest.raises(ValueError, match=r"\[SEP\], which this model does not have; use DocumentVectorDataset"):
-        toy()(inputs_embeds=unit(1, 3, 32), special_ids=special_ids)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "sum"])
@@ -522,3 +255,16 @@ def test_a_sequence_of_one_document_has_the_document_s_vector(pooling):
 def test_fixed_vectors_are_as_long_as_sentences_whatever_the_scale(scale):
     table = toy(vector_scale=scale).special_embeddings.weight
     assert 0.5 < table[[CLS, MASK]].norm(dim=-1).mean() < 1.5
+
+
+def test_what_it_refuses(minilm):
+    with pytest.raises(ValueError, match="at most"):
+        HateModel.from_chunk_encoder(minilm, hidden_size=512)
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    distil = DistilBertConfig(dim=32, hidden_dim=32, n_layers=1, n_heads=2, sinusoidal_pos_embds=True)
+    for upper in (ModernBertConfig(**size), LongformerConfig(**size), distil):
+        config = toy_config(encoder_config=upper.to_dict())
+        with pytest.raises(ValueError, match=upper.model_type):
+            HateModel(config)
+    with pytest.raises(StrictDataclassError, match="loss"):
+        toy_config(loss="smooth_l1")

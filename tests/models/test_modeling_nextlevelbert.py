@@ -1,16 +1,21 @@
-"""The contracts of a document model: any length, any batch, both ways in, saved and loaded without a change."""
+"""The contracts of a document model: any length, any batch, both ways in, and what a person may give it."""
 
 from __future__ import annotations
 
+import copy
 import shutil
 import warnings
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
+from huggingface_hub.errors import StrictDataclassError
 from transformers import (
-    AutoConfig,
+    AlbertConfig,
     AutoModel,
-    AutoModelForPreTraining,
+    AutoModelForSequenceClassification,
     BertConfig,
     DistilBertConfig,
     ModernBertConfig,
@@ -18,81 +23,349 @@ from transformers import (
     RobertaConfig,
 )
 
-from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModeling, NextLevelBertModel
-from nextlevelbert.models.configuration_nextlevelbert import PAD
+from nextlevelbert import (
+    Document,
+    NextLevelBertForMaskedVectorModeling,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+)
+from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config
-from ..vector_toys import TEXTS, close, packed_batch
+from ..vector_toys import TEXTS, close, packed_batch, save_random_table
 
-CLASSES = [NextLevelBertModel, NextLevelBertForMaskedVectorModeling]
-
-
-# --- saving and loading
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+SPECIALS = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
 
 
-def settings_of(config):
-    """A configuration without the dtype that saving writes into it and into what is nested in it."""
-    values = {key: value for key, value in config.to_diff_dict().items() if key not in ("dtype", "architectures")}
-    return {k: {a: b for a, b in v.items() if a != "dtype"} if isinstance(v, dict) else v for k, v in values.items()}
+def test_text_and_vectors_give_the_same(toy):
+    batch = toy.tokenizer(TEXTS, padding=True, return_tensors="pt", verbose=False)
+    with torch.no_grad():
+        from_text = toy(**batch)
+        from_vectors = toy(inputs_embeds=from_text.chunk_vectors, attention_mask=from_text.chunk_mask)
+    embeddings = toy.encode(TEXTS)
+    for name in ("last_hidden_state", "pooler_output", "chunk_vectors"):
+        close(from_vectors[name], from_text[name])
+    for row, embedding in enumerate(embeddings):
+        chunks = int(from_text.chunk_mask[row].sum())
+        assert len(embedding.chunks) == len(embedding.plain) == len(embedding.spans) == chunks
+        close(embedding.document, from_text.pooler_output[row])
+        close(embedding.chunks, from_text.last_hidden_state[row, :chunks])
+        close(embedding.plain, from_text.chunk_vectors[row, :chunks])
+        assert (from_text.last_hidden_state[row, chunks:] == 0).all()
 
 
-@pytest.mark.parametrize("cls", CLASSES)
-@pytest.mark.parametrize("include", [True, False])
-def test_save_and_load_change_nothing(cls, include, tmp_path):
-    model = cls(toy_config(include_chunk_encoder=include))
-    for tensor in model.state_dict().values():
-        tensor.copy_(torch.randn(tensor.shape))  # also what no initialisation gives, such as a nonzero [PAD] row
+def test_a_batch_changes_nothing(toy):
+    together = toy.encode(TEXTS)
+    for text, embedding in zip(TEXTS, together, strict=True):
+        alone = toy.encode(text, tokens_per_batch=1)
+        close(alone.document, embedding.document)
+        close(alone.chunks, embedding.chunks)
+
+
+def test_padding_on_either_side_changes_nothing(toy):
+    tokens = toy.tokenizer(TEXTS[2], return_tensors="pt")
+    padding = torch.full((1, 5), -100)  # its ids do not matter
+    with torch.no_grad():
+        expected = toy(**tokens).pooler_output
+        for order in ([padding, tokens["input_ids"]], [tokens["input_ids"], padding]):
+            ids = torch.cat(order, dim=1)
+            close(toy(input_ids=ids, attention_mask=(ids != -100).long()).pooler_output, expected)
+
+
+def test_more_text_and_other_text_give_another_vector(toy):
+    preface = "the same preface for both books " * 12
+    first, second = toy.encode([preface + "whale " * 40, preface + "times " * 40])
+    longer = toy.encode(preface + "whale " * 40 + "an afterword")
+    assert (first.document - second.document).abs().max() > 1e-3
+    assert (first.document - longer.document).abs().max() > 1e-4
+
+
+def test_mean_max_and_cls(toy):
+    vectors = torch.randn(1, 5, 32)
+    with torch.no_grad():
+        raw = toy(inputs_embeds=vectors, output_hidden_states=True)
+        chunks = raw.last_hidden_state[0]
+        close(raw.pooler_output[0], chunks.mean(dim=0))
+        assert raw.hidden_states[-1].shape == (1, 7, 32)
+        toy.config.pooling = "max"
+        close(toy(inputs_embeds=vectors).pooler_output[0], chunks.amax(dim=0))
+        toy.config.pooling = "cls"
+        close(toy(inputs_embeds=vectors).pooler_output[0], raw.hidden_states[-1][0, 0])
+
+
+def test_a_document_is_read_between_cls_and_sep(toy):
+    """As a packed sequence of the same vectors; what stands at special positions and padding does not matter."""
+    vectors = torch.randn(1, 5, 32)
+    packed = torch.nn.functional.pad(vectors, (0, 0, 1, 3), value=float("nan"))
+    special_ids = torch.tensor([[CLS, *[NOT_SPECIAL] * 5, SEP, PAD, PAD]])
+    with torch.no_grad():
+        expected = toy(inputs_embeds=packed, special_ids=special_ids)
+        output = toy(inputs_embeds=vectors)
+    close(output.last_hidden_state, expected.last_hidden_state[:, 1:6])
+    close(output.pooler_output, expected.pooler_output)
+
+
+def test_windows_are_averaged_where_they_overlap(toy):
+    """11 chunks, 8 in a window, 2 shared: windows 0-8 and 3-11, worked out one by one."""
+    vectors = torch.randn(11, 32)
+    with torch.no_grad():
+        left = toy(inputs_embeds=vectors[None, :8]).last_hidden_state[0]
+        right = toy(inputs_embeds=vectors[None, 3:]).last_hidden_state[0]
+        output = toy(inputs_embeds=vectors[None])
+    expected = torch.cat([left[:3], (left[3:] + right[:5]) / 2, right[5:]])
+    close(output.last_hidden_state[0], expected)
+    close(output.pooler_output[0], expected.mean(dim=0))
+
+
+def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
+    vectors = torch.randn(2, 11, 32)
+    toy.config.long_documents = "truncate"
+    with torch.no_grad():
+        output = toy(inputs_embeds=vectors)
+        first = toy(inputs_embeds=vectors[:, :8])
+    assert "Documents [0, 1]" in caplog.text
+    assert "cuts 6 off" in caplog.text
+    close(output.pooler_output, first.pooler_output)
+    close(output.last_hidden_state[:, :8], first.last_hidden_state)
+    assert output.chunk_mask.sum(dim=1).tolist() == [8, 8]
+    assert torch.equal(output.chunk_vectors, vectors)
+
+
+def test_too_long_is_an_error_where_asked(toy):
+    toy.config.long_documents = "error"
+    toy(inputs_embeds=torch.randn(1, 8, 32))  # as many as fit
+    with pytest.raises(ValueError, match=r"Documents \[1\] have \[11\] chunks, more than max_chunks = 8"):
+        toy(inputs_embeds=torch.randn(2, 11, 32), attention_mask=torch.tensor([[1] * 3 + [0] * 8, [1] * 11]))
+
+
+def test_gradients_flow_through_whole_documents(toy):
+    toy.train()
+    assert not toy.chunk_encoder.training
+    batch = toy.tokenizer(TEXTS, padding=True, return_tensors="pt", verbose=False)
+    toy(**batch).pooler_output.sum().backward()
+    assert toy.encoder.state_dict().keys() == {n for n, p in toy.encoder.named_parameters() if p.grad is not None}
+
+
+def test_a_narrower_window_set_afterwards(toy):
+    """The overlap follows `max_chunks`, so that no chunk falls between two windows."""
+    vectors = torch.randn(1, 20, 32)
+    toy.config.max_chunks = 1
+    with torch.no_grad():
+        single = torch.stack([toy(inputs_embeds=vectors[:, i : i + 1]).pooler_output[0] for i in range(20)])
+        close(toy(inputs_embeds=vectors).last_hidden_state[0], single)
+    toy.config.max_chunks = 20
+    with pytest.raises(ValueError, match="give 1 to 8"):
+        toy(inputs_embeds=vectors)
+
+
+def by_windows(model, vectors):
+    """Contextual vectors of one document, window by window: the same starts, and the mean where they overlap."""
+    size, overlap = model.config.window()
+    count, step = len(vectors), size - overlap
+    starts = [0] if count <= size else [*range(0, count - size, step), count - size]
+    total, times = torch.zeros(count, vectors.shape[1]), torch.zeros(count, 1)
+    firsts = []
+    for start in starts:
+        piece = vectors[start : start + size]
+        table = model.special_embeddings.weight
+        rows = torch.cat([table[CLS : CLS + 1], piece, table[SEP : SEP + 1]])
+        hidden = model.encoder(inputs_embeds=rows[None]).last_hidden_state[0]
+        total[start : start + size] += hidden[1:-1]
+        times[start : start + size] += 1
+        firsts.append(hidden[0])
+    return total / times, torch.stack(firsts).mean(dim=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("size", "overlap"), [(8, 2), (8, 7), (3, 0), (1, 0), (5, 4)])
+@pytest.mark.parametrize("positions", [4_096, 20])
+def test_ragged_batches_are_what_a_loop_over_windows_gives(toy, monkeypatch, size, overlap, positions):
+    """Documents of 0 to 40 chunks, in one pass of the encoder or in many."""
+    monkeypatch.setattr("nextlevelbert.models.modeling_nextlevelbert._POSITIONS_PER_PASS", positions)
+    toy.config.max_chunks, toy.config.window_overlap, toy.config.pooling = size, overlap, "cls"
+    draw = torch.Generator().manual_seed(size + overlap)
+    lengths = [40, 0, *torch.randint(0, 41, (7,), generator=draw).tolist()]
+    documents = [torch.randn(length, 32, generator=draw) for length in lengths]
+    batch = torch.nn.utils.rnn.pad_sequence(documents, batch_first=True)
+    mask = torch.arange(40) < torch.tensor(lengths)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        output = toy(inputs_embeds=batch, attention_mask=mask)
+    contextual, pooled = toy.contextualize(documents)
+    for row, vectors in enumerate(documents):
+        if len(vectors):
+            expected, first = by_windows(toy, vectors)
+            close(output.last_hidden_state[row, : len(vectors)], expected)
+            close(contextual[row], expected)
+            close(output.pooler_output[row], first)
+            close(pooled[row], first)
+        else:
+            assert not output.pooler_output[row].any()
+            assert contextual[row].shape == (0, 32)
+    assert not output.last_hidden_state[~mask].any()
+
+
+def test_the_plan_counts_what_encoding_will_do(toy):
+    text = "word " * 60 + "tail"
+    plan = toy.plan(text)
+    assert (plan.tokens, plan.chunks, plan.windows) == (61, 11, 2)
+    assert len(toy.encode(text).chunks) == plan.chunks
+    assert [toy.plan("word " * count).windows for count in (0, 1, 48, 49, 84, 85)] == [0, 1, 1, 2, 2, 3]
+    assert toy.plan([]) == toy.encode([]) == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        iter, tuple, np.array, lambda texts: pd.Series(texts, index=[7, 3, 5]),
+        lambda texts: [(str(n), text) for n, text in enumerate(texts)],
+        lambda texts: [{"id": n, "text": text} for n, text in enumerate(texts)],
+        lambda texts: Dataset.from_dict({"text": texts}),
+        lambda texts: Dataset.from_dict({"text": texts}).to_iterable_dataset(),
+        lambda texts: [Document(str(n), text) for n, text in enumerate(texts)],
+    ],
+)  # fmt: skip
+def test_documents_come_in_every_form_that_people_have(toy, made):
+    texts = ["the sea", "a whale and a ship", "the storm"]
+    assert toy.plan(made(texts)) == toy.plan(texts)
+    for embedding, expected in zip(toy.iter_encode(made(texts)), toy.encode(texts), strict=True):
+        close(embedding.document, expected.document)
+
+
+def test_groups_and_their_order_change_nothing(toy, monkeypatch):
+    texts = ["one", "word " * 200, "two", "word " * 60, "three"]
+    expected = toy.encode(texts)
+    monkeypatch.setattr("nextlevelbert.models.modeling_nextlevelbert._CHUNKS_PER_GROUP", 12)
+    for alone, other in zip(toy.encode(texts), expected, strict=True):
+        close(alone.document, other.document)
+        close(alone.chunks, other.chunks)
+
+
+def test_a_static_encoder_starts_as_the_mean_except_where_masks_train_the_vector(minilm, tmp_path):
+    save_random_table(minilm.tokenizer, 32, tmp_path)
+    model = NextLevelBertModel.from_chunk_encoder(tmp_path, chunk_size=16)
+    assert (model.config.pooling, model.config.encoder_config.num_hidden_layers) == ("residual", 2)
+    book = model.encode("the sea and the ship " * 20)
+    close(book.document, torch.nn.functional.normalize(book.plain.mean(dim=0), dim=0))
+    assert NextLevelBertForMaskedVectorModeling.from_chunk_encoder(tmp_path).config.pooling == "mean"
+
+
+def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, minilm_path, tmp_path, monkeypatch):
+    whole = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=16)
+    small = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=16, include_chunk_encoder=False)
+    small.special_embeddings.load_state_dict(whole.special_embeddings.state_dict())
+    small.config.chunk_encoder_name = "someone/encoder"
+    small.save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").stat().st_size < 50e6
+    again = NextLevelBertModel.from_pretrained(tmp_path)
+    expected = whole.encode(TEXTS[2]).document
+    for own in (minilm, minilm.encoder):
+        close(again.encode(TEXTS[2], chunk_encoder=own).document, expected)
+    for field, value in (("chunk_encoder_fingerprint", ""), ("chunk_encoder_name", minilm_path)):
+        other = copy.deepcopy(again)
+        setattr(other.config, field, value)
+        with pytest.raises(ValueError, match="holds no chunk encoder"):
+            other.encode(TEXTS[2])
+    load = AutoModel.from_pretrained
+    on_hub = {"someone/encoder": minilm_path}
+    monkeypatch.setattr(AutoModel, "from_pretrained", lambda name, **kwargs: load(on_hub.get(name, name), **kwargs))
+    close(again.encode(TEXTS[2]).document, expected)
+    assert not any("chunk_encoder" in name for name in again.state_dict())
+    rough = NextLevelBertModel.from_pretrained(tmp_path, dtype=torch.bfloat16).encode(TEXTS[2]).document
+    assert torch.cosine_similarity(rough, expected, dim=0) > 0.999
+
+
+@pytest.mark.parametrize(
+    ("inputs", "word"),
+    [
+        ({}, "either"),
+        ({"input_ids": torch.ones(1, 3, dtype=torch.long), "inputs_embeds": torch.ones(1, 3, 32)}, "either"),
+        ({"inputs_embeds": torch.ones(2, 3, 31)}, r"\[B, L, 32\]"),
+        ({"inputs_embeds": torch.ones(3, 32)}, r"\[B, L, 32\]"),
+        ({"inputs_embeds": torch.ones(2, 3, 32), "attention_mask": torch.ones(2, 4)}, "masks"),
+        ({"inputs_embeds": torch.ones(2, 11, 32), "special_ids": torch.ones(2, 11).long()}, "--sequence_length"),
+        ({"input_ids": torch.ones(5, dtype=torch.long)}, r"\[B, T\]"),
+    ],
+)
+def test_what_forward_refuses(toy, inputs, word):
+    with pytest.raises(ValueError, match=word):
+        toy(**inputs)
+
+
+@pytest.mark.parametrize("cls", [NextLevelBertModel, NextLevelBertForSequenceClassification])
+def test_an_argument_with_a_slip_is_refused(cls, minilm):
+    with pytest.raises(ValueError, match="chunk_sise"):
+        cls.from_chunk_encoder(minilm, chunk_sise=128)
+
+
+def test_a_bare_model_has_no_tokenizer():
+    with pytest.raises(ValueError, match="tokenizer"):
+        NextLevelBertModel(toy_config()).encode("text")
+
+
+def test_sentences_are_the_same_from_text_and_from_ids(toy_encoder_path, tmp_path):
+    text = 'Mr. Brown came. "Go away!" It cost 3.50 dollars. ' * 30
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunking="sentences", chunk_size=16)
+    embedding = model.encode(text)
+    assert [text[a:b] for a, b in embedding.spans[:3]] == ["Mr. Brown came.", '"Go away!"', "It cost 3.50 dollars."]
+    assert len(embedding.chunks) == 90
     model.save_pretrained(tmp_path)
-    again, info = cls.from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    state = model.state_dict()
-    assert state.keys() == again.state_dict().keys()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in again.state_dict().items())
-    assert settings_of(again.config) == settings_of(model.config)
-    frozen = {name for name, parameter in again.named_parameters() if not parameter.requires_grad}
-    assert frozen == {name for name in state if "chunk_encoder." in name and name in dict(again.named_parameters())}
+    for other in (model, AutoModel.from_pretrained(tmp_path)):
+        with torch.no_grad():
+            output = other(**model.tokenizer(text, return_tensors="pt", verbose=False))
+        close(output.pooler_output[0], embedding.document)
+        close(output.chunk_vectors[0], embedding.plain)
 
 
-def test_the_auto_classes(tmp_path):
-    model = NextLevelBertForMaskedVectorModeling(toy_config())
+def test_another_encoder_than_the_models_is_refused(minilm):
+    model = NextLevelBertModel.from_chunk_encoder(minilm, include_chunk_encoder=False)
+    other = copy.copy(minilm)
+    other.fingerprint = "0" * 64
+    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
+        model.attach_chunk_encoder(other)
+    model.attach_chunk_encoder(minilm)
+    assert model.config.include_chunk_encoder
+    assert model.chunk_encoder.fingerprint() == minilm.fingerprint
+
+
+def test_blank_text_has_the_zero_vector_and_a_warning(toy):
+    with pytest.warns(UserWarning, match=r"Document\(s\) 1, 3 contain no token"):
+        found = toy.encode(["words", "", "more words", " \n\t"])
+    assert (found[1].document == 0).all()
+    assert found[1].chunks.shape == found[3].plain.shape == (0, 32)
+    assert found[1].spans.shape == (0, 2)
+    batch = toy.tokenizer(["words", ""], padding=True, return_tensors="pt")
+    with pytest.warns(UserWarning, match=r"Document\(s\) 1 contain"), torch.no_grad():
+        output = toy(**batch)
+    assert (output.pooler_output[1] == 0).all()
+    close(output.pooler_output[0], found[0].document)
+
+
+@pytest.mark.parametrize("texts", [["a", None], 7, {"a": "b"}, {"a", "b"}, pd.DataFrame({"a": ["b"]}), np.array("a")])
+def test_encode_refuses_what_is_not_text(toy, texts):
+    with pytest.raises(TypeError):
+        toy.encode(texts)
+    with pytest.raises(TypeError):
+        toy.plan(texts)
+
+
+def test_the_frozen_encoder_goes_out_and_comes_back(minilm, tmp_path):
+    model = NextLevelBertForSequenceClassification.from_chunk_encoder(minilm, chunk_size=16)
+    inputs = minilm.tokenizer([TEXTS[2]], return_tensors="pt")
+    before = model(**inputs).logits
+    source = model.base_model.detach_chunk_encoder()
     model.save_pretrained(tmp_path)
-    assert isinstance(AutoConfig.from_pretrained(tmp_path), NextLevelBertConfig)
-    assert isinstance(AutoModelForPreTraining.from_pretrained(tmp_path), NextLevelBertForMaskedVectorModeling)
-    base, info = AutoModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert isinstance(base, NextLevelBertModel)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]  # the head is dropped without a word
-    assert all(torch.equal(base.state_dict()[name], tensor) for name, tensor in model.model.state_dict().items())
-
-
-def test_a_loaded_model_without_a_head_gets_a_new_one_only(tmp_path):
-    model = NextLevelBertModel(toy_config())
-    model.save_pretrained(tmp_path)
-    again, info = NextLevelBertForMaskedVectorModeling.from_pretrained(tmp_path, output_loading_info=True)
-    assert {name.split(".")[0] for name in info["missing_keys"]} == {"head"}
-    assert all(torch.equal(again.model.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
-    assert all(torch.isfinite(parameter).all() for parameter in again.parameters())
+    assert not any("chunk_encoder" in name for name in model.state_dict())
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    loaded.base_model.attach_chunk_encoder(source)
+    torch.testing.assert_close(loaded(**inputs).logits, before, atol=1e-6, rtol=1e-5)
 
 
 def test_new_special_vectors_have_length_one_and_padding_is_zero():
     table = NextLevelBertModel(toy_config()).special_embeddings.weight
     assert (table[PAD] == 0).all()
     assert 0.5 < table[1:].norm(dim=-1).mean() < 1.5
-
-
-def test_half_precision_round_trip(tmp_path):
-    NextLevelBertModel(toy_config()).to(torch.bfloat16).save_pretrained(tmp_path)
-    model = AutoModel.from_pretrained(tmp_path)
-    assert model.dtype == torch.bfloat16
-    output = model(inputs_embeds=torch.randn(1, 3, 32))
-    assert output.pooler_output.dtype == torch.bfloat16
-    assert (
-        AutoModel.from_pretrained(tmp_path, dtype=torch.float32)(
-            inputs_embeds=torch.randn(1, 3, 32)
-        ).pooler_output.dtype
-        == torch.float32
-    )
 
 
 def test_it_starts_from_the_encoders_own_layers(minilm):
@@ -102,7 +375,7 @@ def test_it_starts_from_the_encoders_own_layers(minilm):
     assert set(source) - set(ours) == {"embeddings.word_embeddings.weight"}
     assert all(torch.equal(tensor, source[name]) for name, tensor in ours.items())
     assert model.config.max_chunks == 510
-    with pytest.raises(ValueError, match="no weights for 16 tensors of encoder_config"):
+    with pytest.raises(ValueError, match="encoder_config has"):
         NextLevelBertModel.from_chunk_encoder(
             minilm, encoder_config={**minilm.encoder.model.config.to_dict(), "num_hidden_layers": 7}
         )
@@ -112,10 +385,6 @@ def test_it_starts_from_the_encoders_own_layers(minilm):
     assert shorter.config.max_chunks == 32
     name = "embeddings.position_embeddings.weight"
     assert torch.equal(shorter.encoder.state_dict()[name], source[name][:34])
-
-
-SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-SPECIALS = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
 
 
 @pytest.mark.parametrize(
@@ -140,13 +409,6 @@ def test_any_backbone_that_takes_vectors(config, tmp_path):
         close(model(inputs_embeds=vectors[:1]).pooler_output, expected[:1])
 
 
-def test_gradients_reach_everything_but_the_frozen_encoder():
-    model = NextLevelBertForMaskedVectorModeling(toy_config()).train()
-    model(**packed_batch()).loss.backward()
-    without = {name for name, parameter in model.named_parameters() if parameter.grad is None}
-    assert without == {name for name, _ in model.named_parameters() if "chunk_encoder" in name}
-
-
 def test_a_batch_in_which_nothing_is_selected_has_loss_zero():
     model = NextLevelBertForMaskedVectorModeling(toy_config())
     output = model(**{**packed_batch(), "mask_positions": torch.zeros(2, 10, dtype=torch.bool)})
@@ -163,14 +425,6 @@ def test_a_model_whose_folder_is_gone_can_still_be_saved(minilm, tmp_path):
     NextLevelBertModel.from_pretrained(tmp_path / "second").save_pretrained(tmp_path / "third")  # vectors only
 
 
-def test_no_tokenizer_and_no_word_embeddings(tmp_path):
-    model = NextLevelBertModel(toy_config())
-    with pytest.raises(ValueError, match="Found no tokenizer"):
-        model.encode("text")
-    with pytest.raises(ValueError, match="no word embeddings"):
-        model.resize_token_embeddings(10)
-
-
 def test_ordinary_use_warns_of_nothing(toy, tmp_path, transformers_log):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -178,3 +432,28 @@ def test_ordinary_use_warns_of_nothing(toy, tmp_path, transformers_log):
         toy.save_pretrained(tmp_path)
         NextLevelBertModel.from_pretrained(tmp_path).encode(TEXTS)
     assert not [record for record in transformers_log.records if record.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"chunk_size": 2}, "give 3"),
+        ({"chunk_size": 65}, "to 64"),
+        ({"max_chunks": 9}, "give 1 to 8"),
+        ({"max_chunks": 0}, "give 1 to 8"),
+        ({"window_overlap": 8}, "from 0 to"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"encoder_config": AlbertConfig(hidden_size=32, num_attention_heads=4).to_dict()}, "reads 128"),
+        ({"chunk_encoder_config": BertConfig(hidden_size=64).to_dict()}, "hidden sizes must be equal"),
+    ],
+)
+def test_configurations_that_cannot_be(values, message):
+    with pytest.raises(ValueError, match=message):
+        toy_config(**values)
+
+
+def test_choices_are_checked_when_set():
+    with pytest.raises(StrictDataclassError, match="long_documents"):
+        toy_config().long_documents = "cut"
+    with pytest.raises(StrictDataclassError, match="chunk_size"):
+        toy_config(chunk_size="many")

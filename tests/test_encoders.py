@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import json
 import shutil
+import warnings
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer
@@ -18,12 +20,14 @@ from tokenizers.models import Unigram
 from tokenizers.pre_tokenizers import Metaspace
 from tokenizers.processors import TemplateProcessing
 from torch.nn import GELU, Tanh
-from transformers import BertConfig, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
+from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from nextlevelbert import (
+    CachedEncoder,
     ChunkingRule,
     Document,
     HateModel,
+    NextLevelBertForContrastiveLearning,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
     encode_corpus,
@@ -32,6 +36,34 @@ from nextlevelbert import (
 from nextlevelbert.models.chunk_encoder import ChunkEncoder, micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
 from nextlevelbert.models.pooling import DenseLayer
+
+from .vector_toys import save_random_table
+
+TEXTS = ["Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.", "It’s a whale!" * 9]
+
+
+@pytest.fixture(scope="module")
+def folder(minilm, tmp_path_factory):
+    """A random table with MiniLM's tokenizer, normalised."""
+    folder = tmp_path_factory.mktemp("static") / "words"
+    save_random_table(minilm.tokenizer, 32, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(folder):
+    return load_chunk_encoder(folder)
+
+
+@pytest.fixture(scope="module")
+def model(source):
+    torch.manual_seed(0)
+    return NextLevelBertModel.from_chunk_encoder(source, chunk_size=8, num_hidden_layers=1)
+
+
+def plain(model, text, **options):
+    return model.encode(text, **options).plain
+
 
 SENTENCES = [
     "Call me Ishmael.",
@@ -80,26 +112,6 @@ def test_micro_batches_keep_to_the_budget_and_lose_nothing():
     assert [len(batch) for batch in micro_batches(np.array([30, 29, 32, 30, 29]), 320)] == [3, 2]
 
 
-def test_bfloat16_stays_close(minilm):
-    import copy
-
-    exact = encode_sentences(minilm, SENTENCES)
-    source = copy.copy(minilm)
-    source.encoder = copy.deepcopy(minilm.encoder).to(torch.bfloat16)
-    rough = encode_sentences(source, SENTENCES)
-    assert rough.dtype == torch.float32
-    assert not torch.equal(rough, exact)
-    assert torch.cosine_similarity(rough, exact).min() > 0.999
-
-
-def test_it_cannot_be_put_into_training():
-    encoder = ChunkEncoder(BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=50))
-    parent = torch.nn.ModuleDict({"chunk_encoder": encoder}).train()
-    assert parent.training
-    assert not any(module.training for module in encoder.modules())
-    assert not any(parameter.requires_grad for parameter in encoder.parameters())
-
-
 def test_the_fingerprint_tells_weights_apart(minilm, minilm_path):
     assert load_chunk_encoder(minilm_path).fingerprint == minilm.fingerprint
     changed = ChunkEncoder(minilm.encoder.model.config)
@@ -113,13 +125,6 @@ def test_a_folder_is_named_without_its_path(minilm_path):
     assert load_chunk_encoder(minilm_path).name == "model"
 
 
-def test_unknown_and_unsupported_encoders(minilm_path, tmp_path):
-    with pytest.raises(ValueError, match="Cannot load the chunk encoder 'no/such-model'"):
-        load_chunk_encoder("no/such-model")
-    with pytest.raises(ValueError, match="Cannot load the chunk encoder"):
-        load_chunk_encoder(str(tmp_path / "nothing"))
-
-
 def saved(folder, steps, prompt: str | None = None) -> str:
     """A sentence encoder of these modules, with a default prompt or none."""
     model = SentenceTransformer(modules=steps, device="cpu")
@@ -127,25 +132,6 @@ def saved(folder, steps, prompt: str | None = None) -> str:
         model.prompts, model.default_prompt_name = {"given": prompt}, "given"
     model.save_pretrained(str(folder))
     return str(folder)
-
-
-def test_steps_that_are_not_supported_are_named(toy_encoder_path, tmp_path):
-    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
-    tokens = modules.Dense(32, 16, module_input_name="token_embeddings")
-    residual = modules.Dense(32, 16, use_residual=True)
-    for number, (steps, prompt, message) in enumerate(
-        [
-            ([toy, modules.Pooling(32), modules.LayerNorm(32)], None, "Transformer → Pooling → LayerNorm"),
-            ([toy, modules.Pooling(32), modules.Normalize(), modules.Dense(32, 16)], None, "→ Normalize → Dense"),
-            ([toy, modules.Pooling(32, ("cls", "mean"))], None, r"pools by \('cls', 'mean'\); supported is one of"),
-            ([toy, modules.Pooling(32), tokens], None, "a Dense over 'token_embeddings'"),
-            ([toy, modules.Pooling(32), residual], None, "with a residual"),
-            ([toy, modules.Pooling(32, include_prompt=False)], "query: ", "puts the prompt 'given'.*include_prompt"),
-            ([toy, modules.Pooling(32)], "re", "The prompt 're' .* runs into the first word"),
-        ]
-    ):
-        with pytest.raises(ValueError, match=message):
-            load_chunk_encoder(saved(tmp_path / str(number), steps, prompt))
 
 
 def whitespace_encoder(folder) -> modules.Transformer:
@@ -222,7 +208,6 @@ def test_prompt_and_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, t
         for number, (more, prompt) in enumerate(cases)
     ]
     assert len({source.fingerprint for source in found}) == len(found)
-    assert len({source.encoder.identity() for source in found}) == len(found)
     model = NextLevelBertModel.from_chunk_encoder(found[1], chunk_size=16)
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
         model.attach_chunk_encoder(found[2])
@@ -234,13 +219,6 @@ def test_prompt_and_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, t
         assert torch.equal(started.encoder.state_dict()[layer], source.encoder.model.state_dict()[layer])
 
 
-def test_an_activation_that_is_none():
-    """A changed config.json must not make any class that torch.nn happens to have."""
-    for name in ("Module", "MultiheadAttention", "no_such", "Linear"):
-        with pytest.raises(ValueError, match=f"'{name}' is no activation"):
-            DenseLayer(4, 4, True, name)
-
-
 @pytest.mark.mpnet
 def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
     """all-mpnet-base-v2: padding id 1, positions from 2, 768 dimensions."""
@@ -249,78 +227,6 @@ def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
     source = load_chunk_encoder(mpnet_path)
     assert source.max_chunk_size == 512
     torch.testing.assert_close(encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.mpnet
-def test_a_whole_model_around_real_mpnet(mpnet_path, tmp_path):
-    document = " ".join(SENTENCES * 20)
-    model = NextLevelBertModel.from_chunk_encoder(mpnet_path, chunk_size=64)
-    assert (model.config.max_chunks, model.config.hidden_size) == (510, 768)
-    model.save_pretrained(tmp_path)
-    expected = model.encode(document).document
-    again = SentenceTransformer(str(tmp_path), device="cpu").encode(document, convert_to_tensor=True)
-    torch.testing.assert_close(again, expected, atol=1e-5, rtol=0)
-
-
-def test_a_folder_that_does_not_say_how_it_pools(encoder, tmp_path):
-    """sentence-transformers would take the mean, without normalisation."""
-    with pytest.raises(ValueError, match=r"has no modules\.json, which says how it pools.* becomes one by"):
-        load_chunk_encoder(encoder)
-    folder = shutil.copytree(encoder, tmp_path / "broken")
-    for content in ("{", "{}", "[]", "[1]", '["a"]', '[{"type": 3, "path": ""}]', '[{"type": "a"}]'):
-        (folder / "modules.json").write_text(content)
-        with pytest.raises(ValueError, match=r"broken cannot be opened: modules\.json is cut off or damaged"):
-            load_chunk_encoder(folder)
-
-
-def test_what_an_encoder_claims_and_code_of_its_own(toy_encoder_path, tmp_path):
-    folder = shutil.copytree(toy_encoder_path, tmp_path / "claims")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1_000_000_000}))
-    with pytest.raises(ValueError, match="num_hidden_layers = 1000000000"):
-        load_chunk_encoder(folder)
-    custom = {**config, "model_type": "custom", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Model"}}
-    (folder / "config.json").write_text(json.dumps(custom))
-    with pytest.raises(ValueError, match=r"(?s)Cannot load .*claims.*trust_remote_code\) is never run"):
-        load_chunk_encoder(folder)
-    (folder / "config.json").write_text(json.dumps(config))
-    weights = load_file(folder / "model.safetensors")
-    weights["embeddings.LayerNorm.weight"][0] = float("nan")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match="NaN or infinity"):
-        load_chunk_encoder(folder)
-
-
-@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("mean", False), ("cls", True)])
-def test_pooling_is_part_of_the_fingerprint_and_older_ones_are_known(toy_encoder_path, tmp_path, pooling, normalize):
-    original = SentenceTransformer(toy_encoder_path, device="cpu")
-    steps = [original[0], modules.Pooling(32, pooling)] + ([modules.Normalize()] if normalize else [])
-    SentenceTransformer(modules=steps, device="cpu").save_pretrained(str(tmp_path / "encoder"))
-    source = load_chunk_encoder(tmp_path / "encoder")
-    older = weights_fingerprint(source.encoder.model)  # what every encoder had
-    assert (source.fingerprint == older) == ((pooling, normalize) == ("mean", True))
-    assert source.fingerprint == source.encoder.fingerprint()
-    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, include_chunk_encoder=False)
-    rule, documents = model.config.chunking_rule(), [Document("a", "some text " * 9)]
-    corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)
-    earlier = dataclasses.replace(source, fingerprint=older)
-    encode_corpus(documents, earlier, rule, tmp_path / "older", progress=False)
-    encode_corpus(documents, source, rule, tmp_path / "older", progress=False).check_model(model.config)
-    model.config.chunk_encoder_fingerprint = older
-    corpus.check_model(model.config)
-    model.attach_chunk_encoder(source)
-    model.config.chunk_encoder_fingerprint = "0" * 64
-    with pytest.raises(ValueError, match=r"encoder\.fingerprint"):
-        corpus.check_model(model.config)
-    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
-        model.attach_chunk_encoder(source)
-
-
-@pytest.mark.parametrize("cls", [NextLevelBertModel, HateModel, NextLevelBertForSequenceClassification])
-def test_an_argument_with_a_slip_is_refused(cls, minilm):
-    wanted = r"from_chunk_encoder takes fields of \w+, not chunk_sise\. The fields are .*chunk_size"
-    with pytest.raises(ValueError, match=wanted):
-        cls.from_chunk_encoder(minilm, chunk_sise=128)
 
 
 def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
@@ -334,3 +240,149 @@ def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
         found = source.encoder(batch["input_ids"], batch["attention_mask"])
     expected = torch.nn.functional.normalize(states[:, 0], dim=-1) if own.encoder.normalize else states[:, 0]
     torch.testing.assert_close(found, expected)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.sampled_from(["the", "sea", "whale,", "ship’s", "un­known", "日本", "..."]), min_size=1).map(" ".join)
+)
+def test_chunk_vectors_are_those_of_sentence_transformers(source, model, folder, text):
+    book = model.encode(text)
+    theirs = SentenceTransformer(str(folder), device="cpu").encode([text[start:end] for start, end in book.spans])
+    ids = [source.tokenizer(text[start:end])["input_ids"] for start, end in book.spans]
+    whole = source.tokenizer(text)["input_ids"]
+    if list(itertools.chain(*ids)) == whole:  # no chunk ends within a word
+        np.testing.assert_allclose(book.plain.numpy(), theirs, atol=1e-6)
+
+
+def test_without_normalisation(folder, tmp_path):
+    bare = SentenceTransformer(modules=[SentenceTransformer(str(folder), device="cpu")[0]], device="cpu")
+    bare.save(str(tmp_path / "bare"))
+    source = load_chunk_encoder(tmp_path / "bare")
+    assert not source.encoder.normalize
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=128)
+    np.testing.assert_allclose(plain(model, TEXTS[0])[0].numpy(), bare.encode(TEXTS[0]), atol=1e-6)
+
+
+def test_every_route_gives_the_same(source, model, tmp_path):
+    """Text, ids, vectors, cache, corpus, SentenceTransformer, and the chunk encoder in half precision."""
+    books = model.encode(TEXTS)
+    batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    by_ids = model(**batch)
+    for number, book in enumerate(books):
+        torch.testing.assert_close(by_ids.pooler_output[number], book.document)
+        torch.testing.assert_close(model(inputs_embeds=book.plain[None]).pooler_output[0], book.document)
+        cached = CachedEncoder(model.chunk_encoder, tmp_path / "cache")
+        for _ in range(2):  # written, and read
+            torch.testing.assert_close(plain(model, TEXTS[number], chunk_encoder=cached), book.plain)
+    rule = model.config.chunking_rule()
+    documents = [Document(str(number), text) for number, text in enumerate(TEXTS)]
+    corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)
+    corpus.check_model(model.config)
+    for number, book in enumerate(books):
+        torch.testing.assert_close(corpus[number].vectors.float(), book.plain, atol=1e-3, rtol=0)
+    model.save_pretrained(tmp_path / "saved")
+    found = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(found, torch.stack([book.document for book in books]).numpy(), atol=1e-6)
+    again = NextLevelBertModel.from_pretrained(tmp_path / "saved")
+    torch.testing.assert_close(again.encode(TEXTS[0]).document, books[0].document)
+    again.chunk_encoder.to(torch.float16)
+    torch.testing.assert_close(plain(again, TEXTS[0]), books[0].plain, atol=2e-3, rtol=0)
+
+
+def test_heads_and_hate_take_it(source):
+    for kind in (NextLevelBertForSequenceClassification, NextLevelBertForContrastiveLearning):
+        assert kind.from_chunk_encoder(source, num_hidden_layers=0).base_model.encode(TEXTS[0]).document.shape == (32,)
+    hate = HateModel.from_chunk_encoder(source, hidden_size=16, num_hidden_layers=1)
+    assert hate.encode(TEXTS[0]).document.shape == (16,)
+
+
+def test_layers_of_a_transformer_can_be_left_out(minilm):
+    model = NextLevelBertModel.from_chunk_encoder(minilm, num_hidden_layers=1)
+    ours, theirs = model.encoder.state_dict(), minilm.encoder.model.state_dict()
+    assert sum("encoder.layer" in name for name in ours) == 16
+    for name, values in ours.items():
+        assert torch.equal(values, theirs[name]), name
+
+
+def test_not_in_the_checkpoint(folder, source, tmp_path):
+    """Then it is attached, and only if it is the same."""
+    model = NextLevelBertModel.from_chunk_encoder(source, include_chunk_encoder=False)
+    model.save_pretrained(tmp_path / "small")
+    small = NextLevelBertModel.from_pretrained(tmp_path / "small")
+    with pytest.raises(OSError, match="connect"):  # it would be on the Hub
+        small.encode(TEXTS[0])
+    assert torch.equal(
+        small.encode(TEXTS[0], chunk_encoder=source).plain, plain(model, TEXTS[0], chunk_encoder=source)
+    )
+    other = load_chunk_encoder(folder)
+    with torch.no_grad():
+        other.encoder.model.embedding.weight[0, 0] += 1
+    other.fingerprint = other.encoder.fingerprint()
+    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
+        small.attach_chunk_encoder(other)
+
+
+def test_unknown_tokens_only(source, model):
+    with pytest.warns(UserWarning, match="1 chunk.s. consist of unknown tokens only"):
+        book = model.encode("\U00012000 \U00012001")
+    row = source.encoder.model.embedding.weight[source.tokenizer.unk_token_id]
+    torch.testing.assert_close(book.plain[0], torch.nn.functional.normalize(row, dim=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.encode("a \U00012001").plain.isfinite().all()
+
+
+def test_it_stays_frozen_and_bfloat16_is_close(minilm):
+    model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32).train()
+    assert not any(module.training for module in model.chunk_encoder.modules())
+    assert not any(parameter.requires_grad for parameter in model.chunk_encoder.parameters())
+    exact = plain(model, TEXTS[0])
+    model.chunk_encoder.to(torch.bfloat16)
+    rough = plain(model, TEXTS[0])
+    assert rough.dtype == torch.float32
+    assert not torch.equal(rough, exact)
+    assert torch.cosine_similarity(rough, exact).min() > 0.999
+
+
+def test_pooling_is_part_of_the_fingerprint(toy_encoder_path, tmp_path):
+    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
+    kinds = [
+        (modules.Pooling(32), modules.Normalize()),
+        (modules.Pooling(32),),
+        (modules.Pooling(32, "cls"), modules.Normalize()),
+    ]
+    loaded = [load_chunk_encoder(saved(tmp_path / str(n), [toy, *steps])) for n, steps in enumerate(kinds)]
+    assert len({source.fingerprint for source in loaded}) == 3
+    assert loaded[0].fingerprint == weights_fingerprint(loaded[0].encoder.model)  # of the usual kind, the weights'
+
+
+def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_path):
+    toy, table = SentenceTransformer(toy_encoder_path, device="cpu")[0], minilm.tokenizer.backend_tokenizer
+    for number, (steps, prompt, word) in enumerate(
+        [
+            ([toy, modules.Pooling(32), modules.LayerNorm(32)], None, "LayerNorm"),
+            ([toy, modules.Pooling(32), modules.Normalize(), modules.Dense(32, 16)], None, "Normalize → Dense"),
+            ([toy, modules.Pooling(32, ("cls", "mean"))], None, "'cls', 'mean'"),
+            ([toy, modules.Pooling(32), modules.Dense(32, 16, module_input_name="token_embeddings")], None, "Dense"),
+            ([toy, modules.Pooling(32, include_prompt=False)], "query: ", "prompt"),
+            ([toy, modules.Pooling(32)], "re", "'re'"),
+            ([modules.StaticEmbedding(table, torch.randn(30_000, 8))], None, "30521"),
+        ]
+    ):
+        with pytest.raises(ValueError, match=word):
+            load_chunk_encoder(saved(tmp_path / str(number), steps, prompt))
+    with pytest.raises(ValueError, match="modules"):  # sentence-transformers would take the mean
+        load_chunk_encoder(encoder)
+    with pytest.raises(ValueError, match="Module"):
+        DenseLayer(4, 4, True, "Module")
+
+
+def test_code_that_comes_with_an_encoder_is_not_run(toy_encoder_path, tmp_path):
+    folder = shutil.copytree(toy_encoder_path, tmp_path / "claims")
+    config = json.loads((folder / "config.json").read_text())
+    custom = {**config, "model_type": "custom", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Model"}}
+    (folder / "config.json").write_text(json.dumps(custom))
+    (folder / "code.py").write_text("raise SystemExit('run')")
+    with pytest.raises(Exception, match="trust_remote_code"):
+        load_chunk_encoder(folder)

@@ -7,10 +7,10 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 from transformers import (
-    AutoModel,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    DataCollatorForMultipleChoice,
     pipeline,
 )
 
@@ -60,22 +60,6 @@ def test_a_classifier_over_the_document_vector(documents):
     expected = nn.functional.nll_loss(output.logits.log_softmax(-1), torch.tensor([2, 0, 1]))
     torch.testing.assert_close(output.loss, expected)
     assert model.classifier[0].out_features == 768
-
-
-def test_questions_stand_beside_the_document_vector_and_it_is_read_once(documents, monkeypatch):
-    model = toy(NextLevelBertForSequenceClassification, num_labels=2, text_pair=True)
-    questions, index = torch.randn(5, 32), torch.tensor([0, 0, 2, 1, 0])
-    read = []
-    contextualize = NextLevelBertModel.contextualize
-    monkeypatch.setattr(
-        NextLevelBertModel,
-        "contextualize",
-        lambda self, rows, *a: read.append(len(rows)) or contextualize(self, rows, *a),
-    )
-    output = model(**documents, pair_embeds=questions, document_index=index)
-    assert read == [3]
-    vector = model.model(**documents).pooler_output
-    torch.testing.assert_close(output.logits, by_hand(model, torch.cat([vector[index], questions], dim=1)))
 
 
 def test_candidates_of_a_question_share_a_softmax(documents):
@@ -167,37 +151,6 @@ HEADS = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "auto", "config"), HEADS)
-def test_one_step_reaches_every_trainable_parameter(cls, auto, config, documents):
-    model = toy(cls, **config).train()
-    model(**inputs_of(model, documents)).loss.backward()
-    trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    without = {name for name in trainable if model.get_parameter(name).grad is None}
-    silent = {name for name in trainable - without if not model.get_parameter(name).grad.any()}
-    assert without == set()
-    # A shift of all keys changes no softmax, so their bias never has a gradient beyond rounding.
-    assert {name for name in silent if "key.bias" not in name} <= {
-        "model.encoder.embeddings.token_type_embeddings.weight"
-    }
-    assert not any("chunk_encoder" in name for name in trainable)
-
-
-@pytest.mark.parametrize(("cls", "auto", "config"), HEADS)
-def test_save_and_load_change_nothing(cls, auto, config, documents, tmp_path):
-    model = toy(cls, **config)
-    inputs = inputs_of(model, documents)
-    model.save_pretrained(tmp_path)
-    loaded, info = auto.from_pretrained(tmp_path, output_loading_info=True)
-    assert type(loaded) is cls
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    torch.testing.assert_close(loaded(**inputs).logits, model(**inputs).logits, atol=1e-6, rtol=1e-5)
-    base = AutoModel.from_pretrained(tmp_path)  # the head is left out
-    torch.testing.assert_close(
-        base(**documents).pooler_output, model.model(**documents).pooler_output, atol=1e-6, rtol=1e-5
-    )
-
-
 def test_a_pretrained_model_gets_a_new_classifier_only(tmp_path, transformers_log):
     toy(NextLevelBertForMaskedVectorModeling).save_pretrained(tmp_path)
     model, info = AutoModelForSequenceClassification.from_pretrained(
@@ -242,67 +195,62 @@ def test_an_adapter_loads_on_the_base_checkpoint_and_merges(cls, auto, config, t
     )
 
 
+def test_questions_stand_beside_the_document_vector_and_it_is_read_once(documents, monkeypatch):
+    model = toy(NextLevelBertForSequenceClassification, num_labels=2, text_pair=True)
+    questions, index = torch.randn(5, 32), torch.tensor([0, 0, 2, 1, 0])
+    vector, read = model.model(**documents).pooler_output, []
+    monkeypatch.setattr(
+        model.model,
+        "forward",
+        lambda *args, **kw: read.append(1) or type(model.model).forward(model.model, *args, **kw),
+    )
+    output = model(**documents, pair_embeds=questions, document_index=index)
+    assert read == [1]
+    torch.testing.assert_close(output.logits, by_hand(model, torch.cat([vector[index], questions], dim=1)))
+
+
+def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
+    """`[B, C, T]` of `DataCollatorForMultipleChoice`: the document is read once, and all as when given apart."""
+    model = toy(NextLevelBertForMultipleChoice)
+    texts, choices = [WORDS * 20, "A short one."], [["He did.", "She did, long ago."], ["Yes.", "No."]]
+    rows = [
+        tokenizer([text] * 2, [f"Who? {choice}" for choice in row]) for text, row in zip(texts, choices, strict=True)
+    ]
+    batch = DataCollatorForMultipleChoice(tokenizer)([{**row, "label": 1} for row in rows])
+    chunks, encode_ids = [], type(model.model).encode_ids
+    monkeypatch.setattr(
+        type(model.model), "encode_ids", lambda self, ids, mask: chunks.append(len(ids)) or encode_ids(self, ids, mask)
+    )
+    output = model(**batch)
+    assert chunks == [4, 2]  # candidates, documents
+    read = tokenizer(texts, padding=True, return_tensors="pt")
+    pairs = tokenizer([f"Who? {choice}" for row in choices for choice in row], padding=True, return_tensors="pt")
+    apart = model(
+        input_ids=read["input_ids"], attention_mask=read["attention_mask"],
+        pair_input_ids=pairs["input_ids"].view(2, 2, -1), pair_attention_mask=pairs["attention_mask"].view(2, 2, -1),
+        labels=torch.tensor([1, 1]),
+    )  # fmt: skip
+    torch.testing.assert_close(output.logits, apart.logits)
+    torch.testing.assert_close(output.loss, apart.loss)
+    batch["token_type_ids"] *= 0
+    with pytest.raises(ValueError, match="DataCollatorForDocumentChoice"):
+        model(**batch)
+
+
 @pytest.mark.parametrize(
-    ("config", "inputs", "message"),
+    ("cls", "config", "inputs", "word"),
     [
-        ({}, {"labels": torch.tensor([0, 2, -1])}, r"labels of rows \[1, 2\] must be from 0 to 1 .* got \[2, -1\]"),
+        (NextLevelBertForSequenceClassification, {}, {"pair_embeds": torch.ones(3, 32)}, "text_pair=False"),
+        (NextLevelBertForSequenceClassification, {"text_pair": True}, {}, "pair_input_ids"),
         (
-            {},
-            {"labels": torch.tensor([0, 1])},
-            r"labels must be integers \[3\] \(torch.int64\), got torch.int64 \(2,\)",
-        ),
-        (
-            {"num_labels": 3},
-            {"labels": torch.tensor([[0.0, 1, 0], [0, 2, 0], [0, 0, 0]])},
-            r"labels of rows \[1\] must be from 0 to 1",
-        ),
-        ({"num_labels": 3}, {"labels": torch.ones(3)}, r"float labels \(3, 3\), one column per class"),
-        ({"num_labels": 1}, {"labels": torch.tensor([1.0, float("nan"), 0.0])}, r"rows \[1\] must be finite numbers"),
-        ({}, {"pair_embeds": torch.ones(3, 32)}, r"text_pair=False and was given a question: load it with"),
-        ({"text_pair": True}, {}, r"text_pair=True and was given no question: give pair_input_ids"),
-        (
+            NextLevelBertForSequenceClassification,
             {"text_pair": True},
-            {"pair_embeds": torch.ones(3, 31)},
-            r"pair_embeds \[N, 32\] .* got pair_embeds \(3, 31\)",
+            {"pair_embeds": torch.ones(2, 32)},
+            "document_index",
         ),
-        ({"text_pair": True}, {"pair_embeds": torch.ones(2, 32)}, "2 questions for 3 documents"),
-        (
-            {"text_pair": True},
-            {"pair_embeds": torch.ones(1, 32), "document_index": torch.tensor([3])},
-            r"numbers from 0 to 2, the documents of this batch, and at least one; got \[3\]",
-        ),
-        (
-            {"text_pair": True},
-            {"pair_input_ids": torch.tensor([[7, 8], [101, 102], [7, 9]])},
-            r"texts \[1\] contain no",
-        ),
+        (NextLevelBertForMultipleChoice, {}, {"pair_embeds": torch.ones(3, 32)}, "candidates"),
     ],
 )
-def test_what_the_classifier_refuses(config, inputs, message, documents):
-    with pytest.raises(ValueError, match=message):
-        toy(NextLevelBertForSequenceClassification, **config)(**documents, **inputs)
-
-
-def test_a_question_that_comes_twice(tokenizer):
-    model = toy(NextLevelBertForSequenceClassification, text_pair=True)
-    with pytest.raises(ValueError, match="Questions were given twice"):
-        model(**tokenizer(WORDS, "Who wrote?", return_tensors="pt"), pair_embeds=torch.ones(1, 32))
-
-
-def test_what_the_chooser_refuses(documents):
-    model = toy(NextLevelBertForMultipleChoice)
-    with pytest.raises(ValueError, match=r"candidates as pair_input_ids \[N, C, Q\].*got \(3, 32\)"):
-        model(**documents, pair_embeds=torch.ones(3, 32))
-    with pytest.raises(ValueError, match=r"rows \[2\] must be from 0 to 3"):
-        model(**documents, pair_embeds=torch.ones(3, 4, 32), labels=torch.tensor([0, 3, 4]))
-    with pytest.raises(ValueError, match="classifier_hidden_size must be at least 1, got 0"):
-        toy_config(classifier_hidden_size=0)
-
-
-def test_a_pair_whose_parts_have_other_shapes():
-    model = NextLevelBertForSequenceClassification(toy_config(text_pair=True, num_labels=2)).eval()
-    ids, types = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 4, dtype=torch.long)
-    with pytest.raises(ValueError, match=r"must be \[documents, tokens\], got \[\(2, 5\), \(2, 4\)\]"):
-        model(input_ids=ids, token_type_ids=types)
-    with pytest.raises(ValueError, match=r"must be \[documents, tokens\], got \[\(5,\), \(5,\)\]"):
-        model(input_ids=ids[0], token_type_ids=torch.ones(5))
+def test_what_the_heads_refuse(cls, config, inputs, word, documents):
+    with pytest.raises(ValueError, match=word):
+        toy(cls, **config)(**documents, **inputs)

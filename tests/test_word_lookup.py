@@ -14,7 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers.normalizers import BertNormalizer
 
-from nextlevelbert.models import chunking, word_lookup
+from nextlevelbert import word_lookup
+from nextlevelbert.models import chunking
 from nextlevelbert.models.chunking import tokenize_document
 
 WORDS = st.sampled_from(
@@ -111,9 +112,8 @@ def test_several_threads(minilm):
     assert results == [by_tokenizer(tokenizer, text) for text in texts]
 
 
-def test_without_pyarrow(minilm, monkeypatch):
-    """Where a checkpoint is opened without the package's dependencies."""
+def test_without_the_lookup(minilm, monkeypatch):
+    """Where a checkpoint is opened without the package."""
     expected = found(minilm.tokenizer, "The sea’s tides.")
-    monkeypatch.setattr(word_lookup, "pyarrow", None)
-    assert word_lookup.word_lookup(minilm.tokenizer, "x") is None
+    monkeypatch.setattr(chunking, "word_lookup", None)
     assert found(minilm.tokenizer, "The sea’s tides.") == expected

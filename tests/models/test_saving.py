@@ -119,48 +119,11 @@ def test_it_opens_elsewhere_and_computes_the_same(folders, name):
         torch.testing.assert_close(found[key], values, atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_it_is_saved_elsewhere_as_it_was_here(folders, name):
-    saved, again, _ = folders
-    assert names(again / name) - {"outputs"} == names(saved / name)
-    assert code(again / name) == code(saved / name)
-    for file in saved.joinpath(name).glob("*.json"):
-        assert json.loads((again / name / file.name).read_text()) == json.loads(file.read_text()), file.name
-    before, after = (load_file(folder / name / "model.safetensors") for folder in (saved, again))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(values, after[key]) for key, values in before.items())
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_class_of_a_family_opens_any_of_its_checkpoints(folders, family):
-    saved, _, opened = folders
-    autos = set(json.loads((saved / family / "config.json").read_text())["auto_map"])
-    assert set(opened[family][1:]) == autos - {"AutoConfig", "AutoProcessor"}
-    assert all(auto.startswith("AutoModel") for auto in opened[family][1:])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_it_carries_the_code_of_its_family_and_no_other(folders, family):
-    """One set of files for all classes of a family; what reads token ids needs no chunk encoder, nor the reverse."""
-    saved, _, _ = folders
-    modules = {file.removesuffix(".py") for file in code(saved / family)}
-    for name in CLASSES:
-        if name.startswith(family):
-            assert {file.removesuffix(".py") for file in code(saved / name)} == modules
-    own = family.replace("-", "_")
-    others = {other.replace("-", "_") for other in FAMILIES} - {own}
-    assert f"modeling_{own}" in modules
-    assert not [module for module in modules if any(other in module for other in others)]
-    of_vectors = {"chunk_encoder", "document_encoding", "document_heads", "vector_cache", "modeling_vector_document"}
-    assert modules & of_vectors == (of_vectors if family in ("nextlevelbert", "hate") else set())
-    assert ("modeling_token_document" in modules) == (family in ("chunkbert", "bert-al"))
-
-
 @pytest.mark.parametrize(
     ("name", "modules"),
     [
         ("nextlevelbert", []),
-        ("nextlevelbert-contrastive", ["head"]),
+        ("nextlevelbert-masked", ["head"]),
         ("nextlevelbert-choice", ["classifier"]),
         ("hate-masked", ["head"]),
         ("chunkbert-classification", ["classifier"]),
@@ -174,12 +137,6 @@ def test_what_is_trained_whole_beside_an_adapter(name, modules):
     """What starts at random has no weights that low-rank matrices could be added to."""
     model = CLASSES[name].from_pretrained(FOLDER / name)
     assert model.modules_to_train_whole() == modules
-
-
-def test_files_say_nothing_of_this_machine(folders):
-    for folder in folders[:2]:
-        for file in folder.rglob("*.json"):
-            assert str(folder) not in file.read_text()
 
 
 TEXTS = ["Call me Ishmael. " * 200, "It was the best of times.", "", "All happy families are alike. " * 20]

@@ -1,0 +1,348 @@
+"""What is fitted in closed form, against scikit-learn and by hand; and pooling by hand."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import fractional_matrix_power
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.feature_extraction.text import TfidfTransformer
+
+from nextlevelbert import (
+    CachedEncoder,
+    ChunkingRule,
+    Document,
+    NextLevelBertModel,
+    combine_chunk_encoders,
+    encode_corpus,
+    fit_tfidf_encoder,
+    fitting,
+    load_chunk_encoder,
+)
+from nextlevelbert.fitting import fit_whitening
+from nextlevelbert.models.pooling import pool
+
+from .golden.inputs import DOCUMENTS, FOLDER
+from .segment_toys import close
+from .vector_toys import save_random_table
+
+TEXTS = [document.text for document in DOCUMENTS]
+CHUNK_SIZE = 12
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return load_chunk_encoder(FOLDER / "encoder" / "sentences", "golden/encoder")
+
+
+@pytest.fixture(scope="module")
+def tfidf(whole, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tfidf") / "words"
+    return fit_tfidf_encoder(whole, TEXTS, folder, hidden_size=4_096, chunk_size=CHUNK_SIZE)
+
+
+@pytest.fixture(scope="module")
+def parts(whole, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts") / "static"
+    save_random_table(whole.tokenizer, 16, folder)
+    return [load_chunk_encoder(folder), whole]
+
+
+@pytest.fixture(scope="module")
+def hybrid(parts, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hybrid") / "both"
+    return combine_chunk_encoders(parts, TEXTS, folder, weights=[3, 4], sizes=[5, None], chunk_size=12)
+
+
+@pytest.fixture(scope="module")
+def model(hybrid):
+    torch.manual_seed(0)
+    return NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12, num_hidden_layers=0)
+
+
+def test_pooling_by_hand():
+    hidden = torch.tensor([[[1.0, -2.0], [3.0, -1.0], [9.0, 9.0]], [[7.0, 7.0]] * 3])
+    mask = torch.tensor([[1, 1, 0], [0, 0, 0]])
+    expected = {
+        "mean": [2.0, -1.5],
+        "sum": [4.0, -3.0],
+        "max": [3.0, -1.0],
+        "cls": [1.0, -2.0],
+        "lasttoken": [3.0, -1.0],
+        "mean_sqrt_len_tokens": [4 / math.sqrt(2), -3 / math.sqrt(2)],
+        "weightedmean": [7 / 3, -4 / 3],
+    }
+    for mode, row in expected.items():
+        torch.testing.assert_close(pool(hidden, mask, mode), torch.tensor([row, [0.0, 0.0]]))
+
+
+@pytest.mark.parametrize("mode", ["mean", "sum", "max", "cls", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"])
+def test_one_vector_alone_is_its_own_pool(mode):
+    hidden = torch.tensor([[[9.0, 9.0], [3.0, -1.0], [9.0, 9.0]]])
+    torch.testing.assert_close(pool(hidden, torch.tensor([[0, 1, 0]]), mode), torch.tensor([[3.0, -1.0]]))
+
+
+def documents_with_an_own_spread():
+    """Chunks around 9 centres, spread unlike in every direction; one document has a single chunk."""
+    draw = np.random.default_rng(4)
+    spread = draw.normal(size=(6, 6))
+    sizes = [7, 12, 1, 30, 2, 9, 15, 4, 20]
+    return [torch.tensor(5 * draw.normal(size=6) + draw.normal(size=(size, 6)) @ spread).half() for size in sizes]
+
+
+@pytest.mark.filterwarnings("ignore:Only one sample available")  # sklearn, of the document of one chunk
+@pytest.mark.parametrize("shrinkage", [0.1, 2.0])
+def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_sklearn_has_it(shrinkage):
+    documents = documents_with_an_own_spread()
+    chunks = torch.cat(documents).double().numpy()
+    owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
+    within = LinearDiscriminantAnalysis(solver="eigen", store_covariance=True).fit(chunks, owners).covariance_
+    held_back = shrinkage * np.diag(within).mean() * np.eye(6)
+    empty = torch.zeros(0, 6)
+    mean, weight = fit_whitening([empty, *documents[:4], empty, *documents[4:]], shrinkage)
+    assert mean.dtype == weight.dtype == torch.float32
+    np.testing.assert_allclose(weight, fractional_matrix_power(within + held_back, -0.5), atol=1e-6, rtol=1e-5)
+    np.testing.assert_allclose(mean, chunks.mean(axis=0), atol=1e-6, rtol=1e-5)
+    assert abs(weight - weight.diag().diag()).max() > 0.02  # directions were mixed, so that this shows something
+    other_way_round = fit_whitening((document.flip(0) for document in reversed(documents)), shrinkage)
+    close(mean, other_way_round[0], atol=1e-6)
+    close(weight, other_way_round[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("shrinkage", [1e-6, 0.1, 3.0])
+def test_fewer_chunks_than_dimensions_are_whitened_without_a_large_decomposition(shrinkage, monkeypatch):
+    torch.manual_seed(4)
+    spread = torch.linspace(0.01, 2, 60)
+    documents = [torch.randn(count, 60) * spread for count in (1, 5, 20, 7)]
+    documents.append(documents[1][:2].repeat(2, 1))  # fewer directions than chunks
+    expected = fit_whitening(documents * 2, shrinkage)  # the same covariance, of more chunks than dimensions
+    sizes, eigh = [], torch.linalg.eigh
+
+    def counted(matrix):
+        sizes.append(len(matrix))
+        return eigh(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", counted)
+    mean, weight = fit_whitening(documents, shrinkage)
+    assert sizes == [37]
+    close(mean, expected[0], atol=1e-6)
+    close(weight, expected[1], atol=1e-5 * expected[1].abs().max().item())
+
+
+@pytest.mark.parametrize(
+    ("documents", "shrinkage", "message"),
+    [
+        ([torch.ones(5, 3)], 0.1, r"got 5 chunk\(s\) in 1 document\(s\)"),
+        ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\) in 4 document\(s\)"),
+        ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "do not differ"),
+    ],
+)
+def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
+    with pytest.raises(ValueError, match=message):
+        fit_whitening(iter(documents), shrinkage)
+
+
+def test_whitening_cut_to_the_directions_that_tell_documents_apart(monkeypatch):
+    """Against scikit-learn's linear discriminant analysis: the same subspace, in the same order."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    draw = torch.Generator().manual_seed(0)
+    spread = torch.randn(6, 6, generator=draw)
+    documents = [torch.randn(6, generator=draw) + torch.randn(40, 6, generator=draw) @ spread for _ in range(12)]
+    mean, whole = fit_whitening(documents, shrinkage=1e-9, size=6)
+    for size in (1, 2, 4):
+        cut = fit_whitening(documents, shrinkage=1e-9, size=size)
+        torch.testing.assert_close(cut[1].abs(), whole[:size].abs(), atol=1e-4, rtol=1e-3)  # up to the sign
+    judge = LinearDiscriminantAnalysis(solver="eigen").fit(
+        torch.cat(documents).numpy(), [number for number, each in enumerate(documents) for _ in each]
+    )
+    theirs = torch.from_numpy(judge.scalings_[:, :4].T).float()
+    cosines = torch.nn.functional.cosine_similarity(whole[:4], theirs)
+    torch.testing.assert_close(cosines.abs(), torch.ones(4), atol=1e-3, rtol=0)
+    plain = fit_whitening(documents, shrinkage=1e-9)
+    vectors = documents[3] - mean
+    torch.testing.assert_close((vectors @ whole.T).norm(dim=1), (vectors @ plain[1].T).norm(dim=1))
+    monkeypatch.setattr(fitting, "_ROWS_PER_PRODUCT", 100)  # four products of three documents in place of one
+    for values, expected in zip(fit_whitening(documents, shrinkage=1e-9, size=6), (mean, whole), strict=True):
+        torch.testing.assert_close(values, expected, atol=1e-4, rtol=1e-3)
+    with pytest.raises(ValueError, match="size must be from 1 to 6"):
+        fit_whitening(documents, size=7)
+
+
+def counted(source, texts):
+    """Counts ``[N, V]`` of all chunks, and their ids and borders."""
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, CHUNK_SIZE)
+    parts, borders = [], [0]
+    for text in texts:
+        ids = np.asarray(source.tokenizer(text, add_special_tokens=False)["input_ids"])
+        parts.append(ids)
+        borders += (rule.boundaries(ids)[1:] + borders[-1]).tolist()
+    ids, boundaries = np.concatenate(parts), np.asarray(borders)
+    rows = max(source.tokenizer.get_vocab().values()) + 1
+    counts = np.stack([np.bincount(ids[a:b], minlength=rows) for a, b in itertools.pairwise(borders)])
+    return counts, ids, boundaries, rule
+
+
+@pytest.mark.parametrize("sublinear", [False, True])
+def test_similarities_are_those_of_scikit_learn(whole, tfidf, tmp_path, sublinear):
+    if not sublinear:
+        tfidf = fit_tfidf_encoder(
+            whole, TEXTS, tmp_path / "linear", hidden_size=4_096, chunk_size=CHUNK_SIZE, sublinear_tf=False
+        )
+    counts, ids, boundaries, rule = counted(tfidf, TEXTS)
+    for word, row in tfidf.tokenizer.get_vocab().items():
+        if not any(letter.isalpha() for letter in word):
+            counts[:, row] = 0
+    theirs = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
+    assert counts.max() > 1
+    damped = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0) if sublinear else counts
+    exact = damped * (theirs.idf_ - 1)  # scikit-learn adds 1, so that words of every chunk count, too
+    lengths = np.linalg.norm(exact, axis=1)
+    exact = exact[lengths > 0] / lengths[lengths > 0, None]
+    assert len(exact) > 20
+    ours = tfidf.encoder.encode(ids, boundaries, rule).numpy()[lengths > 0]
+    error = (ours @ ours.T - exact @ exact.T)[np.triu_indices(len(exact), 1)]
+    assert abs(error).max() < 8 / np.sqrt(4_096)  # the bound of Johnson and Lindenstrauss, for all pairs
+    assert np.sqrt((error**2).mean()) < 1.5 / np.sqrt(4_096)
+    assert (exact @ exact.T)[np.triu_indices(len(exact), 1)].std() > 2 / np.sqrt(4_096)  # there is something to see
+
+
+def test_weights_by_hand(tfidf):
+    counts, *_ = counted(tfidf, TEXTS)
+    words, model = tfidf.tokenizer.get_vocab(), tfidf.encoder.model
+    row = words["the"]
+    expected = np.log((1 + len(counts)) / (1 + (counts[:, row] > 0).sum()))
+    assert abs(model.weight[row].item()) == pytest.approx(expected, rel=1e-5)
+    assert model.weight[words["."]] == 0 == model.weight[words["[UNK]"]]
+
+
+def test_same_seed_same_encoder(whole, tfidf, tmp_path):
+    again = fit_tfidf_encoder(whole, TEXTS, tmp_path / "again", hidden_size=4_096, chunk_size=CHUNK_SIZE)
+    assert again.fingerprint == tfidf.fingerprint == load_chunk_encoder(tmp_path / "again").fingerprint
+    other = fit_tfidf_encoder(whole, TEXTS, tmp_path / "other", hidden_size=4_096, chunk_size=CHUNK_SIZE, seed=1)
+    assert other.fingerprint != tfidf.fingerprint
+    assert sum(file.stat().st_size for file in (tmp_path / "again").glob("*.safetensors")) < 500_000
+
+
+def test_texts_without_a_known_word(tfidf):
+    """Punctuation and nothing give the zero vector; unknown tokens do, too, and are warned of."""
+    model = NextLevelBertModel.from_chunk_encoder(tfidf, chunk_size=CHUNK_SIZE, num_hidden_layers=0)
+    assert model.encode("").plain.shape == (0, 4_096)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not model.encode("... !").plain.any()
+    with pytest.warns(UserWarning, match="unknown tokens only"):
+        assert not model.encode("\U0001f40b").plain.any()
+
+
+def chunks_of(part, model, text):
+    ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
+    rule = model.config.chunking_rule()
+    return part.encoder.encode(np.asarray(ids), rule.boundaries(np.asarray(ids)), rule)
+
+
+def unit(vectors):
+    return torch.nn.functional.normalize(vectors, dim=1)
+
+
+def test_vectors_by_hand(parts, hybrid, model):
+    sizes = (5, parts[1].encoder.hidden_size)
+    assert hybrid.encoder.hidden_size == sum(sizes)
+    shares = []
+    for part, size, weight in zip(parts, (5, None), (0.6, 0.8), strict=True):
+        found = [chunks_of(part, model, text) for text in TEXTS]
+        mean, matrix = fit_whitening(found, size=size)
+        vectors = (found[2] - mean) @ matrix.T
+        shares.append(weight * vectors / vectors.norm(dim=1, keepdim=True))
+    plain = model.encode(TEXTS[2]).plain
+    torch.testing.assert_close(plain, torch.cat(shares, dim=1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(plain.norm(dim=1), torch.ones(len(plain)))
+
+
+def test_a_part_that_is_not_whitened_is_centred(parts, model, tmp_path):
+    both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", weights=[3, 4], whiten=[True, False], chunk_size=12)
+    size = parts[0].encoder.hidden_size
+    assert both.encoder.hidden_size == size + parts[1].encoder.hidden_size
+    found = chunks_of(both, model, TEXTS[2])
+    alone, each = ([chunks_of(part, model, text) for text in TEXTS] for part in parts)
+    mean, matrix = fit_whitening(alone)
+    torch.testing.assert_close(found[:, :size], 0.6 * unit((alone[2] - mean) @ matrix.T), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found[:, size:], 0.8 * unit(each[2] - torch.cat(each).mean(dim=0)), atol=1e-5, rtol=0)
+    assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
+    with pytest.raises(ValueError, match="nothing to fit"):
+        combine_chunk_encoders(parts, [""], tmp_path / "no", whiten=[False, False], chunk_size=12)
+
+
+def test_one_encoder_everywhere(hybrid, model, tmp_path):
+    book = model.encode(TEXTS[3])
+    batch = model.tokenizer(TEXTS[3], return_tensors="pt")
+    torch.testing.assert_close(model(**batch).pooler_output[0], book.document)
+    cached = CachedEncoder(model.chunk_encoder, tmp_path / "cache")
+    for _ in range(2):
+        torch.testing.assert_close(model.encode(TEXTS[3], chunk_encoder=cached).plain, book.plain)
+    rule = model.config.chunking_rule()
+    corpus = encode_corpus([Document("a", TEXTS[3])], hybrid, rule, tmp_path / "corpus", progress=False)
+    corpus.check_model(model.config)
+    torch.testing.assert_close(corpus[0].vectors.float(), book.plain, atol=1e-3, rtol=0)
+
+
+def test_cosines_are_weighted_means(parts, tmp_path):
+    """Of the parts' cosines, by the squares of the weights."""
+    alone = [
+        combine_chunk_encoders([part, part], TEXTS, tmp_path / f"{size}", chunk_size=size)
+        for size, part in zip((10, 12), parts, strict=True)  # the first knows no special tokens
+    ]
+    both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", weights=[1, 2], chunk_size=12)
+    model = NextLevelBertModel.from_chunk_encoder(both, chunk_size=12)
+    cosines = []
+    for part in (*alone, both):
+        vectors = chunks_of(part, model, TEXTS[4])
+        cosines.append(vectors @ vectors.T)
+    torch.testing.assert_close(cosines[2], 0.2 * cosines[0] + 0.8 * cosines[1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_saved_opened_and_lent(hybrid, model, tmp_path, dtype):
+    """Also in half precision, under the same fingerprint; and by its own code."""
+    copy.deepcopy(model).to(dtype).save_pretrained(tmp_path)
+    assert str(tmp_path) not in (tmp_path / "config.json").read_text()
+    lent = load_chunk_encoder(tmp_path)
+    assert (lent.name, lent.fingerprint) == (hybrid.name, hybrid.fingerprint)
+    tolerance = 1e-5 if dtype == torch.float32 else 4e-3
+    again = NextLevelBertModel.from_pretrained(tmp_path, dtype=torch.float32)
+    for opened in (again, NextLevelBertModel.from_chunk_encoder(lent, chunk_size=12, num_hidden_layers=0)):
+        torch.testing.assert_close(opened.encode(TEXTS[1]).plain, model.encode(TEXTS[1]).plain, atol=tolerance, rtol=0)
+    code = (
+        "import sys; sys.modules['nextlevelbert'] = sys.modules['sentence_transformers'] = None\n"
+        "from transformers import AutoModel\n"
+        f"model = AutoModel.from_pretrained({str(tmp_path)!r}, trust_remote_code=True).float()\n"
+        f"print(model.encode({TEXTS[1]!r}).document.tolist())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    expected = again.encode(TEXTS[1]).document.numpy()
+    np.testing.assert_allclose(np.fromstring(printed.strip("[]\n"), sep=","), expected, atol=1e-4)
+
+
+def test_what_it_refuses(parts, minilm, hybrid, tmp_path):
+    other = combine_chunk_encoders(parts, TEXTS, tmp_path / "other", weights=[4, 3], sizes=[5, None], chunk_size=12)
+    assert other.fingerprint != hybrid.fingerprint
+    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
+        NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12).encode(TEXTS[0], chunk_encoder=other)
+    for wrong, word in [
+        ({"parts": [parts[0], minilm]}, "different tokens"),
+        ({"parts": parts, "texts": TEXTS[:1]}, "at least two documents"),
+        ({"parts": parts, "texts": [""]}, "no tokens"),
+    ]:
+        with pytest.raises(ValueError, match=word):
+            combine_chunk_encoders(**{"texts": TEXTS, "folder": tmp_path / "no", "chunk_size": 12, **wrong})
+    with pytest.raises(ValueError, match="no tokens"):
+        fit_tfidf_encoder(parts[1], ["", " "], tmp_path / "no")
+    assert not (tmp_path / "no").exists()

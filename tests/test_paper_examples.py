@@ -38,3 +38,20 @@ def test_bert_al(encoder, tmp_path):
     file.write_text("\n".join(map(json.dumps, rows)))
     options = {"train_file": file, "test_file": file, "num_train_epochs": 1}
     assert run("bert_al", tmp_path / "read", **{**sizes, **options})["lead-3"]["rouge1"] > 0.1
+
+
+def test_nextlevelbert(minilm_path, tmp_path):
+    """With the real MiniLM and the defaults of TrainingArguments."""
+    scores = runpy.run_path(str(PAPERS / "next_level_bert.py"))["main"](minilm_path, str(tmp_path))
+    before, after = scores["pretrained"]
+    assert after < 0.9 * before
+    assert scores["classifier"][1] > 0.8
+    assert scores["chooser"][0] < 0.5
+    assert scores["chooser"][1] > 0.8
+
+
+def test_hate(minilm_path, tmp_path):
+    scores = runpy.run_path(str(PAPERS / "hate.py"))["main"](minilm_path, str(tmp_path))
+    before, after = scores["pretrained"]
+    assert after < before - 0.05
+    assert scores["classifier"][1] > 0.8

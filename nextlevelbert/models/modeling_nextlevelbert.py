@@ -734,13 +734,16 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    def forward(self, inputs_embeds: Tensor, special_ids: Tensor, document_ids: Tensor) -> SegmentPairOutput:
+    def forward(
+        self, inputs_embeds: Tensor, special_ids: Tensor, document_ids: Tensor, return_loss: bool = True
+    ) -> SegmentPairOutput:
         """One step over N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
 
         Args:
             inputs_embeds: ``[N, 2, S, D]`` chunk vectors of both segments of each pair.
             special_ids: ``[N, 2, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
             document_ids: ``[N]``, the document of each pair.
+            return_loss: not read: by this name `Trainer` knows that there is a loss without labels.
         """
         output = self.model(inputs_embeds=inputs_embeds.flatten(0, 1), special_ids=special_ids.flatten(0, 1))
         first, second = output.pooler_output.unflatten(0, (-1, 2)).unbind(dim=1)  # [N, D] each

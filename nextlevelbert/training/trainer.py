@@ -238,8 +238,8 @@ class BaseTrainingArguments(TrainingArguments):
 # --- Training
 
 
-class _Epochs(TrainerCallback):
-    """Tells the training set its epoch, also in several processes; finds the best checkpoint of a moved folder."""
+class SetEpochCallback(TrainerCallback):
+    """Tells the training set its epoch also where `Trainer` does not: in several processes, and resumed within one."""
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
         dataset = getattr(train_dataloader, "dataset", None)
@@ -249,7 +249,7 @@ class _Epochs(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step:
             logger.info("Going on from step %d of %d.", state.global_step, state.max_steps)
-        best = Path(str(args.output_dir)) / f"checkpoint-{state.best_global_step}"
+        best = Path(str(args.output_dir)) / f"checkpoint-{state.best_global_step}"  # also in a folder that was moved
         state.best_model_checkpoint = str(best) if best.exists() else None
 
 
@@ -263,7 +263,7 @@ class CardTrainer(Trainer):
     def __init__(self, *args: Any, card: Callable[[CardTrainer], None] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._card = card
-        self.add_callback(_Epochs())
+        self.add_callback(SetEpochCallback())
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)

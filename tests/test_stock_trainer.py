@@ -1,0 +1,195 @@
+"""Every data set, collator and model under a stock `Trainer`, with nothing but the defaults of its arguments."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import (
+    DataCollatorForMultipleChoice,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+import nextlevelbert as nlb
+from nextlevelbert.training.trainer import SetEpochCallback
+
+SUBJECTS = ("the whale swims", "a train departs", "bread is baked", "stars shine far")
+TEXTS = [" ".join(f"{SUBJECTS[n % 4]} {day} times." for day in range(40)) for n in range(8)]
+SEGMENTS = {"min_segment": 2, "max_segment": 6}
+
+
+@dataclass
+class Triple:
+    """A model with its rows and their collator; `mask`: what of a batch is drawn anew in every epoch."""
+
+    model: Any
+    rows: Any
+    collator: Any
+    mask: str | None = None
+
+
+@pytest.fixture(scope="module")
+def source(toy_encoder_path):
+    return nlb.load_chunk_encoder(toy_encoder_path)
+
+
+def corpus_for(model, source, folder):
+    return nlb.encode_corpus(TEXTS, source, model.config.chunking_rule(), folder, progress=False)
+
+
+def masked(source, folder, encoder) -> Triple:
+    model = nlb.NextLevelBertForMaskedVectorModeling.from_chunk_encoder(source, chunk_size=16)
+    rows = nlb.PackedVectorDataset(corpus_for(model, source, folder), sequence_length=16)
+    return Triple(model, rows, nlb.DataCollatorForVectorMasking(), "mask_positions")
+
+
+def hate(source, folder, encoder) -> Triple:
+    model = nlb.HateForMaskedSentencePrediction.from_chunk_encoder(source, hidden_size=16, num_hidden_layers=1)
+    rows = nlb.DocumentVectorDataset(corpus_for(model, source, folder), sequence_length=16)
+    return Triple(model, rows, nlb.DataCollatorForVectorMasking(), "mask_positions")
+
+
+def contrastive(source, folder, encoder) -> Triple:
+    model = nlb.NextLevelBertForContrastiveLearning.from_chunk_encoder(source, chunk_size=16)
+    rows = nlb.SegmentPairDataset(corpus_for(model, source, folder), **SEGMENTS)
+    return Triple(model, rows, nlb.DataCollatorForSegmentPairs(**SEGMENTS), "inputs_embeds")
+
+
+def cdlm(source, folder, encoder) -> Triple:
+    model = nlb.CdlmForMaskedLM.from_encoder(encoder, max_length=64)
+    processor = nlb.CdlmProcessor.from_model(model)
+    rows = nlb.ClusterDataset([TEXTS[:4], TEXTS[4:]], processor)
+    return Triple(model, rows, nlb.DataCollatorForCrossDocumentMasking(processor), "input_ids")
+
+
+def stored_vectors(source, folder, encoder) -> Triple:
+    model = nlb.NextLevelBertForSequenceClassification.from_chunk_encoder(source, chunk_size=16, num_labels=4)
+    corpus = corpus_for(model, source, folder)
+    rows = [{"inputs_embeds": corpus[n].vectors, "labels": n % 4, "id": f"{n}"} for n in range(len(TEXTS))]
+    return Triple(model, rows, nlb.DataCollatorForLabelledVectors())
+
+
+def texts_for(model, **values) -> Triple:
+    rows = Dataset.from_dict({"text": TEXTS, "label": [n % 4 for n in range(len(TEXTS))]})
+    rows = rows.map(lambda row: model.tokenizer(row["text"]), batched=True)
+    return Triple(model, rows, DataCollatorWithPadding(model.tokenizer))
+
+
+def texts_nextlevelbert(source, folder, encoder) -> Triple:
+    kind = nlb.NextLevelBertForSequenceClassification
+    return texts_for(kind.from_chunk_encoder(source, chunk_size=16, num_labels=4))
+
+
+def texts_hate(source, folder, encoder) -> Triple:
+    kind = nlb.HateForSequenceClassification
+    return texts_for(kind.from_chunk_encoder(source, hidden_size=16, num_hidden_layers=1, num_labels=4))
+
+
+def texts_chunkbert(source, folder, encoder) -> Triple:
+    return texts_for(
+        nlb.ChunkBertForSequenceClassification.from_encoder(
+            encoder, chunk_size=32, num_averaged_layers=2, num_labels=4
+        )
+    )
+
+
+def texts_bert_al(source, folder, encoder) -> Triple:
+    return texts_for(nlb.BertAlForSequenceClassification.from_encoder(encoder, segment_length=32, num_labels=4))
+
+
+def choices(source, folder, encoder) -> Triple:
+    """As in transformers' own `run_swag`: the document with each question and candidate."""
+    model = nlb.NextLevelBertForMultipleChoice.from_chunk_encoder(source, chunk_size=16)
+    rows = Dataset.from_dict({"text": TEXTS, "label": [n % 4 for n in range(len(TEXTS))]})
+    rows = rows.map(lambda row: model.tokenizer([row["text"]] * 4, [f"What? {subject}" for subject in SUBJECTS]))
+    return Triple(model, rows, DataCollatorForMultipleChoice(model.tokenizer))
+
+
+ALL = [masked, hate, contrastive, cdlm, stored_vectors, texts_nextlevelbert, texts_hate, texts_chunkbert]
+ALL += [texts_bert_al, choices]
+
+
+class Recorder:
+    """A collator that keeps what it made."""
+
+    def __init__(self, collator: Any) -> None:
+        self.collator, self.batches = collator, []
+
+    def __call__(self, rows: Any) -> dict[str, torch.Tensor]:
+        self.batches.append(self.collator(rows))
+        return {name: value.clone() for name, value in self.batches[-1].items()}
+
+
+@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path):
+    set_seed(0)
+    triple = make(source, tmp_path / "vectors", encoder)
+    before = copy.deepcopy(triple.model.state_dict())
+    collator = Recorder(triple.collator)
+    args = TrainingArguments(str(tmp_path / "out"), num_train_epochs=2, learning_rate=1e-3, disable_tqdm=True)
+    trainer = Trainer(triple.model, args, collator, train_dataset=triple.rows, eval_dataset=triple.rows)
+    first = trainer.evaluate()["eval_loss"]
+    collator.batches.clear()
+    trainer.train()
+    batches, epoch = list(collator.batches), getattr(triple.rows, "epoch", None)
+    assert math.isfinite(first)
+    assert trainer.evaluate()["eval_loss"] != first
+    changed = {name for name, tensor in triple.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed
+    assert not any("chunk_encoder" in name for name in changed)  # it is frozen
+    triple.model.save_pretrained(tmp_path / "saved")
+    opened = type(triple.model).from_pretrained(tmp_path / "saved").state_dict()
+    assert all(torch.equal(tensor, opened[name]) for name, tensor in triple.model.state_dict().items())
+    if triple.mask is not None:
+        half = len(batches) // 2
+        epochs = [[batch[triple.mask] for batch in part] for part in (batches[:half], batches[half:])]
+        assert epoch == 1
+        shapes = [sorted(batch.shape for batch in epoch) for epoch in epochs]
+        assert shapes[0] != shapes[1] or any(
+            not torch.equal(*pair) for pair in zip(*epochs, strict=True) if pair[0].shape == pair[1].shape
+        )
+
+
+def test_masks_of_a_resumed_epoch_are_those_of_a_straight_run(source, tmp_path):
+    """With the callback: by itself `Trainer` tells a data set its epoch only from the epoch's beginning on."""
+
+    def run(steps: int, checkpoint: str | None = None) -> list[torch.Tensor]:
+        set_seed(0)
+        triple = masked(source, tmp_path / "vectors", None)
+        collator = Recorder(triple.collator)
+        args = TrainingArguments(
+            str(tmp_path / "out"), max_steps=steps, per_device_train_batch_size=4, save_steps=1, disable_tqdm=True
+        )
+        trainer = Trainer(triple.model, args, collator, train_dataset=triple.rows, callbacks=[SetEpochCallback()])
+        trainer.train(resume_from_checkpoint=checkpoint)
+        return [batch["mask_positions"] for batch in collator.batches]
+
+    straight = run(9)
+    resumed = run(9, str(tmp_path / "out" / "checkpoint-7"))
+    assert len(straight) >= 9
+    for first, second in zip(straight[-2:], resumed[-2:], strict=True):
+        assert torch.equal(first, second)
+    assert not torch.equal(straight[0], straight[8])
+
+
+def test_masked_pretraining_over_a_static_encoder_trains_what_is_published(minilm, tmp_path):
+    """The document vector is that of the contextual vectors, not still the mean of the plain ones."""
+    encoder = nlb.load_chunk_encoder(nlb.static_checkpoint())
+    model = nlb.NextLevelBertForMaskedVectorModeling.from_chunk_encoder(encoder, chunk_size=32)
+    assert model.config.pooling == "mean"
+    rows = nlb.PackedVectorDataset(corpus_for(model, encoder, tmp_path / "vectors"), sequence_length=16)
+    args = TrainingArguments(str(tmp_path / "out"), learning_rate=1e-3, save_strategy="no", disable_tqdm=True)
+    Trainer(model, args, nlb.DataCollatorForVectorMasking(), train_dataset=rows).train()
+    model.save_pretrained(tmp_path / "saved")
+    book = nlb.NextLevelBertModel.from_pretrained(tmp_path / "saved").encode(TEXTS[0])
+    plain = torch.nn.functional.cosine_similarity(book.document, book.plain.mean(dim=0), dim=0)
+    assert plain < 0.99
+    torch.testing.assert_close(book.document, book.chunks.mean(dim=0), atol=1e-5, rtol=0)

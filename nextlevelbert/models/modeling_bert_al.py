@@ -189,12 +189,6 @@ class BertAlModel(BertAlPreTrainedModel):
 
     A token's feature depends on its own segment and those before it. With one segment and ``recurrence="none"``, the
     features are those of the encoder itself.
-
-    Example:
-        >>> model = BertAlModel.from_encoder(minilm, segment_length=128)
-        >>> book = model.tokenizer("Call me Ishmael. " * 500, return_tensors="pt")
-        >>> model(**book).last_hidden_state.shape
-        torch.Size([1, 3002, 384])
     """
 
     _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # heads are dropped on purpose
@@ -272,9 +266,7 @@ class ExtractiveSummarizationOutput(ModelOutput):
 
 
 class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
-    """Scores every sentence of a document by the output at its [CLS] (paper, sections "BERTSUM" and "Embedding").
-
-    Documents come in BERTSUM's format, see `encode_sentences`.
+    """Scores every sentence by the output at its [CLS]; documents come in BERTSUM's format (see `encode_sentences`).
 
     Example:
         >>> model = BertAlForExtractiveSummarization.from_encoder(minilm)
@@ -301,13 +293,10 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> ExtractiveSummarizationOutput:
-        """Keeps the states of the sentence tokens only, so that memory does not grow with length.
+        """Scores of the sentences that `config.cls_token_id` starts; other arguments are those of `BertAlModel`.
 
-        Args:
-            input_ids, attention_mask, token_type_ids: as in `BertAlModel`; `config.cls_token_id` starts a sentence.
-            labels: ``[B, S]``, 1 for a sentence of the summary, 0 for another, -100 where that is unknown or there is
-                no sentence.
-            kwargs: what adapters pass on has no meaning here.
+        `labels` are ``[B, S]``, 1 for a sentence of the summary, 0 for another, -100 where that is unknown or there is
+        no sentence. Of each pass the states of sentence tokens are kept, so that memory does not grow with length.
         """
         mask = self.tokens_to_read(input_ids, attention_mask)
         starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
@@ -340,9 +329,6 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             sentences: how many; all if there are no more.
             trigram_blocking: skip a sentence that shares three words in a row with one of a higher score.
             splitter: a function that finds the sentences of a text, in place of `text_sentences`.
-
-        Raises:
-            ValueError: for a document without words, or a number of sentences below 1.
         """
         if sentences < 1:
             raise ValueError(f"sentences must be 1 or more, got {sentences}.")
@@ -352,8 +338,8 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         self.eval()
         logits = self(**{name: values.to(self.device) for name, values in batch.items()}).logits[0].float().cpu()
         chosen = select_sentences(logits.numpy(), sentences, texts if trigram_blocking else None)
-        chosen_texts, chosen_spans = [texts[number] for number in chosen], [spans[number] for number in chosen]
-        return ExtractiveSummary(chosen_texts, chosen, chosen_spans, logits.sigmoid().tolist())
+        texts, spans = [texts[number] for number in chosen], [spans[number] for number in chosen]
+        return ExtractiveSummary(texts, chosen, spans, logits.sigmoid().tolist())
 
 
 class BertAlForSequenceClassification(BertAlPreTrainedModel):

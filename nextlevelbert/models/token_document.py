@@ -88,10 +88,7 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
 
         Encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO) do not suit. Attention
         dropout is 0, because it more than doubles a training step on a CPU. Weights of other parts are random.
-
-        Args:
-            name_or_path: folder or Hub name of the encoder, with its tokenizer.
-            config_kwargs: fields of the configuration such as `num_labels`; loading arguments such as `revision`.
+        Arguments are fields of the configuration such as `num_labels`, and those of loading such as `revision`.
         """
         loading, fields = cls.split_arguments(config_kwargs)
         source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
@@ -127,9 +124,9 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
     def lay_out(
         self, input_ids: Tensor, token_type_ids: Tensor | None, mask: Tensor, place: tuple[Tensor, Tensor]
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """The tokens in pieces, one a row: inputs of the encoder by name, and the mask of their real tokens.
+        """Inputs of the encoder by name, and the mask of real tokens: each at its `place`, row and column ``[N]``.
 
-        `place` is the row and column ``[N]`` of each; token types only go to encoders with several.
+        Token types only go to encoders with several.
         """
         config = self.base_model.encoder.config
         shape = (int(place[0].max()) + 1, int(place[1].max()) + 1)

@@ -69,12 +69,6 @@ class SummaryArguments(TextModelArguments):
         if self.summary_sentences < 1:
             raise ValueError(f"--summary_sentences must be 1 or more, got {self.summary_sentences}.")
 
-    def choose(self, data: SummarySet, logits: Sequence[np.ndarray]) -> list[list[int]]:
-        """The numbers of each summary's sentences, by the scores ``[S]`` of those before the cut."""
-        blocked = [document.sentences if self.trigram_blocking else None for document in data.documents]
-        choose = partial(select_sentences, count=self.summary_sentences)
-        return [choose(row, block_trigrams_in=texts) for row, texts in zip(logits, blocked, strict=True)]
-
 
 @dataclass(kw_only=True)
 class FirstSegmentArguments:
@@ -105,7 +99,7 @@ class SummarizedDocument:
 
 @dataclass(frozen=True)
 class SummarySet:
-    """Documents in the order of the rows; `labelled` if their labels were given, otherwise they are the oracle's."""
+    """Documents in the order of the rows, and whether their labels were given; otherwise they are the oracle's."""
 
     documents: list[SummarizedDocument]
     source: str
@@ -332,7 +326,8 @@ def main(words: list[str]) -> None:
             trainer.accelerator.unwrap_model(trainer.model).load_state_dict(load_file(LowestLosses.path(folder, step)))
             padded = trainer.predict(rows[reported]).predictions  # [documents, S]
             logits = [line[: len(row["labels"])] for line, row in zip(padded, rows[reported].rows, strict=True)]
-            chosen = options.choose(sets[reported], logits)
+            blocked = [each.sentences if options.trigram_blocking else None for each in sets[reported].documents]
+            chosen = list(map(select_sentences, logits, [options.summary_sentences] * len(logits), blocked))
             scores[f"evaluation {number}"] = {"step": step, "loss": loss, **score_summaries(sets[reported], chosen)}
         trainer.save_model(str(folder))
         if trainer.args.should_save:

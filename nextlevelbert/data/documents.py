@@ -12,19 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import rows as reading
 from .books import BOOKS, read_book
-from .rows import (
-    TABLES,
-    find_paths,
-    hub_dataset,
-    is_saved_dataset,
-    named_errors,
-    open_text,
-    placed_rows,
-    saved_dataset,
-    short,
-    suffix,
-)
+from .rows import TABLES, short, suffix
 
 TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
 DELETED = '\\`*_{}[]()>#+-$"=@%^|~/'
@@ -36,14 +26,7 @@ _NOT_DOCUMENTATION = set("site-packages test tests idlelib lib2to3 __pycache__ t
 
 @dataclass(frozen=True)
 class Document:
-    """One text with the name it is known by in a corpus.
-
-    Attributes:
-        id: its name.
-        text: all of it.
-        metadata: what else the source says of it: the further columns of its row; ``pages`` of a PDF, the characters
-            at which they begin.
-    """
+    """A text, its name in a corpus, and further columns of its row; of a PDF, ``pages``: where in the text they begin."""
 
     id: str
     text: str
@@ -55,14 +38,12 @@ def as_documents(
 ) -> Iterator[Document]:
     """Documents of whatever holds texts: `Document` objects, texts, ``(id, text)``, dicts, a `datasets.Dataset`.
 
-    Args:
-        documents: read once, in order; a single text is one document.
-        text_column, id_column: of dicts and data sets; other columns become `Document.metadata`.
-        start: what has no id is numbered from here.
+    They are read once, in order; a single text is one document. Where there is no id, it is a number from `start` on.
+    Further columns become `Document.metadata`.
 
     Raises:
         TypeError: for a dict, set or table, which would be gone through by its keys.
-        ValueError: for a dict without the column, and what is no text or no valid Unicode.
+        ValueError: for a row without the column, and what is no text or no valid Unicode.
     """
     documents = [documents] if isinstance(documents, str) else documents
     if isinstance(documents, Mapping | Set) or getattr(documents, "ndim", 1) != 1:
@@ -70,46 +51,38 @@ def as_documents(
     for number, item in enumerate(documents, start=start):
         if isinstance(item, Mapping):
             if text_column not in item:
-                columns = ", ".join(map(str, item))
-                raise ValueError(
-                    f"Document {number} has no column {text_column!r}; it has {columns}. Name the right one with "
-                    "--text_column."
-                )
+                raise ValueError(f"Document {number} has no column {text_column!r} (--text_column); it has {[*item]}.")
             name = item.get(id_column)
             others = {column: value for column, value in item.items() if column not in (text_column, id_column)}
             item = Document(str(number if name is None else name), item[text_column], others)
         elif not isinstance(item, Document):
             name, text = item if isinstance(item, tuple | list) and len(item) == 2 else (number, item)
             item = Document(str(name), text)
-        if not isinstance(item.text, str):
-            raise ValueError(f"The text of document {item.id!r} must be a str, got {short(item.text)}.")
         try:
             item.text.isascii() or item.text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(f"Document {item.id!r} holds a lone surrogate at character {error.start}.") from error
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise ValueError(f"The text of document {item.id!r} is no valid str: {short(item.text)}.") from error
         yield item
 
 
 def read_documents(
     source: str | Path | Iterable[str | Path], text_column: str = "text", id_column: str = "id"
 ) -> Iterator[Document]:
-    """Streams the documents of files, one in memory at a time (of Parquet, a few), always in the same order.
+    """Streams the documents of files, one in memory at a time, always in the same order.
 
     A text file is one document: ``.txt`` and ``.md`` as they stand, ``.html``, ``.epub``, ``.pdf`` and ``.docx``
     without their markup (the last two with ``pip install nextlevelbert[files]``). Its id is its path below the folder,
     without suffix where no other file has that path. In a table every row is one: ``.jsonl``, ``.json``, ``.csv``,
-    ``.parquet``, and a folder that `datasets` wrote by ``save_to_disk``; rows without an id are numbered through all
-    files. All but Parquet may be packed as ``.gz``.
+    ``.parquet``, and a folder of ``save_to_disk``. All but Parquet may be packed as ``.gz``.
 
     Args:
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``; several of these; or
             ``"python-manual"``, which needs no file at all. A pattern is one only where no file has that very name.
-        text_column, id_column: the columns of tables. All others become `Document.metadata`.
+        text_column, id_column: the columns of tables; see `as_documents`.
 
     Raises:
         FileNotFoundError: if there is nothing at `source`.
-        ValueError: at once for a kind of file that is not supported; while reading, with file and line, for what
-            cannot be read, and a row without text.
+        ValueError: for a kind of file that is not supported; while reading, naming the file, for what cannot be read.
     """
     if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
         return python_manual()
@@ -120,15 +93,15 @@ def _documents(files: Iterable[tuple[Path, str | None]], text_column: str, id_co
     count = 0  # of rows
     for path, name in files:
         if name is None:
-            rows: Any = saved_dataset(path) if path.is_dir() else (row for _, row in placed_rows(path))
-            with named_errors(path):
+            rows: Any = reading.saved_dataset(path) if path.is_dir() else (row for _, row in reading.placed_rows(path))
+            with reading.named_errors(path):
                 for document in as_documents(rows, text_column, id_column, start=count):
                     yield document
                     count += 1
         elif suffix(path) in BOOKS:
             yield Document(name, *read_book(path, suffix(path)))
         else:
-            with open_text(path) as file:
+            with reading.open_text(path) as file:
                 yield Document(name, file.read())
 
 
@@ -138,11 +111,11 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     for name in [source] if isinstance(source, (str, Path)) else source:
         start = Path(re.split(r"[*?[]", str(name))[0] + "x").parent  # the folder before a pattern
         root = Path(name) if Path(name).is_dir() else Path(name).parent if Path(name).exists() else start
-        if not (paths := find_paths(name)):
+        if not (paths := reading.find_paths(name)):
             raise FileNotFoundError(f"There is no file or folder {str(name)!r}. Check the path.")
         for path in paths:
-            inside = sorted(path.rglob("*")) if path.is_dir() and not is_saved_dataset(path) else [path]
-            saved = {folder for folder in inside if is_saved_dataset(folder)}
+            inside = sorted(path.rglob("*")) if path.is_dir() and not reading.is_saved_dataset(path) else [path]
+            saved = {folder for folder in inside if reading.is_saved_dataset(folder)}
             for file in inside:
                 readable = file.is_file() and suffix(file) in TEXTS + TABLES and not saved & set(file.parents)
                 relative = file.relative_to(root)
@@ -170,40 +143,26 @@ def clean_text(text: str) -> str:
     return " ".join(text.translate(_DELETE).split())
 
 
-def check_documents(
-    source: str | Path | Iterable[str | Path], text_column: str = "text", id_column: str = "id"
-) -> None:
-    """Reads the first document only, so that a wrong path or column is found before anything is loaded or made."""
-    if next(read_documents(source, text_column, id_column), None) is None:
-        raise ValueError(f"{source} holds no document. Check that it is not empty.")
-
-
 def read_hub_documents(
     dataset_name: str, split: str = "train", dataset_config: str | None = None, **columns: str
 ) -> Iterator[Document]:
     """Streams the documents of a dataset on the Hub, as `as_documents`."""
-    return as_documents(hub_dataset(dataset_name, dataset_config, split=split, streaming=True), **columns)
+    return as_documents(reading.hub_dataset(dataset_name, dataset_config, split=split, streaming=True), **columns)
 
 
 def python_manual(smallest: int = 400) -> Iterator[Document]:
-    """Long texts that every Python carries: the language manual, and what the standard library says of itself.
+    """Texts of at least `smallest` characters that every Python carries: its manual, and its modules' docstrings.
 
-    One document for each topic of `pydoc_data.topics` and for each module of the standard library: its
-    docstring and those of its classes and functions, read from the source without importing anything.
-
-    Args:
-        smallest: texts of fewer characters are left out.
+    One document for each topic of `pydoc_data.topics` and each module of the standard library; nothing is imported.
     """
-    for topic, text in sorted(pydoc_data.topics.topics.items()):
-        if len(text) >= smallest:
-            yield Document(f"manual/{topic}", text)
+    texts = {f"manual/{topic}": text for topic, text in sorted(pydoc_data.topics.topics.items())}
+    yield from (Document(name, text) for name, text in texts.items() if len(text) >= smallest)
     root = Path(sysconfig.get_paths()["stdlib"])
     for file in sorted(root.rglob("*.py")):
         parts = file.relative_to(root).with_suffix("").parts
         if _NOT_DOCUMENTATION & set(parts) or any(part.startswith("config-") for part in parts):
             continue
-        text = _docstrings(file)
-        if len(text) >= smallest:
+        if len(text := _docstrings(file)) >= smallest:
             yield Document("module/" + ".".join(part for part in parts if part != "__init__"), text)
 
 
@@ -212,7 +171,6 @@ def _docstrings(file: Path) -> str:
     pieces = []
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            docstring = ast.get_docstring(node)
-            if docstring:
+            if docstring := ast.get_docstring(node):
                 pieces.append(f"{getattr(node, 'name', '')}\n{docstring}".strip())
     return "\n\n".join(pieces)

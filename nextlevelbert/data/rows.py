@@ -213,10 +213,7 @@ def short(value: Any) -> str:
 def hold_out(
     data: Any, rows: str, share: float, seed: int, key: Callable[[Any], Any] | None = None
 ) -> tuple[Any, Any]:
-    """Splits a dataclass with `source` and a list `rows` at random: the rows to train on, and a share to validate on.
-
-    Rows with the same `key` stay together; by default every row is on its own.
-    """
+    """Splits a dataclass with `source` and a list `rows` at random; rows with the same `key` stay together."""
     every = getattr(data, rows)
     keys = list(range(len(every))) if key is None else [key(row) for row in every]
     held = draw(sorted(set(keys)), share, seed, f"{rows} of {data.source}")

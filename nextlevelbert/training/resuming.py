@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from transformers import TrainingArguments
 
-from ..corpus.files import FolderLock
+from ..data._files import FolderLock
 from .cards import repository, upload
 
 logger = logging.getLogger(__name__)

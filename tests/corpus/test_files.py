@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nextlevelbert import ChunkingRule, encode_corpus, load_chunk_encoder
-from nextlevelbert.corpus.files import remove_leftovers, write_atomically
+from nextlevelbert.data._files import remove_leftovers, write_atomically
 
 from ..faults.harness import tree
 from ..golden.inputs import DOCUMENTS, FOLDER

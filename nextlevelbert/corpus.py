@@ -32,10 +32,10 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
-from ..chunk_vectors import ChunkVectors, chunk_table, chunking_recipe, corpus_schema  # noqa: F401
-from ..data.documents import as_documents
-from ..encoders import LoadedChunkEncoder
-from ..models.chunking import ChunkingRule, Splitter
+from .chunk_vectors import ChunkVectors, chunk_table, chunking_recipe, corpus_schema  # noqa: F401
+from .data.documents import as_documents
+from .encoders import LoadedChunkEncoder
+from .models.chunking import ChunkingRule, Splitter
 
 logger = logging.getLogger(__name__)
 

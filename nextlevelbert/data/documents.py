@@ -26,7 +26,7 @@ _NOT_DOCUMENTATION = set("site-packages test tests idlelib lib2to3 __pycache__ t
 
 @dataclass(frozen=True)
 class Document:
-    """A text, its name, and what else its source says of it; of a PDF, ``pages``: the characters at which they start."""
+    """A text, its name, and what else is known of it; of a PDF, ``pages``: the characters at which they begin."""
 
     id: str
     text: str

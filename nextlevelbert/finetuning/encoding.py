@@ -39,14 +39,9 @@ MODELS: dict[str, dict[Any, Any]] = {
 
 @dataclass(frozen=True)
 class VectorSource:
-    """What texts are encoded with.
+    """What texts are encoded with, and what of: the `rule` cuts them into chunks, `weights` is the hash of the model.
 
-    Attributes:
-        kind: family of the models over its vectors, ``"nextlevelbert"`` or ``"hate"``; ``"other"`` for an encoder of
-            another kind, whose vectors stand alone.
-        encoder: the frozen encoder.
-        rule: how texts are cut into chunks; None for ``"other"``.
-        weights: hash of what a training starts from.
+    `kind` is the family of models over its vectors; ``"other"`` for an encoder of another kind, without a rule.
     """
 
     kind: str
@@ -56,11 +51,7 @@ class VectorSource:
 
 
 def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> VectorSource:
-    """Opens what makes the vectors for --model.
-
-    Args:
-        options: which model.
-        baselines: what --model can be beside ``untrained``, a checkpoint and any other encoder.
+    """Opens what makes the vectors for --model: ``untrained``, a checkpoint, any other encoder, or a baseline.
 
     Raises:
         ValueError: for a name that is none of these, or a model that reads no vectors.
@@ -139,14 +130,7 @@ def encode_once(
 ) -> dict[str, torch.Tensor]:
     """Chunk vectors ``[n, D]`` of every text, in float16, from a corpus in ``--cache_dir`` that is made where missing.
 
-    Args:
-        options: the precision of encoding, and where the corpus lies.
-        args: anything with `output_dir` and `device`.
-        source: what encodes.
-        texts: documents, questions; each distinct text is encoded once.
-
-    Raises:
-        ValueError: for a text in which the tokenizer finds no token.
+    Of `args`, only `output_dir` and `device` are looked at. A text without a token is refused.
     """
     distinct = list(dict.fromkeys(texts))
     name = fingerprint([source.encoder.fingerprint, str(source.rule), options.encoder_dtype, *distinct])[:16]

@@ -24,12 +24,9 @@ def with_lora(model: Any, options: LoraArguments) -> PeftModel:
 
 @dataclass(frozen=True)
 class SavedAdapter:
-    """An adapter in the folder of its training, to be published with the tokenizer of the model that it adapts.
+    """An adapter in the folder of its training, to be published with the tokenizer of its base.
 
-    Attributes:
-        folder: where training stored it.
-        tokenizer: of the base model.
-        base: the base model's name on the Hub; None if it is a local folder, whose path means nothing to anyone else.
+    `base` is the base model's name on the Hub; None for a local folder, whose path means nothing to anyone else.
     """
 
     folder: Path

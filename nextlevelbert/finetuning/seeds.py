@@ -30,15 +30,9 @@ _NOT_PUBLISHED = ["seed-*", "vectors", "*.jsonl", ".tmp*", "results.json"]
 
 @dataclass
 class Result:
-    """One seed, as ``result.json`` in its folder holds it.
+    """One seed, as ``result.json`` in its folder holds it: scores by set, and what was chosen for its configuration.
 
-    Attributes:
-        seed: of the new weights, the order of the examples and dropout.
-        scores: by set; ``scores["validation"]`` chooses the best seed.
-        config: fields of the model's configuration that were chosen on the validation set.
-        log: what the trainer logged.
-        steps: of the optimiser.
-        parameters: how many were trained, and how many there are.
+    `log` is what the trainer logged; `parameters` how many were trained, and how many there are.
     """
 
     seed: int
@@ -61,11 +55,8 @@ def run_seeds(
         args: of the whole fine-tuning.
         settings: everything that decides the result; a folder with others is refused.
         make_trainer: a new model with its sets, for the arguments of one seed.
-        score: scores by set of a trained model, and what was chosen for its configuration; it writes predictions to
-            the seed's folder where ``trainer.args.should_save``.
-
-    Raises:
-        ValueError: for a folder of other settings, or a training that diverged.
+        score: scores by set of a trained model (``"validation"`` chooses the best seed), and what was chosen for its
+            configuration; it writes predictions to the seed's folder where ``args.should_save``.
     """
     results = []
     for seed in args.seeds:
@@ -126,8 +117,7 @@ def report(
     Args:
         args, results: of `run_seeds`.
         reported: the set whose scores the table has.
-        name: of the model's row.
-        baselines: further rows, by their titles.
+        name: of the model's row; `baselines` are further rows, by their titles.
         metric, greater_is_better: the validation score that chooses the seed.
     """
     output = Path(str(args.output_dir))
@@ -149,12 +139,8 @@ def publish(
 ) -> None:
     """Saves the best seed's model whole, with its card and predictions, and uploads it where that is asked for.
 
-    Args:
-        args: of the whole fine-tuning.
-        best: of `report`.
-        open_model: opens the folder of a seed as what has `save_pretrained`; None for a baseline, of which there are
-            only predictions.
-        card: arguments of `write_card`.
+    `open_model` opens the folder of a seed as what has `save_pretrained`; None for a baseline, of which there are only
+    predictions. `card` has the arguments of `write_card`.
     """
     output, folder = Path(str(args.output_dir)), Path(str(args.output_dir)) / f"seed-{best.seed}"
     for file in folder.glob("*_predictions.jsonl"):

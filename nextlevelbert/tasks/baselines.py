@@ -19,12 +19,7 @@ from .labelled_documents import LabelledDocuments
 class MeanClassifier(nn.Module):
     """Avg. SBERT: the classifier of our heads over the plain mean of the chunk vectors; SBERT over the first alone.
 
-    Args:
-        hidden_size: D, of a chunk vector.
-        outputs: K, of the classifier.
-        pair: whether each document comes with a question, or with choices.
-        choice: whether choices are compared, which gives logits ``[N, C]``.
-        problem_type: as in transformers.
+    With `pair`, documents come with questions, or (`choice`) with choices, which gives logits ``[N, C]``.
     """
 
     accepts_loss_kwargs = False  # losses are means over the batch
@@ -55,14 +50,13 @@ class MeanClassifier(nn.Module):
 
 
 def tfidf(sets: Mapping[str, LabelledDocuments]) -> dict[str, np.ndarray]:
-    """Word counts and a linear classifier, by scikit-learn: the baseline that needs no encoder.
+    """Word counts and logistic regression, by scikit-learn: the baseline that needs no encoder.
 
     Sublinear TF-IDF over words and pairs of words in at least two training documents, a question before its document;
-    the regularisation of the logistic regression is chosen by five-fold cross-validation. With several labels a row
-    there is a classifier for each class.
+    the regularisation is chosen by cross-validation. Several labels have a classifier for each class.
 
     Returns:
-        For each set but the first log-probabilities ``[N, K]``; with several labels, log-odds.
+        For each set but ``"train"`` log-probabilities ``[N, K]``; with several labels, log-odds.
     """
     from scipy.special import logit
     from sklearn.feature_extraction.text import TfidfVectorizer  # a second to import

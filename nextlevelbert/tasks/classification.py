@@ -109,8 +109,8 @@ def over_vectors(
         lora.lora and (head.freeze_encoder or options.model == "untrained")
     ):
         raise ValueError(
-            f"--lora and --freeze_encoder exclude each other, a saved checkpoint takes --lora, and baselines take "
-            f"neither and no --push_to_hub; --model is {options.model!r}."
+            f"--model {options.model}: --lora is for a saved checkpoint, without --freeze_encoder; a baseline takes "
+            "neither, and no --push_to_hub."
         )
     auto = AutoModelForMultipleChoice if choice else AutoClassifier
     if not baseline and auto not in encoding.MODELS[source.kind]:
@@ -157,9 +157,9 @@ def from_text(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, opti
         stored = AutoConfig.from_pretrained(options.model).model_type
     except (OSError, ValueError) as error:
         raise ValueError(f"--model {options.model!r} is neither a folder with an encoder nor on the Hub.") from error
-    if (stored in KINDS and stored != kind) or (lora.lora and stored != kind):
+    if stored != kind and (stored in KINDS or lora.lora):
         raise ValueError(
-            f"--model {options.model!r} is a {stored}; a {kind} is made of a plain encoder, --lora takes a saved one."
+            f"--model is a {stored}; a {kind} is made of a plain encoder, and --lora takes a saved {kind}."
         )
     chosen = {key: value for part in parts[:-1] for key, value in vars(part).items() if value is not None}
     model_class = TEXT_MODELS[kind]
@@ -194,10 +194,8 @@ def from_text(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, opti
 def read_sets(columns: ColumnArguments, labels: Any, data: DataArguments, seed: int) -> Sets:
     """The sets, checked; all have the classes and the kind of labels of the training set."""
     if columns.halve_validation and (data.place("validation") is None or data.place("test") is not None):
-        raise ValueError(
-            "--halve_validation makes half of a validation set the test set: give the one, not the other."
-        )
-    known: Any = None
+        raise ValueError("--halve_validation makes half of a validation set the test set: give that set alone.")
+    known: Any = None  # names of classes and kind of problem
 
     def read(name: str, source: str, split: str) -> LabelledDocuments:
         nonlocal known
@@ -205,9 +203,8 @@ def read_sets(columns: ColumnArguments, labels: Any, data: DataArguments, seed: 
             table = choice_table(source, split, data.dataset_config_name)
             return labelled.read_choices(table, columns, labels.candidates_column)
         table = classification_table(source, split, data.dataset_config_name, labels.arrangement)
-        found = labelled.read_classes(
-            table, columns, *known or (read_label_names(labels.label_names_file), labels.problem_type)
-        )
+        known = known or (read_label_names(labels.label_names_file), labels.problem_type)
+        found = labelled.read_classes(table, columns, *known)
         known = (found.label_names, found.problem_type)
         return found
 
@@ -227,9 +224,7 @@ def read_sets(columns: ColumnArguments, labels: Any, data: DataArguments, seed: 
     if problem == "single_label_classification" and classes == 1:
         raise ValueError(f"{sets['train'].source} has one class only; give rows of two, or --label_names_file.")
     if isinstance(labels, ClassArguments) and labels.sigmoid and (classes, problem) != (2, _PROBLEMS[0]):
-        raise ValueError(
-            f"--sigmoid tells two classes apart, and {sets['train'].source} has other labels; leave it out."
-        )
+        raise ValueError(f"--sigmoid is for two classes, and {sets['train'].source} has other labels; leave it out.")
     return sets
 
 
@@ -277,14 +272,10 @@ def main(words: list[str], task: str = "classification") -> None:
     if (weights or args.label_smoothing_factor) and (sigmoid or problem != _PROBLEMS[0]):
         raise ValueError(f"--class_weights and --label_smoothing_factor are for single labels, not for {problem}.")
     if options.model == "tfidf" and not choice:
-        found = [
-            scored(args, Path(args.output_dir) / "seed-0", name, sets[name], rows)
-            for name, rows in tfidf(sets).items()
-        ]
-        finish(
-            args, [Result(0, {name: scores for part in found for name, scores in part.items()})], sets, "tfidf", None
-        )
-        return
+        result, folder = Result(0, {}), Path(args.output_dir) / "seed-0"
+        for name, logits in tfidf(sets).items():
+            result.scores |= scored(args, folder, name, sets[name], logits)
+        return finish(args, [result], sets, "tfidf", None)
     prepare = over_vectors if kind in encoding.MODELS else from_text
     model = prepare(args, sets, head_config(train, sigmoid), sigmoid, *own)
     args.learning_rate = model.rate if args.learning_rate is None else args.learning_rate
@@ -295,19 +286,18 @@ def main(words: list[str], task: str = "classification") -> None:
         return np.concatenate([np.zeros_like(outputs), outputs], axis=1) if sigmoid else np.asarray(outputs)
 
     def metrics(found: Any) -> dict[str, float]:
-        return task_scores(
-            problem, logits_of(found.predictions), found.label_ids[:, 0] if sigmoid else found.label_ids
-        )
+        labels = found.label_ids[:, 0] if sigmoid else found.label_ids
+        return task_scores(problem, logits_of(found.predictions), labels)
 
     # 2. A training per seed.
     def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
-        rows = model.rows["train"]
+        rows = model.rows
         return CardTrainer(
             model=model.new(),
             args=seed_args,
-            train_dataset=rows,
-            eval_dataset=model.rows["validation"],
-            data_collator=rows.collate,
+            data_collator=rows["train"].collate,
+            train_dataset=rows["train"],
+            eval_dataset=rows["validation"],
             compute_metrics=metrics,
             compute_loss_func=loss,
         )

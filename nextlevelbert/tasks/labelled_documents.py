@@ -27,15 +27,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Example:
-    """One thing to predict.
+    """One thing to predict: a document, alone or with a question, or with a question and choices.
 
-    Attributes:
-        id: from the id column, else ``"row-000012"``, the number of the example, from 0.
-        text: the document.
-        question: a text that goes with the document.
-        choices: multiple choice: the answers to choose from.
-        label: index of the class or of the right choice, value (regression), or sorted indices of the classes
-            (multi-label); None where unlabelled.
+    The label is the index of a class or choice, a value, or the sorted indices of several classes; or None.
     """
 
     id: str
@@ -54,13 +48,9 @@ class Example:
 
 @dataclass(frozen=True)
 class LabelledDocuments:
-    """A checked set: all examples have a label or none has, and no id comes twice.
+    """A checked set, in the order of its rows: all examples have a label or none has, and no id comes twice.
 
-    Attributes:
-        problem_type: as in transformers, or ``"multiple_choice"``.
-        examples: in the order of the rows.
-        label_names: names by class index; None for regression and multiple choice.
-        source: what it was read from (without folders), for messages and model cards.
+    `problem_type` is as in transformers, or ``"multiple_choice"``; `source` says what was read, without folders.
     """
 
     problem_type: ProblemType
@@ -138,20 +128,17 @@ def read_classes(
     label_names: Sequence[str] | None = None,
     problem_type: ProblemType | None = None,
 ) -> LabelledDocuments:
-    """Documents with classes or values; every row is checked.
+    """Documents with classes or values; a ValueError names source, row and column of what cannot be read.
 
     Labels may be strings (classes in alphabetical order), integers from 0 without a gap (named by their digits, or by
     the `ClassLabel` of `datasets`), booleans, lists of strings or integers (multi-label), or floats (regression).
     Where there is no label at all (no column, null, or -1 of a `ClassLabel`, as in test splits), every label is None.
 
     Args:
-        table: rows of `classification_table`, which knows some published sets.
+        table: of `open_rows` or `classification_table`.
         columns: their names.
         label_names: the classes in order, for example those of the training set.
         problem_type: to be given where integers are values; else it follows from the labels.
-
-    Raises:
-        ValueError: for what cannot be read; names source, row and column.
     """
     own_names, column = table.class_names.get(columns.label_column), columns.label_column
     examples, raw = _read(table, columns, None)
@@ -173,17 +160,7 @@ def read_classes(
 
 
 def read_choices(table: Table, columns: ColumnArguments, choices_column: str = "choices") -> LabelledDocuments:
-    """Questions about documents, each with the same number of choices; every row is checked.
-
-    The label is the number of the right choice, from 0; without labels, every label is None.
-
-    Args:
-        table: rows of `choice_table`, which knows QuALITY, RACE and SWAG.
-        columns, choices_column: their names.
-
-    Raises:
-        ValueError: as `read_classes`.
-    """
+    """Questions about documents, each with as many choices; the label is the number of the right one, from 0."""
     examples, labels = _read(table, columns, choices_column)
     count, labelled = len(examples[0].choices), all_labelled(labels, columns.label_column, table.first)
     for example, (place, label) in zip(examples, labels, strict=True):
@@ -232,12 +209,8 @@ def hold_out_documents(
 def halve_by_document(data: LabelledDocuments) -> tuple[LabelledDocuments, LabelledDocuments]:
     """Halves the documents in the order of the SHA-256 of their texts; an odd one goes to the first half.
 
-    The NextLevelBERT paper (section 3.2) halves QuALITY's validation set at the document level, to validate and
-    to test, because the test labels are not public; it does not say how. Here a document's half follows from
-    the texts alone, not from a seed or the order of the rows.
-
-    Raises:
-        ValueError: for fewer than two documents.
+    The NextLevelBERT paper (section 3.2) halves QuALITY's validation set by document, as the test labels are not
+    public; it does not say how. Here a half follows from the texts alone, not from a seed or the order of the rows.
     """
     order = sorted(data.documents(), key=lambda text: hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     if len(order) < 2:
@@ -247,13 +220,9 @@ def halve_by_document(data: LabelledDocuments) -> tuple[LabelledDocuments, Label
 
 
 class VectorRows(Dataset):
-    """Examples with the chunk vectors of their documents, and the mean vectors of what is asked about them.
+    """Examples with the chunk vectors ``[n, D]`` of their documents, and the mean vectors of what is asked about them.
 
-    Args:
-        data: the examples.
-        vectors: chunk vectors ``[n, D]`` of each text.
-        sigmoid: whether two classes are told apart by one output.
-        first: whether only the first chunk of a document is read.
+    With `sigmoid`, two classes are told apart by one output; with `first`, only the first chunk of a document is read.
     """
 
     def __init__(
@@ -282,14 +251,9 @@ class VectorRows(Dataset):
 
 
 class TokenRows(Dataset):
-    """Examples with the token ids of their documents, made once.
+    """Examples with the token ids of their documents, made once and cut to `limit`; a line says how many are longer.
 
-    Args:
-        data: the examples.
-        tokenizer: of the model.
-        sigmoid: as in `VectorRows`.
-        limit: documents are cut to so many tokens; a line says how many are longer.
-        kind: ``"truncated"`` closes a cut document with the tokenizer's last special token.
+    For a ``"truncated"`` encoder a cut document ends with the tokenizer's last special token.
     """
 
     def __init__(

@@ -33,19 +33,3 @@ def test_binary_scores_worked_by_hand():
     assert found == pytest.approx({"accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3})
     assert binary_scores([0, 1], [0.1, 0.2]) == {"accuracy": 0.5, "precision": 0.0, "recall": 0.0, "f1": 0.0}
     assert binary_scores(np.array([1]), [1.0])["f1"] == 1.0
-
-
-@pytest.mark.parametrize(
-    ("labels", "scores", "message"),
-    [
-        ([1, 0], [0.5], "Got 1 scores for 2 labels"),
-        ([], [], "Got 0 scores for 0 labels"),
-        ([1, 2], [0.5, 0.5], "Labels must be 0 or 1, got 2"),
-        ([1, None], [0.5, 0.5], "Labels must be 0 or 1, got None"),
-        ([1, 0], [2.5, -1.0], "probabilities from 0 to 1, got 2.5"),
-        ([1, 0], [0.5, float("nan")], "probabilities from 0 to 1, got nan"),
-    ],
-)
-def test_scores_that_are_refused(labels, scores, message):
-    with pytest.raises(ValueError, match=message):
-        binary_scores(labels, scores)

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
-from nextlevelbert import BertAlForExtractiveSummarization
+from nextlevelbert import BertAlForExtractiveSummarization, ChunkBertForSequenceClassification
 from nextlevelbert.training.trainer import CardTrainer
 
-from .finetuning_toys import write
+from .finetuning_toys import sea_rows, write
 
 QUIET = ["--use_cpu", "--disable_tqdm", "true", "--logging_strategy", "steps", "--logging_steps", "1"]
 
@@ -195,6 +196,87 @@ RUNS = [
 ]  # fmt: skip
 
 
+# --- Classification and multiple choice
+
+
+def fine_tuning(task: str, *more: str) -> Callable[[Toys], list[str]]:
+    """A fine-tuning; ``{...}`` in a word stands for a field of the toys."""
+
+    def words(toys: Toys) -> list[str]:
+        values = {**vars(toys), "chunkbert": str(toys.folder / "chunkbert")}
+        if "{chunkbert}" in more and not (toys.folder / "chunkbert").exists():
+            torch.manual_seed(0)
+            model = ChunkBertForSequenceClassification.from_encoder(toys.encoder, num_averaged_layers=2, chunk_size=32)
+            model.save_pretrained(values["chunkbert"])
+        data = [
+            f"--{name}_file={toys.file(f'{task}-{name}.jsonl', ROWS[task](*size))}" for name, size in SIZES.items()
+        ]
+        rate = ["--learning_rate", "3e-3", "--num_train_epochs", "4", "--weight_decay", "0"]
+        return ["--task", task, *data, *rate, *(word.format(**values) for word in more)]
+
+    return words
+
+
+def questions(count: int, seed: int) -> list[dict]:
+    """What a document is about."""
+    return [
+        {"id": row["id"], "text": row["text"], "question": "About what?", "choices": ["bread", "sea"],
+         "label": int(row["label"] == "sea")}
+        for row in sea_rows(count, seed)
+    ]  # fmt: skip
+
+
+SIZES = {"train": (32, 1), "validation": (8, 2), "test": (11, 3)}
+ROWS = {"classification": sea_rows, "multiple_choice": questions}
+
+
+def better_than_chance(results: dict[str, Any]) -> bool:
+    [chance] = [row for name, row in results["rows"].items() if name == "most frequent label"]
+    return max(scores["accuracy"] for scores in results["seeds"].values()) > chance["accuracy"] + 0.1
+
+
+def says_what_it_predicted(folder: Path, toys: Toys) -> None:
+    """Opened by its auto class, from text; stored vectors are in half precision."""
+    rows = [json.loads(line) for line in (folder / "test_predictions.jsonl").read_text().splitlines()]
+    if (folder / "adapter_config.json").exists():
+        base = AutoModelForSequenceClassification.from_pretrained(toys.checkpoint, num_labels=2)
+        model: Any = PeftModel.from_pretrained(base, folder).eval()
+    else:
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+    texts = [row["text"] for row in sea_rows(*SIZES["test"])]
+    batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    scores = model(**batch).logits.softmax(-1)
+    torch.testing.assert_close(scores, torch.tensor([row["scores"] for row in rows]), atol=2e-3, rtol=0)
+
+
+RUNS += [
+    Run(
+        "classification", "run_finetune.py",
+        fine_tuning("classification", "--model", "{checkpoint}", "--seeds", "0", "1"),
+        better_than_chance, ["--learning_rate", "1e-2"], says_what_it_predicted, kill_at=6,
+    ),
+    Run(
+        "adapter", "run_finetune.py",
+        fine_tuning("classification", "--model", "{checkpoint}", "--lora", "--learning_rate", "2e-2"),
+        better_than_chance, ["--lora_r", "4"], says_what_it_predicted, kill_at=6,
+    ),
+    Run(
+        "multiple choice", "run_finetune.py", fine_tuning("multiple_choice", "--model", "{checkpoint}"),
+        lambda results: "accuracy" in results["seeds"]["0"], ["--weight_decay", "0.1"], kill_at=6,
+    ),
+    Run(
+        "chunkbert", "run_finetune.py",
+        fine_tuning("classification", "--model_type", "chunkbert", "--model", "{chunkbert}", "--chunk_size", "32"),
+        better_than_chance, ["--chunk_size", "16"], says_what_it_predicted, kill_at=6,
+    ),
+    Run(
+        "truncated", "run_finetune.py",
+        fine_tuning("classification", "--model_type", "truncated", "--model", "{encoder}", "--num_train_epochs", "8"),
+        better_than_chance, ["--max_grad_norm", "2"], kill_at=6,
+    ),
+]  # fmt: skip
+
+
 # --- The tests
 
 
@@ -229,10 +311,11 @@ def straight(run, toys, tmp_path_factory) -> Path:
 
 
 def files(folder: Path, timed: tuple[str, ...] = ()) -> dict[str, bytes]:
-    """What a run leaves, but for checkpoints and times."""
+    """What a run leaves, but for checkpoints, copies of vectors to map into memory, and times."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
     names = {path.relative_to(folder).as_posix(): path for path in paths}
-    return {name: path.read_bytes() for name, path in names.items() if "checkpoint-" not in name}
+    kept = {name: path for name, path in names.items() if "checkpoint-" not in name and "/.vectors/" not in name}
+    return {name: path.read_bytes() for name, path in kept.items()}
 
 
 def test_it_learns_and_publishes_no_path(run, toys, straight):

@@ -25,7 +25,7 @@ Row = dict[str, float | tuple[float, float]]
 """Scores in a table; a pair is a mean and a standard deviation."""
 
 # Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
-_NOT_PUBLISHED = ["seed-*", "vectors", "*.jsonl", ".tmp*", "results.json"]
+_NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", ".tmp*", "results.json"]
 
 
 @dataclass

@@ -1,0 +1,231 @@
+"""What fine-tuning shares: options, texts encoded once, a training per seed, adapters, the command line of tasks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoModel
+
+from nextlevelbert import (
+    NextLevelBertForMultipleChoice,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+    load_chunk_encoder,
+)
+from nextlevelbert.finetuning.arguments import DataArguments, FinetuningArguments, LoraArguments, VectorModelArguments
+from nextlevelbert.finetuning.encoding import encode_once, open_model, open_source, with_chunk_encoder
+from nextlevelbert.finetuning.lora import with_lora
+from nextlevelbert.finetuning.seeds import Result, mean_and_deviation, publish, report, run_seeds
+from nextlevelbert.tasks import TASKS, main
+from nextlevelbert.training.trainer import CardTrainer, count_parameters
+
+
+def arguments(folder: Path, **more) -> FinetuningArguments:
+    return FinetuningArguments(output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, **more)
+
+
+# --- Options
+
+
+@pytest.mark.parametrize(
+    ("options", "culprit"),
+    [
+        ({}, "--train_file"),
+        ({"train_file": "x", "dataset_name": "y"}, "--dataset_name"),
+        ({"train_file": "x", "dataset_config_name": "y"}, "--dataset_config_name"),
+        ({"train_file": "x", "test_split": "test"}, "--test_split"),
+    ],
+)
+def test_sets_that_are_refused(options, culprit):
+    with pytest.raises(ValueError, match=culprit):
+        DataArguments(**options)
+
+
+def test_where_sets_are(tmp_path):
+    data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
+    assert [data.place(name) for name in ("train", "validation", "test")] == [
+        ("a.jsonl", "train"), None, ("b.jsonl", "train")
+    ]  # fmt: skip
+    folder = DataArguments(train_file=str(tmp_path), validation_split="dev")
+    assert (folder.place("train"), folder.place("validation")) == ((str(tmp_path), "train"), (str(tmp_path), "dev"))
+    hub = DataArguments(dataset_name="me/books", train_split="all", test_split="test")
+    assert (hub.place("train"), hub.place("validation"), hub.place("test")) == (
+        ("me/books", "all"), None, ("me/books", "test")
+    )  # fmt: skip
+    sets = data.read_sets(lambda name, source, split: [name, source], lambda train, share: (train, [share]))
+    assert sets == {"train": ["train", "a.jsonl"], "test": ["test", "b.jsonl"], "validation": [0.15]}
+
+
+def test_seeds_twice_and_the_arguments_of_one(tmp_path):
+    with pytest.raises(ValueError, match="--seeds"):
+        arguments(tmp_path, seeds=[3, 3])
+    args = arguments(tmp_path, seeds=[3, 4], push_to_hub=True, learning_rate=1e-3)
+    one = args.for_seed(4, tmp_path / "seed-4")
+    assert (one.seed, one.data_seed, one.output_dir, one.push_to_hub) == (4, 4, str(tmp_path / "seed-4"), False)
+    assert (args.seed, args.output_dir, args.push_to_hub) == (42, str(tmp_path), True)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_s_help_and_what_it_does_not_have(task, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--task", task, "--help"])
+    text = capsys.readouterr().out
+    assert end.value.code == 0
+    assert ("--class_weights" in text) == (task == "classification")
+    assert ("--candidates_column" in text) == (task == "multiple_choice")
+    assert ("--seeds" in text) == (task != "retrieval")
+
+
+def test_the_list_of_tasks_and_a_file_of_options(capsys, tmp_path):
+    main(["--help"])
+    assert all(f"\n  {task} " in capsys.readouterr().out for task in list(TASKS)[:1])
+    for words, culprit in ((["--task", "clasification"], "clasification"), (["--model", "x"], "--task")):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert culprit in capsys.readouterr().err
+    (tmp_path / "options.yaml").write_text("task: classification\nmodel: x\nseed_count: 3\n")
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "options.yaml")])
+    assert "--seed_count" in capsys.readouterr().err
+
+
+# --- Models by name, texts encoded once
+
+
+def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, monkeypatch):
+    options = VectorModelArguments(model=toy_checkpoint, cache_dir=str(tmp_path / "cache"))
+    texts = ["The whale and the sea. " * 20, "Short.", "Short."]
+    source = open_source(options, ())
+    vectors = encode_once(options, arguments(tmp_path), source, texts)
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    for text, book in zip(texts, model.encode(texts), strict=True):
+        assert vectors[text].dtype == torch.float16
+        torch.testing.assert_close(vectors[text].float(), book.plain, atol=1e-3, rtol=0)
+    monkeypatch.setattr(type(source.encoder.encoder), "encode", None)
+    again = encode_once(options, arguments(tmp_path), open_source(options, ()), texts)
+    assert all(torch.equal(again[text], vectors[text]) for text in texts)
+    # avg_sbert and untrained with the same chunks read the same folder.
+    for name in ("avg_sbert", "untrained"):
+        other = VectorModelArguments(
+            model=name, chunk_encoder=toy_checkpoint, chunk_size=16, cache_dir=options.cache_dir
+        )
+        assert (
+            encode_once(other, arguments(tmp_path), open_source(other, ("avg_sbert",)), texts).keys() == vectors.keys()
+        )
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="no token"):
+        encode_once(options, arguments(tmp_path), source, ["\u200b", "word"])
+
+
+def test_a_model_gets_its_chunk_encoder_back(toy_checkpoint, toy_encoder_path, minilm_path, tmp_path):
+    options = VectorModelArguments(model=toy_checkpoint)
+    source = open_source(options, ())
+    model = open_model(options, source)
+    assert model.chunk_encoder is None
+    model.save_pretrained(tmp_path / "seed")
+    whole = with_chunk_encoder(source, AutoModel, tmp_path / "seed")
+    text = "The whale and the sea. " * 20
+    expected = NextLevelBertModel.from_pretrained(toy_checkpoint).encode(text)
+    torch.testing.assert_close(whole.encode(text).document, expected.document)
+    # A checkpoint without its chunk encoder takes the one that made its vectors, and no other.
+    alone = VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=toy_encoder_path)
+    assert open_source(alone, ()).encoder.fingerprint == source.encoder.fingerprint
+    with pytest.raises(ValueError, match="chunk"):
+        open_source(VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=minilm_path), ())
+
+
+def test_any_other_encoder_gives_one_vector_of_what_it_reads(encoder, toy_encoder_path, tmp_path):
+    options = VectorModelArguments(model=encoder, cache_dir=str(tmp_path))
+    source = open_source(options, ())
+    long = "the whale and the sea " * 40
+    vectors = encode_once(options, arguments(tmp_path), source, [long, "short"])
+    assert (source.kind, vectors[long].shape) == ("other", (1, 32))
+    ids = source.encoder.encoder.tokenizer(long, truncation=True, max_length=64, return_tensors="pt")
+    states = source.encoder.encoder[0].auto_model(**ids).last_hidden_state  # [1, 64, 32]
+    torch.testing.assert_close(vectors[long].float(), states.mean(dim=1), atol=2e-3, rtol=0)
+    for name, culprit in (("no-such-model", "no-such-model"), ("bm25", "bm25")):
+        with pytest.raises(ValueError, match=culprit):
+            open_source(VectorModelArguments(model=name), ("sbert",))
+    with pytest.raises(ValueError, match="bert"):
+        open_source(VectorModelArguments(model=encoder, model_type="hate"), ())
+    limit = open_source(
+        VectorModelArguments(model="sbert", chunk_encoder=toy_encoder_path), ("sbert",)
+    ).rule.chunk_size
+    assert limit == load_chunk_encoder(toy_encoder_path).max_chunk_size == 512
+
+
+# --- Adapters
+
+
+@pytest.mark.parametrize("cls", [NextLevelBertForSequenceClassification, NextLevelBertForMultipleChoice])
+@pytest.mark.parametrize("targets", [None, ["query"], ["all-linear"]])
+def test_adapters_train_less_than_a_tenth(minilm, cls, targets):
+    """Of the real size, the frozen chunk encoder not counted; the head is trained whole."""
+    model = cls.from_chunk_encoder(minilm, include_chunk_encoder=False)
+    adapted = with_lora(model, LoraArguments(lora=True, lora_target_modules=targets))
+    trainable, total = count_parameters(adapted)
+    assert total > 10_000_000
+    assert 0.02 < trainable / total < 0.10
+    names = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
+    assert all("lora" in name or "classifier" in name for name in names)
+
+
+# --- Seeds
+
+
+class Point(nn.Module):
+    """One number, drawn at the start, that follows another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = nn.Parameter(torch.randn(1))
+
+    def forward(self, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": ((self.place - labels) ** 2).mean(), "logits": self.place.expand(len(labels))}
+
+
+def test_a_training_per_seed(tmp_path, capsys):
+    args = arguments(tmp_path, seeds=[0, 1], num_train_epochs=3, learning_rate=0.1, warmup_steps=0)
+    rows, made = [{"labels": torch.tensor(2.0)}] * 8, []
+
+    def make_trainer(one: FinetuningArguments) -> CardTrainer:
+        made.append(one.seed)
+        return CardTrainer(Point(), one, train_dataset=rows, eval_dataset=rows)
+
+    def score(trainer: CardTrainer, folder: Path):
+        loss = trainer.evaluate()["eval_loss"]
+        (folder / "test_predictions.jsonl").write_text("{}\n")
+        return {"validation": {"loss": loss}, "test": {"accuracy": loss / 2, "loss": 7.0}}, {"threshold": 0.5}
+
+    results = run_seeds(args, {"size": 1}, make_trainer, score)
+    assert [result.steps for result in results] == [3, 3]
+    assert results[0].parameters == (1, 1)
+    assert [(tmp_path / f"seed-{seed}" / "model.safetensors").exists() for seed in (0, 1)] == [True, True]
+    assert not list(tmp_path.glob("seed-*/checkpoint-*"))
+    again = run_seeds(args, {"size": 1}, make_trainer, score)
+    assert (made, [result.scores for result in again]) == ([0, 1], [result.scores for result in results])
+    with pytest.raises(ValueError, match="size"):
+        run_seeds(args, {"size": 2}, make_trainer, score)
+    best, table = report(args, results, "test", "point", {"chance": {"accuracy": 0.25}})
+    assert best.scores["validation"]["loss"] == min(result.scores["validation"]["loss"] for result in results)
+    assert "| chance | 0.2500 |" in table
+    assert table in capsys.readouterr().out
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert stored["seeds"]["1"] == {**results[1].scores["test"], "threshold": 0.5}
+    assert list(stored["rows"]) == ["point, 2 seeds, test", "chance"]
+    highest, _ = report(args, results, "test", "point", {}, metric="loss", greater_is_better=True)
+    assert highest.seed != best.seed
+    publish(args, best, None, {})
+    assert (tmp_path / "test_predictions.jsonl").read_text() == "{}\n"
+    assert not (tmp_path / "README.md").exists()
+
+
+def test_mean_and_deviation_over_seeds():
+    rows = [{"accuracy": 0.5, "loss": 1.0}, {"accuracy": 0.7, "loss": 2.0}]
+    assert mean_and_deviation(rows)["accuracy"] == pytest.approx((0.6, 0.1 * 2**0.5))
+    assert mean_and_deviation(rows[:1]) == {"accuracy": 0.5}
+    assert Result(**json.loads(json.dumps(vars(Result(3, {"test": {"accuracy": 1.0}}))))).seed == 3

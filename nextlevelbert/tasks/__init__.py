@@ -32,11 +32,8 @@ def _main(words: list[str]) -> None:
     task, rest = take_option(words, "task")
     if task is None and {"-h", "--help"} & set(words):
         listed = "\n".join(f"  {name:20}{about}" for name, (_, about) in TASKS.items())
-        print(
-            f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:\n{listed}\n\nOptions: --task TASK --help"
-        )
+        print(f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:\n{listed}\n\nTheir options: --help")
     elif task not in TASKS:
         raise ValueError(f"--task is one of {', '.join(TASKS)}; got {task}.")
     else:
-        function = pkgutil.resolve_name(f"{__name__}.{TASKS[task][0]}")
-        function(words if TASKS[task][0].startswith("old") else rest)
+        pkgutil.resolve_name(f"{__name__}.{TASKS[task][0]}")(rest)

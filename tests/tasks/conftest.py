@@ -14,12 +14,6 @@ def processor(encoder) -> CdlmProcessor:
     return CdlmProcessor.from_model(CdlmModel.from_encoder(encoder, max_length=128, attention_window=32))
 
 
-@pytest.fixture
-def no_pictures(monkeypatch):
-    """Drawing learning curves takes longer than toy runs."""
-    monkeypatch.setattr("nextlevelbert.finetuning.task.plot_curves", lambda *arguments: None)
-
-
 @pytest.fixture(scope="package")
 def longformer(toy_encoder_path, tmp_path_factory):
     """A plain transformers folder of another kind, with room for 60 tokens."""

@@ -4,17 +4,7 @@ Importing this package registers its models with `AutoConfig`, `AutoModel` and t
 that `AutoModel.from_pretrained` and `SentenceTransformer` open its checkpoints without a flag.
 """
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForMultipleChoice,
-    AutoModelForPreTraining,
-    AutoModelForQuestionAnswering,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoProcessor,
-)
+import transformers
 
 __version__ = "0.1.0"
 
@@ -22,7 +12,6 @@ from .corpus import ChunkVectors, DataCollatorForLabelledVectors, VectorCorpus, 
 from .data.documents import Document, read_documents
 from .encoders import load_chunk_encoder
 from .evaluation.chunk_scores import chunk_similarity
-from .fitting import combine_chunk_encoders, fit_tfidf_encoder, fit_whitening
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
 from .models.configuration_bert_al import BertAlConfig
@@ -57,84 +46,52 @@ from .pretraining.sequences import DataCollatorForVectorMasking, DocumentVectorD
 from .static_checkpoint import static_checkpoint
 from .vector_cache import CachedEncoder, VectorCache
 
-AutoConfig.register("nextlevelbert", NextLevelBertConfig, exist_ok=True)
-AutoModel.register(NextLevelBertConfig, NextLevelBertModel, exist_ok=True)
-AutoModelForPreTraining.register(NextLevelBertConfig, NextLevelBertForMaskedVectorModeling, exist_ok=True)
-AutoModelForSequenceClassification.register(NextLevelBertConfig, NextLevelBertForSequenceClassification, exist_ok=True)
-AutoModelForMultipleChoice.register(NextLevelBertConfig, NextLevelBertForMultipleChoice, exist_ok=True)
-
-AutoConfig.register("chunkbert", ChunkBertConfig, exist_ok=True)
-AutoModel.register(ChunkBertConfig, ChunkBertModel, exist_ok=True)
-AutoModelForSequenceClassification.register(ChunkBertConfig, ChunkBertForSequenceClassification, exist_ok=True)
-
-AutoConfig.register("hate", HateConfig, exist_ok=True)
-AutoModel.register(HateConfig, HateModel, exist_ok=True)
-AutoModelForPreTraining.register(HateConfig, HateForMaskedSentencePrediction, exist_ok=True)
-AutoModelForSequenceClassification.register(HateConfig, HateForSequenceClassification, exist_ok=True)
-
-AutoConfig.register("bert-al", BertAlConfig, exist_ok=True)
-AutoModel.register(BertAlConfig, BertAlModel, exist_ok=True)
-AutoModelForTokenClassification.register(BertAlConfig, BertAlForExtractiveSummarization, exist_ok=True)
-AutoModelForSequenceClassification.register(BertAlConfig, BertAlForSequenceClassification, exist_ok=True)
-
-AutoConfig.register("cdlm", CdlmConfig, exist_ok=True)
-AutoModel.register(CdlmConfig, CdlmModel, exist_ok=True)
-AutoModelForMaskedLM.register(CdlmConfig, CdlmForMaskedLM, exist_ok=True)
-AutoModelForPreTraining.register(CdlmConfig, CdlmForMaskedLM, exist_ok=True)
-AutoModelForSequenceClassification.register(CdlmConfig, CdlmForDocumentMatching, exist_ok=True)
-AutoModelForQuestionAnswering.register(CdlmConfig, CdlmForMultiHopQuestionAnswering, exist_ok=True)
-AutoProcessor.register(CdlmConfig, CdlmProcessor, exist_ok=True)
+# What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
+_MODELS: dict[type[transformers.PreTrainedConfig], dict[str, type[transformers.PreTrainedModel]]] = {
+    NextLevelBertConfig: {
+        "AutoModel": NextLevelBertModel,
+        "AutoModelForPreTraining": NextLevelBertForMaskedVectorModeling,
+        "AutoModelForSequenceClassification": NextLevelBertForSequenceClassification,
+        "AutoModelForMultipleChoice": NextLevelBertForMultipleChoice,
+    },
+    HateConfig: {
+        "AutoModel": HateModel,
+        "AutoModelForPreTraining": HateForMaskedSentencePrediction,
+        "AutoModelForSequenceClassification": HateForSequenceClassification,
+    },
+    ChunkBertConfig: {
+        "AutoModel": ChunkBertModel,
+        "AutoModelForSequenceClassification": ChunkBertForSequenceClassification,
+    },
+    BertAlConfig: {
+        "AutoModel": BertAlModel,
+        "AutoModelForTokenClassification": BertAlForExtractiveSummarization,
+        "AutoModelForSequenceClassification": BertAlForSequenceClassification,
+    },
+    CdlmConfig: {
+        "AutoModel": CdlmModel,
+        "AutoModelForMaskedLM": CdlmForMaskedLM,
+        "AutoModelForPreTraining": CdlmForMaskedLM,
+        "AutoModelForSequenceClassification": CdlmForDocumentMatching,
+        "AutoModelForQuestionAnswering": CdlmForMultiHopQuestionAnswering,
+    },
+}
+for _config, _classes in _MODELS.items():
+    transformers.AutoConfig.register(_config.model_type, _config, exist_ok=True)
+    for _auto, _model in _classes.items():
+        getattr(transformers, _auto).register(_config, _model, exist_ok=True)
+transformers.AutoProcessor.register(CdlmConfig, CdlmProcessor, exist_ok=True)
 
 __all__ = [
-    "BertAlConfig",
-    "BertAlForExtractiveSummarization",
-    "BertAlForSequenceClassification",
-    "BertAlModel",
-    "CdlmConfig",
-    "CdlmForCrossDocumentCoreference",
-    "CdlmForDocumentMatching",
-    "CdlmForMaskedLM",
-    "CdlmForMultiHopQuestionAnswering",
-    "CdlmModel",
-    "CdlmProcessor",
-    "ChunkBertConfig",
-    "ChunkBertForSequenceClassification",
-    "ChunkBertModel",
-    "ChunkVectors",
-    "ChunkingRule",
-    "ClusterDataset",
-    "DataCollatorForCrossDocumentMasking",
-    "DataCollatorForLabelledVectors",
-    "DataCollatorForSegmentPairs",
-    "DataCollatorForVectorMasking",
-    "Document",
-    "DocumentEmbedding",
-    "DocumentPlan",
-    "DocumentVectorDataset",
-    "ExtractiveSummary",
-    "HateConfig",
-    "HateForMaskedSentencePrediction",
-    "HateForSequenceClassification",
-    "HateModel",
-    "NextLevelBertConfig",
-    "NextLevelBertForContrastiveLearning",
-    "NextLevelBertForMaskedVectorModeling",
-    "NextLevelBertForMultipleChoice",
-    "NextLevelBertForSequenceClassification",
-    "NextLevelBertModel",
-    "PackedVectorDataset",
-    "SegmentPairDataset",
-    "VectorCache",
-    "CachedEncoder",
-    "VectorCorpus",
-    "chunk_similarity",
-    "combine_chunk_encoders",
-    "fit_tfidf_encoder",
-    "fit_whitening",
-    "encode_corpus",
-    "load_chunk_encoder",
-    "read_documents",
-    "read_marked",
-    "static_checkpoint",
-    "text_sentences",
-]
+    "BertAlConfig", "BertAlForExtractiveSummarization", "BertAlForSequenceClassification", "BertAlModel",
+    "CachedEncoder", "CdlmConfig", "CdlmForCrossDocumentCoreference", "CdlmForDocumentMatching", "CdlmForMaskedLM",
+    "CdlmForMultiHopQuestionAnswering", "CdlmModel", "CdlmProcessor", "ChunkBertConfig",
+    "ChunkBertForSequenceClassification", "ChunkBertModel", "ChunkVectors", "ChunkingRule", "ClusterDataset",
+    "DataCollatorForCrossDocumentMasking", "DataCollatorForLabelledVectors", "DataCollatorForSegmentPairs",
+    "DataCollatorForVectorMasking", "Document", "DocumentEmbedding", "DocumentPlan", "DocumentVectorDataset",
+    "ExtractiveSummary", "HateConfig", "HateForMaskedSentencePrediction", "HateForSequenceClassification", "HateModel",
+    "NextLevelBertConfig", "NextLevelBertForContrastiveLearning", "NextLevelBertForMaskedVectorModeling",
+    "NextLevelBertForMultipleChoice", "NextLevelBertForSequenceClassification", "NextLevelBertModel",
+    "PackedVectorDataset", "SegmentPairDataset", "VectorCache", "VectorCorpus", "chunk_similarity", "encode_corpus",
+    "load_chunk_encoder", "read_documents", "read_marked", "static_checkpoint", "text_sentences",
+]  # fmt: skip

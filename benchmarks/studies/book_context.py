@@ -33,7 +33,7 @@ import nextlevelbert
 from benchmarks.studies.hold_out import BOOKS
 
 WORD = re.compile(r"\w+")
-BOOK_WORDS, NEIGHBOURS, CANDIDATES = 40, 0.6, 50
+BOOK_WORDS, NEIGHBOURS, CANDIDATES, HIDDEN = 40, 0.6, 50, 128
 K1, B = 1.5, 0.75  # of BM25, as in bm25s
 FORMS, CUES = ("kept", "half", "common"), ("person", "place", "title", "rare")
 
@@ -311,14 +311,19 @@ class Judge(nn.Module):
     def __init__(self, hidden_size: int, features: int, documents: bool, places: bool) -> None:
         super().__init__()
         self.documents, self.places = documents, places
-        sizes = {"hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 384}
+        sizes = {
+            "hidden_size": HIDDEN,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 2 * HIDDEN,
+        }
         config = BertConfig(**sizes, vocab_size=1, max_position_embeddings=CANDIDATES + 1)
         config.attention_probs_dropout_prob = 0.0
         self.bert = BertModel(config, add_pooling_layer=False)
         self.bert.embeddings.position_embeddings.weight.data.zero_().requires_grad_(False)
-        self.read, self.ask = nn.Linear(hidden_size + features, 192), nn.Linear(hidden_size, 192)
-        self.document, self.place = nn.Embedding(CANDIDATES, 192), nn.Linear(2, 192)
-        self.out, self.scale = nn.Linear(192, 1), nn.Parameter(torch.tensor(0.1))
+        self.read, self.ask = nn.Linear(hidden_size + features, HIDDEN), nn.Linear(hidden_size, HIDDEN)
+        self.document, self.place = nn.Embedding(CANDIDATES, HIDDEN), nn.Linear(2, HIDDEN)
+        self.out, self.scale = nn.Linear(HIDDEN, 1), nn.Parameter(torch.tensor(0.1))
 
     def forward(self, question, vectors, features, owner, place):
         hidden = self.read(torch.cat([vectors, features], dim=-1))  # [Q, C, H]
@@ -345,7 +350,7 @@ def candidates(pool: Pool, parts: dict[str, np.ndarray], queries: np.ndarray, ba
     return inputs, torch.as_tensor(label), order
 
 
-def train(inputs, labels, seed: int, documents=True, places=True, shuffled=False, linear=False, epochs: int = 4):
+def train(inputs, labels, seed: int, documents=True, places=True, shuffled=False, linear=False, epochs: int = 2):
     torch.manual_seed(seed)
     width = inputs[2].shape[-1]
     model: nn.Module = nn.Linear(width, 1) if linear else Judge(inputs[1].shape[-1], width, documents, places)

@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import nextlevelbert as nlb
+from nextlevelbert.fitting import fit_whitening
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -107,7 +108,7 @@ def windows(folder: Path) -> Tensors:
     )
     filled(model.encoder), filled(model.special_embeddings)
     vectors = [torch.randn(30, 16, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
-    mean, weight = nlb.fit_whitening(vectors)
+    mean, weight = fit_whitening(vectors)
     model.whitening.load_state_dict({"mean": mean, "weight": weight})
     whitening = {"mean": model.whitening.mean, "weight": model.whitening.weight}
     books = embedding(model.eval().encode([*TEXTS, text(9, 60)]))

@@ -8,7 +8,8 @@ import torch
 from torch.export import Dim
 from transformers import BertConfig
 
-from nextlevelbert import HateConfig, HateModel, NextLevelBertModel, fit_whitening
+from nextlevelbert import HateConfig, HateModel, NextLevelBertModel
+from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.models.chunk_encoder import StaticEmbeddingConfig
 from nextlevelbert.models.hybrid_encoder import HybridConfig
 

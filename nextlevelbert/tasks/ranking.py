@@ -40,11 +40,9 @@ model = SentenceTransformer("{name}")
 query = model.encode_query("what the document should be about")
 documents = model.encode_document(["the text of a whole document", "and of another one"])
 scores = model.similarity(query, documents)"""
-
 _LIMITS = (
     "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector.",
-    "Documents that share names or rare words with a query are found by BM25 without training; compare on your own "
-    "texts.",
+    "Documents that share names or rare words with a query are found by BM25 without training; compare on your texts.",
 )
 
 
@@ -54,12 +52,12 @@ class RankingArguments:
 
     _argument_group_name = "ranking"
 
-    query_column: str | None = option(None, "Column of the queries; default query.")
-    document_column: str | None = option(None, "Column of the relevant documents; default document.")
+    query_column: str | None = option(None, "Column of the queries; by default query.")
+    document_column: str | None = option(None, "Column of the relevant documents; by default document.")
     validation_candidates: str | None = option(
-        None, "Documents to rank for each validation query: a run in TREC's format. By default the whole collection, "
-        "or MS MARCO's top100 if it is in the same folder."
-    )  # fmt: skip
+        None,
+        "Documents to rank for each validation query: a run in TREC's format; by default all, or MS MARCO's top100.",
+    )
     test_candidates: str | None = option(None, "The same for the test set.")
     k: int = option(10, "Cut-off rank for MRR and recall.")
 
@@ -78,19 +76,14 @@ class RankingData:
 def read_ranking(
     source: str | Path, split: str, options: RankingArguments, candidates_file: str | Path | None = None
 ) -> RankingData:
-    """Reads pairs, a folder as BEIR's or MS MARCO's, or a dataset on the Hub, as `read_retrieval_task` does.
-
-    Raises:
-        ValueError: as there, and for a candidate that is in no collection.
-    """
+    """Reads MS MARCO's files, or what `read_retrieval_task` reads, with candidates for each query."""
     if packed(Path(source) / "msmarco-docs.tsv").exists():
         return read_msmarco(Path(source), split, candidates_file)
     task = read_retrieval_task(source, options.query_column, options.document_column, split)
-    candidates = read_candidates(candidates_file, task.queries) if candidates_file else None
-    for document in (name for names in (candidates or {}).values() for name in names):
-        if document not in task.documents:
-            raise ValueError(f"{candidates_file} names the document {document!r}, which is not in {source}.")
-    return RankingData(task, candidates)
+    candidates = read_candidates(candidates_file, task.queries) if candidates_file else {}
+    for name in (name for names in candidates.values() for name in names if name not in task.documents):
+        raise ValueError(f"{candidates_file} names the document {name!r}, which is not in {source}.")
+    return RankingData(task, candidates or None)
 
 
 def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = None) -> RankingData:
@@ -104,9 +97,8 @@ def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = 
     Raises:
         ValueError: for a line, a query or a document that is missing; FileNotFoundError for a file.
     """
-    judged = columns_of(folder / f"msmarco-{split}-qrels.tsv", None, 4)
     relevant: dict[str, dict[str, int]] = {}
-    for query, _, document, grade in judged:
+    for query, _, document, grade in columns_of(folder / f"msmarco-{split}-qrels.tsv", None, 4):
         if int(grade) > 0:
             relevant.setdefault(query, {})[document] = int(grade)
     queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
@@ -114,21 +106,26 @@ def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = 
         raise ValueError(f"Query {min(missing)!r} of msmarco-{split}-qrels.tsv is not in msmarco-{split}-queries.tsv.")
     training, top = "train" in split, packed(folder / f"msmarco-{split}-top100")
     run = candidates_file or (top if top.exists() and not training else None)
-    candidates = read_candidates(run, relevant) if run else None
-    named = {document for grades in relevant.values() for document in grades}
-    named |= {document for names in (candidates or {}).values() for document in names}
-    rows = columns_of(folder / "msmarco-docs.tsv", "\t", 4)
-    everything = run is None and not training
-    documents = {name: f"{title} {body}".strip() for name, _, title, body in rows if everything or name in named}
-    blank = {name for name, text in documents.items() if not text}
-    logger.info("%s: %d queries, %d documents, %d of them blank", split, len(relevant), len(documents), len(blank))
-    texts = {name: text for name, text in documents.items() if text}
-    if unknown := named - documents.keys():
+    candidates = read_candidates(run, relevant) if run else {}
+    named = {document for rows in (relevant, candidates) for names in rows.values() for document in names}
+    texts = {
+        name: f"{title} {body}".strip()
+        for name, _, title, body in columns_of(folder / "msmarco-docs.tsv", "\t", 4)
+        if name in named or (run is None and not training)
+    }
+    if unknown := named - texts.keys():
         raise ValueError(f"msmarco-docs.tsv lacks {len(unknown)} documents that are named, such as {min(unknown)!r}.")
-    if candidates is not None:
-        candidates = {query: [name for name in names if name in texts] for query, names in candidates.items()}
-    kept = {query: queries[query] for query in relevant}
-    return RankingData(RetrievalTask(f"msmarco-{split}", kept, texts, relevant), candidates)
+    documents = {name: text for name, text in texts.items() if text}
+    logger.info(
+        "%s: %d queries, %d documents, %d without a text",
+        split,
+        len(relevant),
+        len(texts),
+        len(texts) - len(documents),
+    )
+    kept = {query: [name for name in names if name in documents] for query, names in candidates.items()}
+    task = RetrievalTask(f"msmarco-{split}", {query: queries[query] for query in relevant}, documents, relevant)
+    return RankingData(task, kept or None)
 
 
 def read_candidates(path: str | Path, queries: Iterable[str]) -> dict[str, list[str]]:
@@ -216,20 +213,22 @@ class _Embedder(nn.Module):
 
 
 class RankingTrainer(CardTrainer):
-    """Trains by in-batch negatives (cosine times 20, cross-entropy) and evaluates by ranking the validation set."""
+    """Trains by in-batch negatives (cosine times 20, cross-entropy) and evaluates by the scores that `rank` gives."""
 
     def __init__(self, *args: Any, rank: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, data_collator=collate, **kwargs)
         self._rank = rank
 
     def get_train_dataloader(self) -> DataLoader:
-        sampler = self.train_dataset.sampler(self.args.train_batch_size, self.args.seed)
-        return self.accelerator.prepare(DataLoader(self.train_dataset, batch_sampler=sampler, collate_fn=collate))
+        dataset: Any = self.train_dataset
+        sampler = dataset.sampler(self.args.train_batch_size, self.args.seed)
+        return self.accelerator.prepare(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate))
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        loss = MultipleNegativesRankingLoss(_Embedder(model))([inputs["query"], inputs["document"]], None)
+        embedder: Any = _Embedder(model)
+        loss = MultipleNegativesRankingLoss(embedder)([inputs["query"], inputs["document"]], None)
         return (loss, {}) if return_outputs else loss
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
@@ -247,25 +246,21 @@ def main(words: list[str]) -> None:
     options, ranking, data, args = parse(classes, words, "run_finetune.py --task ranking", about)
     metric = args.metric_for_best_model = f"mrr@{ranking.k}"
     args.greater_is_better = True
-
-    def read(name: str, source: str, split: str) -> RankingData:
-        candidates = {"validation": ranking.validation_candidates, "test": ranking.test_candidates}.get(name)
-        return read_ranking(source, split, ranking, candidates)
-
-    sets: dict[str, RankingData] = data.read_sets(read, hold_out_queries)
+    candidates = {"validation": ranking.validation_candidates, "test": ranking.test_candidates}
+    sets = data.read_sets(lambda name, *place: read_ranking(*place, ranking, candidates.get(name)), hold_out_queries)
     reported = "test" if "test" in sets else "validation"
     source = open_source(options, MEANS)
     vectors = encode_once(options, args, source, [text for part in sets.values() for text in part.texts()])
     if options.model == "sbert":
         vectors = {text: chunks[:1] for text, chunks in vectors.items()}
     baseline = options.model in MEANS or source.kind == "other"
-    size = len(next(iter(vectors.values()))[0])
+    size = next(iter(vectors.values())).shape[1]
     new_model = partial(MeanRanker, size) if baseline else partial(open_model, options, source)
+    args.learning_rate = args.learning_rate or (1e-3 if baseline else 5e-5)
 
     def scores_of(name: str, model: Any = None) -> dict[str, float]:
         part = sets[name]
-        texts = part.task.queries.values(), part.task.documents.values()
-        sides = [[vectors[text] for text in side] for side in texts]
+        sides = [[vectors[text] for text in side.values()] for side in (part.task.queries, part.task.documents)]
         rows = [mean_vectors(side) if model is None else document_vectors(model, side)[0] for side in sides]
         return retrieval_scores(rank_documents(part.task, *rows, candidates=part.candidates), ranking.k)
 
@@ -278,30 +273,25 @@ def main(words: list[str]) -> None:
         set_seed(trainer.args.seed)
         return {**scores, "before": scores_of(reported, new_model().to(args.device))}, {}
 
-    args.learning_rate = args.learning_rate or (1e-3 if baseline else 5e-5)
-    content = {name: (part.task.queries, part.task.documents, part.task.relevant, part.candidates)
-               for name, part in sets.items()}  # fmt: skip
+    content = [[*vars(part.task).values(), part.candidates] for part in sets.values()]
     settings = {"task": "ranking", "model": public_name(options.model), "weights": source.weights, "k": ranking.k}
-    settings |= {"chunks": str(source.rule), "encoder_dtype": options.encoder_dtype, "sets": fingerprint([content])}
+    settings |= {"chunks": str(source.rule), "encoder_dtype": options.encoder_dtype, "sets": fingerprint(content)}
     results = run_seeds(args, settings | args.signature(), make_trainer, score)
     if not args.should_save:
         return
     rows = {"before training": mean_and_deviation([result.scores["before"] for result in results])}
     if source.kind != "other":
-        rows[MEAN] = scores_of(reported)
+        rows[MEAN] = {**scores_of(reported)}
     best, table = report(args, results, reported, public_name(options.model), rows, metric, greater_is_better=True)
-    pool = sets[reported]
+    pool, name = sets[reported], args.repository()
     searched = f"{len(pool.task.documents):,} documents" if pool.candidates is None else "its candidates"
     measured = f"{len(pool.task.queries):,} queries of {plain(pool.task.name)}, each ranking {searched}."
-    name = args.repository()
+    facts = training_facts(args, best, public_name(options.model))
     card = {
         "name": name,
         "summary": "A model that gives a query and the long documents that answer it nearby vectors.",
         "snippet": _SNIPPET.replace("{name}", name),
-        "training": {
-            **training_facts(args, best, public_name(options.model)),
-            "pairs": len(Pairs(sets["train"].task, {})),
-        },
+        "training": {**facts, "pairs": sum(map(len, sets["train"].task.relevant.values()))},
         "training_note": "Each query looks for its document among those of its batch (cosine × 20, cross-entropy).",
         "pictures": {CURVE: "Loss and validation score over epochs"},
         "measured": f"{measured}{caveat(reported, 'epoch')}\n\n{table}",

@@ -26,17 +26,13 @@ def chunk_similarity(
     chunks, divided by their number; sentence-transformers computes it. Both favour documents of many chunks.
 
     Args:
-        queries, documents: the chunk vectors ``[n, D]`` of each text, at least one each; for example
-            ``[book.plain for book in model.encode(texts)]``. A zero vector has cosine 0 with everything.
-        score: ``"nearest"`` or ``"maxsim"``.
-        top_k: pairs of chunks that count for ``"nearest"``.
+        queries, documents: the chunk vectors ``[n, D]`` of each text, at least one each, such as
+            ``[book.plain for book in model.encode(texts)]``.
+        score, top_k: what is compared, and the pairs of chunks that count for ``"nearest"``.
         document_weight: what the cosine of the mean vectors is multiplied by before it is added.
 
     Returns:
         ``[Q, N]`` float32, rounded to six decimals, so that equal documents tie.
-
-    Raises:
-        ValueError: for another score, or a text without chunks.
 
     Example:
         >>> one, other = torch.eye(4)[:2], torch.eye(4)[1:]
@@ -54,13 +50,10 @@ def chunk_similarity(
 
         scores = mean_maxsim(*units)
     else:
-        rows = [[_nearest(query @ document.T, top_k) for document in units[1]] for query in units[0]]
-        scores = torch.stack([torch.stack(row) for row in rows])
+        cosines = [[(query @ document.T).flatten() for document in units[1]] for query in units[0]]
+        best = [[row.topk(min(top_k, len(row))).values.mean() for row in rows] for rows in cosines]
+        scores = torch.tensor(best)
     if document_weight:
         means = [F.normalize(torch.stack([text.mean(dim=0) for text in texts]), dim=1) for texts in sides]
         scores = scores + document_weight * (means[0] @ means[1].T).float()
     return scores.round(decimals=6)
-
-
-def _nearest(cosines: torch.Tensor, top_k: int) -> torch.Tensor:
-    return cosines.flatten().topk(min(top_k, cosines.numel())).values.mean()

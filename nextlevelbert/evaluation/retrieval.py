@@ -15,14 +15,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-# Scores in memory at once: 2**22 float64 numbers are 32 MiB, and a pool of 100,000 documents takes 40 queries a time.
-_SCORES_PER_PASS = 2**22
-
-# Cosines that differ by less are one: equal vectors may differ in the last bit, by their place in a matrix product.
-_DECIMALS = 9
-
-# The usual depth of a run at TREC.
-DEPTH = 1_000
+_SCORES_PER_PASS = 2**22  # float64 numbers, 32 MiB
+_DECIMALS = 9  # of a cosine: equal vectors may differ in the last bit, by their place in a matrix product
+DEPTH = 1_000  # of a run, as usual at TREC
 
 
 @dataclass(frozen=True)
@@ -61,25 +56,16 @@ class RetrievalTask:
             if not set(grades) - {query}:
                 raise ValueError(f"Query {query!r} of task {self.name!r} has no relevant document; leave it out.")
             for document, grade in grades.items():
+                where = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
                 if document not in self.documents:
-                    raise ValueError(
-                        f"Document {document!r}, relevant for query {query!r} of task {self.name!r}, is not in its "
-                        "pool."
-                    )
+                    raise ValueError(f"The {where}, is not in its pool.")
                 if not isinstance(grade, int) or grade < 1:
-                    raise ValueError(
-                        f"Grades must be whole numbers of at least 1, got {grade!r} for query {query!r} and document "
-                        f"{document!r} of task {self.name!r}; leave out what is not relevant."
-                    )
+                    raise ValueError(f"Grades are whole numbers from 1, got {grade!r} for {where}; leave it out.")
 
 
 class Ranking(NamedTuple):
-    """What one query gets.
-
-    Attributes:
-        ranks: of the relevant documents ``[r]``, from 1, rising; infinity for those that are not ranked.
-        grades: of these documents ``[r]``.
-        best: the first documents and their scores, best first.
+    """Ranks ``[r]`` of a query's relevant documents, from 1, rising (infinity for those that are not ranked), their
+    grades ``[r]``, and the best documents with their scores, best first.
     """
 
     ranks: np.ndarray
@@ -96,21 +82,16 @@ def rank_documents(
 ) -> dict[str, Ranking]:
     """Ranks the pool for each query by cosine, which is computed in float64, some queries at a time.
 
-    A tie counts against the model: among documents with the same cosine the relevant ones come last, those of higher
-    grades after those of lower ones. So a model that gives every document the same vector gets the worst scores there
-    are, not perfect ones. Cosines are equal if they agree to nine decimals; a zero vector has cosine 0 with
-    everything.
+    A tie counts against the model: among documents with the same cosine, to nine decimals, the relevant ones come
+    last, those of higher grades after those of lower ones. So a model that gives every document the same vector gets
+    the worst scores there are, not perfect ones. A zero vector has cosine 0 with everything.
 
     Args:
         task: what to search for.
-        query_vectors: ``[Q, D]`` in the order of `task.queries`: a tensor, an array or a list of rows.
-        document_vectors: ``[N, D]`` in the order of `task.documents`.
+        query_vectors, document_vectors: ``[Q, D]`` and ``[N, D]``, in the order of the task's ids.
         candidates: query id → the documents to rank for it, in place of the whole pool. A relevant document that
             is not among them has rank infinity, and counts 0 in every score.
         depth: documents that `Ranking.best` names.
-
-    Returns:
-        The ranking of each query, by its id.
 
     Raises:
         ValueError: for vectors that are not finite.
@@ -170,7 +151,7 @@ def _rank(
 
 
 def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, float]:
-    """The usual scores, each the mean over all queries, from 0 to 1.
+    """The usual scores by name, each the mean over all queries, from 0 to 1, and the number of ``queries``.
 
     ``mrr`` is 1 / rank of the first relevant document, over the whole ranking; ``mrr@k`` counts 0 where
     that rank is above k; ``hit_rate@k`` (also called accuracy@k) tells whether it is not; ``map`` is the mean
@@ -180,10 +161,7 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
 
     Args:
         rankings: of `rank_documents` or `rank_by_scores`, at least one.
-        k: where the ranking is cut for the scores that have it in their names, 1 or more.
-
-    Returns:
-        The scores by name, and the number of ``queries`` they are means over.
+        k: where the ranking is cut for the scores that have it in their names.
     """
     first = np.array([ranking.ranks[0] for ranking in rankings.values()])  # [Q]
     precision = [np.mean(np.arange(1, len(ranks) + 1) / ranks) for ranks, _, _ in rankings.values()]

@@ -48,10 +48,7 @@ class RetrievalArguments:
 
     _argument_group_name = "retrieval"
 
-    test_file: str | None = option(
-        None, "A .jsonl, .json, .csv or .parquet (also .gz) of pairs of a query and a document, a quoted pattern of "
-        "these, a folder of save_to_disk, or one in BEIR's layout.",
-    )  # fmt: skip
+    test_file: str | None = option(None, "Pairs of a query and a document: any table, or a folder in BEIR's layout.")
     dataset_name: str | None = option(None, "A dataset on the Hub, instead of a file.")
     dataset_config_name: str | None = option(None, "Configuration of that dataset.")
     test_split: str | None = option(None, "Split of the dataset or of BEIR's judgements; test, and all of BookSum.")
@@ -59,8 +56,8 @@ class RetrievalArguments:
     document_column: str | None = option(None, "Column of the documents; by default document.")
     k: int = option(10, "Cut-off rank for hit rate, recall and nDCG.")
     score: str = option(
-        "document", "What is compared: document vectors; chunks, the mean of the --top_chunks nearest pairs; maxsim, "
-        "the mean over the query's chunks of the nearest; both, the sum of document and chunks.",
+        "document", "What is compared: document vectors, the --top_chunks nearest pairs of chunks, the nearest chunk "
+        "of each of the query's (maxsim), or both document vectors and chunks.",
         choices=["document", "chunks", "maxsim", "both"],
     )  # fmt: skip
     top_chunks: int = option(3, "Pairs of chunks that count for --score chunks and both.")
@@ -168,17 +165,16 @@ def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[s
 @torch.no_grad()
 def document_vectors(model: Any, chunks: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Document vectors ``[N, H]`` and contextual chunk vectors ``[n, H]`` of stored chunk vectors ``[n, D]``."""
-    encoded: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     order = sorted(range(len(chunks)), key=lambda number: len(chunks[number]))  # little padding
     model.eval()
     for places in (order[start : start + _BATCH] for start in range(0, len(order), _BATCH)):
         batch = pad_vectors([chunks[place].float() for place in places])
         output = model(**{name: values.to(model.device) for name, values in batch.items()})
-        pooled, contextual = (values.float().cpu() for values in (output.pooler_output, output.last_hidden_state))
-        for row, place in enumerate(places):
-            encoded[place] = pooled[row], contextual[row, : len(chunks[place])]
-    vectors, states = zip(*(encoded[number] for number in range(len(chunks))), strict=True)
-    return torch.stack(vectors), list(states)
+        pooled, states = output.pooler_output.float().cpu(), output.last_hidden_state.float().cpu()
+        rows |= {place: (pooled[row], states[row, : len(chunks[place])]) for row, place in enumerate(places)}
+    vectors, contextual = zip(*(rows[number] for number in range(len(chunks))), strict=True)
+    return torch.stack(vectors), list(contextual)
 
 
 def mean_vectors(chunks: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -255,7 +251,7 @@ def scores_by_length(task: RetrievalTask, rankings: Mapping[str, Ranking], k: in
 
 
 def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, title: str) -> None:
-    """MRR over length, one line for each row of the table, as a PNG."""
+    """MRR over length, a line for each row of the table, as a PNG."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.2), layout="constrained")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from ..corpus import VectorCorpus
@@ -160,8 +161,8 @@ def draw_vector_mask(
         maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.
         key: seed, epoch and index of the sequence; the same key always draws the same mask.
         probability: 0.15 in the paper; 0.30 and 0.40 in its Table 4.
-        mask_share: share of the selected that become [MASK]; 1.0 is Table 4's "all [MASK]".
-        random_share: share that become another vector; the rest stay unchanged.
+        mask_share, random_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all [MASK]") or another
+            vector; the rest stay unchanged.
 
     Returns:
         Three boolean arrays ``[L]``: what is selected, and of it what becomes [MASK] and what another vector.
@@ -197,14 +198,8 @@ def draw_replacements(counts: np.ndarray, sequence: int, replaced: np.ndarray, k
 
 def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
     """Vectors ``[B, L, D]`` and special ids ``[B, L]``: zeros and [PAD] after the shorter sequences."""
-    width = max(len(sequence.special_ids) for sequence in sequences)
-    first = sequences[0].inputs_embeds
-    vectors = torch.zeros(len(sequences), width, first.shape[-1], dtype=first.dtype)  # [B, L, D]
-    special_ids = torch.full((len(sequences), width), PAD, dtype=torch.long)
-    for row, sequence in enumerate(sequences):
-        vectors[row, : len(sequence.special_ids)] = sequence.inputs_embeds
-        special_ids[row, : len(sequence.special_ids)] = sequence.special_ids
-    return vectors, special_ids
+    vectors = pad_sequence([sequence.inputs_embeds for sequence in sequences], batch_first=True)  # [B, L, D]
+    return vectors, pad_sequence([sequence.special_ids for sequence in sequences], True, PAD)
 
 
 @dataclass
@@ -304,9 +299,7 @@ def context_mean_baseline(
     """The same scores for the mean of the sequence's unmasked vectors, which a model that uses their order must beat.
 
     Args:
-        sequences: evaluation sequences, in order.
-        collate: the collator, with the masks that the model is evaluated on.
-        batch_size: as in the evaluation, because it is the size of the pool to search.
+        sequences, collate, batch_size: as in the evaluation: masks and the pool to search are those of its batches.
         prepare: what the model does to chunk vectors before it reads and predicts them (whitening).
     """
     remaining, tables = iter(sequences), []

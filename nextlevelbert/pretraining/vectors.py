@@ -83,13 +83,9 @@ def main(words: list[str]) -> None:
     training, evaluation, held_out = share_out(corpus, corpus_args, args.seed, objective.at_least)
     for each in (corpus, evaluation):
         each.check_model(model.config, each.splitter)
-    settings = {
-        **settings_of(model, options, family, masking, args),
-        "documents": corpus.fingerprint(),
-        "validation": [corpus_args.validation_share, evaluation.fingerprint()],
-    }
-    output = Path(str(args.output_dir))
-    claim(output, settings)
+    output, settings = Path(str(args.output_dir)), settings_of(model, options, family, masking, args)
+    documents = [corpus.fingerprint(), corpus_args.validation_share, evaluation.fingerprint()]
+    claim(output, {**settings, "documents": documents})
     if read_json(output / "results.json") is not None:
         args.upload(output)
         print(f"{output} is finished already: nothing to do. Give another --output_dir for another run.")
@@ -110,15 +106,8 @@ def main(words: list[str]) -> None:
     args.label_names = [objective.label]
     args.eval_strategy = args.eval_strategy if eval_dataset is not None else "no"
     args.eval_on_start = args.eval_on_start and eval_dataset is not None and checkpoint is None
-    trainer = CardTrainer(
-        model=model,
-        args=args,
-        train_dataset=train_dataset,
-        eval_dataset=eval_dataset,
-        data_collator=objective.collator,
-        preprocess_logits_for_metrics=objective.batch_scores,
-        compute_metrics=objective.metrics,
-    )
+    scores = {"preprocess_logits_for_metrics": objective.batch_scores, "compute_metrics": objective.metrics}
+    trainer = CardTrainer(model, args, objective.collator, train_dataset, eval_dataset, **scores)
     trainer.train(checkpoint)
     log = trainer.state.log_history
     if eval_dataset is not None and not any("eval_loss" in entry for entry in log[-2:]):
@@ -127,16 +116,15 @@ def main(words: list[str]) -> None:
     # 4. A checkpoint that needs nothing else, unless a small one is asked for; the results are written last.
     if options.include_chunk_encoder:
         model.base_model.attach_chunk_encoder(source)
-    trainer.save_model(_internal_call=True)  # without an upload
+    trainer.save_model()
     if args.should_save:
         facts = {"items in an epoch": len(train_dataset), **vars(masking), **vars(family)}
         facts = {name: value for name, value in facts.items() if value is not None and name != "model"}
         write_vector_card(trainer, corpus, facts, baseline)
         steps = [entry for entry in log if "train_loss" not in entry]
         entries = [{key: value for key, value in entry.items() if not key.endswith(_TIMES)} for entry in steps]
-        write_whole(
-            output / "results.json", json.dumps({"baseline": baseline, "log": entries}, indent=2, sort_keys=True)
-        )
+        results = {"baseline": baseline, "log": entries}
+        write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
         args.upload(output)
         print(f"The model is in {output}, with its card (README.md) and results.json; the vectors in {corpus.path}.")
 
@@ -176,9 +164,8 @@ def objective_of(family: NextLevelBertArguments | HateArguments, masking: Maskin
     def scores(prediction: EvalPrediction) -> dict[str, float]:
         return summarize(torch.as_tensor(prediction.predictions))
 
-    dataset = partial(
-        DocumentVectorDataset if isinstance(family, HateArguments) else PackedVectorDataset, sequence_length=length
-    )
+    kind = DocumentVectorDataset if isinstance(family, HateArguments) else PackedVectorDataset
+    dataset = partial(kind, sequence_length=length)
     collator = DataCollatorForVectorMasking(masking.masking_probability, masking.mask_share, masking.random_share)
     return Objective(dataset, collator, "mask_positions", batch_scores, scores, 1)
 
@@ -213,11 +200,7 @@ def new_model(
     source: LoadedChunkEncoder,
     sequence_length: int,
 ) -> Any:
-    """The model to train, new or a checkpoint to continue from, without its chunk encoder.
-
-    Raises:
-        ValueError: for options that the model or the checkpoint refuses.
-    """
+    """The model to train, new or a checkpoint to continue from, without its chunk encoder."""
     fields = {**given(options, "temperature"), **given(family, "loss", "pooling")}
     sizes = given(options, "chunk_size", "chunking", "num_hidden_layers")
     model: Any
@@ -265,11 +248,7 @@ def encoded_corpus(
     rule: ChunkingRule,
     args: PretrainingArguments,
 ) -> VectorCorpus:
-    """The documents as chunk vectors on disk; every process encodes its share of what is missing.
-
-    Raises:
-        ValueError: if there are no documents, or the folder holds a corpus that was made in another way.
-    """
+    """The documents as chunk vectors on disk; every process encodes its share of what is missing."""
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
     folder = Path(corpus_args.corpus_dir or f"{Path(str(args.output_dir))}-corpus")
     columns = {"text_column": corpus_args.text_column, "id_column": corpus_args.id_column}
@@ -296,11 +275,7 @@ def encoded_corpus(
 def share_out(
     corpus: VectorCorpus, options: CorpusArguments, seed: int, at_least: int
 ) -> tuple[np.ndarray, VectorCorpus, np.ndarray]:
-    """Numbers of the documents to train on; the corpus to evaluate on, and the numbers of its documents.
-
-    Raises:
-        ValueError: if no document is left to train on.
-    """
+    """Numbers of the documents to train on; the corpus to evaluate on, and the numbers of its documents."""
     if options.validation_corpus_dir:
         evaluation = VectorCorpus(options.validation_corpus_dir)
         return np.arange(len(corpus)), evaluation, np.arange(len(evaluation))

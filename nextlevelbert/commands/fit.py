@@ -12,7 +12,8 @@ from ..encoders import load_chunk_encoder
 from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..static_checkpoint import static_checkpoint
-from ..training.cards import SIMILARITY_WIDGET, safe_name, write_card
+from ..training.cards import SIMILARITY_WIDGET, write_card
+from ..training.trainer import safe_name
 from .shelf import read_files
 
 PLACES = 4_096  # that tokens are hashed to

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from .trainer import safe_name as safe_name
 from .trainer import write_whole
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ SIMILARITY_WIDGET = (
         ],
     },
 )
-
-Log = Sequence[Mapping[str, float]]
-"""`trainer.state.log_history`: what was logged, with its ``epoch`` and ``step``."""
 
 
 def plain(text: object) -> str:
@@ -71,24 +67,10 @@ def write_card(
 ) -> ModelCard:
     """Writes ``README.md`` into `folder`, with the metadata that the Hub reads.
 
-    Args:
-        folder: of the model.
-        name: of the model: its repository on the Hub, or its folder (`BaseTrainingArguments.repository`).
-        summary: what the model is, what it reads and what it was trained for.
-        snippet: Python code that opens and uses it; the tests run it.
-        training: what it was trained on and how, by name; the values are shown as code.
-        measured: markdown: what was measured on which data, and the table of results.
-        limits: a sentence each.
-        pipeline_tag, tags: for the Hub.
-        model: what the model is made of, by name; the values are markdown.
-        note, training_note: markdown after the snippet and after the table of the training.
-        pictures: captions by file name; the files lie beside the card.
-        adapter: whether the folder holds a LoRA adapter in place of a whole model.
-        base_model: what the training started from, where that is a name on the Hub.
-        scores: of this checkpoint, for the Hub; those that are not numbers are left out.
-        dataset: what these were measured on.
-        scored_task: the Hub's name of the task that these measure; `pipeline_tag` by default.
-        widget: inputs that the Hub's page offers to try.
+    The values of `training` are shown as code; those of `model`, `summary`, `note`, `training_note` and `measured` are
+    markdown, where text from outside goes through `plain` or `code`. `snippet` is Python code that the tests run,
+    `pictures` has captions by file name, `limits` a sentence each. `scores` of this checkpoint on `dataset` go to the
+    Hub as those of `scored_task` (by default `pipeline_tag`); `base_model` is a name there, `widget` inputs to try.
     """
     data = ModelCardData(
         license="apache-2.0",
@@ -98,17 +80,9 @@ def write_card(
         base_model=base_model,
         widget=[dict(example) for example in widget] or None,
     )
-    results = [
-        EvalResult(
-            task_type=scored_task or pipeline_tag,
-            dataset_type="custom",
-            dataset_name=" ".join(dataset.split()),
-            metric_type=metric,
-            metric_value=round(value, 4),
-        )
-        for metric, value in (scores or {}).items()
-        if not math.isnan(value)
-    ]
+    task, name_of_set = scored_task or pipeline_tag, " ".join(dataset.split())
+    numbers = {metric: round(value, 4) for metric, value in (scores or {}).items() if not math.isnan(value)}
+    results = [EvalResult(task, "custom", name_of_set, metric, value) for metric, value in numbers.items()]
     if results:
         data.model_name, data.eval_results = name, results
     facts = {
@@ -135,15 +109,8 @@ def results_table(rows: Mapping[str, Mapping[str, Sequence[float] | float]]) -> 
     return "\n".join(lines)
 
 
-def plot_curves(logs: Sequence[Log], metrics: str | Sequence[str] | None, path: str | Path, x: str = "epoch") -> None:
-    """Loss and scores of the evaluations, one thin line a seed, as a PNG.
-
-    Args:
-        logs: the `trainer.state.log_history` of each seed.
-        metrics: scores to show beside the loss, as they are logged after ``eval_``.
-        path: where the picture goes.
-        x: what they are drawn over: ``"epoch"`` or ``"step"``.
-    """
+def plot_curves(logs: Sequence[list], metrics: str | Sequence[str] | None, path: str | Path, x: str = "epoch") -> None:
+    """Loss and scores of the evaluations (as logged after ``eval_``) over epochs or steps, a line a seed, as a PNG."""
     from matplotlib.figure import Figure  # no pyplot: a library must not touch a global figure
 
     names = [metrics] if isinstance(metrics, str) else metrics or ()
@@ -179,123 +146,3 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     """Writes a picture as a PNG, completely or not at all."""
     figure.savefig(picture := io.BytesIO(), format="png", dpi=120)
     write_whole(path, picture.getvalue())
-
-
-# --- Until the old modules are gone: what they call
-
-from dataclasses import dataclass, field  # noqa: E402
-
-from huggingface_hub import HfApi  # noqa: E402
-from transformers import TrainingArguments  # noqa: E402
-
-SUMMARY_WIDGET = (
-    {
-        "text": "The town opened its new bridge on Monday. It cost nine million and took four years to build. A brass "
-        "band played in the rain. The old bridge, which floods had closed twice, will be taken down in May."
-    },
-)
-QUESTION_WIDGET = (
-    {
-        "text": "Who built the bridge that was opened on Monday?",
-        "context": "The town opened the Mill Bridge on Monday. The Mill Bridge was built by Ada Miller.",
-    },
-)
-
-
-@dataclass(frozen=True)
-class CardText:
-    """What a card says of a kind of model, whatever it was trained on.
-
-    Attributes:
-        name: of the kind, a link to its paper.
-        reads: a sentence: what it reads.
-        limits: a sentence each.
-        tags: for the Hub.
-        settings: of the model, worth telling.
-        uncounted: follows the number of parameters, where some are left out.
-        base_arguments: further arguments of ``from_pretrained`` that open the base checkpoint of an adapter.
-    """
-
-    name: str
-    reads: str
-    limits: Sequence[str]
-    tags: Sequence[str]
-    settings: Mapping[str, object] = field(default_factory=dict)
-    uncounted: str = ""
-    base_arguments: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CardFacts:
-    """Everything that one model card tells.
-
-    What comes from outside, such as labels and names of files, goes through `plain` or `code` where a field is
-    markdown.
-
-    Attributes:
-        name: of the model: its repository on the Hub, or its folder, as `safe_name` writes it.
-        summary: what the model is, what it reads and what it was trained for.
-        snippet: Python code that opens and uses it.
-        note: markdown after the snippet.
-        model: what the model is made of, by name; the values are markdown.
-        training: what it was trained on and how, by name; the values are shown as code.
-        training_note: markdown after that table.
-        pictures: captions by file name, of pictures of the training; the files lie beside the card.
-        measured: markdown: what was measured on which data, and the table of results.
-        limits: a sentence each.
-        pipeline_tag: the Hub's name of the task.
-        tags: for the Hub.
-        adapter: whether the folder holds a LoRA adapter in place of a whole model.
-        base_model: what the training started from, where that has a name on the Hub.
-        scores: of this checkpoint, for the Hub's leaderboards; those that are not numbers are left out.
-        dataset: what these were measured on.
-        scored_task: the Hub's name of the task that these measure; `pipeline_tag` by default.
-        scored_task_name: the same in words.
-        widget: inputs that the Hub's page offers to try, with the fields that its widget for `pipeline_tag` takes.
-    """
-
-    name: str
-    summary: str
-    snippet: str
-    measured: str
-    limits: Sequence[str]
-    pipeline_tag: str
-    tags: Sequence[str]
-    training: Mapping[str, object]
-    model: Mapping[str, object] = field(default_factory=dict)
-    note: str = ""
-    training_note: str = ""
-    pictures: Mapping[str, str] = field(default_factory=dict)
-    adapter: bool = False
-    base_model: str | None = None
-    scores: Mapping[str, float] = field(default_factory=dict)
-    dataset: str = ""
-    scored_task: str | None = None
-    scored_task_name: str | None = None
-    widget: Sequence[Mapping[str, object]] = ()
-
-
-def repository(args: TrainingArguments) -> str:
-    """Name of the model: that of its repository on the Hub, which is created here, or of its folder."""
-    name = Path(str(args.output_dir)).name
-    if args.push_to_hub:
-        api = HfApi(token=args.hub_token)
-        name = api.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True).repo_id
-    return name
-
-
-def upload(args: TrainingArguments, name: str, unpublished: Sequence[str]) -> None:
-    """Uploads the output folder to the repository `name`, if that was asked for; files of these patterns stay."""
-    if args.push_to_hub:
-        HfApi(token=args.hub_token).upload_folder(
-            repo_id=name, folder_path=args.output_dir, ignore_patterns=list(unpublished)
-        )
-
-
-_write_card = write_card
-
-
-def write_card(folder: Any, facts: Any = None, **keywords: Any) -> ModelCard:  # type: ignore[no-redef]
-    if facts is not None:
-        keywords = {key: value for key, value in vars(facts).items() if key != "scored_task_name"}
-    return _write_card(folder, **keywords)

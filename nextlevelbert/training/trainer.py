@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import inspect
 import json
 import logging
@@ -41,13 +40,10 @@ SHOWN = {
 }  # fmt: skip
 
 
-# --- Options
-
-
 class _Parser(HfArgumentParser):
-    """Tells an error before a line of usage; of transformers' own options the help shows those in `SHOWN`."""
+    """Tells an error before a line of usage; of the options of `TrainingArguments` the help shows those in `SHOWN`."""
 
-    def __init__(self, classes: Sequence[type[Any]], prog: str | None, about: str | None) -> None:
+    def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
         prog, usage = prog or Path(sys.argv[0]).name, "%(prog)s [options]"
         super().__init__(classes, prog=prog, usage=usage, description=about, allow_abbrev=False)
         bases = {base for kind in classes for base in kind.__mro__ if base is not TrainingArguments}
@@ -56,8 +52,6 @@ class _Parser(HfArgumentParser):
             if action.dest in {option.name for option in fields(TrainingArguments)} - shown:
                 action.help = argparse.SUPPRESS
             action.option_strings = action.option_strings[:1]  # the spelling that the help shows; all are accepted
-        if any(issubclass(kind, TrainingArguments) for kind in classes):
-            self.epilog = "The other options of transformers' TrainingArguments are accepted, too."
 
     def error(self, message: str) -> NoReturn:
         print(f"error: {message}\nusage: {self.prog} [options]; all of them: --help", file=sys.stderr)
@@ -65,47 +59,34 @@ class _Parser(HfArgumentParser):
 
 
 def parse(
-    classes: Sequence[type[Any]],
-    words: Sequence[str],
-    prog: str | None = None,
-    about: str | None = None,
-    recipes: str | None = None,
+    classes: Sequence[type[Any]], words: Sequence[str], prog: str = "", about: str = "", recipes: str | None = None
 ) -> tuple[Any, ...]:
     """Dataclasses from the words of a command line; what is wrong ends the program with an error before the usage.
 
     Args:
         classes: dataclasses, whose `_argument_group_name` is the title of their options in the help.
         words: of the command line; a YAML or JSON file in front stands for the options that it holds.
-        prog: the command, with the options that led here.
-        about: the text above the options in the help.
-        recipes: offers ``--recipe paper``: the start of the names of files in ``recipes/``, whose names end in the
+        prog, about: the command, with the options that led here; the text above the options in the help.
+        recipes: offers ``--recipe paper``, a file in ``recipes/`` whose name starts so and ends in the
             ``--model_type``. Options beside the recipe win.
     """
     parser = _Parser(classes, prog, about)
-    if recipes is not None:
-        text = "paper: all settings that the paper of the --model_type names; options beside it win."
-        parser.add_argument("--recipe", choices=["paper"], default=argparse.SUPPRESS, help=text)
     try:
         words = words_of(words)
         if recipes is not None:
+            text = "paper: all settings that the paper of the --model_type names; options beside it win."
+            parser.add_argument("--recipe", choices=["paper"], default=argparse.SUPPRESS, help=text)
             usual = [option.default for kind in classes for option in fields(kind) if option.name == "model_type"]
             words = _with_recipe(words, recipes, str(*usual))
-        unknown = parser.parse_known_args(words)[1]
-        if unknown:
-            close = difflib.get_close_matches(unknown[0].split("=")[0], parser._option_string_actions, 1)
-            raise ValueError(f"There is no option {unknown[0]}" + (f"; did you mean {close[0]}?" if close else "."))
-        return parser.parse_args_into_dataclasses(list(words), look_for_args_file=False)[: len(classes)]
+        if unknown := parser.parse_known_args(words)[1]:
+            raise ValueError(f"There is no option {unknown[0]}.")
+        return parser.parse_args_into_dataclasses(words, look_for_args_file=False)[: len(classes)]
     except (ValueError, OSError) as error:
         parser.error(str(error))
 
 
 def take_option(words: Sequence[str], name: str, default: str | None = None) -> tuple[str | None, list[str]]:
-    """The value of one option, and the words without it.
-
-    Example:
-        >>> take_option(["--task=ranking", "--k", "10"], "task")
-        ('ranking', ['--k', '10'])
-    """
+    """The value of one option, and the words without it."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", nargs="?", default=default, dest="value")
     known, rest = parser.parse_known_args(words)
@@ -113,11 +94,7 @@ def take_option(words: Sequence[str], name: str, default: str | None = None) -> 
 
 
 def words_of(words: Sequence[str]) -> list[str]:
-    """The words of a command line; a YAML or JSON file at its beginning is replaced by the options that it holds.
-
-    Raises:
-        ValueError, OSError: for a file that cannot be read or holds no options by name.
-    """
+    """The words of a command line; a YAML or JSON file at its beginning is replaced by the options that it holds."""
     if not words or words[0].startswith("-"):
         return list(words)
     path = Path(words[0])
@@ -152,8 +129,7 @@ def _with_recipe(words: list[str], recipes: str, usual: str) -> list[str]:
     text = path.read_text(encoding="utf-8")
     values = yaml.safe_load(text)
     if os.environ.get("RANK", "0") == "0":
-        said = ", ".join(f"{name} {value}" for name, value in values.items())
-        print(f"The paper's settings ({text.splitlines()[0].lstrip('# ')}): {said}.", file=sys.stderr)
+        print(f"The paper's settings ({text.splitlines()[0].lstrip('# ')}): {values}", file=sys.stderr)
     if total := values.pop("batch_size", None):
         size = int(take_option(words, "per_device_train_batch_size", "8")[0] or 8)
         steps, left = divmod(total, size * int(os.environ.get("WORLD_SIZE", "1")))
@@ -164,18 +140,12 @@ def _with_recipe(words: list[str], recipes: str, usual: str) -> list[str]:
 
 
 def run_command(main: Callable[[list[str]], None], words: Sequence[str] | None = None) -> None:
-    """Calls a command's `main`; what it refuses is told without a traceback, and Ctrl-C ends with status 130.
-
-    Args:
-        main: takes the words of the command line.
-        words: those of this process by default.
-    """
+    """Calls a command's `main` with words, by default this process's; errors of input come without a traceback."""
     level = logging.INFO if os.environ.get("RANK", "0") == "0" else logging.WARNING
     logging.basicConfig(level=level, format="%(message)s")
     try:
         main(list(sys.argv[1:] if words is None else words))
     except (ValueError, OSError) as error:
-        logger.debug("", exc_info=True)
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
@@ -214,8 +184,9 @@ class BaseTrainingArguments(TrainingArguments):
 
     def signature(self) -> dict[str, object]:
         """The arguments that decide the result, given the model and the data, and the rows of an optimiser step."""
-        names = (*SIGNED, *(SIGNED_CHOICE if self.load_best_model_at_end else ()))
-        values = {name: getattr(self, name) for name in names}
+        values = {
+            name: getattr(self, name) for name in SIGNED + (SIGNED_CHOICE if self.load_best_model_at_end else ())
+        }
         batch = self.train_batch_size * self.gradient_accumulation_steps * self.world_size
         return {**{name: getattr(value, "value", value) for name, value in values.items()}, "batch_size": batch}
 
@@ -223,19 +194,15 @@ class BaseTrainingArguments(TrainingArguments):
         """Name of the model: that of its repository on the Hub, which is made here, or of its folder."""
         name = self.hub_model_id or Path(str(self.output_dir)).resolve().name
         if self.push_to_hub and self.should_save:
-            api = HfApi(token=self.hub_token)
-            name = api.create_repo(name, private=self.hub_private_repo, exist_ok=True).repo_id
+            private, api = self.hub_private_repo, HfApi(token=self.hub_token)
+            name = api.create_repo(name, private=private, exist_ok=True).repo_id
         return safe_name(name)
 
     def upload(self, folder: str | Path, leave: Sequence[str] = ()) -> None:
         """Uploads a folder to `repository`, if that is asked for, without checkpoints and files of these patterns."""
         if self.push_to_hub and self.should_save:
-            ignored = ["checkpoint-*", "_*", "*.tmp", ".tmp*", "training_args.bin", *leave]
-            api = HfApi(token=self.hub_token)
+            ignored, api = ["checkpoint-*", "_*", "*.tmp", ".tmp*", *leave], HfApi(token=self.hub_token)
             api.upload_folder(repo_id=self.repository(), folder_path=folder, ignore_patterns=ignored)
-
-
-# --- Training
 
 
 class SetEpochCallback(TrainerCallback):
@@ -247,22 +214,15 @@ class SetEpochCallback(TrainerCallback):
             dataset.set_epoch(int(state.epoch or 0))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step:
-            logger.info("Going on from step %d of %d.", state.global_step, state.max_steps)
         best = Path(str(args.output_dir)) / f"checkpoint-{state.best_global_step}"  # also in a folder that was moved
         state.best_model_checkpoint = str(best) if best.exists() else None
 
 
 class CardTrainer(Trainer):
-    """`Trainer` that writes our model card, leaves no pickle, and resumes to what a straight run gives.
+    """`Trainer` that leaves cards and uploads to `write_card` and `upload`, saves no pickle, and resumes exactly."""
 
-    Args:
-        card: writes ``README.md`` into the output folder; called with the trainer where `Trainer` writes its card.
-    """
-
-    def __init__(self, *args: Any, card: Callable[[CardTrainer], None] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._card = card
         self.add_callback(SetEpochCallback())
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
@@ -282,10 +242,8 @@ class CardTrainer(Trainer):
         else:
             super()._run_epoch(*args, **kwargs)
 
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Our card in place of the generic one, also on `push_to_hub`."""
-        if self._card is not None and self.is_world_process_zero():
-            self._card(self)
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing, where `save_model` calls it: what is uploaded has our card."""
 
 
 def safe_name(name: str) -> str:
@@ -299,13 +257,9 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
     return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
 
 
-# --- Folders
-
-
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Writes a file completely or not at all; a text gets a line end and is UTF-8."""
-    path = Path(path)
-    temporary = path.with_name(f"{path.name}.tmp")
+    temporary = Path(f"{path}.tmp")
     temporary.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
     temporary.replace(path)
 
@@ -325,18 +279,16 @@ def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
         ValueError: for a folder with another run, naming what differs.
     """
     folder, settings = Path(folder), json.loads(json.dumps(settings))
-    stored = read_json(folder / "settings.json")
-    if stored is None and any(folder.glob("checkpoint-*")):
-        raise ValueError(f"{folder} holds checkpoints without settings.json; give another --output_dir, or remove it.")
-    if stored is not None and stored != settings:
+    stored = read_json(folder / "settings.json") or {}
+    if stored != settings and (stored or any(folder.glob("checkpoint-*"))):
         names = [name for name in {**stored, **settings} if stored.get(name) != settings.get(name)]
         pairs = ", ".join(f"{name}: {stored.get(name)} there, {settings.get(name)} now" for name in names)
         raise ValueError(f"{folder} holds another run ({pairs}). Give another --output_dir, or remove that folder.")
     if PartialState().is_main_process:
         for leftover in folder.glob(".tmp*"):  # of safetensors, in a run that was killed
             leftover.unlink()
-        if stored is None:
-            folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not stored:
             write_whole(folder / "settings.json", json.dumps(settings, indent=2))
 
 
@@ -344,29 +296,7 @@ def last_whole_checkpoint(folder: str | Path) -> str | None:
     """The newest ``checkpoint-*`` of a folder whose state, which is written last, can be read."""
     for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.split("-")[1])):
         if read_json(path / "trainer_state.json") is not None:
+            logger.info("Going on from %s.", path.name)
             return str(path)
         logger.warning("%s was not finished and is ignored.", path)
     return None
-
-
-# --- Until the old modules are gone: what they call
-
-
-def _train_to_the_end(self: Any) -> None:
-    self.train(last_whole_checkpoint(str(self.args.output_dir)))
-
-
-def _publish(self: Any) -> None:
-    self.save_model()
-    self.create_model_card()
-
-
-def open_checkpoint(model_class: Any, source: str, **arguments: Any) -> Any:
-    return model_class.from_pretrained(source, **arguments)
-
-
-CardTrainer.config = property(lambda self: self.model.config)  # type: ignore[attr-defined]
-CardTrainer.train_to_the_end = _train_to_the_end  # type: ignore[attr-defined]
-CardTrainer.publish = _publish  # type: ignore[attr-defined]
-BaseTrainingArguments.signature_of = lambda self, *names: self.signature()  # type: ignore[attr-defined]
-BaseTrainingArguments.training_signature = lambda self: self.signature()  # type: ignore[attr-defined]

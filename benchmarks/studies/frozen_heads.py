@@ -21,8 +21,9 @@ import torch
 
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
-from nextlevelbert.commands.fit import hybrid_encoder
+from nextlevelbert.commands.fit import PLACES, STATIC_SHARE
 from nextlevelbert.data.rows import table_rows
+from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder
 
 
 def classifier(strengths: np.ndarray) -> Any:
@@ -65,8 +66,11 @@ def main() -> None:
         means = torch.stack([book.plain.float().mean(dim=0) for book in books])
         vectors[f"{Path(path).name}: mean of its chunk vectors"] = means.double().numpy()
     with tempfile.TemporaryDirectory() as folder:
-        encoder = hybrid_encoder(load_chunk_encoder(args.model[0]), train, Path(folder))
-        fitted = NextLevelBertModel.from_chunk_encoder(encoder, num_hidden_layers=0, pooling="plain")
+        source = load_chunk_encoder(args.model[0])
+        counts = fit_tfidf_encoder(source, train, f"{folder}/words", hidden_size=PLACES)
+        weights = [STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5]
+        both = combine_chunk_encoders([source, counts], train, f"{folder}/both", weights, whiten=[True, False])
+        fitted = NextLevelBertModel.from_chunk_encoder(both, num_hidden_layers=0, pooling="plain")
         documents = [book.document for book in fitted.encode([*train, *test])]
         vectors["fit, to the training documents"] = torch.stack(documents).double().numpy()
     if args.encoder:

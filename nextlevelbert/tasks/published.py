@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import logging
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,3 +182,78 @@ def _paired_rows(rows: Rows) -> Rows:
         text = "\n".join(place.checked(row.get("text"), "text") for row in both)
         name = "+".join(str(row.get("id", place.row)) for row in both)
         yield place, {"id": name, "text": text, "label": list(dict.fromkeys(labels[0] + labels[1]))}
+
+
+# --- Ranking
+
+
+def read_msmarco(
+    folder: Path, split: str, candidates_file: str | Path | None = None
+) -> tuple[dict[str, str], dict[str, str], dict[str, dict[str, int]], dict[str, list[str]]]:
+    """Queries, documents, judgements and candidates of a split of MS MARCO's document ranking; files also ``.gz``.
+
+    ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv`` (id, query), ``…-qrels.tsv`` (query,
+    0, document, grade) and ``…-top100`` (query, Q0, document, rank, …), which is re-ranked, but not in training.
+    Documents without a text, and those that neither a judgement nor a candidate names, are left out; without
+    candidates the whole collection is ranked.
+
+    Raises:
+        ValueError: for a line, a query or a document that is missing; FileNotFoundError for a file.
+    """
+    relevant: dict[str, dict[str, int]] = {}
+    for query, _, document, grade in columns_of(folder / f"msmarco-{split}-qrels.tsv", None, 4):
+        if int(grade) > 0:
+            relevant.setdefault(query, {})[document] = int(grade)
+    queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
+    if missing := relevant.keys() - queries.keys():
+        raise ValueError(f"Query {min(missing)!r} of msmarco-{split}-qrels.tsv is not in msmarco-{split}-queries.tsv.")
+    training, top = "train" in split, packed(folder / f"msmarco-{split}-top100")
+    run = candidates_file or (top if top.exists() and not training else None)
+    candidates = read_candidates(run, relevant) if run else {}
+    named = {document for rows in (relevant, candidates) for names in rows.values() for document in names}
+    texts = {
+        name: f"{title} {body}".strip()
+        for name, _, title, body in columns_of(folder / "msmarco-docs.tsv", "\t", 4)
+        if name in named or (run is None and not training)
+    }
+    if unknown := named - texts.keys():
+        raise ValueError(f"msmarco-docs.tsv lacks {len(unknown)} documents that are named, such as {min(unknown)!r}.")
+    documents = {name: text for name, text in texts.items() if text}
+    logger.info(
+        "%s: %d queries, %d documents, %d without a text",
+        split,
+        len(relevant),
+        len(texts),
+        len(texts) - len(documents),
+    )
+    kept = {query: [name for name in names if name in documents] for query, names in candidates.items()}
+    return {query: queries[query] for query in relevant}, documents, relevant, kept
+
+
+def read_candidates(path: str | Path, queries: Iterable[str]) -> dict[str, list[str]]:
+    """Candidates of each query from a run in TREC's format, in its order; those of other queries are left out."""
+    candidates: dict[str, list[str]] = {query: [] for query in queries}
+    for query, _, document in columns_of(Path(path), None, 3):
+        if query in candidates:
+            candidates[query].append(document)
+    if bare := [query for query, documents in candidates.items() if not documents]:
+        raise ValueError(f"{path} has no candidates for {len(bare)} queries, such as {bare[0]!r}; leave them out.")
+    return candidates
+
+
+def packed(path: Path) -> Path:
+    """The file, or the same with ``.gz`` where only that is there."""
+    compressed = path.with_name(f"{path.name}.gz")
+    return compressed if compressed.exists() and not path.exists() else path
+
+
+def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
+    """The first columns of each line; only a line feed ends a line, because texts may hold carriage returns."""
+    path = packed(path)
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            row = line.rstrip("\n").split(delimiter)
+            if line.strip() and len(row) < count:
+                raise ValueError(f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}.")
+            if line.strip():
+                yield row[:count]

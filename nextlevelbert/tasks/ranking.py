@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,8 @@ from ..finetuning.seeds import caveat, mean_and_deviation, publish, report, run_
 from ..models.pooling import masked_mean
 from ..training.cards import CURVE, SIMILARITY_WIDGET, plain
 from ..training.trainer import CardTrainer, parse
-from .retrieval import MEAN, MEANS, columns_of, document_vectors, mean_vectors, packed, read_retrieval_task
+from .published import packed, read_candidates, read_msmarco
+from .retrieval import MEAN, MEANS, document_vectors, mean_vectors, read_retrieval_task
 
 logger = logging.getLogger(__name__)
 
@@ -78,65 +79,13 @@ def read_ranking(
 ) -> RankingData:
     """Reads MS MARCO's files, or what `read_retrieval_task` reads, with candidates for each query."""
     if packed(Path(source) / "msmarco-docs.tsv").exists():
-        return read_msmarco(Path(source), split, candidates_file)
+        queries, documents, relevant, named = read_msmarco(Path(source), split, candidates_file)
+        return RankingData(RetrievalTask(f"msmarco-{split}", queries, documents, relevant), named or None)
     task = read_retrieval_task(source, options.query_column, options.document_column, split)
     candidates = read_candidates(candidates_file, task.queries) if candidates_file else {}
     for name in (name for names in candidates.values() for name in names if name not in task.documents):
         raise ValueError(f"{candidates_file} names the document {name!r}, which is not in {source}.")
     return RankingData(task, candidates or None)
-
-
-def read_msmarco(folder: Path, split: str, candidates_file: str | Path | None = None) -> RankingData:
-    """One split of MS MARCO's document ranking, by the names of its files, each also ``.gz``.
-
-    ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv`` (id, query), ``…-qrels.tsv`` (query,
-    0, document, grade) and ``…-top100`` (query, Q0, document, rank, …), which is re-ranked, but not in training.
-    Documents without a text, and those that neither a judgement nor a candidate names, are left out; without
-    candidates the whole collection is ranked.
-
-    Raises:
-        ValueError: for a line, a query or a document that is missing; FileNotFoundError for a file.
-    """
-    relevant: dict[str, dict[str, int]] = {}
-    for query, _, document, grade in columns_of(folder / f"msmarco-{split}-qrels.tsv", None, 4):
-        if int(grade) > 0:
-            relevant.setdefault(query, {})[document] = int(grade)
-    queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
-    if missing := relevant.keys() - queries.keys():
-        raise ValueError(f"Query {min(missing)!r} of msmarco-{split}-qrels.tsv is not in msmarco-{split}-queries.tsv.")
-    training, top = "train" in split, packed(folder / f"msmarco-{split}-top100")
-    run = candidates_file or (top if top.exists() and not training else None)
-    candidates = read_candidates(run, relevant) if run else {}
-    named = {document for rows in (relevant, candidates) for names in rows.values() for document in names}
-    texts = {
-        name: f"{title} {body}".strip()
-        for name, _, title, body in columns_of(folder / "msmarco-docs.tsv", "\t", 4)
-        if name in named or (run is None and not training)
-    }
-    if unknown := named - texts.keys():
-        raise ValueError(f"msmarco-docs.tsv lacks {len(unknown)} documents that are named, such as {min(unknown)!r}.")
-    documents = {name: text for name, text in texts.items() if text}
-    logger.info(
-        "%s: %d queries, %d documents, %d without a text",
-        split,
-        len(relevant),
-        len(texts),
-        len(texts) - len(documents),
-    )
-    kept = {query: [name for name in names if name in documents] for query, names in candidates.items()}
-    task = RetrievalTask(f"msmarco-{split}", {query: queries[query] for query in relevant}, documents, relevant)
-    return RankingData(task, kept or None)
-
-
-def read_candidates(path: str | Path, queries: Iterable[str]) -> dict[str, list[str]]:
-    """Candidates of each query from a run in TREC's format, in its order; those of other queries are left out."""
-    candidates: dict[str, list[str]] = {query: [] for query in queries}
-    for query, _, document in columns_of(Path(path), None, 3):
-        if query in candidates:
-            candidates[query].append(document)
-    if bare := [query for query, documents in candidates.items() if not documents]:
-        raise ValueError(f"{path} has no candidates for {len(bare)} queries, such as {bare[0]!r}; leave them out.")
-    return candidates
 
 
 def hold_out_queries(data: RankingData, share: float, seed: int = 42) -> tuple[RankingData, RankingData]:

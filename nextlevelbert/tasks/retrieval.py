@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from ..finetuning.arguments import VectorModelArguments, option, public_name
 from ..finetuning.encoding import encode_once, open_model, open_source
 from ..training.cards import results_table, save_figure
 from ..training.trainer import parse, write_whole
+from .published import columns_of, packed
 
 logger = logging.getLogger(__name__)
 
@@ -139,24 +139,6 @@ def _read_beir(folder: Path, split: str) -> RetrievalTask:
             relevant.setdefault(query, {})[document] = int(grade)
     queries = {query: texts[0].get(query, "") for query in relevant}  # BEIR keeps those of all splits in one file
     return RetrievalTask(folder.resolve().name, queries, texts[1], relevant)
-
-
-def packed(path: Path) -> Path:
-    """The file, or the same with ``.gz`` where only that is there."""
-    compressed = path.with_name(f"{path.name}.gz")
-    return compressed if compressed.exists() and not path.exists() else path
-
-
-def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
-    """The first columns of each line; only a line feed ends a line, because texts may hold carriage returns."""
-    path = packed(path)
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            row = line.rstrip("\n").split(delimiter)
-            if line.strip() and len(row) < count:
-                raise ValueError(f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}.")
-            if line.strip():
-                yield row[:count]
 
 
 # --- The search

@@ -1,8 +1,7 @@
 """The frozen sentence encoder: one vector per chunk, by a transformer in micro-batches or by a table of token vectors.
 
-A transformer has the pooling, the layers and the normalisation of the sentence-transformers model it comes from, so
-that a checkpoint needs nothing but transformers to run. A table is as fast as the tokenizer: a chunk's vector is the
-mean of its tokens' (distilled from a sentence encoder, as model2vec does it, or trained as `StaticEmbedding`).
+A transformer has the pooling, layers and normalisation of the sentence-transformers model it comes from. A table is as
+fast as the tokenizer: a chunk's vector is the mean of its tokens'.
 
 Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a micro-batch, T tokens in
 all, D size of a chunk vector.
@@ -31,12 +30,9 @@ from .pretrained import backbone_from_config, usable_positions
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
 _TOKENS_PER_BATCH, _TOKENS_PER_BATCH_ACCELERATOR = 2_048, 131_072
-
 # Chunks of at least this share of the longest one's length cost little padding beside it.
 _SIMILAR = 15 / 16
-
-# The field of a backbone's configuration that `sentence_steps` reads.
-STEPS = "sentence_steps"
+STEPS = "sentence_steps"  # the field of a backbone's configuration that the function reads
 
 
 def default_tokens_per_batch(device: torch.device) -> int:
@@ -75,8 +71,7 @@ def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     """What a chunk encoder does beside its network, pooling and normalisation; empty for most.
 
     ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule. ``"dense"`` lists the arguments
-    of each `DenseLayer` after pooling. They stand in the configuration of the network, as ``sentence_steps``, so that
-    checkpoints, corpora and hybrids carry them like its sizes.
+    of each `DenseLayer` after pooling. They stand in the network's configuration, so that all that carry it have them.
     """
     return getattr(config, STEPS, None) or {}
 
@@ -89,13 +84,7 @@ def vector_size(config: PreTrainedConfig) -> int:
 
 @strict
 class StaticEmbeddingConfig(PreTrainedConfig):
-    """Sizes of a table of token vectors.
-
-    Args:
-        vocab_size: rows, one for each id of the tokenizer.
-        hidden_size: dimensions of a token's vector.
-        unk_token_id: row of what the tokenizer does not know; None where it knows everything.
-    """
+    """Sizes of a table of token vectors; `unk_token_id` is the row of what the tokenizer does not know."""
 
     model_type = "static-embedding"
 
@@ -148,13 +137,9 @@ class StaticEmbeddingModel(StaticModel):
 
 @dataclass
 class LoadedChunkEncoder:
-    """A sentence encoder read from disk or the Hub, with what a document model has to know about it.
+    """A sentence encoder read from disk or the Hub, in float32 on the CPU, with its tokenizer.
 
-    Attributes:
-        encoder: a `ChunkEncoder`, in float32 on the CPU.
-        tokenizer: that of the encoder.
-        name: where others find it; never a path of this machine.
-        fingerprint: see `ChunkEncoder.fingerprint`.
+    `name` is where others find it, never a path of this machine; `fingerprint` that of `ChunkEncoder.fingerprint`.
     """
 
     encoder: Any
@@ -170,11 +155,8 @@ class LoadedChunkEncoder:
 class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 2.2 "Input Encoding").
 
-    Args:
-        config: configuration of the backbone, any `AutoModel` over token ids, or of a table of token vectors; its
-            `sentence_steps` may add layers after pooling.
-        pooling: how token vectors become the chunk's vector.
-        normalize: whether that vector is scaled to unit length.
+    `config` is that of the backbone, any `AutoModel` over token ids, or of a table of token vectors; its
+    `sentence_steps` may add layers after `pooling`, which makes the chunk's vector of token vectors.
     """
 
     def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
@@ -227,13 +209,9 @@ class ChunkEncoder(nn.Module):
 
     @torch.no_grad()
     def encode(
-        self,
-        input_ids: np.ndarray,
-        boundaries: np.ndarray,
-        rule: ChunkingRule,
-        tokens_per_batch: int | None = None,
+        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None = None,
         bar: tqdm | None = None,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor:  # fmt: skip
         """Encodes token ids in one run, cut into chunks, of any number of documents.
 
         Args:

@@ -32,38 +32,28 @@ ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
 # A sentence splitter: from a text to the sentences in it, as (start, end) or as texts, in order.
 Splitter = Callable[[str], Sequence[str] | Sequence[tuple[int, int]]]
 
-# Long enough to make a call worthwhile, short enough that the Python lists of one batch stay around 10 MB.
-_PIECE_CHARACTERS, _PIECES_PER_CALL = 16_384, 16
-# Words are looked up in longer pieces, in which a byte takes some 50 bytes of arrays.
-_BLOCK_CHARACTERS = 2_000_000
+# Long enough for a call, short enough that the Python lists of one batch stay around 10 MB. Words are looked up in
+# longer pieces, in which a byte takes some 50 bytes of arrays.
+_PIECE_CHARACTERS, _PIECES_PER_CALL, _BLOCK_CHARACTERS = 16_384, 16, 2_000_000
 _WHITE_SPACE = re.compile(r"[ \n]")
 
-# Chosen on 40 novels in chunks of 256 ids: an edit of one sentence changes 0.6 % of a novel's chunks, and chunks are
-# 88 % full. With twice as many landmarks they are 84 % full; with half as many an edit reaches 1.5 times as far.
-_LANDMARK_EVERY = 20
-_LANDMARK_BELOW = 2**64 // _LANDMARK_EVERY
-
+# Of 40 novels in chunks of 256 ids, an edit of one sentence changes 0.6 % of the chunks, which are 88 % full. With
+# twice as many landmarks they are 84 % full; with half as many an edit reaches 1.5 times as far.
+_LANDMARK_BELOW = 2**64 // 20
 _ABBREVIATIONS = frozenset(
     "mr mrs ms messrs dr st prof rev hon capt col gen lt sgt maj jr sr vol vols fig figs vs "
     "jan feb mar apr jun jul aug sept oct nov dec".split()
 )
 _TERMINATORS, _CLOSERS = frozenset(".!?…。！？"), frozenset("”’)]»）」』")
 _QUOTES = frozenset('"')  # not the apostrophe, which is also part of words
-# After so many token ids without a straight quote none is taken to be open. A missing mark (a speech of several
-# paragraphs has more opening than closing ones) would otherwise invert every later one. On novels 2 % of the marks
-# after a sentence are misread, hardly fewer with longer stretches (31 % if marks are only counted).
+# After so many ids without a straight quote none is taken to be open: a missing mark (a speech of several paragraphs
+# has more opening than closing ones) would invert every later one. On novels 2 % of them are misread.
 _LONGEST_QUOTE = 256
 
 
 @dataclass(frozen=True)
 class TokenizedDocument:
-    """Token ids of one whole document, without special tokens, and the characters each id stands for.
-
-    Attributes:
-        input_ids: ``[T]`` int32.
-        char_starts: ``[T]`` int32, first character of each token in the text (Python string offsets).
-        char_ends: ``[T]`` int32, one past the last character.
-    """
+    """Token ids of one whole document, without special tokens, and the characters each stands for: ``[T]`` int32."""
 
     input_ids: np.ndarray
     char_starts: np.ndarray
@@ -74,14 +64,10 @@ class TokenizedDocument:
 
 
 def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
-    """The texts of documents in any form: str, (id, text), dicts with a column ``text``, objects with `text`.
+    """The texts of one document or several, in a list, generator, array, pandas Series or `datasets.Dataset`.
 
-    Args:
-        documents: one text, or several in a list, generator, array, pandas Series or `datasets.Dataset`.
-
-    Raises:
-        TypeError: for what is not text (numbered); for a dict, a set or a table, which are gone through by their keys.
-        ValueError: for a string that is not valid Unicode (a lone surrogate).
+    A document is a str, (id, text), a dict with a column ``text``, or an object with a `text`. A TypeError or
+    ValueError gives the number of what is no text, or holds a lone surrogate.
     """
     # Going through a dict or a DataFrame would give its keys or the names of its columns.
     if isinstance(documents, (Mapping, Set)) or getattr(documents, "ndim", 1) != 1 or not np.iterable(documents):
@@ -92,13 +78,8 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
             text = text[1]
         if not isinstance(text, str):
             raise TypeError(f"Document {number} is {type(text).__name__}; give a str, (id, text) or {{'text': …}}.")
-        try:
-            text.isascii() or text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"Document {number} holds a lone surrogate at character {error.start}; decode the file with "
-                "errors='replace', or remove it."
-            ) from error
+        if not text.isascii() and (bad := next((c for c in text if "\ud800" <= c <= "\udfff"), None)):
+            raise ValueError(f"Document {number} holds a lone surrogate, {bad!r}: decode with errors='replace'.")
         yield text
 
 
@@ -106,8 +87,7 @@ def safe_cut(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
     """Where a text may be cut, just before the match, without changing an id; None if that is not known.
 
     The pre-tokenizer of BERT, MPNet and MiniLM removes white space first, so any space will do. A byte-level one
-    (RoBERTa, ModernBERT) makes a single space the start of the next word. Others, such as SentencePiece, may look
-    across spaces; and an added token may itself contain or consume a space.
+    (RoBERTa, ModernBERT) makes a single space the start of the next word. Others may look across spaces.
     """
     added = tokenizer.added_tokens_decoder.values()
     if any(token.rstrip or any(character.isspace() for character in token.content) for token in added):
@@ -134,15 +114,8 @@ def _pieces(text: str, size: int, cut: re.Pattern[str] | None) -> Iterator[tuple
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
     """Tokenises a whole document: no special tokens, no truncation, no length warning.
 
-    If the tokenizer allows it, its words are looked up (see `word_lookup`), or it gets the text in pieces (see
-    `safe_cut`), on all cores and in constant memory; the ids are those of a single call.
-
-    Args:
-        tokenizer: a fast Hugging Face tokenizer (it must report character offsets).
-        text: the document; an empty or blank text has zero tokens.
-
-    Raises:
-        TypeError: for a tokenizer in Python, which has no offsets.
+    If the tokenizer, which must be a fast one, allows it, its words are looked up (see `word_lookup`), or it gets the
+    text in pieces (see `safe_cut`), on all cores and in constant memory; the ids are those of a single call.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(f"{type(tokenizer).__name__} has no offsets; use an encoder with a tokenizer.json.")
@@ -172,7 +145,7 @@ class ChunkingRule:
     It works on ids alone, so text, stored ids and a batch from a stock collator give the same chunks.
 
     Args:
-        chunk_size: most token ids in a chunk, the encoder's special tokens included (256 in the paper).
+        chunk_size: most token ids in a chunk, the encoder's special tokens included (16 to 512 in the paper).
         mode: ``"fixed"`` cuts every ``chunk_size - specials`` ids. ``"sentences"`` makes one chunk a
             sentence; a longer sentence continues in further chunks. ``"packed_sentences"`` makes chunks of
             whole sentences whose boundaries do not move with edits elsewhere (see `pack_sentences`):
@@ -180,9 +153,6 @@ class ChunkingRule:
         prefix_ids, suffix_ids: the special tokens put around every chunk.
         sentence_token_ids: the ids that matter to the sentence rule, by class (see `sentence_token_ids`).
         max_chunk_size: the encoder's own limit; None if it has none.
-
-    Raises:
-        ValueError: for a chunk size that leaves no room for text, or is above the encoder's limit.
 
     Example:
         >>> rule = ChunkingRule(chunk_size=5, prefix_ids=(101,), suffix_ids=(102,))
@@ -199,24 +169,21 @@ class ChunkingRule:
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(ChunkingMode):
-            raise ValueError(f"chunking must be 'fixed', 'sentences' or 'packed_sentences', got {self.mode!r}.")
+            raise ValueError(f"chunking must be one of {get_args(ChunkingMode)}, got {self.mode!r}.")
         least = max(len(self.prefix_ids) + len(self.suffix_ids) + 1, 3)
         if not least <= self.chunk_size <= (self.max_chunk_size or self.chunk_size):
             raise ValueError(
                 f"chunk_size is {self.chunk_size}; give {least} (the special tokens of every chunk count) to "
-                f"{self.max_chunk_size or 'any number'}, the chunk encoder's limit. The paper uses 16 to 512."
+                f"{self.max_chunk_size or 'any number'}, the chunk encoder's limit."
             )
         if self.mode != "fixed" and not self.sentence_token_ids.get("end"):
             raise ValueError(f"Build the rule with ChunkingRule.from_tokenizer(tokenizer, mode={self.mode!r}).")
 
     @classmethod
     def from_tokenizer(
-        cls,
-        tokenizer: PreTrainedTokenizerBase,
-        chunk_size: int = 256,
-        mode: ChunkingMode = "fixed",
+        cls, tokenizer: PreTrainedTokenizerBase, chunk_size: int = 256, mode: ChunkingMode = "fixed",
         max_chunk_size: int | None = None,
-    ) -> ChunkingRule:
+    ) -> ChunkingRule:  # fmt: skip
         """Takes the special tokens (and, for sentences, the ids that end them) from a tokenizer."""
         ids = {} if mode == "fixed" else copy.deepcopy(_cached_token_ids(tokenizer, len(tokenizer)))
         return cls(chunk_size, mode, *special_token_ids(tokenizer), ids, max_chunk_size)
@@ -227,14 +194,7 @@ class ChunkingRule:
         return self.chunk_size - len(self.prefix_ids) - len(self.suffix_ids)
 
     def boundaries(self, input_ids: np.ndarray) -> np.ndarray:
-        """Chunk k of a document is ``input_ids[b[k]:b[k + 1]]``.
-
-        Args:
-            input_ids: ``[T]`` ids of the whole document, without special tokens.
-
-        Returns:
-            ``[n + 1]`` int64, from 0 to T, strictly increasing; ``[0]`` for an empty document.
-        """
+        """Chunk k of ids ``[T]`` is ``input_ids[b[k]:b[k + 1]]``: ``[n + 1]`` int64, from 0 to T, rising."""
         total = len(input_ids)
         if total == 0:
             return np.zeros(1, np.int64)
@@ -247,9 +207,6 @@ class ChunkingRule:
 
         Characters between two sentences go with the one before, those before the first with the first. A token that
         reaches into a sentence belongs to it.
-
-        Raises:
-            ValueError: for a splitter where chunks are not made of sentences, or as in `splitter_sentences`.
         """
         if splitter is None:
             return self.boundaries(document.input_ids)
@@ -280,23 +237,14 @@ class ChunkingRule:
 def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) -> np.ndarray:
     """Chunks of several whole sentences, with boundaries that depend on the words near them.
 
-    One sentence in `_LANDMARK_EVERY` is a landmark, chosen by a hash of its ids. A chunk ends with the landmark among
+    One sentence in 20 is a landmark, chosen by a hash of its ids. A chunk ends with the landmark among
     the sentences that end in the second half of its capacity (of several, the one with the smallest hash; of equal
     ones, the last). Without a landmark there, it ends with the last sentence that fits. A sentence above the capacity
     is cut at it.
 
     Chunks that always end with the last sentence that fits would be 5 % fewer on novels, but an edit would shift the
-    boundary of its chunk, hence of the next, and so on for long. Landmarks bring the boundaries back: two runs over
-    the same text from different starts soon end a chunk with the same landmark, and agree from there on. More
-    landmarks make that happen sooner, and chunks less full.
-
-    Args:
-        input_ids: ``[T]`` ids of the whole document.
-        sentences: the result of `sentence_boundaries`.
-        capacity: most ids in a chunk.
-
-    Returns:
-        ``[n + 1]`` int64, from 0 to T, strictly increasing.
+    boundary of its chunk, hence of the next, and so on. Landmarks bring them back: two runs over the same text
+    from different starts soon end a chunk with the same landmark, and agree from there on.
     """
     total, ends = len(input_ids), sentences[1:].tolist()
     hashes = _sentence_hashes(input_ids, sentences)
@@ -343,11 +291,7 @@ def special_token_ids(tokenizer: PreTrainedTokenizerBase) -> tuple[tuple[int, ..
 def flatten_chunks(
     ids: Sequence[np.ndarray], boundaries: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Puts the chunks of several documents into one run.
-
-    Returns:
-        All ids ``[T]``; boundaries of all chunks in them ``[N + 1]``; first chunk of each document ``[B + 1]``.
-    """
+    """All ids ``[T]`` of documents, the boundaries of chunks in them ``[N + 1]``, each first chunk ``[B + 1]``."""
     starts = np.cumsum([0] + [len(document) for document in ids])
     flat = [cuts[:-1] + start for cuts, start in zip(boundaries, starts, strict=False)]
     offsets = np.cumsum([0] + [len(cuts) - 1 for cuts in boundaries])
@@ -355,11 +299,7 @@ def flatten_chunks(
 
 
 def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int]]:
-    """Vocabulary ids by their role in the sentence rule: end, close, quote, abbreviation and number.
-
-    Raises:
-        ValueError: for a vocabulary without marks that end a sentence.
-    """
+    """Vocabulary ids by their role in the sentence rule; a ValueError for a vocabulary without marks that end one."""
     classes: dict[str, list[int]] = {"end": [], "close": [], "quote": [], "abbreviation": [], "number": []}
     for token, index in tokenizer.get_vocab().items():
         if token.startswith("##") or len(token) > 12:
@@ -389,14 +329,10 @@ def _cached_token_ids(tokenizer: PreTrainedTokenizerBase, size: int) -> dict[str
 
 
 def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) -> np.ndarray:
-    """Sentence k is ``input_ids[b[k]:b[k + 1]]``: ``[sentences + 1]`` int64, from 0 to T, strictly increasing.
+    """Sentence k of ids ``[T]`` is ``input_ids[b[k]:b[k + 1]]``: ``[sentences + 1]`` int64, from 0 to T, rising.
 
-    It is decided from token ids alone, which is all that a model's `forward` sees. A sentence ends after . ! ? and the
+    It is decided from ids alone, which is all that a model's `forward` sees. A sentence ends after . ! ? and the
     brackets and quotes that close it, except after an initial or a known abbreviation and inside a decimal number.
-
-    Args:
-        input_ids: ``[T]`` ids of a whole document, without special tokens.
-        classes: the result of `sentence_token_ids`.
     """
     names = ("end", "close", "quote", "abbreviation", "number")
     kinds = {name: np.isin(input_ids, classes.get(name, [])) for name in names}  # each [T]
@@ -435,8 +371,7 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
 def splitter_sentences(text: str, splitter: Splitter) -> list[tuple[int, int]]:
     """The sentences that a splitter finds in a text, as the first character of each and one past its last.
 
-    Raises:
-        ValueError: for sentences that are not in the text, in order, or none in a text that is not blank.
+    A ValueError for sentences that are not in the text, in order, or none in a text that is not blank.
     """
     spans: list[tuple[int, int]] = []
     end = 0

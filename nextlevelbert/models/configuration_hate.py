@@ -16,9 +16,8 @@ class HateConfig(NextLevelBertConfig):
     """The parts and sizes of a HATE: sentence vectors, an optional bottleneck, and a document model.
 
     Args:
-        encoder_config: the document model, an encoder with a table of absolute positions (such as BERT or RoBERTa),
-            which sinusoids replace. Its hidden size H may be smaller than that of the sentence vectors, D: then the
-            encoder of an autoencoder is put between them. It may not be larger.
+        encoder_config: the document model, with a table of absolute positions, which sinusoids replace. Its hidden
+            size H may be smaller than that of the sentence vectors, D: then an autoencoder's encoder is put between them.
         chunking: `from_chunk_encoder` sets ``"sentences"``, one sentence per chunk.
         pooling: the document vector: ``"cls"``, or ``"mean"`` (the paper's MSR) or ``"sum"`` (its SSR) of the
             contextual sentence vectors.
@@ -26,8 +25,7 @@ class HateConfig(NextLevelBertConfig):
         max_chunks: most sentences in a window; 511 by default, or what the `max_position_embeddings` of a given
             `encoder_config` allows, although the table of positions is gone.
         vector_scale: factor of the sentence vectors before positions are added, so that both count. By default sqrt(D)
-            if the chunk encoder gives vectors of length 1, as the first transformer scaled its embeddings (Vaswani et
-            al. 2017, section 3.4), else 1.
+            (Vaswani et al. 2017, section 3.4) if the chunk encoder gives vectors of length 1, else 1.
         The other fields are those of `NextLevelBertConfig`.
     """
 

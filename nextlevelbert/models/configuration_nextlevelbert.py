@@ -25,16 +25,12 @@ class NextLevelBertConfig(PreTrainedConfig):
 
     Args:
         encoder_config: the encoder over chunk vectors, any architecture of `AutoModel` that accepts ``inputs_embeds``.
-        chunk_encoder_config: the architecture of the frozen encoder of single chunks; or the sizes of a table of token
-            vectors, or the parts of a hybrid.
-        chunk_encoder_name: where others find the chunk encoder; it is loaded from there when text arrives and the
-            checkpoint does not hold it.
-        chunk_encoder_fingerprint: hash of its weights, pooling and normalisation; a corpus made by another encoder is
-            an error.
+        chunk_encoder_config: that of the frozen encoder of single chunks, a table of token vectors, or a hybrid.
+        chunk_encoder_name: where it is loaded from when text arrives and the checkpoint does not hold it.
+        chunk_encoder_fingerprint: hash of its weights, pooling and normalisation; another encoder is an error.
         chunk_encoder_pooling, chunk_encoder_normalize: how it turns token vectors into a chunk vector.
-        include_chunk_encoder: whether the checkpoint holds the chunk encoder's weights.
-        chunking, chunk_size, sentence_token_ids: how documents are cut, see `ChunkingRule`.
-        chunk_prefix_ids, chunk_suffix_ids: the special tokens of a chunk.
+        include_chunk_encoder: whether the checkpoint holds its weights.
+        chunking, chunk_size, sentence_token_ids, chunk_prefix_ids, chunk_suffix_ids: see `ChunkingRule`.
         max_chunks: most chunks that the encoder sees at once; the special vectors take further positions. By default
             all that its position table can hold (510 of 512 in NextLevelBERT).
         long_documents: what happens to a document of more than `max_chunks`: ``"window"`` reads overlapping windows
@@ -45,8 +41,8 @@ class NextLevelBertConfig(PreTrainedConfig):
             ``"residual"``: the sum of trained projections of two means, of the plain and of the contextual chunk
             vectors (see `pooling.ResidualPooling`), or ``"plain"``: the mean of the chunk vectors scaled to length 1.
             With the last there is no encoder over chunks and nothing to train.
-        residual_start: with ``pooling="residual"``, the multiple of the identity from which the second projection
-            starts. With 0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.
+        residual_start: with ``"residual"``, the multiple of the identity from which the second projection starts. With
+            0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.
         whiten_chunks: whether chunk vectors are whitened before anything else, see `pooling.ChunkWhitening`.
         loss: the loss of masked vector modelling, see `losses`.
         temperature: that of the ``"cross_entropy"`` loss.
@@ -57,8 +53,6 @@ class NextLevelBertConfig(PreTrainedConfig):
         classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
         initializer_range: standard deviation of new linear layers.
 
-    Raises:
-        ValueError: for values that do not fit each other; the message says which.
     """
 
     model_type = "nextlevelbert"
@@ -154,11 +148,6 @@ class NextLevelBertConfig(PreTrainedConfig):
 
     def chunking_rule(self) -> ChunkingRule:
         """The rule that cuts documents into chunks; checks its own values."""
-        return ChunkingRule(
-            chunk_size=self.chunk_size,
-            mode=self.chunking,
-            prefix_ids=tuple(self.chunk_prefix_ids),
-            suffix_ids=tuple(self.chunk_suffix_ids),
-            sentence_token_ids=self.sentence_token_ids or {},
-            max_chunk_size=usable_positions(self.chunk_encoder_config),
-        )
+        around = tuple(self.chunk_prefix_ids), tuple(self.chunk_suffix_ids)
+        limit = usable_positions(self.chunk_encoder_config)
+        return ChunkingRule(self.chunk_size, self.chunking, *around, self.sentence_token_ids or {}, limit)

@@ -23,12 +23,7 @@ from .pooling import ChunkCentring, ChunkWhitening, PoolingMode
 
 @strict
 class HashedTfidfConfig(StaticEmbeddingConfig):
-    """Sizes of hashed TF-IDF vectors.
-
-    Args:
-        hidden_size: the number of places that tokens are hashed to.
-        sublinear_tf: a token that stands n times in a chunk counts 1 + ln n times, as in scikit-learn; otherwise n.
-    """
+    """`hidden_size` places that tokens are hashed to; with `sublinear_tf` a token n times in a chunk is 1 + ln n."""
 
     model_type = "hashed-tfidf"
 
@@ -141,13 +136,9 @@ class HybridChunkEncoder(ChunkEncoder):
 
     @torch.no_grad()
     def encode(
-        self,
-        input_ids: np.ndarray,
-        boundaries: np.ndarray,
-        rule: ChunkingRule,
-        tokens_per_batch: int | None = None,
+        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None = None,
         bar: tqdm | None = None,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor:  # fmt: skip
         """Arguments and result as those of `ChunkEncoder.encode`."""
         shares = []
         encoders: list[Any] = list(self.model.parts)

@@ -42,22 +42,13 @@ def vector_losses(
 
 
 def masked_vector_loss(
-    name: str,
-    predictions: torch.Tensor,
-    targets: torch.Tensor,
-    temperature: float = 0.05,
-    p: float = 2.0,
+    name: str, predictions: torch.Tensor, targets: torch.Tensor, temperature: float = 0.05, p: float = 2.0,
     sequences: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """The mean of the named loss, in float32; zero (with a gradient path) for a batch without a selected position.
+) -> torch.Tensor:  # fmt: skip
+    """The mean of the named loss of ``[M, D]``, in float32; zero (with a gradient path) without a selected position.
 
-    Args:
-        name: one of the table above.
-        predictions, targets: ``[M, D]``.
-        temperature: that of ``"cross_entropy"``.
-        p: order of the norm of ``"p_norm"``.
-        sequences: ``[M]``, the sequence of each position: the mean is over sequences of the means within them, as in
-            the NextLevelBERT authors' code. By default it is over all positions.
+    With `sequences` ``[M]``, the sequence of each position, it is over sequences of the means within them, as in the
+    NextLevelBERT authors' code; by default over all positions.
     """
     if len(predictions) == 0:
         return predictions.sum() * 0.0
@@ -88,13 +79,7 @@ def pair_loss(
 
 
 def classification_loss(logits: torch.Tensor, labels: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
-    """transformers' loss for one label, several, or values; zero (with a gradient path) where all labels are -100.
-
-    Args:
-        logits: ``[N, K]``.
-        labels: ``[N]`` class numbers (-100: not counted) or values, or ``[N, K]`` zeros and ones.
-        config: with `problem_type`; where that is None, it is inferred from the labels and set.
-    """
+    """transformers' loss for one label, several, or values; zero (with a gradient path) where all labels are -100."""
     if labels.dtype == torch.long and (labels == -100).all():
         return logits.sum() * 0.0
     return ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
@@ -107,13 +92,9 @@ def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tenso
 
 
 def labelled_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Binary cross-entropy: the mean over rows of the mean over the labels of a row; zero where there is no label.
+    """Binary cross-entropy of ``[B, P]``: the mean over rows of the mean over their labels (-100: none), or zero.
 
     Row by row, so that it does not depend on how processes and steps share out the rows.
-
-    Args:
-        logits: ``[B, P]``.
-        labels: ``[B, P]``, 0 or 1, and -100 where there is no label.
     """
     known = labels != -100
     losses = F.binary_cross_entropy_with_logits(logits.float(), labels.clamp(min=0).float(), reduction="none")

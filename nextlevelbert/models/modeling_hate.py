@@ -50,10 +50,7 @@ class NoPositions(nn.Module):
 
 
 class HateFixedVectors(nn.Module):
-    """Random vectors that are never trained: rows [PAD] (zeros), [CLS], an unused one, [MASK] (paper: "Dynamic …").
-
-    It is a buffer, not a parameter: saved with the model, but out of reach of optimisers and of unfreezing.
-    """
+    """Random vectors, a buffer that is never trained: rows [PAD] (zeros), [CLS], an unused one, [MASK]."""
 
     weight: torch.Tensor
 
@@ -70,10 +67,9 @@ class HateBottleneckLinear(nn.Linear):
 
 
 class HateBottleneck(nn.Sequential):
-    """Half of an undercomplete autoencoder: linear layers of given widths with GELU between them.
+    """Half of an undercomplete autoencoder: linear layers of given widths, or none, with GELU between them.
 
-    From D to H before the document model, and mirrored after it in pretraining (paper: "Downscaling Representations
-    via Autoencoding"). With a single width there is no layer.
+    From D to H before the document model, and mirrored after it in pretraining (paper: "Downscaling …").
     """
 
     def __init__(self, widths: list[int]) -> None:
@@ -114,10 +110,7 @@ class HateEncoder(nn.Module):
 
 
 class HatePredictionHead(nn.Sequential):
-    """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M, D]``.
-
-    It exists in pretraining only (paper: "Masked Sentence Prediction").
-    """
+    """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M, D]``."""
 
     def __init__(self, config: HateConfig) -> None:
         size = config.chunk_hidden_size
@@ -152,13 +145,9 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
 
     @classmethod
     def from_chunk_encoder(  # type: ignore[override]
-        cls,
-        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
-        hidden_size: int | None = None,
-        num_hidden_layers: int = 6,
-        chunk_size: int = 256,
-        **config_kwargs: Any,
-    ) -> Any:
+        cls, chunk_encoder: str | PathLike[str] | LoadedChunkEncoder, hidden_size: int | None = None,
+        num_hidden_layers: int = 6, chunk_size: int = 256, **config_kwargs: Any,
+    ) -> Any:  # fmt: skip
         """A new, random document model over the sentence vectors of a frozen encoder.
 
         Args:
@@ -169,9 +158,6 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
                 feed-forward layer of 4 H; for anything else give an `encoder_config` instead of both sizes.
             chunk_size: most tokens in a sentence; a longer one continues in a further chunk.
             config_kwargs: further fields of `HateConfig`.
-
-        Raises:
-            ValueError: for sizes that do not fit, or an unknown argument.
         """
         cls.split_arguments(config_kwargs)
         source = open_chunk_encoder(chunk_encoder)
@@ -188,10 +174,6 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
 
 class HateModel(HatePreTrainedModel, NextLevelBertModel):
     """Whole documents to contextual sentence vectors ``[B, L, H]`` and one document vector ``[B, H]``.
-
-    Args:
-        config: with ``include_chunk_encoder=False`` the frozen sentence model is neither built nor saved, but loaded
-            from `config.chunk_encoder_name` when token ids first arrive.
 
     Example:
         >>> model = HateModel.from_chunk_encoder(minilm, hidden_size=64, num_hidden_layers=2)

@@ -213,11 +213,10 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             chunk_size: most tokens in a chunk.
-            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder's, by default
-                all. Over a static encoder, new ones, by default two. With 0, nothing passes between chunks.
+            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder's (by default all),
+                or new ones over a static encoder (by default two). With 0, nothing passes between chunks.
             random_layers: start from random layers, which fails in the paper (section 4.5, table 4).
-            attention_dropout: of the encoder over chunks. The paper's models have 0.1, that of their encoders; on a
-                CPU it makes a training step more than twice as slow.
+            attention_dropout: of the encoder over chunks, 0.1 in the paper; it more than doubles a step on a CPU.
             config_kwargs: further fields of `NextLevelBertConfig`; a ValueError names an unknown one.
         """
         cls.split_arguments(config_kwargs)
@@ -256,9 +255,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 class NextLevelBertModel(NextLevelBertPreTrainedModel):
     """Whole documents to contextual chunk vectors and one document vector (paper, section 2.2).
 
-    Args:
-        config: with ``include_chunk_encoder=False`` the frozen encoder is neither built nor saved, but loaded from
-            `config.chunk_encoder_name` when token ids first arrive.
+    With ``include_chunk_encoder=False`` the frozen encoder is neither built nor saved, but loaded from
+    `config.chunk_encoder_name` when token ids first arrive.
 
     Example:
         >>> model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32)
@@ -307,10 +305,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
                 special vector: -1 at chunk vectors, else the row of the special table.
             token_type_ids: accepted because tokenizers return it; has no meaning here.
             output_hidden_states, output_attentions: as in transformers; see `DocumentModelOutput`.
-
-        Raises:
-            ValueError: for both or neither input, vectors or a mask of a wrong shape, or a document above `max_chunks`
-                under ``long_documents="error"``.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of chunks.")
@@ -362,15 +356,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     ) -> tuple[Tensor, Tensor, BaseModelOutput]:
         """The encoder over windows [CLS] v1 … vn [SEP]; where windows overlap, the mean of what they say.
 
-        Windows start every `size` - `overlap` chunks; the last one of a document is moved back so that it is full.
-
-        Args:
-            chunks: ``[B, L, D]``, those of each document in front, and `counts` ``[B]``, how many each has.
-            extras: further arguments of the encoder (hidden states, attentions), for documents of one window.
-
-        Returns:
-            Contextual chunk vectors ``[B, L, H]``, the mean of each document's outputs at [CLS] ``[B, H]``, and the
-            encoder's last output.
+        Windows start every `size` - `overlap` chunks; the last one of a document is moved back so that it is full. Of
+        `chunks` ``[B, L, D]``, in front those that each document has, `counts` ``[B]``, come the contextual ones
+        ``[B, L, H]``, the mean of each document's outputs at [CLS] ``[B, H]``, and the encoder's last output.
         """
         (size, overlap), (batch, length, _), device = self.config.window(), chunks.shape, chunks.device
         if length <= size:  # one window for each document: nothing depends on values, so it can be exported
@@ -460,14 +448,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         return DocumentModelOutput(hidden, pooled, inputs_embeds, ~special, *(output.get(name) for name in _EXTRAS))
 
     def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """`forward` for documents of very different lengths, which are padded beside those of similar lengths.
+        """`forward` for documents of very different lengths: each is padded beside those of similar length.
 
-        Args:
-            documents: chunk vectors ``[n, D]`` of each, on any device and in any floating dtype.
-
-        Returns:
-            Contextual chunk vectors ``[n, H]`` of each document (fewer under truncation), and the document
-            vectors ``[B, H]``.
+        Of the chunk vectors ``[n, D]`` of each document, on any device and in any floating dtype, come its contextual
+        ones ``[n, H]`` (fewer under truncation), and the document vectors ``[B, H]``.
         """
         lengths = np.asarray([len(vectors) for vectors in documents])
         zero = torch.zeros(self.config.hidden_size, device=self.device, dtype=self.dtype)
@@ -491,15 +475,13 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         Documents may have any length. Beside the results, memory holds one micro-batch.
 
         Args:
-            texts: a document; or several, in any form that `iter_texts` knows: str, (id, text), dicts with a column
-                ``text``, in a list, a generator, a `datasets.Dataset`, a pandas Series, or the like.
+            texts: a document, or several in any form that `chunking.iter_texts` knows.
             tokens_per_batch: token positions of one forward pass of the chunk encoder.
             show_progress_bar: show a bar that counts chunks.
             chunk_encoder: another form of the model's own chunk encoder, such as one that keeps what it has seen:
                 ``CachedEncoder(model.chunk_encoder, folder)``. A ValueError says where it is another encoder.
             splitter: a function that finds the sentences instead of the model's rule, for example `text_sentences`:
-                from a text to (start, end) of each, or to their texts. For chunks made of sentences, and for text
-                only: token ids given to the model are always cut by its rule.
+                from a text to (start, end) of each, or to their texts. For text and chunks made of sentences only.
 
         Returns:
             One `DocumentEmbedding` for a single text, otherwise a list of them; empty if there is no text.
@@ -577,8 +559,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     ) -> Tensor | None:
         """Vectors ``[…, D]`` of the short texts that go with documents: questions ``[N]``, or candidates ``[N, C]``.
 
-        Of their ids ``[…, Q]`` and a mask of the same shape: each text becomes one chunk; a longer one becomes
-        several, and the mean of their vectors is taken. Or of `embeds`, already encoded. None if nothing was given.
+        Of their ids ``[…, Q]``, one chunk each or the mean of several, or of `embeds`; None if nothing was given.
         """
         if embeds is not None or input_ids is None:
             return None if embeds is None else embeds.to(self.device, self.dtype)
@@ -604,10 +585,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         self.tokenizer = source.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Takes the frozen encoder out, so that the checkpoints of a training run do not each hold a copy.
-
-        `attach_chunk_encoder` puts it back; until then, text is encoded by `config.chunk_encoder_name`.
-        """
+        """Takes the frozen encoder out, so that not every checkpoint of a training holds a copy; `attach` puts it back."""
         encoder, name = self.get_chunk_encoder(), self.config.chunk_encoder_name or "the model's own chunk encoder"
         fingerprint = self.config.chunk_encoder_fingerprint or encoder.fingerprint()
         source = LoadedChunkEncoder(encoder, self.tokenizer, name, fingerprint)
@@ -635,17 +613,15 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         return chunk_encoder if hasattr(chunk_encoder, "encode") else inner
 
     def named_chunk_encoder(self) -> str:
-        """The name under which the checkpoint finds its chunk encoder on the Hub.
+        """The name under which the checkpoint finds its chunk encoder on the Hub, not a folder of this machine.
 
-        A ValueError if that is a folder of this machine, or nothing says what its weights must be: then the checkpoint
-        could be given any encoder in silence.
+        Without a fingerprint, nothing would say what its weights must be: it could be any encoder, in silence.
         """
         name = self.config.chunk_encoder_name
         if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
             raise ValueError(
-                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is none of the Hub, or "
-                "has no fingerprint. Say which made its vectors: "
-                "model.attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder FOLDER."
+                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is none of the Hub, or has no "
+                "fingerprint: model.attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder FOLDER."
             )
         return name
 
@@ -756,18 +732,6 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
 
     `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
     ``config.text_pair`` the classifier reads [document vector ; encoded question].
-
-    Example:
-        >>> model = NextLevelBertForSequenceClassification.from_chunk_encoder(minilm, num_labels=3, text_pair=True)
-        >>> book = torch.randn(1, 400, 384)  # chunk vectors, encoded before
-        >>> questions = model.base_model.tokenizer(["Who tells it?", "Who dies?"], return_tensors="pt", padding=True)
-        >>> model(
-        ...     inputs_embeds=book,
-        ...     pair_input_ids=questions["input_ids"],
-        ...     pair_attention_mask=questions["attention_mask"],
-        ...     document_index=torch.tensor([0, 0]),
-        ... ).logits.shape
-        torch.Size([2, 3])
     """
 
     _keys_to_ignore_on_load_unexpected = _PRETRAINING_HEADS
@@ -796,9 +760,6 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
             document_index: ``[N]``, the document of each question (or label); by default one each, in order.
             labels: ``[N]`` integers, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
             kwargs: `output_hidden_states`, `output_attentions`.
-
-        Raises:
-            ValueError: for a question that the model does not read, or a missing one that it needs.
         """
         if input_ids is not None and token_type_ids is not None and bool((token_type_ids == 1).any()):
             attention_mask, pair_attention_mask = split_pair(self.config, input_ids, attention_mask, token_type_ids)
@@ -850,9 +811,6 @@ class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
             document_index: ``[N]``, the document of each question; by default one each, in order.
             labels: ``[N]``, the number of the right candidate.
             kwargs: `output_hidden_states`, `output_attentions`.
-
-        Raises:
-            ValueError: without candidates, or for pairs without token types.
         """
         if input_ids is not None and input_ids.ndim == 3:
             if token_type_ids is None or not bool((token_type_ids == 1).any()):
@@ -937,10 +895,7 @@ def encoder_values(source: LoadedChunkEncoder, chunk_size: int, chunking: Chunki
 
 
 def copy_layers(source: LoadedChunkEncoder, encoder: nn.Module) -> None:
-    """Copies the chunk encoder's layers and position table into a new encoder; word embeddings are left out.
-
-    Only the number of positions may differ: further rows keep the new encoder's values.
-    """
+    """Copies the chunk encoder's layers into a new encoder; further positions keep the new encoder's values."""
     weights, own = source.encoder.model.state_dict(), encoder.state_dict()
     for name, values in own.items():
         if name not in weights or weights[name].shape[1:] != values.shape[1:]:

@@ -97,13 +97,7 @@ class PlainPooling(nn.Module):
 
 
 class DenseLayer(nn.Module):
-    """sentence-transformers' `Dense`: a linear layer with an activation over a pooled vector; same names of weights.
-
-    Args:
-        in_features, out_features: sizes of the vector before and after.
-        bias: whether there is a bias.
-        activation: a class of `torch.nn` that needs no arguments, such as ``"Tanh"`` or ``"Identity"``.
-    """
+    """sentence-transformers' `Dense`, with the same names of weights; `activation` is a class of `torch.nn`."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool, activation: str) -> None:
         super().__init__()

@@ -214,7 +214,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         }
 
     def modules_to_train_whole(self) -> list[str]:
-        """Names of the modules that are trained whole beside an adapter, because they start at random: the heads."""
+        """The heads: modules that are trained whole beside an adapter, because they start at random."""
         heads = [] if self.base_model is self else self.named_children()
         return [
             name for name, child in heads if child is not self.base_model and any(True for _ in child.parameters())
@@ -296,11 +296,6 @@ def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> Be
         num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1, intermediate_size=4 * hidden_size,
         attention_probs_dropout_prob=0.0, vocab_size=1,  # no word table
     )  # fmt: skip
-
-
-def attention_dropout(config: PreTrainedConfig) -> float:
-    """The attention dropout probability of an encoder, under whatever name; 0 where it has none."""
-    return next((getattr(config, name) for name in _ATTENTION_DROPOUTS if hasattr(config, name)), 0.0)
 
 
 def hidden_dropout(config: PreTrainedConfig) -> float:

@@ -8,7 +8,13 @@ import transformers
 
 __version__ = "0.1.0"
 
-from .corpus import ChunkVectors, DataCollatorForLabelledVectors, VectorCorpus, encode_corpus
+from .corpus import (
+    ChunkVectors,
+    DataCollatorForDocumentChoice,
+    DataCollatorForLabelledVectors,
+    VectorCorpus,
+    encode_corpus,
+)
 from .data.documents import Document, read_documents
 from .encoders import load_chunk_encoder
 from .evaluation.chunk_scores import chunk_similarity
@@ -87,7 +93,8 @@ __all__ = [
     "CachedEncoder", "CdlmConfig", "CdlmForCrossDocumentCoreference", "CdlmForDocumentMatching", "CdlmForMaskedLM",
     "CdlmForMultiHopQuestionAnswering", "CdlmModel", "CdlmProcessor", "ChunkBertConfig",
     "ChunkBertForSequenceClassification", "ChunkBertModel", "ChunkVectors", "ChunkingRule", "ClusterDataset",
-    "DataCollatorForCrossDocumentMasking", "DataCollatorForLabelledVectors", "DataCollatorForSegmentPairs",
+    "DataCollatorForCrossDocumentMasking", "DataCollatorForDocumentChoice", "DataCollatorForLabelledVectors",
+    "DataCollatorForSegmentPairs",
     "DataCollatorForVectorMasking", "Document", "DocumentEmbedding", "DocumentPlan", "DocumentVectorDataset",
     "ExtractiveSummary", "HateConfig", "HateForMaskedSentencePrediction", "HateForSequenceClassification", "HateModel",
     "NextLevelBertConfig", "NextLevelBertForContrastiveLearning", "NextLevelBertForMaskedVectorModeling",

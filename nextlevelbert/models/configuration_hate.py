@@ -17,7 +17,7 @@ class HateConfig(NextLevelBertConfig):
 
     Args:
         encoder_config: the document model, with a table of absolute positions, which sinusoids replace. Its hidden
-            size H may be smaller than that of the sentence vectors, D: then an autoencoder's encoder is put between them.
+            size H may be below that of the sentence vectors, D: then an autoencoder's encoder is put between them.
         chunking: `from_chunk_encoder` sets ``"sentences"``, one sentence per chunk.
         pooling: the document vector: ``"cls"``, or ``"mean"`` (the paper's MSR) or ``"sum"`` (its SSR) of the
             contextual sentence vectors.

@@ -213,7 +213,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             chunk_size: most tokens in a chunk.
-            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder's (by default all),
+            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder's (by default all)
                 or new ones over a static encoder (by default two). With 0, nothing passes between chunks.
             random_layers: start from random layers, which fails in the paper (section 4.5, table 4).
             attention_dropout: of the encoder over chunks, 0.1 in the paper; it more than doubles a step on a CPU.
@@ -331,6 +331,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         place = (read.cumsum(dim=1) - 1).clamp(min=0).unsqueeze(-1)  # [B, L, 1]
         chunks = self.prepare_chunks(vectors).masked_fill(~read.unsqueeze(-1), 0.0)
         front = torch.zeros_like(chunks).scatter_add(1, place.expand_as(chunks), chunks)
+        if not traced():  # what all documents have as padding is not read
+            front = front[:, : max(int(read.sum(dim=1).max()), 1)]
         hidden, first, output = self._read_windows(front, read.sum(dim=1), extras)
         hidden = hidden.gather(1, place.expand(-1, -1, hidden.shape[-1])).masked_fill(~read.unsqueeze(-1), 0.0)
         pooled = self._pool(chunks, hidden, first, read)
@@ -585,7 +587,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         self.tokenizer = source.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Takes the frozen encoder out, so that not every checkpoint of a training holds a copy; `attach` puts it back."""
+        """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy; `attach` puts it back."""
         encoder, name = self.get_chunk_encoder(), self.config.chunk_encoder_name or "the model's own chunk encoder"
         fingerprint = self.config.chunk_encoder_fingerprint or encoder.fingerprint()
         source = LoadedChunkEncoder(encoder, self.tokenizer, name, fingerprint)
@@ -620,7 +622,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         name = self.config.chunk_encoder_name
         if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
             raise ValueError(
-                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is none of the Hub, or has no "
+                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is no Hub name with a known "
                 "fingerprint: model.attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder FOLDER."
             )
         return name

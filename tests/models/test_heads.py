@@ -11,10 +11,13 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorForMultipleChoice,
+    Trainer,
+    TrainingArguments,
     pipeline,
 )
 
 from nextlevelbert import (
+    DataCollatorForDocumentChoice,
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
@@ -254,3 +257,37 @@ def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
 def test_what_the_heads_refuse(cls, config, inputs, word, documents):
     with pytest.raises(ValueError, match=word):
         toy(cls, **config)(**documents, **inputs)
+
+
+class Questions(torch.utils.data.Dataset):
+    rows = [
+        {"text": WORDS * count, "question": "Who wrote?", "choices": ["He did.", "No one, ever.", "I"], "label": 0}
+        for count in (2, 9, 9, 1)
+    ]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+def test_questions_with_any_tokenizer_under_a_stock_trainer(tokenizer, tmp_path):
+    """Ids and stored vectors give the same; a text is read once for its questions."""
+    model, data = toy(NextLevelBertForMultipleChoice), Questions()
+    collate = DataCollatorForDocumentChoice(tokenizer)
+    batch = collate(data.rows)
+    assert batch["input_ids"].shape[0] == 3
+    assert batch["document_index"].tolist() == [0, 1, 1, 2]
+    model.model.tokenizer = tokenizer
+    stored = [
+        {**row, "inputs_embeds": book.plain}
+        for row, book in zip(data.rows, model.model.encode(data.rows), strict=True)
+    ]
+    torch.testing.assert_close(model(**collate(stored)).logits, model(**batch).logits, atol=1e-5, rtol=1e-5)
+    before = model.classifier[2].weight.clone()
+    arguments = TrainingArguments(
+        str(tmp_path), max_steps=2, remove_unused_columns=False, use_cpu=True, save_strategy="no", disable_tqdm=True
+    )
+    Trainer(model, arguments, train_dataset=data, data_collator=collate).train()
+    assert not torch.equal(before, model.classifier[2].weight)

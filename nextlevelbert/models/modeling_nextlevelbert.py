@@ -622,7 +622,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         name = self.config.chunk_encoder_name
         if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
             raise ValueError(
-                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is no name on the Hub, or "
+                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not of the Hub, or "
                 "has no fingerprint: model.attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder FOLDER."
             )
         return name

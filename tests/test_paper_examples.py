@@ -55,3 +55,15 @@ def test_hate(minilm_path, tmp_path):
     before, after = scores["pretrained"]
     assert after < before - 0.05
     assert scores["classifier"][1] > 0.8
+
+
+def test_cdlm(encoder, minilm_path, tmp_path):
+    sizes = {"encoder": minilm_path, "learning_rate": 3e-4, "epochs": 6, "pretraining_epochs": 1, "pairs": 80}
+    scores = run("cdlm", tmp_path / "made", **sizes)
+    assert scores["accuracy"] > scores["chance"] + 0.15
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "made").config.num_labels == 2
+    rows = [{"documents": [f"{name} was at sea."] * 3} for name in ("Ahab", "Emma", "Nemo")]
+    file = tmp_path / "sets.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    options = {"encoder": encoder, "train_file": file, "test_file": file, "epochs": 1, "pairs": 8}
+    assert 0 <= run("cdlm", tmp_path / "read", **{**sizes, **options})["accuracy"] <= 1

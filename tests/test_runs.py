@@ -5,6 +5,7 @@ A row of `RUNS` is a run: add one for another task or model type. All tests are 
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import runpy
@@ -165,6 +166,48 @@ def summarizes_as_stored(folder: Path, toys: Toys) -> None:
         assert record["scores"] == pytest.approx(summary.scores, abs=1e-4)
 
 
+# --- CDLM
+
+
+def pretraining_on_sets(toys: Toys) -> list[str]:
+    subjects = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
+    news = [{"document": [f"{subject} and {subject} on day {n}" for n in range(5)]} for subject in subjects]
+    return [
+        "--model_type", "cdlm", "--model", toys.encoder, "--max_length", "60", "--attention_window", "8",
+        "--do_train", "--train_file", toys.file("news.jsonl", news), "--validation_share", "0.25",
+        "--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1", "--max_steps", "24",
+        "--warmup_steps", "1", "--learning_rate", "1e-2", "--eval_steps", "8", "--save_steps", "3",
+    ]  # fmt: skip
+
+
+def linking(toys: Toys) -> list[str]:
+    """Which mentions are of one event: those of the same word."""
+    news = []
+    for topic, number in itertools.product((1, 3, 4), range(4)):
+        lines = ["They saw the quake here.", "They saw the trial there."][:: 1 if number % 2 else -1]
+        text, spans = "\n".join(lines), [(0, len(lines[0])), (len(lines[0]) + 1, len(lines[0]) + len(lines[1]) + 1)]
+        mentions = [
+            {"start": text.index(word), "end": text.index(word) + 5, "type": "ACTION_OCCURRENCE",
+             "cluster": f"{topic}-{word}", "sentence": int(text.index(word) > spans[0][1])}
+            for word in ("quake", "trial")
+        ]  # fmt: skip
+        news.append(
+            {"doc_id": f"{topic}_{number}ecb", "topic": topic, "subtopic": f"{topic}_ecb", "text": text,
+             "sentences": spans, "sentence_ids": [0, 1], "validated_sentences": [0, 1], "mentions": mentions}
+        )  # fmt: skip
+    return [
+        "--task", "coreference", "--model", toys.encoder, "--max_length", "64", "--attention_window", "16",
+        "--mentions_at_once", "all", "--train_file", toys.file("ecb.jsonl", news), "--validation_share", "0.3",
+        "--num_train_epochs", "6", "--early_stopping_patience", "6", "--learning_rate", "3e-3",
+        "--lr_scheduler_type", "constant", "--warmup_steps", "0",
+    ]  # fmt: skip
+
+
+def links_got_better(results: dict[str, Any]) -> bool:
+    alone = results["rows"]["every mention alone"]["conll_f1"]
+    return next(iter(results["rows"].values()))["conll_f1"] > alone
+
+
 SEGMENTS = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--pooling", "residual"]
 MASKS = [
     "--loss",
@@ -194,6 +237,11 @@ RUNS = [
     Run(
         "summarization", "run_finetune.py", summarizing, summaries_got_better, ["--segment_length", "24"],
         summarizes_as_stored, kill_at=12, card="summary",
+    ),
+    Run("cdlm", "run_pretraining.py", pretraining_on_sets, loss_fell, ["--document_share", "0.5"]),
+    Run(
+        "coreference", "run_finetune.py", linking, links_got_better, ["--context", "sentence"], kill_at=10,
+        card="probability",
     ),
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import math
 from dataclasses import dataclass, field
@@ -17,7 +18,16 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM
 from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CURVE, plot_curves, results_table, write_card
-from ..training.trainer import BaseTrainingArguments, CardTrainer, claim, last_whole_checkpoint, parse, safe_name
+from ..training.trainer import (
+    BaseTrainingArguments,
+    CardTrainer,
+    claim,
+    last_whole_checkpoint,
+    parse,
+    read_json,
+    safe_name,
+    write_whole,
+)
 from .arguments import option
 from .document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking, hold_out_sets, read_document_sets
 
@@ -26,6 +36,7 @@ logger = logging.getLogger(__name__)
 SUMMARY = """\
 A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in one sequence, with
 global attention on what it has to predict."""
+_TIMES = ("_runtime", "_per_second")
 LIMITS = (
     "Sets that are longer than a sequence are cut, the longest documents first; the processor says how much is lost.",
     "The language and domain are those of the encoder and of the training documents.",
@@ -216,34 +227,47 @@ def main(words: list[str]) -> None:
         **{name: getattr(data_args, name) for name in names},
         **args.signature(),
     }
+    output = Path(str(args.output_dir))
     if args.do_train:
         prints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
-        claim(args.output_dir, {**settings, **prints, "weights": weights_fingerprint(model.base_model)})
-        trainer.train(resume_from_checkpoint=last_whole_checkpoint(args.output_dir))
+        claim(output, {**settings, **prints, "weights": weights_fingerprint(model.base_model)})
+        if "log" in (read_json(output / "results.json") or {}):
+            args.upload(output)
+            logger.info("%s is finished already: nothing to do. Give another --output_dir for another run.", output)
+            return
+        checkpoint = last_whole_checkpoint(output)
+        args.eval_on_start = args.eval_on_start and checkpoint is None  # else the log would have one more
+        trainer.train(resume_from_checkpoint=checkpoint)
     scores = {}
     for name, prefix in (("validation", "eval"), ("test", "test")):
         if name in rows:
             metrics = trainer.evaluate(rows[name], metric_key_prefix=prefix)
-            trainer.save_metrics(prefix, metrics)
             scores[name] = {"loss": metrics[f"{prefix}_loss"], "perplexity": metrics[f"{prefix}_perplexity"]}
     logger.info("Cross-document perplexity:\n%s", results_table(scores))
-    if not args.do_train:
-        logger.info("Nothing was trained; --do_train trains the model and saves it.")
-        return
+    results: dict[str, Any] = {"rows": scores}
 
-    # 3. A checkpoint that needs nothing else.
-    model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
-    if not attends_globally:
-        model.requires_grad_(True)
-        model.copy_local_to_global()  # for what is fine-tuned on it, as a Longformer's (paper, "Baseline LMs")
-    trainer.save_model()
-    trainer.save_state()
-    if trainer.is_world_process_zero():
-        processor.save_pretrained(str(args.output_dir))
+    # 3. A checkpoint that needs nothing else; the results are written last.
+    if args.do_train:
+        model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
+        if not attends_globally:
+            model.requires_grad_(True)
+            model.copy_local_to_global()  # for what is fine-tuned on it, as a Longformer's (paper, "Baseline LMs")
+        trainer.save_model(_internal_call=True)  # without an upload
+    if not args.should_save:
+        return
+    if args.do_train:
+        processor.save_pretrained(output)
         counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
         _write_card(trainer, model_args, {**counts, **settings}, scores)
-    args.upload(args.output_dir)
-    logger.info("The model is in %s.", args.output_dir)
+        steps = [entry for entry in trainer.state.log_history if "train_loss" not in entry]
+        results["log"] = [{k: v for k, v in entry.items() if not k.endswith(_TIMES)} for entry in steps]
+    output.mkdir(parents=True, exist_ok=True)
+    write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
+    if args.do_train:
+        args.upload(output)
+        logger.info("The model is in %s, with its card (README.md) and results.json.", output)
+    else:
+        logger.info("Nothing was trained: add --do_train for that.")
 
 
 def _write_card(trainer: CdlmTrainer, source: CdlmModelArguments, facts: dict[str, Any], scores: dict) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, set_seed
 
 from ..data.rows import draw, fingerprint
 from ..finetuning.arguments import FinetuningArguments, LoraArguments
@@ -86,6 +86,7 @@ def train_and_publish(
     if args.learning_rate is None:
         args.learning_rate = 1e-3 if lora.lora else 3e-5  # as in pretraining
     reported = "test" if "test" in sets else "validation"
+    set_seed(args.seed)  # new rows of embeddings are drawn
     reader, processor = model_args.load(model_class)
     rows = {name: sequences(name, processor) for name in sets}
     weights = weights_fingerprint(reader.base_model)

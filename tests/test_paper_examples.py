@@ -58,9 +58,9 @@ def test_hate(minilm_path, tmp_path):
 
 
 def test_cdlm(encoder, minilm_path, tmp_path):
-    sizes = {"encoder": minilm_path, "learning_rate": 3e-4, "epochs": 6, "pretraining_epochs": 1, "pairs": 80}
+    sizes = {"encoder": minilm_path, "epochs": 4, "pretraining_epochs": 1}
     scores = run("cdlm", tmp_path / "made", **sizes)
-    assert scores["accuracy"] > scores["chance"] + 0.15
+    assert scores["accuracy"] > 0.8
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "made").config.num_labels == 2
     rows = [{"documents": [f"{name} was at sea."] * 3} for name in ("Ahab", "Emma", "Nemo")]
     file = tmp_path / "sets.jsonl"

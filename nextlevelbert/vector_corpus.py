@@ -279,7 +279,7 @@ class VectorCorpus:
                     np.save(stream, array)
             except OSError as error:
                 logger.warning("%s cannot be written (%s); %s stays in memory.", copy.parent, error, path.name)
-                return torch.from_numpy(array)
+                return torch.from_numpy(array.copy())
         return torch.from_numpy(np.asarray(np.load(copy, mmap_mode="c")))
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:

@@ -24,9 +24,9 @@ def square_plan(real: torch.Tensor, is_global: torch.Tensor, window: int) -> Att
     if plan.block is None:
         return plan
     position = torch.arange(real.shape[1], device=real.device)
-    near = (position[:, None] - position).abs() <= plan.one_sided
+    near = (position[:, None] - position).abs() <= window // 2
     allowed = (near & real[:, None, :]) | is_global[:, None, :] | ~real[:, :, None]
-    return AttentionPlan(real, is_global, plan.global_index, plan.global_real, allowed[:, None], plan.one_sided, None)
+    return AttentionPlan(real, is_global, plan.global_index, plan.global_real, allowed[:, None], None)
 
 
 def kept_blocks(is_global: torch.Tensor, half: int) -> float:

@@ -106,7 +106,7 @@ def compare_runs(one: Path, other: Path, resamples: int = 10_000) -> tuple[str, 
         raise ValueError(f"{one} and {other} predict other rows; give two runs on the same set.")
     if "cluster" in first[0]:
         sides = [[list(group) for _, group in itertools.groupby(sorted(r, key=topic), topic)] for r in (first, second)]
-        return "CoNLL F1", compare(*sides, conll_f1, resamples)
+        return "CoNLL F1", compare(sides[0], sides[1], conll_f1, resamples)
     name = "MRR" if "ranks_of_relevant_documents" in first[0] else "exact" if "answer" in first[0] else "accuracy"
     return name, compare([value(record) for record in first], [value(record) for record in second], np.mean, resamples)
 
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="output folders of two runs")
     parser.add_argument("--resamples", type=int, default=10_000, help="default 10000")
     args = parser.parse_args()
-    name, (first, second, (low, high), bootstrap_p, permutation_p) = compare_runs(*args.runs, args.resamples)
+    name, (first, second, (low, high), bootstrap_p, permutation_p) = compare_runs(args.runs[0], args.runs[1], args.resamples)
     print_table(
         ["score", *[run.name for run in args.runs], "difference (95 %)", "p, bootstrap", "p, permutation"],
         [[name, f"{first:.4f}", f"{second:.4f}", f"{first - second:+.4f} ({low:+.4f} to {high:+.4f})",

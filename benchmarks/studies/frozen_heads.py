@@ -88,7 +88,7 @@ def main() -> None:
         right = (classes[scores.argmax(axis=1)] == truth).astype(float)
         table.append([name, "{:.3f} ({:.3f} to {:.3f})".format(*measuring.with_interval(right, alone, 0))])
     measuring.print_header("float32", f"{len(train)} documents to train with, {len(test)} to report on")
-    measuring.print_table(["", "accuracy"], sorted(table, key=lambda row: row[1], reverse=True))
+    measuring.print_table(["", "accuracy"], sorted(table, key=lambda row: str(row[1]), reverse=True))
 
 
 if __name__ == "__main__":

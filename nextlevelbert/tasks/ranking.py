@@ -184,7 +184,7 @@ class RankingTrainer(CardTrainer):
         scores = self._rank(self.accelerator.unwrap_model(self.model))
         scores = {f"{metric_key_prefix}_{name}": value for name, value in scores.items()}
         self.log(scores)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, scores)
         return scores
 
 
@@ -196,7 +196,9 @@ def main(words: list[str]) -> None:
     metric = args.metric_for_best_model = f"mrr@{ranking.k}"
     args.greater_is_better = True
     candidates = {"validation": ranking.validation_candidates, "test": ranking.test_candidates}
-    sets = data.read_sets(lambda name, *place: read_ranking(*place, ranking, candidates.get(name)), hold_out_queries)
+    sets: dict[str, RankingData] = data.read_sets(
+        lambda name, path, split: read_ranking(path, split, ranking, candidates.get(name)), hold_out_queries
+    )
     reported = "test" if "test" in sets else "validation"
     source = open_source(options, MEANS)
     vectors = encode_once(options, args, source, [text for part in sets.values() for text in part.texts()])
@@ -211,7 +213,7 @@ def main(words: list[str]) -> None:
         part = sets[name]
         sides = [[vectors[text] for text in side.values()] for side in (part.task.queries, part.task.documents)]
         rows = [mean_vectors(side) if model is None else document_vectors(model, side)[0] for side in sides]
-        return retrieval_scores(rank_documents(part.task, *rows, candidates=part.candidates), ranking.k)
+        return retrieval_scores(rank_documents(part.task, rows[0], rows[1], part.candidates), ranking.k)
 
     def make_trainer(seed_args: FinetuningArguments) -> RankingTrainer:
         pairs, rank = Pairs(sets["train"].task, vectors), partial(scores_of, "validation")

@@ -124,8 +124,8 @@ def task_of_pairs(
         query = queries.setdefault(row[columns[0]], f"query-{len(queries):06d}")
         document = documents.setdefault(row[columns[1]], f"document-{len(documents):06d}")
         relevant.setdefault(query, {})[document] = 1
-    by_id = ({key: text for text, key in texts.items()} for texts in (queries, documents))
-    return RetrievalTask(name, *by_id, relevant)
+    asked, pool = ({key: text for text, key in texts.items()} for texts in (queries, documents))
+    return RetrievalTask(name, asked, pool, relevant)
 
 
 def _read_beir(folder: Path, split: str) -> RetrievalTask:
@@ -200,14 +200,15 @@ def search(
     chunks, vectors = plain, [mean_vectors(side) for side in plain]
     name, rows = public_name(options.model), {}
     if options.model not in MEANS and source.kind != "other":
-        rows[MEAN] = rank_documents(task, *vectors)
+        rows[MEAN] = rank_documents(task, vectors[0], vectors[1])
         model = open_model(options, source).to(args.device)
         sides = [document_vectors(model, side) for side in plain]
         chunks, vectors = [side[1] for side in sides], [side[0] for side in sides]
-    rows = {name: rank_documents(task, *vectors), **rows}
+    rows = {name: rank_documents(task, vectors[0], vectors[1]), **rows}
     if args.score == "document":
         return rows
-    similarity = chunk_similarity(*chunks, "maxsim" if args.score == "maxsim" else "nearest", args.top_chunks)
+    kind: Any = "maxsim" if args.score == "maxsim" else "nearest"
+    similarity = chunk_similarity(chunks[0], chunks[1], kind, args.top_chunks)
     if args.score == "both":
         similarity = similarity + normalize(vectors[0], dim=1) @ normalize(vectors[1], dim=1).T
     return {f"{name}, {args.score}": rank_by_scores(task, similarity.numpy().round(6)), **rows}

@@ -116,7 +116,8 @@ def main() -> None:
     parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="output folders of two runs")
     parser.add_argument("--resamples", type=int, default=10_000, help="default 10000")
     args = parser.parse_args()
-    name, (first, second, (low, high), bootstrap_p, permutation_p) = compare_runs(args.runs[0], args.runs[1], args.resamples)
+    name, comparison = compare_runs(args.runs[0], args.runs[1], args.resamples)
+    first, second, (low, high), bootstrap_p, permutation_p = comparison
     print_table(
         ["score", *[run.name for run in args.runs], "difference (95 %)", "p, bootstrap", "p, permutation"],
         [[name, f"{first:.4f}", f"{second:.4f}", f"{first - second:+.4f} ({low:+.4f} to {high:+.4f})",

@@ -99,24 +99,6 @@ def test_the_layout_of_beir(tmp_path, headings):
     )
 
 
-def test_the_shared_chapters_are_a_beir_task(shared, tmp_path):
-    """Ids with # and real qrels without headings."""
-    source = shared / "data/retrieval"
-    with gzip.open(source / "chapters.validation.jsonl.gz", "rt") as lines:
-        rows = [{"id": row["doc_id"], "text": row["book"]} for row in map(json.loads, lines)]
-    (tmp_path / "qrels").mkdir()
-    (tmp_path / "qrels" / "test.tsv").write_bytes(
-        gzip.decompress((source / "chapters.validation.qrels.tsv.gz").read_bytes())
-    )
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        write(tmp_path / name, rows)
-    task = read_retrieval_task(tmp_path)
-    assert len(task.queries) == 761
-    books = np.asarray(list(task.documents.values()))
-    same_book = np.asarray([(books == task.queries[query]).astype(float) for query in task.queries])
-    assert retrieval_scores(rank_by_scores(task, same_book))["map"] == 1.0
-
-
 # --- Words and lengths
 
 

@@ -70,6 +70,9 @@ class VectorSequenceDataset(Dataset):
     def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> VectorSequence:
         return VectorSequence(vectors, special_ids, (self.seed, self.epoch, index))
 
+    def __len__(self) -> int:
+        raise NotImplementedError
+
     def _check(self, index: int) -> None:
         if not 0 <= index < len(self):
             raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")

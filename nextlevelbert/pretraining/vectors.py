@@ -159,7 +159,7 @@ def objective_of(family: NextLevelBertArguments | HateArguments, masking: Maskin
         raise ValueError(f"--sequence_length {length} is above the {most} positions that the model reads at once.")
 
     def batch_scores(outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor) -> torch.Tensor:
-        return masked_vector_scores(*outputs[:2], mask_positions)
+        return masked_vector_scores(outputs[0], outputs[1], mask_positions)
 
     def scores(prediction: EvalPrediction) -> dict[str, float]:
         return summarize(torch.as_tensor(prediction.predictions))

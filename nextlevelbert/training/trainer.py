@@ -194,8 +194,7 @@ class BaseTrainingArguments(TrainingArguments):
         """Name of the model: that of its repository on the Hub, which is made here, or of its folder."""
         name = self.hub_model_id or Path(str(self.output_dir)).resolve().name
         if self.push_to_hub and self.should_save:
-            private, api = self.hub_private_repo, HfApi(token=self.hub_token)
-            name = api.create_repo(name, private=private, exist_ok=True).repo_id
+            name = HfApi(token=self.hub_token).create_repo(name, private=self.hub_private_repo, exist_ok=True).repo_id
         return safe_name(name)
 
     def upload(self, folder: str | Path, leave: Sequence[str] = ()) -> None:
@@ -209,7 +208,7 @@ class SetEpochCallback(TrainerCallback):
     """Tells the training set its epoch also where `Trainer` does not: in several processes, and resumed within one."""
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
-        dataset = getattr(train_dataloader, "dataset", None)
+        dataset: Any = getattr(train_dataloader, "dataset", None)
         if hasattr(dataset, "set_epoch"):
             dataset.set_epoch(int(state.epoch or 0))
 

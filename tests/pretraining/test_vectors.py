@@ -247,7 +247,7 @@ def test_two_processes_encode_and_learn_what_one_does(run, books, toy_encoder_pa
     config = json.loads((encoder / "config.json").read_text())
     (encoder / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.0}))
     words = ["--train_file", str(books), "--characters_per_part", "3000", "--per_device_train_batch_size", "2"]
-    words += ["--chunk_encoder", str(encoder)]
+    words += ["--chunk_encoder", str(encoder), "--max_steps", "6"]  # before the end of an epoch, of whole batches
     run(tmp_path / "one", *words, "--gradient_accumulation_steps", "2")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
     subprocess.run([*launcher, *SETTINGS, *words, "--output_dir", str(tmp_path / "two")], check=True, timeout=300)

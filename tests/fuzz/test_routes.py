@@ -52,7 +52,7 @@ def over_tokens(name):
 @functools.cache
 def cdlm():
     return nlb.CdlmProcessor.from_model(
-        nlb.CdlmForCrossDocumentCoreference.from_encoder(backbone(folder() / "cdlm"), max_length=60)
+        nlb.CdlmForCrossDocumentCoreference.from_encoder(backbone(folder() / "cdlm"), max_length=700)
     )
 
 

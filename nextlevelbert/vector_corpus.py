@@ -92,8 +92,9 @@ def _values(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _check_sum(column: pa.ChunkedArray) -> int:
-    strings = pa.types.is_string(column.type)
-    return zlib.crc32("\0".join(column.to_pylist()).encode() if strings else np.ascontiguousarray(_values(column)))
+    if pa.types.is_string(column.type):
+        return zlib.crc32("\0".join(column.to_pylist()).encode())
+    return zlib.crc32(np.ascontiguousarray(_values(column)).data)
 
 
 def read_columns(path: Path, *names: str) -> Any:
@@ -298,11 +299,14 @@ class VectorCorpus:
         repo = api.create_repo(repo_id, repo_type="dataset", private=private, exist_ok=True).repo_id
         card = _CARD.format(len(self), self.num_chunks, self.hidden_size, self.recipe["encoder"]["name"], repo)
         api.upload_file(path_or_fileobj=card.encode(), path_in_repo="README.md", repo_id=repo, repo_type="dataset")
-        options = {"allow_patterns": [DONE, FILES], "delete_patterns": FILES}  # those of an earlier, longer corpus
+        options: Any = {
+            "allow_patterns": [DONE, FILES],
+            "delete_patterns": FILES,
+        }  # those of an earlier, longer corpus
         return api.upload_folder(repo_id=repo, folder_path=self.path, repo_type="dataset", **options)
 
     @classmethod
     def from_hub(cls, repo_id: str, revision: str | None = None, token: str | None = None) -> VectorCorpus:
         """Downloads a corpus that `push_to_hub` uploaded (once) and opens it."""
-        options = {"revision": revision, "token": token, "allow_patterns": [DONE, FILES]}
+        options: Any = {"revision": revision, "token": token, "allow_patterns": [DONE, FILES]}
         return cls(snapshot_download(repo_id, repo_type="dataset", **options))

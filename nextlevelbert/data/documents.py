@@ -144,7 +144,7 @@ def clean_text(text: str) -> str:
 
 
 def read_hub_documents(
-    dataset_name: str, split: str = "train", dataset_config: str | None = None, **columns: str
+    dataset_name: str, split: str = "train", dataset_config: str | None = None, **columns: Any
 ) -> Iterator[Document]:
     """Streams the documents of a dataset on the Hub, as `as_documents`."""
     return as_documents(reading.hub_dataset(dataset_name, dataset_config, split=split, streaming=True), **columns)

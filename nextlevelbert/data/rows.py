@@ -64,7 +64,8 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
         FileNotFoundError: if there is neither a file nor a dataset of that name.
         ValueError: for a source without rows, or rows that cannot be read, by file and line.
     """
-    path, features = Path(source), {}
+    path, features = Path(source), dict[str, Any]()
+    rows: Rows
     name = path.resolve().name if path.exists() else str(source)
     if files := [] if path.is_dir() else find_paths(source):
         rows = itertools.chain.from_iterable(map(placed_rows, files))

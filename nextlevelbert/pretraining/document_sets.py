@@ -38,9 +38,6 @@ def read_document_sets(
         text_column: the text of a document (default ``"text"``); where a row is a set, a list of texts, or one with
             ``|||||`` between documents, as Multi-News has them (default ``"document"``).
         split, dataset_config: of a dataset on the Hub.
-
-    Raises:
-        ValueError: naming the row and column of what is missing or does not fit; or for no documents at all.
     """
     column = text_column or ("document" if set_column is None else "text")
     if ".src" in Path(source).suffixes:
@@ -112,9 +109,6 @@ class ClusterDataset(Dataset):
     Attributes:
         epoch: `Trainer` sets it with `set_epoch` to draw anew.
         left_out: how many sets have too few documents.
-
-    Raises:
-        ValueError: if no set is left, or a sequence is too short.
     """
 
     def __init__(

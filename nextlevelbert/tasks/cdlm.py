@@ -24,7 +24,8 @@ from ..training.trainer import CardTrainer, write_whole
 
 Logits = tuple[np.ndarray, ...]
 """Of all sequences of a set, each kind padded to the longest sequence."""
-
+Predicted = tuple[Scores, list[dict[str, Any]]]
+"""Scores of a set by name, and a JSON object for each of its rows."""
 
 LABELS = ("labels", "start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels")
 _ADAPTED = ["query", "value", "query_global", "value_global"]  # by default, the projections of both attentions
@@ -38,13 +39,6 @@ def hold_out_rows(
     held = draw(sorted(set(keys)), share, seed, "rows or topics")
     parts = [[row for row, name in zip(rows, keys, strict=True) if (name in held) == side] for side in (False, True)]
     return parts[0], parts[1]
-
-
-class Predicted(NamedTuple):
-    """Scores of a set by name, and a JSON object for each of its rows."""
-
-    scores: Scores
-    records: list[dict[str, Any]]
 
 
 def train_and_publish(
@@ -64,16 +58,12 @@ def train_and_publish(
     """Trains a CDLM once per seed and publishes the one with the lowest validation loss, with its card.
 
     Args:
-        task: name of the task.
         model_class: the model with the task's head.
-        model_args, lora, args: the options that all tasks of CDLM have.
         sets: training, validation and perhaps test set, by name; all rows have labels.
-        sequences: what the model reads of the set of that name, a data set in the order of its sequences.
-        predict: scores and records of the set of that name from its sequences, the logits of these, and what was
-            chosen.
+        sequences: what the model reads of the set of that name.
+        predict: scores and records of the set of that name from its sequences, their logits, and what was chosen.
         baselines: scores on the set of that name of what needs no training, by their titles.
-        card: keywords of `write_card` that are of the task: ``snippet`` with ``{name}``, ``pipeline_tag``, ``tags``
-            (one), and ``scores`` (the name of one) and ``widget``.
+        card: of `write_card` what is of the task: ``snippet``, ``pipeline_tag``, ``tags``, ``scores`` (name of one).
         settings: further options that decide the result.
         choose: fields of the model's configuration, from the sequences of the validation set and their logits.
     """
@@ -104,39 +94,27 @@ def train_and_publish(
         )
 
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
-        outputs: dict[str, Any] = {
-            name: trainer.predict(rows[name]) for name in dict.fromkeys(("validation", reported))
-        }
-        logits = {
-            name: output.predictions if isinstance(output.predictions, tuple) else (output.predictions,)
-            for name, output in outputs.items()
-        }
-        chosen = choose(rows["validation"], logits["validation"])
-        predicted = {name: predict(name, rows[name], parts, chosen) for name, parts in logits.items()}
-        scores = {name: {**values} for name, (values, _) in predicted.items()}
-        scores["validation"]["loss"] = outputs["validation"].metrics["test_loss"]
-        if trainer.args.should_save:
-            lines = [json.dumps(record, ensure_ascii=False) for record in predicted[reported].records]
-            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(lines))
+        scores: dict[str, Scores] = {}
+        chosen: Scores = {}
+        for name in dict.fromkeys(("validation", reported)):
+            output: Any = trainer.predict(rows[name])
+            logits = output.predictions if isinstance(output.predictions, tuple) else (output.predictions,)
+            chosen = chosen or choose(rows[name], logits)  # on the validation set, which comes first
+            values, records = predict(name, rows[name], logits, chosen)
+            scores[name] = {**values, "loss": output.metrics["test_loss"]}
+            if trainer.args.should_save and name == reported:
+                lines = [json.dumps(record, ensure_ascii=False) for record in records]
+                write_whole(folder / f"{name}_predictions.jsonl", "\n".join(lines))
         return scores, chosen
 
     settings = dict(settings or {})
-    decided = {
-        "task": task,
-        "model": model_args.public_name,
-        "weights": weights,
-        "max_length": processor.max_length,
-        "attention_window": model_args.attention_window,
-        **vars(lora),
-        **settings,
-        **args.signature(),
-        **{f"{name} set": value for name, value in prints.items()},
-    }
+    decided = {"task": task, "model": model_args.public_name, "weights": weights, "max_length": processor.max_length}
+    decided |= {"attention_window": model_args.attention_window, **vars(lora), **settings, **args.signature()}
+    decided |= {f"{name} set": value for name, value in prints.items()}
     results = run_seeds(args, decided, make_trainer, score)
     if not args.should_save:
         return
-    trivial = baselines(reported)
-    best, table = report(args, results, reported, f"{model_args.public_name} (cdlm)", trivial)
+    best, table = report(args, results, reported, f"{model_args.public_name} (cdlm)", baselines(reported))
     name, snippet, metric = args.repository(), card["snippet"], card["scores"]
     if lora.lora:
         snippet = adapter_snippet(snippet, name, model_args.hub_name or "the base checkpoint")

@@ -55,8 +55,6 @@ class MentionPairDataset(Dataset):
     Pairs in two documents are read with both, pairs within one with that one (paper, appendix C.1).
 
     Args:
-        documents: with their mentions.
-        processor: lays them out.
         group_by: mentions of one ``"subtopic"`` or ``"topic"`` are compared.
         mentions_at_once: ``"pair"``: two mentions in a sequence (the paper's); ``"all"``: all mentions of two
             documents are marked and all pairs are scored in one pass, which takes a small part of the time.
@@ -67,9 +65,6 @@ class MentionPairDataset(Dataset):
 
     Attributes:
         pairs: the pairs of each sequence, by number of the mentions in all documents.
-
-    Raises:
-        ValueError: if there is nothing to compare, or a mention does not fit a sequence.
     """
 
     def __init__(
@@ -177,12 +172,9 @@ def similarities(
     logits: Sequence[np.ndarray] | np.ndarray,
     group_by: str = "subtopic",
 ) -> Similarities:
-    """How probably any two mentions of a group mean the same.
+    """How probably any two mentions of a group mean the same, by the logits of the pairs of each sequence.
 
-    Args:
-        documents, group_by: as in `MentionPairDataset`, with ``negatives=None``.
-        pairs: of each sequence.
-        logits: of the pairs of each sequence; padding may follow them.
+    All pairs of the groups must be there, as with ``negatives=None``; padding may follow the logits of a sequence.
     """
     groups = [[number for _, numbers in group for number in numbers] for group in numbered_groups(documents, group_by)]
     place = {number: (group, local) for group, numbers in enumerate(groups) for local, number in enumerate(numbers)}
@@ -287,7 +279,7 @@ def main(words: list[str]) -> None:
              "text": document.text[mention.start : mention.end], "gold": mention.cluster, "cluster": cluster}
             for (document, mention), cluster in zip(mentions, clusters, strict=True)
         ]  # fmt: skip
-        return Predicted(f1_scores(sets[name], clusters), records)
+        return f1_scores(sets[name], clusters), records
 
     train_and_publish(
         "coreference",

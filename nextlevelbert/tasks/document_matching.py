@@ -54,13 +54,8 @@ def read_document_pairs(
     taken out of the texts; the names of columns mean nothing there.
 
     Args:
-        source: a .jsonl, .json, .parquet or .csv (also .gz), or a dataset on the Hub.
-        first_column, second_column: the texts.
-        label_column: 0 or 1, or false or true.
-        split, dataset_config: of a dataset on the Hub.
-
-    Raises:
-        ValueError: naming row and column, for a blank text, another label, or a repeated id.
+        source: a .jsonl, .json, .parquet or .csv (also .gz), or a dataset on the Hub, of which a split.
+        first_column, second_column, label_column: the texts, and 0 or 1, or false or true.
     """
     path = Path(source)
     if path.name.removesuffix(".gz").endswith(".csv"):
@@ -147,7 +142,7 @@ def main(words: list[str]) -> None:
             {"id": pair.id, "probability": round(probability[number], 6), "label": pair.label}
             for number, pair in enumerate(sets[name])
         ]
-        return Predicted(binary_scores([row["labels"] for row in rows], related), records)
+        return binary_scores([row["labels"] for row in rows], related), records
 
     train_and_publish(
         "document_matching",

@@ -77,8 +77,7 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
         split, dataset_config: of a dataset on the Hub; the configuration of this setting is ``distractor``.
 
     Raises:
-        ValueError: naming row and column, for a column that is not there, a blank question or answer, a fact of a
-            paragraph that is not there, or a repeated id.
+        ValueError: naming row and column of what is missing or does not fit.
     """
     questions: dict[str, HotpotQuestion] = {}
     repeated = beyond = 0
@@ -221,15 +220,11 @@ def _is_apart(text: str, start: int, end: int) -> bool:
 
 
 def read_answer(row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np.ndarray]) -> Answer:
-    """The best answer by the scores of a row.
+    """The best answer to a row of `CdlmProcessor.question`.
 
     The span with the highest sum of start and end scores, of at most 30 tokens within one sentence or title, unless
-    yes or no is more probable; and the sentences with a probability above one half.
-
-    Args:
-        row: of `CdlmProcessor.question`.
-        paragraphs: title and sentences of each.
-        logits: of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may follow.
+    yes or no is more probable; and the sentences with a probability above one half. Logits are those of start and end
+    ``[L]``, type ``[3]`` and sentences ``[S]``; padding may follow.
     """
     start, end, types, sentences = logits[:4]
     names = [(title, place) for title, lines in paragraphs for place in range(len(lines))]
@@ -300,7 +295,7 @@ def main(words: list[str]) -> None:
              "gold": question.answer}
             for question in sets[name]
         ]  # fmt: skip
-        return Predicted(f1_scores(sets[name], answers), records)
+        return f1_scores(sets[name], answers), records
 
     def baselines(name: str) -> dict[str, dict[str, float]]:
         first = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores, normalize_answer
+from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
 
 
 def reference(answer: str | None, *facts: tuple[str, int]) -> tuple[str | None, set[tuple[str, int]]]:
@@ -71,11 +71,6 @@ def test_facts_that_miss_score_nothing():
     # A fact whose sentence is not there still counts in the recall.
     found = hotpotqa_scores({"1": ("x", [("A", 0)])}, {"1": reference("x", ("A", 0), ("A", 9))})
     assert (found["support_precision"], found["support_recall"]) == (1.0, 0.5)
-
-
-def test_normalised_answers():
-    assert normalize_answer("  The\tAn apple – a “day” ") == "apple – “day”"  # only ASCII punctuation goes
-    assert normalize_answer("Theatre") == "theatre"
 
 
 def test_a_question_without_prediction_is_named():

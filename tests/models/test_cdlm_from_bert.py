@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -29,7 +28,7 @@ from nextlevelbert import (
     CdlmModel,
 )
 
-from ..cdlm_toys import GLOBALS, HEADS, SIZE, batch, draw, globals_of
+from ..cdlm_toys import GLOBALS, SIZE, batch, draw, globals_of
 from .test_processing_cdlm import byte_level_tokenizer
 
 # Checkpoints of transformers' Longformer.
@@ -64,21 +63,6 @@ def test_a_longformer_opens_and_gives_the_same(longformer, attention, places):
     assert (expected[mask.bool()] - theirs(ids, attention_mask=mask)[0][mask.bool()]).abs().max() > (
         0.01 if places != "none" else -1
     )
-
-
-@torch.no_grad()
-def test_a_longformer_opens_with_the_heads_of_tasks(longformer):
-    theirs, folder = longformer
-    base = theirs.base_model
-    ids, mask = batch()
-    for cls in HEADS[1:]:
-        model, info = cls.from_pretrained(folder, output_loading_info=True)
-        assert {name.split(".")[0] for name in info["missing_keys"]} <= {
-            "classifier", "scorer", "qa_outputs", "qa_type", "qa_sentence", "qa_paragraph"
-        }  # fmt: skip
-        expected = base(ids, attention_mask=mask).last_hidden_state
-        found = model.longformer(ids, mask).last_hidden_state
-        torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], atol=1e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -204,33 +188,3 @@ def test_other_encoders_are_refused_by_name(kind, config, toy_encoder_path, tmp_
     folder = save_encoder(kind(config), AutoTokenizer.from_pretrained(toy_encoder_path), tmp_path)
     with pytest.raises(ValueError, match=rf"is a {config.model_type}; a CDLM starts from one of bert, roberta"):
         CdlmModel.from_encoder(folder)
-
-
-# Checkpoints that open everywhere.
-
-
-@pytest.fixture(scope="module")
-def saved(encoders, tmp_path_factory):
-    """A masked-word model around the toy BERT, saved."""
-    model = CdlmForMaskedLM.from_encoder(encoders["bert"], max_length=100, attention_window=8)
-    for layer in model.longformer.encoder.layer:
-        torch.nn.init.normal_(layer.attention.self.query_global.weight, std=0.3)
-    folder = tmp_path_factory.mktemp("cdlm")
-    model.save_pretrained(folder)
-    return model, str(folder)
-
-
-TEXT = "The storm cut [MASK] to thousands, and it rained and rained. " * 3
-
-
-@torch.no_grad()
-def test_sentence_transformers_take_the_mean_of_its_states(saved, tmp_path):
-    _, folder = saved
-    model = CdlmModel.from_pretrained(folder)
-    model.save_pretrained(tmp_path)
-    texts = [TEXT, "No."]
-    for path in (folder, tmp_path):
-        vectors = SentenceTransformer(str(path), device="cpu").encode(texts, convert_to_tensor=True)
-        for text, vector in zip(texts, vectors, strict=True):
-            states = model(**model.tokenizer(text, return_tensors="pt")).last_hidden_state[0]
-            torch.testing.assert_close(vector, states.mean(0), atol=1e-5, rtol=0)

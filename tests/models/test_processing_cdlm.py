@@ -145,13 +145,6 @@ def test_mentions_are_marked_and_found(processor):
     assert row["lost_tokens"] == [0, 0]
 
 
-def test_mentions_that_overlap(processor):
-    row = processor.mentions(["the big storm cut power"], [(0, 4, 13), (0, 8, 17)])
-    assert words(processor, row) == ("[CLS] <doc-s> the <m> big <m> storm </m> cut </m> power </doc-s> [SEP]")
-    assert row["mention_spans"] == [[4, 7], [6, 9]]
-    assert where(row["global_attention_mask"]) == [0, *range(3, 10)]
-
-
 def test_a_mention_of_a_part_of_a_token_is_the_token(processor):
     row = processor.mentions(["It had snowstorms."], [(0, 11, 15)])  # "torm"
     assert words(processor, row) == "[CLS] <doc-s> it had snow <m> ##storm </m> ##s . </doc-s> [SEP]"
@@ -226,30 +219,6 @@ def test_sentences_behind_the_cut_have_no_place(processor):
     assert row["token_spans"][22] == (4, 0, 3)  # numbers of texts count those behind the cut
     titles = processor.question("Who cut power?", PARAGRAPHS, max_length=18)
     assert (titles["sentence_index"], titles["paragraph_index"]) == ([-1, -1, -1], [8, 13])
-
-
-def test_an_empty_sentence_keeps_its_number(processor):
-    row = processor.question("Who?", [("Storm", ["", "It rained."])])
-    assert words(processor, row) == (
-        "[CLS] [q] who ? [/q] <doc-s> <t> storm </t> <s> </s> <s> it rained . </s> </doc-s> [SEP]"
-    )
-    assert row["sentence_index"] == [9, 11]
-
-
-def test_questions_of_different_sizes_are_filled_up(processor):
-    rows = [processor.question("Who?", PARAGRAPHS), processor.question("Who cut it?", PARAGRAPHS[1:])]
-    rows[0] |= {"start_positions": [3, 7], "type_labels": 0, "sentence_labels": [1, 0, 0], "paragraph_labels": [1, 0]}
-    rows[1] |= {"start_positions": [-1], "type_labels": 2, "sentence_labels": [1], "paragraph_labels": [1]}
-    batch = processor.pad(rows)
-    assert "token_spans" not in batch
-    assert "lost_tokens" not in batch
-    assert batch["sentence_index"].tolist() == [[9, 14, 26], [11, -1, -1]]
-    assert batch["paragraph_index"].tolist() == [[6, 23], [8, -1]]
-    assert batch["start_positions"].tolist() == [[3, 7], [-1, -1]]
-    assert batch["type_labels"].tolist() == [0, 2]
-    assert batch["sentence_labels"].tolist() == [[1, 0, 0], [1, -100, -100]]
-    assert batch["paragraph_labels"].tolist() == [[1, 0], [1, -100]]
-    assert not batch["context_mask"][1, len(rows[1]["input_ids"]) :].any()
 
 
 # Tokenizers of RoBERTa's kind.

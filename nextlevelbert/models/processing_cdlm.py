@@ -77,14 +77,10 @@ class CdlmProcessor(ProcessorMixin):
 
     @classmethod
     def from_model(cls, model: PreTrainedModel, max_length: int | None = None) -> CdlmProcessor:
-        """The processor of a model; adds missing markers to its tokenizer, and embeddings for them to the model.
+        """The processor of any CDLM; adds missing markers to its tokenizer, and embeddings for them to the model.
 
-        Args:
-            model: any CDLM; its vocabulary grows in place the first time (new rows are random, as in the paper).
-            max_length: most tokens in a sequence; by default as many as the model reads.
-
-        Raises:
-            ValueError: for a length above what the model reads.
+        The vocabulary grows in place the first time; new rows are random, as in the paper. A sequence has as many
+        tokens as the model reads, or fewer with `max_length`.
         """
         limit = model.config.max_sequence_length
         if max_length is not None and not 1 <= max_length <= limit:
@@ -110,10 +106,7 @@ class CdlmProcessor(ProcessorMixin):
         Args:
             documents: the documents of one set, or a list of sets.
             max_length: most tokens in a sequence; by default the processor's.
-            text, kwargs: the arguments of sentence-transformers, which passes plain texts: they go to the tokenizer.
-
-        Raises:
-            ValueError: for a blank document (named), or more documents than fit.
+            text, kwargs: of sentence-transformers, which passes plain texts: they go to the tokenizer.
         """
         if text is not None and documents is None:
             return self.tokenizer(text, **kwargs.get("text_kwargs", {}), **kwargs.get("common_kwargs", {}))

@@ -140,10 +140,7 @@ class CdlmDataArguments:
 
 @dataclass
 class CdlmPretrainingArguments(BaseTrainingArguments):
-    """The paper's recipe (appendix B): 25,000 steps of 64 sequences, warm-up, decay with the third power.
-
-    The rest is RoBERTa's (Adam 0.9, 0.98, 1e-6, weight decay 0.01). The paper used ``--fp16``.
-    """
+    """The paper's recipe (appendix B), as RoBERTa's: 25,000 steps of 64 sequences; the paper used ``--fp16``."""
 
     do_train: bool = option(False, "Train; without it, the perplexity of the model as it is is reported.")
     max_steps: int = option(25_000, "Optimiser steps.")
@@ -182,11 +179,7 @@ class CdlmTrainer(CardTrainer):
 
 
 def main(words: list[str]) -> None:
-    """Pretrains a CDLM, or tells the perplexity of one; a run that was killed goes on where it stopped.
-
-    Raises:
-        ValueError: for documents that cannot be read, or options that do not fit the model or the data.
-    """
+    """Pretrains a CDLM, or tells the perplexity of one; a run that was killed goes on where it stopped."""
     classes = (CdlmModelArguments, CdlmDataArguments, CdlmPretrainingArguments)
     model_args, data_args, args = parse(classes, words, about=__doc__, recipes="")
     set_seed(args.seed)
@@ -210,13 +203,8 @@ def main(words: list[str]) -> None:
         if name != "train" or args.do_train:
             rows[name] = ClusterDataset([*texts.values()], processor, None, related, samples, args.seed, share)
     collator = DataCollatorForCrossDocumentMasking(processor, data_args.global_attention, data_args.mlm_probability)
-    trainer = CdlmTrainer(
-        model=model,
-        args=args,
-        train_dataset=rows.get("train"),
-        eval_dataset=rows.get("validation", rows.get("test")),
-        data_collator=collator,
-    )
+    held_out = rows.get("validation", rows.get("test"))
+    trainer = CdlmTrainer(model, args, collator, train_dataset=rows.get("train"), eval_dataset=held_out)
 
     # 2. Training, and the perplexity on held-out sets.
     names = ("global_attention", "mlm_probability", "document_share", "random_clusters", "eval_samples_per_cluster")

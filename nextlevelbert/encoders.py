@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import load_file_path
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -38,6 +36,8 @@ def load_chunk_encoder(
     Raises:
         ValueError: if it does not say how it pools, or has a step that is not supported (named).
     """
+    from sentence_transformers.util import load_file_path  # takes seconds, which not every user of the package needs
+
     path = os.fspath(name_or_path)
     modules, plain = (load_file_path(path, file) for file in ("modules.json", "config.json"))
     stored = {} if plain is None else json.loads(Path(plain).read_text(encoding="utf-8"))
@@ -71,6 +71,8 @@ def _from_document_model(path: str, name: str | None) -> LoadedChunkEncoder:
 
 def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | None) -> LoadedChunkEncoder:
     """The encoder of ``Transformer → Pooling → Dense … → Normalize`` or ``StaticEmbedding → …``."""
+    from sentence_transformers import SentenceTransformer
+
     source = SentenceTransformer(path, device="cpu", model_kwargs={"dtype": torch.float32}, trust_remote_code=False)
     steps = list(source)
     kinds = [type(step).__name__ for step in steps]

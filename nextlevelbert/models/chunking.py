@@ -78,8 +78,10 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
             text = text[1]
         if not isinstance(text, str):
             raise TypeError(f"Document {number} is {type(text).__name__}; give a str, (id, text) or {{'text': …}}.")
-        if not text.isascii() and (bad := next((c for c in text if "\ud800" <= c <= "\udfff"), None)):
-            raise ValueError(f"Document {number} holds a lone surrogate, {bad!r}: decode with errors='replace'.")
+        try:
+            text.isascii() or text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"Document {number} holds a lone surrogate at character {error.start}.") from error
         yield text
 
 
@@ -119,12 +121,12 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
     """
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(f"{type(tokenizer).__name__} has no offsets; use an encoder with a tokenizer.json.")
-    parts = [np.zeros((3, 0), np.int32)]  # ids, first and last characters
+    parts: list[Any] = [np.zeros((3, 0), np.int32)]  # ids, first and last characters
     if word_lookup is not None and (lookup := word_lookup(tokenizer, text)) is not None:
         for start, block in _pieces(text, _BLOCK_CHARACTERS, _WHITE_SPACE):
             ids, first, last = lookup(block)
-            parts.append(np.stack([ids, first + np.int32(start), last + np.int32(start)]))
-        return TokenizedDocument(*np.concatenate(parts, axis=1))
+            parts.append((ids, first + np.int32(start), last + np.int32(start)))
+        return TokenizedDocument(*map(np.concatenate, zip(*parts, strict=True)))
     pieces = _pieces(text, _PIECE_CHARACTERS, safe_cut(tokenizer))
     while batch := list(itertools.islice(pieces, _PIECES_PER_CALL)):
         encoded = tokenizer(
@@ -134,8 +136,8 @@ def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> Tokenize
         )  # fmt: skip
         for (start, _), ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
             spans = np.asarray(offsets, dtype=np.int32).reshape(-1, 2) + np.int32(start)
-            parts.append(np.stack([np.asarray(ids, dtype=np.int32), *spans.T]))
-    return TokenizedDocument(*np.concatenate(parts, axis=1))
+            parts.append((np.asarray(ids, dtype=np.int32), *spans.T))
+    return TokenizedDocument(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class CdlmModel(CdlmPreTrainedModel):
         else:
             windows = self.config.windows()
             plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
-            seen = (hidden,)
+            seen: tuple[torch.Tensor, ...] = (hidden,)
             for layer, window in zip(self.encoder.layer, windows, strict=True):
                 hidden = layer(hidden, attention_mask=plans[window])[0]
                 seen = (*seen, hidden) if states else ()

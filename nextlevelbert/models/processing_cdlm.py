@@ -113,7 +113,8 @@ class CdlmProcessor(ProcessorMixin):
         kinds = {isinstance(item, str) for item in documents or ()}
         if documents is None or isinstance(documents, str) or len(kinds) != 1 or kwargs or text is not None:
             raise ValueError("Give the documents of a set in a list, or a list of such lists, and max_length alone.")
-        rows = [self.cluster(texts, max_length) for texts in ([documents] if kinds == {True} else documents)]
+        sets: Any = [documents] if kinds == {True} else documents
+        rows = [self.cluster(texts, max_length) for texts in sets]
         warn_of_cuts(rows)
         return self.pad(rows)
 

@@ -42,31 +42,31 @@ def hold_out_rows(
 
 
 def train_and_publish(
-    task: str,
     model_class: Any,
-    model_args: CdlmModelArguments,
-    lora: LoraArguments,
-    args: FinetuningArguments,
+    shared: Sequence[Any],
     sets: Mapping[str, Any],
     sequences: Callable[[str, CdlmProcessor], Any],
     predict: Callable[[str, Any, Logits, Scores], Predicted],
     baselines: Callable[[str], Mapping[str, Scores]],
     card: Mapping[str, Any],
-    settings: Mapping[str, object] | None = None,
+    settings: Mapping[str, object],
     choose: Callable[[Any, Logits], Scores] = lambda rows, logits: {},
 ) -> None:
     """Trains a CDLM once per seed and publishes the one with the lowest validation loss, with its card.
 
     Args:
         model_class: the model with the task's head.
+        shared: the options of the model, of adapters and of training.
         sets: training, validation and perhaps test set, by name; all rows have labels.
         sequences: what the model reads of the set of that name.
         predict: scores and records of the set of that name from its sequences, their logits, and what was chosen.
         baselines: scores on the set of that name of what needs no training, by their titles.
         card: of `write_card` what is of the task: ``snippet``, ``pipeline_tag``, ``tags``, ``scores`` (name of one).
-        settings: further options that decide the result.
+        settings: the name of the task, and further options that decide the result.
         choose: fields of the model's configuration, from the sequences of the validation set and their logits.
     """
+    model_args: CdlmModelArguments = shared[0]
+    lora, args = shared[1:]
     prints = {name: fingerprint(data) for name, data in sets.items()}
     if twice := [name for name in sets if name != "train" and prints[name] == prints["train"]]:
         raise ValueError(f"The {twice[0]} set is the training set; give another one.")
@@ -107,9 +107,8 @@ def train_and_publish(
                 write_whole(folder / f"{name}_predictions.jsonl", "\n".join(lines))
         return scores, chosen
 
-    settings = dict(settings or {})
-    decided = {"task": task, "model": model_args.public_name, "weights": weights, "max_length": processor.max_length}
-    decided |= {"attention_window": model_args.attention_window, **vars(lora), **settings, **args.signature()}
+    decided = {**settings, "model": model_args.public_name, "weights": weights, "max_length": processor.max_length}
+    decided |= {"attention_window": model_args.attention_window, **vars(lora), **args.signature()}
     decided |= {f"{name} set": value for name, value in prints.items()}
     results = run_seeds(args, decided, make_trainer, score)
     if not args.should_save:
@@ -119,30 +118,26 @@ def train_and_publish(
     if lora.lora:
         snippet = adapter_snippet(snippet, name, model_args.hub_name or "the base checkpoint")
     facts = {f"{part} set": f"{len(data)} rows" for part, data in sets.items()}
-    open_model = partial(open_best, model_class, processor, best.config)
+    open_model: Callable[[Path], Any] = partial(open_best, model_class, processor, best.config)
     if lora.lora:
         open_model = partial(SavedAdapter, tokenizer=processor, base=model_args.hub_name)
     chosen = [*(["the epoch"] if args.load_best_model_at_end else []), *best.config]
-    publish(
-        args,
-        best,
-        open_model,
-        {
-            **card,
-            "name": name,
-            "summary": SUMMARY,
-            "snippet": snippet.replace("{name}", name),
-            "training": {**training_facts(args, best, model_args.public_name), **facts, **settings, **best.config},
-            "pictures": {CURVE: "Learning curve"},
-            "measured": f"The {reported} set. Only the first row is trained.{caveat(reported, *chosen)}\n\n{table}",
-            "limits": LIMITS,
-            "tags": ["cdlm", "longformer", "multi-document", *card["tags"]],
-            "adapter": lora.lora,
-            "base_model": model_args.hub_name,
-            "scores": {metric: best.scores[reported][metric]},
-            "dataset": reported,
-        },
-    )
+    card = {
+        **card,
+        "name": name,
+        "summary": SUMMARY,
+        "snippet": snippet.replace("{name}", name),
+        "training": {**training_facts(args, best, model_args.public_name), **facts, **settings, **best.config},
+        "pictures": {CURVE: "Learning curve"},
+        "measured": f"The {reported} set. Only the first row is trained.{caveat(reported, *chosen)}\n\n{table}",
+        "limits": LIMITS,
+        "tags": ["cdlm", "longformer", "multi-document", *card["tags"]],
+        "adapter": lora.lora,
+        "base_model": model_args.hub_name,
+        "scores": {metric: best.scores[reported][metric]},
+        "dataset": reported,
+    }
+    publish(args, best, open_model, card)
 
 
 class _Opened(NamedTuple):

@@ -246,8 +246,8 @@ same = probability > model.config.coreference_threshold"""
 
 def main(words: list[str]) -> None:
     """Cross-document coreference with CDLM; the threshold of the clusters is chosen on the validation set."""
-    classes = (CdlmModelArguments, DataArguments, CoreferenceArguments, LoraArguments, FinetuningArguments)
-    model_args, data_args, options, lora, args = parse(classes, words, about=main.__doc__, recipes="coreference-")
+    classes = (CdlmModelArguments, LoraArguments, FinetuningArguments, DataArguments, CoreferenceArguments)
+    *shared, data_args, options = parse(classes, words, "", main.__doc__ or "", "coreference-")
     if data_args.dataset_name:
         raise ValueError("ECB+ is read from a folder or a file: give it with --train_file, not with --dataset_name.")
 
@@ -257,14 +257,13 @@ def main(words: list[str]) -> None:
 
     # No cluster of events lies in two topics.
     sets = data_args.read_sets(
-        read, lambda documents, share: hold_out_rows(documents, share, args.seed, lambda document: document.topic)
+        read, lambda documents, share: hold_out_rows(documents, share, shared[2].seed, lambda document: document.topic)
     )
 
     def sequences(name: str, processor: CdlmProcessor) -> MentionPairDataset:
         negatives = options.negatives_per_positive if name == "train" else None
-        return MentionPairDataset(
-            sets[name], processor, options.group_by, options.mentions_at_once, options.context, negatives
-        )
+        at_once = options.mentions_at_once
+        return MentionPairDataset(sets[name], processor, options.group_by, at_once, options.context, negatives)
 
     def choose(rows: MentionPairDataset, logits: Logits) -> dict[str, float]:
         groups = similarities(sets["validation"], rows.pairs, logits[0], options.group_by)
@@ -281,22 +280,13 @@ def main(words: list[str]) -> None:
         ]  # fmt: skip
         return f1_scores(sets[name], clusters), records
 
+    def baselines(name: str) -> dict[str, dict[str, float]]:
+        return {"every mention alone": f1_scores(sets[name], range(len(clusters_of(sets[name]))))}
+
+    # The Hub has coreference under token classification.
+    card: dict[str, Any] = {"snippet": _SNIPPET, "pipeline_tag": "token-classification", "scores": "conll_f1"}
+    card["tags"] = ["cross-document-coreference"]
+    settings = {"task": "coreference", **vars(options)}
     train_and_publish(
-        "coreference",
-        CdlmForCrossDocumentCoreference,
-        model_args,
-        lora,
-        args,
-        sets,
-        sequences,
-        predict,
-        baselines=lambda name: {"every mention alone": f1_scores(sets[name], range(len(clusters_of(sets[name]))))},
-        settings=vars(options),
-        choose=choose,
-        card={
-            "snippet": _SNIPPET,
-            "pipeline_tag": "token-classification",  # where the Hub has coreference
-            "tags": ["cross-document-coreference"],
-            "scores": "conll_f1",
-        },
+        CdlmForCrossDocumentCoreference, shared, sets, sequences, predict, baselines, card, settings, choose
     )

@@ -10,7 +10,6 @@ import csv
 import gzip
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,14 +123,12 @@ probability = model(**processor([["one document", "the other"]])).logits.softmax
 
 def main(words: list[str]) -> None:
     """Document matching with CDLM."""
-    classes = (CdlmModelArguments, DataArguments, MatchingArguments, LoraArguments, FinetuningArguments)
-    model_args, data_args, options, lora, args = parse(
-        classes, words, about=main.__doc__, recipes="document_matching-"
-    )
-    read = partial(read_document_pairs, **vars(options), dataset_config=data_args.dataset_config_name)
+    classes = (CdlmModelArguments, LoraArguments, FinetuningArguments, DataArguments, MatchingArguments)
+    *shared, data_args, options = parse(classes, words, "", main.__doc__ or "", "document_matching-")
+    columns = options.first_column, options.second_column, options.label_column
     sets = data_args.read_sets(
-        lambda name, source, split: read(source, split=split),
-        lambda pairs, share: hold_out_rows(pairs, share, args.seed),
+        lambda name, source, split: read_document_pairs(source, *columns, split, data_args.dataset_config_name),
+        lambda pairs, share: hold_out_rows(pairs, share, shared[2].seed),
     )
 
     def predict(name: str, rows: list[dict[str, Any]], logits: Logits, chosen: dict[str, float]) -> Predicted:
@@ -144,22 +141,12 @@ def main(words: list[str]) -> None:
         ]
         return binary_scores([row["labels"] for row in rows], related), records
 
-    train_and_publish(
-        "document_matching",
-        CdlmForDocumentMatching,
-        model_args,
-        lora,
-        args,
-        sets,
-        lambda name, processor: pair_sequences(sets[name], processor),
-        predict,
-        baselines=lambda name: {
-            "always related": binary_scores([pair.label for pair in sets[name]], [1.0] * len(sets[name]))
-        },
-        card={
-            "snippet": _SNIPPET,
-            "pipeline_tag": "text-classification",
-            "tags": ["document-matching"],
-            "scores": "f1",
-        },
-    )
+    def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:
+        return pair_sequences(sets[name], processor)
+
+    def baselines(name: str) -> dict[str, dict[str, float]]:
+        return {"always related": binary_scores([pair.label for pair in sets[name]], [1.0] * len(sets[name]))}
+
+    card = {"snippet": _SNIPPET, "pipeline_tag": "text-classification", "tags": ["document-matching"], "scores": "f1"}
+    settings = {"task": "document_matching", **vars(options)}
+    train_and_publish(CdlmForDocumentMatching, shared, sets, sequences, predict, baselines, card, settings)

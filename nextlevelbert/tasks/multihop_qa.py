@@ -8,6 +8,7 @@ CDLM, section 3.4 and appendix C.3.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -102,9 +103,9 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
                 "the fullwiki setting, where some are not, cannot be read.",
             )
         beyond += sum(sentence >= len(paragraphs[title]) for title, sentence in facts)
-        texts = [place.checked(place.value(values, column, column), column) for column in ("question", "answer")]
+        text, answer = (place.checked(place.value(values, name, name), name) for name in ("question", "answer"))
         supporting = sorted({(title, sentence) for title, sentence in facts})
-        questions[number] = HotpotQuestion(number, *texts, list(paragraphs.items()), supporting)
+        questions[number] = HotpotQuestion(number, text, answer, list(paragraphs.items()), supporting)
     if repeated or beyond:
         logger.warning(
             "%s: %d paragraphs have the title of an earlier one of their question and are left out; %d supporting "
@@ -186,10 +187,10 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
     supporting = [title in titles for title, lines in question.paragraphs for _ in range(1 + len(lines))]
     texts = _all_texts(question.paragraphs)
     places = [
-        (number, at)
-        for number, (text, is_supporting) in enumerate(zip(texts, supporting, strict=True))
-        for at in range(len(text) if is_supporting and kind == 0 else 0)
-        if text.startswith(answer, at)
+        (number, match.start())
+        for number, text in enumerate(texts)
+        if supporting[number] and kind == 0
+        for match in re.finditer(f"(?={re.escape(answer)})", text)
     ]
     words = [(number, at) for number, at in places if _is_apart(texts[number], at, at + len(answer))]
     starts, ends = [], []
@@ -274,15 +275,20 @@ model = AutoModelForQuestionAnswering.from_pretrained("{name}")
 processor = nextlevelbert.CdlmProcessor.from_model(model)
 print(answer(model, processor, "Who wrote it?", [("A title", ["A sentence.", "Another one."])]))"""
 
+_WIDGET = {
+    "text": "Who built the bridge that was opened on Monday?",
+    "context": "The town opened the Mill Bridge on Monday. The Mill Bridge was built by Ada Miller.",
+}
+
 
 def main(words: list[str]) -> None:
     """Multi-hop question answering with CDLM."""
-    classes = (CdlmModelArguments, DataArguments, LoraArguments, FinetuningArguments)
-    model_args, data_args, lora, args = parse(classes, words, about=main.__doc__, recipes="multihop_qa-")
+    classes = (CdlmModelArguments, LoraArguments, FinetuningArguments, DataArguments)
+    *shared, data_args = parse(classes, words, "", main.__doc__ or "", "multihop_qa-")
     read = partial(read_hotpotqa, dataset_config=data_args.dataset_config_name)
     sets = data_args.read_sets(
         lambda name, source, split: read(source, split),
-        lambda questions, share: hold_out_rows(questions, share, args.seed),
+        lambda questions, share: hold_out_rows(questions, share, shared[2].seed),
     )
 
     def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
@@ -304,26 +310,10 @@ def main(words: list[str]) -> None:
         }
         return {"first title, all first sentences": f1_scores(sets[name], first)}
 
-    train_and_publish(
-        "multihop_qa",
-        CdlmForMultiHopQuestionAnswering,
-        model_args,
-        lora,
-        args,
-        sets,
-        lambda name, processor: QuestionDataset(sets[name], processor),
-        predict,
-        baselines,
-        card={
-            "snippet": _SNIPPET,
-            "pipeline_tag": "question-answering",
-            "tags": ["multi-hop-question-answering"],
-            "scores": "joint_f1",
-            "widget": [
-                {
-                    "text": "Who built the bridge that was opened on Monday?",
-                    "context": "The town opened the Mill Bridge on Monday. The Mill Bridge was built by Ada Miller.",
-                }
-            ],
-        },
-    )
+    def sequences(name: str, processor: CdlmProcessor) -> QuestionDataset:
+        return QuestionDataset(sets[name], processor)
+
+    card: dict[str, Any] = {"snippet": _SNIPPET, "pipeline_tag": "question-answering", "scores": "joint_f1"}
+    card |= {"tags": ["multi-hop-question-answering"], "widget": [_WIDGET]}
+    settings = {"task": "multihop_qa"}
+    train_and_publish(CdlmForMultiHopQuestionAnswering, shared, sets, sequences, predict, baselines, card, settings)

@@ -13,7 +13,7 @@ import numpy as np
 from transformers import AutoConfig, AutoTokenizer, set_seed
 
 from ..data.rows import draw, fingerprint
-from ..finetuning.arguments import FinetuningArguments, LoraArguments
+from ..finetuning.arguments import FinetuningArguments
 from ..finetuning.lora import SavedAdapter, with_lora
 from ..finetuning.seeds import Scores, caveat, publish, report, run_seeds, training_facts
 from ..models.chunk_encoder import weights_fingerprint

@@ -26,9 +26,6 @@ from nextlevelbert import (
     CachedEncoder,
     ChunkingRule,
     Document,
-    HateModel,
-    NextLevelBertForContrastiveLearning,
-    NextLevelBertForSequenceClassification,
     NextLevelBertModel,
     encode_corpus,
     load_chunk_encoder,
@@ -119,10 +116,6 @@ def test_the_fingerprint_tells_weights_apart(minilm, minilm_path):
     assert changed.fingerprint() == minilm.fingerprint
     next(changed.parameters()).data[0, 0] += 1e-3
     assert changed.fingerprint() != minilm.fingerprint
-
-
-def test_a_folder_is_named_without_its_path(minilm_path):
-    assert load_chunk_encoder(minilm_path).name == "model"
 
 
 def saved(folder, steps, prompt: str | None = None) -> str:
@@ -255,15 +248,6 @@ def test_chunk_vectors_are_those_of_sentence_transformers(source, model, folder,
         np.testing.assert_allclose(book.plain.numpy(), theirs, atol=1e-6)
 
 
-def test_without_normalisation(folder, tmp_path):
-    bare = SentenceTransformer(modules=[SentenceTransformer(str(folder), device="cpu")[0]], device="cpu")
-    bare.save(str(tmp_path / "bare"))
-    source = load_chunk_encoder(tmp_path / "bare")
-    assert not source.encoder.normalize
-    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=128)
-    np.testing.assert_allclose(plain(model, TEXTS[0])[0].numpy(), bare.encode(TEXTS[0]), atol=1e-6)
-
-
 def test_every_route_gives_the_same(source, model, tmp_path):
     """Text, ids, vectors, cache, corpus, SentenceTransformer, and the chunk encoder in half precision."""
     books = model.encode(TEXTS)
@@ -288,21 +272,6 @@ def test_every_route_gives_the_same(source, model, tmp_path):
     torch.testing.assert_close(again.encode(TEXTS[0]).document, books[0].document)
     again.chunk_encoder.to(torch.float16)
     torch.testing.assert_close(plain(again, TEXTS[0]), books[0].plain, atol=2e-3, rtol=0)
-
-
-def test_heads_and_hate_take_it(source):
-    for kind in (NextLevelBertForSequenceClassification, NextLevelBertForContrastiveLearning):
-        assert kind.from_chunk_encoder(source, num_hidden_layers=0).base_model.encode(TEXTS[0]).document.shape == (32,)
-    hate = HateModel.from_chunk_encoder(source, hidden_size=16, num_hidden_layers=1)
-    assert hate.encode(TEXTS[0]).document.shape == (16,)
-
-
-def test_layers_of_a_transformer_can_be_left_out(minilm):
-    model = NextLevelBertModel.from_chunk_encoder(minilm, num_hidden_layers=1)
-    ours, theirs = model.encoder.state_dict(), minilm.encoder.model.state_dict()
-    assert sum("encoder.layer" in name for name in ours) == 16
-    for name, values in ours.items():
-        assert torch.equal(values, theirs[name]), name
 
 
 def test_not_in_the_checkpoint(folder, source, tmp_path):

@@ -9,9 +9,6 @@ import hashlib
 import itertools
 import json
 import operator
-import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Sequence
 from typing import get_args
@@ -117,35 +114,6 @@ def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_
     assert not transformers_log.records
     assert document.input_ids.tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
     assert "longer than" in transformers_log.text  # a plain call does warn
-
-
-def test_spans_are_the_characters_of_the_chunk(tokenizer):
-    text = "Call me Ishmael. Some years ago, never mind how long precisely."
-    rule = ChunkingRule.from_tokenizer(tokenizer, 256, "sentences")
-    document = tokenize_document(tokenizer, text)
-    spans = chunk_spans(document, rule.boundaries(document.input_ids))
-    assert [text[a:b] for a, b in spans] == [
-        "Call me Ishmael.",
-        "Some years ago, never mind how long precisely.",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("He came. She left! Why? No one knows…", ["He came.", "She left!", "Why?", "No one knows…"]),
-        ("Mr. Brown met Dr. J. Smith. They spoke.", ["Mr. Brown met Dr. J. Smith.", "They spoke."]),
-        ("It cost 3.50 dollars. Cheap.", ["It cost 3.50 dollars.", "Cheap."]),
-        ('"Go away." He went. "Now?"', ['"Go away."', "He went.", '"Now?"']),
-        ("“Go away!” (He went.) Silence", ["“Go away!”", "(He went.)", "Silence"]),
-        ("No end here", ["No end here"]),
-    ],
-)
-def test_sentences(tokenizer, text, sentences):
-    rule = ChunkingRule.from_tokenizer(tokenizer, 64, "sentences")
-    document = tokenize_document(tokenizer, text)
-    spans = chunk_spans(document, rule.boundaries(document.input_ids))
-    assert [text[a:b] for a, b in spans] == sentences
 
 
 def test_a_long_sentence_goes_on_in_further_chunks(tokenizer):
@@ -254,21 +222,6 @@ def test_quotes(minilm, text, sentences):
     assert [text[a:b] for a, b in spans] == sentences
 
 
-def test_a_missing_quote_is_forgotten():
-    """Behind 256 ids without a quote all sentences end where they did."""
-    quoted = [QUOTE, 10, END, QUOTE, 11, END] * 20  # "10." 11. "10." 11. …
-    silence = [12] * 256 + [END]
-    with_all = np.array(quoted + silence + quoted)
-    without = with_all[1:]
-    all_ends, ends = sentence_boundaries(with_all, CLASSES), sentence_boundaries(without, CLASSES) + 1
-    far = len(quoted) + len(silence)
-    assert ends[ends >= far].tolist() == all_ends[all_ends >= far].tolist()
-    assert (
-        ends[(ends > 1) & (ends < len(quoted))].tolist()
-        != all_ends[(all_ends > 0) & (all_ends < len(quoted))].tolist()
-    )
-
-
 @pytest.mark.parametrize(
     ("ids", "expected"),
     [
@@ -320,19 +273,6 @@ def test_landmarks_end_a_chunk():
     assert pack_sentences(ids, borders, 8).tolist() == [0, 7, 15, 17]
     # From 6: none ends at 9, so 8, the last before. From 11: none ends up to 14, so the sentence is cut.
     assert pack_sentences(ids, borders, 3).tolist() == [0, 3, 6, 8, 11, 14, 17]
-
-
-def test_every_process_cuts_alike():
-    ids = equal_sentences(200, 7)
-    code = (
-        "import numpy as np; from nextlevelbert.models.chunking import pack_sentences\n"
-        f"ids = np.array({ids.tolist()}); print(pack_sentences(ids, np.arange(0, len(ids) + 1, 7), 60).tolist())"
-    )
-    expected = rule_of(60).boundaries(ids).tolist()
-    environment = {**os.environ, "PYTHONHASHSEED": "12345"}  # this process has another seed
-    command = [sys.executable, "-c", code]
-    output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
-    assert json.loads(output) == expected
 
 
 def test_an_inserted_sentence_changes_a_few_chunks_only():

@@ -17,7 +17,6 @@ from transformers.models.clip.modeling_clip import image_text_contrastive_loss
 from nextlevelbert import (
     NextLevelBertForContrastiveLearning,
     NextLevelBertForMaskedVectorModeling,
-    NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
@@ -153,27 +152,6 @@ def test_scores_and_loss_of_a_batch_of_pairs():
         close(output.loss, image_text_contrastive_loss(expected))
         batch["document_ids"] = torch.tensor([0, 1, 1, 2])
         assert (model(**batch).scores == -torch.inf).nonzero().tolist() == [[1, 2], [2, 1]]
-
-
-def test_a_classifier_goes_on_from_a_contrastive_checkpoint(tmp_path):
-    pretrained = shaken(residual(NextLevelBertForContrastiveLearning))
-    pretrained.save_pretrained(tmp_path)
-    model, info = NextLevelBertForSequenceClassification.from_pretrained(
-        tmp_path, num_labels=3, output_loading_info=True
-    )
-    assert {name.split(".")[0] for name in info["missing_keys"]} == {"classifier"}
-    assert not info["unexpected_keys"]
-    vectors, before = torch.randn(6, 9, 32), {name: value.clone() for name, value in model.state_dict().items()}
-    assert torch.equal(vectors_of(model.model, vectors), vectors_of(pretrained.model, vectors))
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
-    for _ in range(3):
-        losses.append(model(inputs_embeds=vectors, labels=torch.tensor([0, 1, 2] * 2)).loss)
-        optimizer.zero_grad()
-        losses[-1].backward()
-        optimizer.step()
-    assert losses[-1] < losses[0]
-    same = {name for name, value in model.state_dict().items() if torch.equal(before[name], value)}
-    assert {name for name in same if "key.bias" not in name} == {"model.whitening.mean", "model.whitening.weight"}
 
 
 def test_sentence_transformers_and_the_copied_code_give_the_same_vectors(minilm, tmp_path, monkeypatch):

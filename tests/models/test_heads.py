@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 from transformers import (
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorForMultipleChoice,
     Trainer,
@@ -18,10 +15,8 @@ from transformers import (
 
 from nextlevelbert import (
     DataCollatorForDocumentChoice,
-    NextLevelBertForMaskedVectorModeling,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
-    NextLevelBertModel,
 )
 
 from ..conftest import toy_config
@@ -138,64 +133,6 @@ def test_the_pipeline_of_transformers(tokenizer, tmp_path):
     scores = model(**tokenizer([WORDS * 30], return_tensors="pt")).logits.softmax(-1)[0]
     assert answer["label"] == ("dull", "good")[int(scores.argmax())]
     assert answer["score"] == pytest.approx(scores.max().item(), abs=1e-5)
-
-
-def inputs_of(model, documents):
-    if isinstance(model, NextLevelBertForMultipleChoice):
-        return {**documents, "pair_embeds": torch.randn(3, 2, 32), "labels": torch.tensor([1, 0, 1])}
-    pair = {"pair_embeds": torch.randn(3, 32)} if model.config.text_pair else {}
-    return {**documents, **pair, "labels": torch.tensor([0, 1, 1])}
-
-
-HEADS = [
-    (NextLevelBertForSequenceClassification, AutoModelForSequenceClassification, {}),
-    (NextLevelBertForSequenceClassification, AutoModelForSequenceClassification, {"text_pair": True}),
-    (NextLevelBertForMultipleChoice, AutoModelForMultipleChoice, {}),
-]
-
-
-def test_a_pretrained_model_gets_a_new_classifier_only(tmp_path, transformers_log):
-    toy(NextLevelBertForMaskedVectorModeling).save_pretrained(tmp_path)
-    model, info = AutoModelForSequenceClassification.from_pretrained(
-        tmp_path, num_labels=5, text_pair=True, output_loading_info=True
-    )
-    assert all(key.startswith("classifier.") for key in info["missing_keys"])
-    assert len(info["missing_keys"]) == 4
-    assert not info["unexpected_keys"]
-    assert model.classifier[0].in_features == 64
-    assert model.classifier[2].out_features == 5
-
-
-@pytest.mark.parametrize("target_modules", [["query", "value"], "all-linear"])
-@pytest.mark.parametrize(("cls", "auto", "config"), HEADS[1:])
-def test_an_adapter_loads_on_the_base_checkpoint_and_merges(cls, auto, config, target_modules, documents, tmp_path):
-    toy(NextLevelBertModel).save_pretrained(tmp_path / "base")
-    base = auto.from_pretrained(tmp_path / "base", **config)
-    inputs = inputs_of(base, documents)
-    settings = LoraConfig(
-        target_modules=target_modules, modules_to_save=["classifier"], exclude_modules=r".*\bchunk_encoder\b.*"
-    )
-    model = get_peft_model(base, settings)
-    adapted = {name for name, parameter in model.named_parameters() if "lora_" in name and parameter.requires_grad}
-    assert adapted
-    assert not any("chunk_encoder" in name for name, _ in model.named_parameters() if "lora_" in name)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(**inputs).loss.backward()
-        optimizer.step()
-    unmerged = model.eval()(**inputs).logits
-    model.save_pretrained(tmp_path / "adapter")
-    again = auto.from_pretrained(tmp_path / "base", **config)
-    assert not torch.allclose(again(**inputs).logits, unmerged, atol=1e-3)
-    loaded = PeftModel.from_pretrained(again, tmp_path / "adapter").eval()
-    torch.testing.assert_close(loaded(**inputs).logits, unmerged, atol=1e-6, rtol=1e-5)
-    merged = loaded.merge_and_unload()
-    torch.testing.assert_close(merged(**inputs).logits, unmerged, atol=1e-5, rtol=1e-5)
-    merged.save_pretrained(tmp_path / "merged")
-    torch.testing.assert_close(
-        auto.from_pretrained(tmp_path / "merged")(**inputs).logits, unmerged, atol=1e-5, rtol=1e-5
-    )
 
 
 def test_questions_stand_beside_the_document_vector_and_it_is_read_once(documents, monkeypatch):

@@ -214,7 +214,7 @@ def test_the_pretraining_script_publishes_model_and_card(
     files = hub.files("model", "user/books-model")
     assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert "# user/books-model" in files["README.md"].decode()
-    assert {"loss_curve.png", "modeling_nextlevelbert.py", "modules.json", "tokenizer.json"} <= files.keys()
+    assert {"modeling_nextlevelbert.py", "modules.json", "tokenizer.json"} <= files.keys()
     assert not [name for name in files if "shard-" in name or "checkpoint-" in name or ".tmp" in name]
     here = str(tmp_path).encode()
     assert [name for name, content in files.items() if here in content] == []
@@ -264,7 +264,7 @@ def test_the_finetuning_script_publishes_what_opens_again(
             "untrained",
             [],
             LOAD_CLASSIFIER,
-            {"model.safetensors", "document_heads.py", "modules.json"},
+            {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"},
         ),
         ("user/adapter", "user/classifier", ["--lora"], LOAD_ADAPTER, {"adapter_model.safetensors"}),
     ):

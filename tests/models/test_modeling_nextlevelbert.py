@@ -15,7 +15,6 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AlbertConfig,
     AutoModel,
-    AutoModelForSequenceClassification,
     BertConfig,
     DistilBertConfig,
     ModernBertConfig,
@@ -71,14 +70,6 @@ def test_padding_on_either_side_changes_nothing(toy):
         for order in ([padding, tokens["input_ids"]], [tokens["input_ids"], padding]):
             ids = torch.cat(order, dim=1)
             close(toy(input_ids=ids, attention_mask=(ids != -100).long()).pooler_output, expected)
-
-
-def test_more_text_and_other_text_give_another_vector(toy):
-    preface = "the same preface for both books " * 12
-    first, second = toy.encode([preface + "whale " * 40, preface + "times " * 40])
-    longer = toy.encode(preface + "whale " * 40 + "an afterword")
-    assert (first.document - second.document).abs().max() > 1e-3
-    assert (first.document - longer.document).abs().max() > 1e-4
 
 
 def test_mean_max_and_cls(toy):
@@ -137,14 +128,6 @@ def test_too_long_is_an_error_where_asked(toy):
     toy(inputs_embeds=torch.randn(1, 8, 32))  # as many as fit
     with pytest.raises(ValueError, match=r"Documents \[1\] have \[11\] chunks, more than max_chunks = 8"):
         toy(inputs_embeds=torch.randn(2, 11, 32), attention_mask=torch.tensor([[1] * 3 + [0] * 8, [1] * 11]))
-
-
-def test_gradients_flow_through_whole_documents(toy):
-    toy.train()
-    assert not toy.chunk_encoder.training
-    batch = toy.tokenizer(TEXTS, padding=True, return_tensors="pt", verbose=False)
-    toy(**batch).pooler_output.sum().backward()
-    assert toy.encoder.state_dict().keys() == {n for n, p in toy.encoder.named_parameters() if p.grad is not None}
 
 
 def test_a_narrower_window_set_afterwards(toy):
@@ -348,18 +331,6 @@ def test_encode_refuses_what_is_not_text(toy, texts):
         toy.encode(texts)
     with pytest.raises(TypeError):
         toy.plan(texts)
-
-
-def test_the_frozen_encoder_goes_out_and_comes_back(minilm, tmp_path):
-    model = NextLevelBertForSequenceClassification.from_chunk_encoder(minilm, chunk_size=16)
-    inputs = minilm.tokenizer([TEXTS[2]], return_tensors="pt")
-    before = model(**inputs).logits
-    source = model.base_model.detach_chunk_encoder()
-    model.save_pretrained(tmp_path)
-    assert not any("chunk_encoder" in name for name in model.state_dict())
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    loaded.base_model.attach_chunk_encoder(source)
-    torch.testing.assert_close(loaded(**inputs).logits, before, atol=1e-6, rtol=1e-5)
 
 
 def test_new_special_vectors_have_length_one_and_padding_is_zero():

@@ -328,6 +328,25 @@ def test_a_row_labelled_minus_100_does_not_count(models, name):
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(rows, batch["labels"][:2].reshape(-1)))
 
 
+@pytest.mark.parametrize(
+    ("name", "modules"),
+    [
+        ("nextlevelbert", []),
+        ("nextlevelbert-masked", ["head"]),
+        ("nextlevelbert-choice", ["classifier"]),
+        ("hate-masked", ["head"]),
+        ("chunkbert-classification", ["classifier"]),
+        ("bert-al", ["lstm", "residual"]),
+        ("bert-al-summarization", ["classifier", "lstm", "residual"]),
+        ("cdlm-coreference", ["scorer"]),
+        ("cdlm-questions", ["qa_outputs", "qa_type", "qa_sentence", "qa_paragraph"]),
+    ],
+)
+def test_what_is_trained_whole_beside_an_adapter(models, name, modules):
+    """What starts at random has no weights that low-rank matrices could be added to."""
+    assert models[name].modules_to_train_whole() == modules
+
+
 def test_every_public_model_is_in_the_table():
     kinds = {kind for kind, _ in HEADS.values()}
     public = {getattr(nlb, name) for name in nlb.__all__}

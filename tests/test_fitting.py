@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import math
 import subprocess
@@ -15,32 +16,35 @@ import torch
 from scipy.linalg import fractional_matrix_power
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.feature_extraction.text import TfidfTransformer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
 
 from nextlevelbert import (
     CachedEncoder,
     ChunkingRule,
     Document,
     NextLevelBertModel,
-    combine_chunk_encoders,
     encode_corpus,
-    fit_tfidf_encoder,
     fitting,
     load_chunk_encoder,
 )
-from nextlevelbert.fitting import fit_whitening
+from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder, fit_whitening
 from nextlevelbert.models.pooling import pool
 
-from .golden.inputs import DOCUMENTS, FOLDER
+from .frozen.cases import TEXTS as FROZEN
+from .frozen.cases import text as story
 from .segment_toys import close
 from .vector_toys import save_random_table
 
-TEXTS = [document.text for document in DOCUMENTS]
+TEXTS = [*FROZEN, story(7, 30), story(8, 60)]
+DOCUMENTS = [Document(f"text-{number}", words) for number, words in enumerate(TEXTS)]
 CHUNK_SIZE = 12
 
 
 @pytest.fixture(scope="module")
-def whole():
-    return load_chunk_encoder(FOLDER / "encoder" / "sentences", "golden/encoder")
+def whole(toy_encoder_path):
+    return load_chunk_encoder(toy_encoder_path, "toy/encoder")
 
 
 @pytest.fixture(scope="module")
@@ -336,8 +340,10 @@ def test_what_it_refuses(parts, minilm, hybrid, tmp_path):
     assert other.fingerprint != hybrid.fingerprint
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
         NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12).encode(TEXTS[0], chunk_encoder=other)
+    words = Tokenizer(WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    foreign = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
     for wrong, word in [
-        ({"parts": [parts[0], minilm]}, "different tokens"),
+        ({"parts": [parts[0], dataclasses.replace(minilm, tokenizer=foreign)]}, "different tokens"),
         ({"parts": parts, "texts": TEXTS[:1]}, "at least two documents"),
         ({"parts": parts, "texts": [""]}, "no tokens"),
     ]:

@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TOY = ROOT / "tests" / "golden" / "encoder" / "sentences"
+
+
+# For the papers whose defaults take minutes.
+QUICK = {
+    "chunkbert": ["--chunk_size", "32", "--num_train_epochs", "1"],
+    "bert_al": ["--segment_length", "32", "--num_train_epochs", "1"],
+    "cdlm": ["--epochs", "1", "--pretraining_epochs", "1"],
+}
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -75,7 +82,7 @@ def test_the_checkpoint_is_installed_and_opens_offline(installed, tmp_path):
 
 
 @pytest.mark.long
-def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
+def test_the_console_scripts_run_from_an_installed_wheel(installed, toy_encoder_path, tmp_path):
     """Documents to a pretrained model, and that to a classifier, away from the sources."""
     where = run(installed / "python", "-c", "import nextlevelbert; print(nextlevelbert.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(installed.parent)
@@ -87,7 +94,8 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     rows = [{**story, "id": str(number)} for number, story in enumerate(stories)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run(
-        installed / "nextlevelbert-pretrain", "--train_file", "rows.jsonl", "--chunk_encoder", TOY, "--chunk_size", 12,
+        installed / "nextlevelbert-pretrain", "--train_file", "rows.jsonl", "--chunk_encoder",
+        toy_encoder_path, "--chunk_size", 12,
         "--output_dir", "model", "--do_train", "--sequence_length", 16, "--max_steps", 2, "--use_cpu", cwd=tmp_path,
     )  # fmt: skip
     assert "nextlevelbert" in (tmp_path / "model" / "README.md").read_text()
@@ -101,3 +109,12 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
         installed / "nextlevelbert", "search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache", cwd=tmp_path
     )  # fmt: skip
     assert "rows.jsonl#0\t" in printed  # by the checkpoint that is installed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("paper", ["next_level_bert", "hate", "chunkbert", "bert_al", "cdlm"])
+def test_the_papers_run_from_an_installed_wheel(installed, minilm_path, encoder, paper, tmp_path):
+    """Each example in an empty folder and without network; the first two as they stand, with MiniLM."""
+    shutil.copy(ROOT / "examples" / "papers" / f"{paper}.py", tmp_path)
+    words = ["--encoder", encoder, *QUICK[paper]] if paper in QUICK else [minilm_path]
+    assert run(installed / "python", f"{paper}.py", *words, cwd=tmp_path)

@@ -21,28 +21,6 @@ from nextlevelbert import (
 from nextlevelbert.models.chunking import tokenize_document
 
 from ..conftest import toy_config
-from ..golden.inputs import CLASSES, FOLDER
-
-
-@pytest.mark.parametrize(
-    ("name", "modules"),
-    [
-        ("nextlevelbert", []),
-        ("nextlevelbert-masked", ["head"]),
-        ("nextlevelbert-choice", ["classifier"]),
-        ("hate-masked", ["head"]),
-        ("chunkbert-classification", ["classifier"]),
-        ("bert-al", ["lstm", "residual"]),
-        ("bert-al-summarization", ["classifier", "lstm", "residual"]),
-        ("cdlm-coreference", ["scorer"]),
-        ("cdlm-questions", ["qa_outputs", "qa_type", "qa_sentence", "qa_paragraph"]),
-    ],
-)
-def test_what_is_trained_whole_beside_an_adapter(name, modules):
-    """What starts at random has no weights that low-rank matrices could be added to."""
-    model = CLASSES[name].from_pretrained(FOLDER / name)
-    assert model.modules_to_train_whole() == modules
-
 
 TEXTS = ["Call me Ishmael. " * 200, "It was the best of times.", "", "All happy families are alike. " * 20]
 

@@ -1,7 +1,4 @@
-"""BERTSUM's way from a document to scored sentences and back to a summary (paper of BERT-AL, section "BERTSUM").
-
-Every sentence is [CLS] words [SEP], with token types 0 and 1 in turn.
-"""
+"""Documents in BERTSUM's format (paper, section "BERTSUM"): sentences [CLS] words [SEP], types 0 and 1 in turn."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ from .chunking import Splitter, splitter_sentences
 from .sentences import text_sentences
 
 _WORD = re.compile(r"\w+")
+_WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # from the first to the last
 _BLOCKED_WORDS = 3  # in a row
 _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than its id
 
 
 @dataclass(frozen=True)
 class ExtractiveSummary:
-    """The chosen sentences of a document, in its order, as `str()` gives them line by line; their numbers from 0; the
-    first character of each and one past its last, in the text (of a list of sentences: these joined by line breaks);
-    and scores from 0 to 1 of every sentence of the document.
+    """The chosen sentences in the order of the document, a line each in `str()`; their numbers from 0; their spans in
+    the text (or in the sentences joined by line breaks); and scores from 0 to 1 of all sentences of the document.
     """
 
     sentences: list[str]
@@ -44,14 +41,17 @@ def split_document(
 ) -> tuple[str, list[tuple[int, int]]]:
     """A document's text, and the first character of each sentence and one past its last.
 
-    Sentences are kept as they are and joined by line breaks; a text is cut by `text_sentences` or a splitter. What
-    that leaves out belongs to the sentence before, or to the first.
+    Sentences are joined by line breaks; a text is cut by `text_sentences`, or where a splitter starts a sentence.
 
     Raises:
         ValueError, TypeError: for a document without words, or what is blank or no text in it (numbered).
     """
     if isinstance(document, str):
-        spans = text_sentences(document) if splitter is None else _without_gaps(document, splitter)
+        spans = text_sentences(document)
+        if splitter is not None:
+            starts = [start for start, _ in splitter_sentences(document, splitter)]
+            words = [_WORDS.search(document, *between) for between in pairwise([0, *starts[1:], len(document)])]
+            spans = [match.span() for match in words if match]
         if not spans:
             raise ValueError(f"The document has no words ({len(document)} characters); give at least one sentence.")
         return document, spans
@@ -64,32 +64,16 @@ def split_document(
     return "\n".join(sentences), [(end - len(sentence), end) for end, sentence in zip(ends, sentences, strict=True)]
 
 
-def _without_gaps(text: str, splitter: Splitter) -> list[tuple[int, int]]:
-    starts = [start for start, _ in splitter_sentences(text, splitter)]
-    spans = []
-    for start, end in pairwise([0, *starts[1:], len(text)]):
-        if sentence := text[start:end].strip():
-            first = text.index(sentence, start)
-            spans.append((first, first + len(sentence)))
-    return spans
-
-
 def encode_sentences(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> tuple[np.ndarray, np.ndarray]:
     """Token ids and token types ``[T]`` of a whole document in BERTSUM's format, int32.
 
     Words that spell a special token ("[CLS]") are read as words; where a tokenizer cannot do that, one that would
     start a sentence becomes the unknown word.
     """
+    options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False, "verbose": False}
     ids: list[np.ndarray] = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
-        encoded = tokenizer(
-            list(sentences[first : first + _SENTENCES_PER_CALL]),
-            add_special_tokens=False,
-            split_special_tokens=True,
-            truncation=False,
-            verbose=False,
-        )["input_ids"]
-        for words in encoded:
+        for words in tokenizer(list(sentences[first : first + _SENTENCES_PER_CALL]), **options)["input_ids"]:
             plain = [tokenizer.unk_token_id if word == tokenizer.cls_token_id else word for word in words]
             ids.append(np.array([tokenizer.cls_token_id, *plain, tokenizer.sep_token_id], np.int32))
     types = np.repeat(np.arange(len(ids)) % 2, [len(sentence) for sentence in ids])
@@ -107,11 +91,10 @@ def pad_batch(documents: Sequence[tuple[np.ndarray, np.ndarray]], pad_token_id: 
 
 
 def select_sentences(scores: np.ndarray, count: int, block_trigrams_in: Sequence[str] | None = None) -> list[int]:
-    """The numbers of the `count` sentences with the highest scores ``[S]``, in the order of the document.
+    """The numbers of the `count` sentences with the highest scores ``[S]`` (of equal ones the earlier), in order.
 
-    Of equal ones the earlier is preferred. If the sentences are given in `block_trigrams_in`, one that shares three
-    words in a row with a chosen one is skipped (BERTSUM: Liu and Lapata, 2019, arXiv 1908.08345, section 4.2), which
-    may leave fewer.
+    With sentences in `block_trigrams_in`, one that shares three words in a row with a chosen one is skipped (BERTSUM:
+    Liu and Lapata, 2019, arXiv 1908.08345, section 4.2), which may leave fewer.
     """
     chosen: list[int] = []
     said: set[tuple[str, ...]] = set()

@@ -1,11 +1,8 @@
 """BERT-AL: a pretrained BERT in which, after every layer, a segment receives information from those before it.
 
-"BERT-AL: BERT for Arbitrarily Long Document Understanding", under review at ICLR 2020. The encoder is a
-`transformers` backbone, and its weights keep their names.
-
-Notation for shapes: B documents in a batch, T token positions of the batch, N real tokens in all of it, m of them and
-R segments in one pass, n steps (segments of a document), C tokens in a segment, D hidden size, S sentences in the
-longest document. A channel is one sequence of an LSTM: a position within the segments of a document.
+"BERT-AL: BERT for Arbitrarily Long Document Understanding", under review at ICLR 2020. Shapes: B documents in a batch,
+T positions and N real tokens of it, m of these and R segments in a pass, n steps (segments of a document), C tokens in
+a segment, D hidden size, S sentences. A channel is one sequence of an LSTM: a position within a document's segments.
 """
 
 from __future__ import annotations
@@ -54,18 +51,15 @@ class LayerNormLSTM(nn.Module):
         self.cell_bias = nn.Parameter(torch.zeros(hidden_size))
 
     def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """h of all steps ``[n, channels, D]``, and the state after the last, c at least in float32.
-
-        `inputs` are ``[n, channels, D]``, `state` that after an earlier step; zeros by default.
-        """
+        """h of all steps, ``[n, channels, D]`` as the inputs, and the state after the last, c at least in float32."""
         # The inputs of all steps in one multiplication; only that with h has to wait for the step before.
         projected = self.input_projection(inputs)  # [n, channels, 4D]
         dtype, size = projected.dtype, inputs.shape[-1:]
         exact = torch.promote_types(dtype, torch.float32)
         h, c = state or (projected.new_zeros(inputs.shape[1:]),) * 2
         h, c, recurrent = h.to(dtype), c.to(exact), self.recurrent_weight.to(dtype)
-        norms = (self.gate_weight, self.gate_bias, self.cell_weight, self.cell_bias)
-        gate_weight, gate_bias, cell_weight, cell_bias = (weight.to(exact) for weight in norms)
+        gate_weight, gate_bias = self.gate_weight.to(exact), self.gate_bias.to(exact)
+        cell_weight, cell_bias = self.cell_weight.to(exact), self.cell_bias.to(exact)
         outputs = []
         with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled above
             for step in projected:
@@ -104,10 +98,7 @@ _AFTER_LAYER: ContextVar[Callable[[int, Tensor], Tensor] | None] = ContextVar("b
 
 
 class RecurrentLayers(nn.ModuleList):
-    """The layers of an encoder. During a pass, whoever goes through them finds each with its recurrence behind it.
-
-    The modules in it are the layers alone, so all weights keep the names that they have in the plain encoder.
-    """
+    """The layers alone, so that weights keep their names; in a pass, iteration gives each with what follows it."""
 
     def __iter__(self) -> Iterator[Any]:
         after = _AFTER_LAYER.get()
@@ -131,17 +122,13 @@ class RecurrentLayer:
 
 
 def wrap_layers(encoder: PreTrainedModel) -> None:
-    """Puts `RecurrentLayers` in place of an encoder's stack of layers.
-
-    Raises:
-        ValueError: if it has no stack with a module for each layer (ALBERT has one module for all layers).
-    """
+    """Puts `RecurrentLayers` in place of the one stack that has a module for each layer (ALBERT and XLM have none)."""
     count = encoder.config.num_hidden_layers
     for parent in encoder.modules():
-        lists = {name: child for name, child in parent.named_children() if isinstance(child, nn.ModuleList)}
-        stacks = [name for name, child in lists.items() if len(child) == count]
+        lists = [item for item in parent.named_children() if isinstance(item[1], nn.ModuleList)]
+        stacks = [(name, layers) for name, layers in lists if len(layers) == count]
         if len(stacks) == 1:
-            setattr(parent, stacks[0], RecurrentLayers(lists[stacks[0]]))
+            setattr(parent, stacks[0][0], RecurrentLayers(stacks[0][1]))
             return
         if stacks:  # XLM has a stack of attentions, one of normalisations, and so on
             break
@@ -152,8 +139,6 @@ def wrap_layers(encoder: PreTrainedModel) -> None:
 
 
 class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
-    """What all BERT-AL classes share."""
-
     config: BertAlConfig
     config_class = BertAlConfig
     family_auto_map = {
@@ -164,6 +149,13 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
         "AutoModelForTokenClassification": "modeling_bert_al.BertAlForExtractiveSummarization",
     }
     model_tags = ["bert-al", "nextlevelbert", "sentence-transformers"]
+    accepts_loss_kwargs = False  # losses are means over the documents of the batch
+
+    def add_head(self, scores: int) -> None:
+        self.model = BertAlModel(self.config)
+        self.dropout = nn.Dropout(self.config.classifier_dropout or 0.0)
+        self.classifier = nn.Linear(self.config.hidden_size, scores)
+        self.post_init()
 
     def modules_to_train_whole(self) -> list[str]:
         recurrences = ["lstm", "residual"] if self.config.recurrence != "none" else []  # they start at random
@@ -185,10 +177,9 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
 
 
 class BertAlModel(BertAlPreTrainedModel):
-    """Whole documents to a feature for every token: attention within a segment, recurrence between segments.
+    """A feature for every token of whole documents, which depends on its own segment and those before it.
 
-    A token's feature depends on its own segment and those before it. With one segment and ``recurrence="none"``, the
-    features are those of the encoder itself.
+    With one segment and ``recurrence="none"``, the features are those of the encoder itself.
     """
 
     _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # heads are dropped on purpose
@@ -205,28 +196,21 @@ class BertAlModel(BertAlPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
         **kwargs: Any,
-    ) -> TokenFeaturesOutput:
-        """Cuts the documents into segments and reads them in order.
+    ) -> TokenFeaturesOutput:  # fmt: skip
+        """Cuts documents of any length ``[B, T]``, padded anywhere, into segments and reads them in order.
 
-        Args:
-            input_ids, attention_mask, token_type_ids: ``[B, T]``, of whole documents of any length as the stock
-                tokenizer gives them, padded anywhere.
-            kwargs: what adapters pass on has no meaning here; states of single layers are not returned.
+        What adapters pass on in `kwargs` has no meaning; states of single layers are not returned.
         """
         mask = self.tokens_to_read(input_ids, attention_mask)
         tokens, features = zip(*self.passes(input_ids, mask, token_type_ids), strict=True)
         return at_their_places([torch.cat(features)[torch.cat(tokens).argsort()]], mask)
 
     def passes(self, input_ids: Tensor, mask: Tensor, types: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Reads some segments of every document at a time, so that a caller keeps what it needs of each pass.
+        """Reads some segments of every document at a time, so that a caller keeps only what it needs.
 
-        `mask` ``[B, T]`` are the tokens to read. Yields the numbers ``[m]`` of a pass's tokens among the N real ones,
-        and their features ``[m, D]``.
+        Yields the numbers ``[m]`` of a pass's tokens among the N of `mask` ``[B, T]``, and their features ``[m, D]``.
         """
         length, batch = self.config.segment_length, len(mask)
         segment, offset, _ = place_in_chunks(mask, length)  # [N], [N]
@@ -239,9 +223,9 @@ class BertAlModel(BertAlPreTrainedModel):
         for first in range(0, total, at_once):
             rows = ((step_of >= first) & (step_of < first + at_once)).nonzero().flatten()  # [R]
             tokens = ((step >= first) & (step < first + at_once)).nonzero().flatten()  # [m]
-            after = partial(self._recur, states, (step_of[rows] - first, document_of[rows]), batch)
             inputs = {name: values[rows] for name, values in fields.items()}
-            before = _AFTER_LAYER.set(after)
+            place = (step_of[rows] - first, document_of[rows])
+            before = _AFTER_LAYER.set(partial(self._recur, states, place, batch))
             try:
                 output = self.encoder(**inputs, attention_mask=real[rows].long(), return_dict=True)
             finally:
@@ -249,16 +233,13 @@ class BertAlModel(BertAlPreTrainedModel):
             yield tokens, output.last_hidden_state[real[rows]]
 
     def _recur(self, states: list[State | None], place: Place, batch: int, number: int, output: Tensor) -> Tensor:
-        """The output of a layer after its recurrence, whose state is kept for the next pass."""
         output, states[number] = self.recurrences[number](output, place, batch, states[number])
         return output
 
 
 @dataclass
 class ExtractiveSummarizationOutput(ModelOutput):
-    """Loss, if labels were given: the mean over documents of that over their sentences; logits ``[B, S]``, zero where
-    there is no sentence, whose sigmoid is a probability; and a mask ``[B, S]`` of the sentences.
-    """
+    """Loss, the mean over documents of that over their sentences; logits ``[B, S]``; mask ``[B, S]`` of sentences."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -275,32 +256,23 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         2
     """
 
-    accepts_loss_kwargs = False  # the loss is a mean over the documents of the batch
-
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
-        self.model = BertAlModel(config)
-        self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
-        self.classifier = nn.Linear(config.hidden_size, 1)
-        self.post_init()
+        self.add_head(1)
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        **kwargs: Any,
-    ) -> ExtractiveSummarizationOutput:
-        """Scores of the sentences that `config.cls_token_id` starts; other arguments are those of `BertAlModel`.
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None, **kwargs: Any,
+    ) -> ExtractiveSummarizationOutput:  # fmt: skip
+        """Scores of the sentences that `config.cls_token_id` starts, zero where there is none.
 
-        `labels` are ``[B, S]``, 1 for a sentence of the summary, 0 for another, -100 where that is unknown or there is
-        no sentence. Of each pass the states of sentence tokens are kept, so that memory does not grow with length.
+        `labels` are ``[B, S]``: 1 for a sentence of the summary, 0 for another, -100 where that is unknown.
         """
         mask = self.tokens_to_read(input_ids, attention_mask)
         starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
         is_start, numbers, features = starts[mask], [], []
+        # Only the states of [CLS] are kept of each pass, so that memory does not grow with length.
         for tokens, states in self.model.passes(input_ids, mask, token_type_ids):
             numbers.append(tokens[is_start[tokens]])
             features.append(states[is_start[tokens]])
@@ -316,19 +288,13 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
 
     @torch.no_grad()
     def summarize(
-        self,
-        document: str | Sequence[str],
-        sentences: int = 3,
-        trigram_blocking: bool = False,
+        self, document: str | Sequence[str], sentences: int = 3, trigram_blocking: bool = False,
         splitter: Splitter | None = None,
-    ) -> ExtractiveSummary:
-        """The sentences with the highest scores, in the order of the document.
+    ) -> ExtractiveSummary:  # fmt: skip
+        """The sentences of a text (or list of sentences) with the highest scores, in the order of the document.
 
-        Args:
-            document: a text, or its sentences.
-            sentences: how many; all if there are no more.
-            trigram_blocking: skip a sentence that shares three words in a row with one of a higher score.
-            splitter: a function that finds the sentences of a text, in place of `text_sentences`.
+        `trigram_blocking` skips a sentence that shares three words in a row with one of a higher score; a `splitter`
+        finds the sentences of a text in place of `text_sentences`.
         """
         if sentences < 1:
             raise ValueError(f"sentences must be 1 or more, got {sentences}.")
@@ -343,34 +309,20 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
 
 
 class BertAlForSequenceClassification(BertAlPreTrainedModel):
-    """Classifies documents of any length by the mean of their token features: one label, several, or values.
-
-    The paper describes no such head ("can be adapted to various tasks"). It reads the mean because the first [CLS]
-    knows nothing of what follows its own segment.
+    """Classifies documents by the mean of their token features (the first [CLS] knows nothing of later segments): one
+    label, several, or values. The paper describes no such head ("can be adapted to various tasks").
     """
-
-    accepts_loss_kwargs = False  # the loss is a mean over the batch
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
-        self.model = BertAlModel(config)
-        self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+        self.add_head(config.num_labels)
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput:
-        """Scores ``[B, K]`` of whole documents; other arguments are those of `BertAlModel`.
-
-        `labels` are ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
-        """
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None, **kwargs: Any,
+    ) -> SequenceClassifierOutput:  # fmt: skip
+        """Scores ``[B, K]``; `labels` are ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values."""
         pooled = self.model(input_ids, attention_mask, token_type_ids, return_dict=True).pooler_output
         logits = self.classifier(self.dropout(pooled))  # [B, K]
         loss = None if labels is None else classification_loss(logits, labels, self.config)

@@ -1,4 +1,4 @@
-"""What ChunkBERT and BERT-AL share: one pretrained encoder reads the token ids of whole documents piece by piece.
+"""What ChunkBERT and BERT-AL share: an encoder reads whole documents piece by piece.
 
 B documents in a batch, T token positions of the batch, N real tokens in all of it, D hidden size.
 """
@@ -54,7 +54,7 @@ class TokenDocumentConfig(PreTrainedConfig):
         return self.encoder_config.hidden_size
 
     def check(self, piece: str) -> None:
-        """Raises a ValueError if the field `piece`, tokens in a piece, is not what the encoder can read."""
+        """Raises a ValueError if `piece`, the field of tokens in a piece, is not what the encoder can read."""
         for name, most in ((piece, usable_positions(self.encoder_config)), ("max_training_tokens", None)):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= (most or value):
@@ -64,9 +64,7 @@ class TokenDocumentConfig(PreTrainedConfig):
 
 @dataclass
 class TokenFeaturesOutput(ModelOutput):
-    """Token features ``[B, T, D]``, zero at padding; their mean over each document ``[B, D]``; the mask ``[B, T]`` of
-    the tokens that were read; on request, every hidden state of the encoder, ``[B, T, D]`` each.
-    """
+    """Token features ``[B, T, D]``, 0 at padding; their means ``[B, D]``; mask ``[B, T]`` of the tokens read."""
 
     last_hidden_state: Tensor | None = None
     pooler_output: Tensor | None = None
@@ -87,8 +85,7 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         """A new model around a pretrained encoder such as BERT, RoBERTa, MPNet, ModernBERT or MiniLM.
 
         Encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO) do not suit. Attention
-        dropout is 0, because it more than doubles a training step on a CPU. Weights of other parts are random.
-        Arguments are fields of the configuration such as `num_labels`, and those of loading such as `revision`.
+        dropout is 0. Arguments are fields of the configuration (`num_labels`), and those of loading (`revision`).
         """
         loading, fields = cls.split_arguments(config_kwargs)
         source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
@@ -102,7 +99,6 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         return self.base_model.encoder.get_input_embeddings()
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
-        """As in transformers; the size of the vocabulary is the encoder's."""
         embeddings = self.base_model.encoder.resize_token_embeddings(*args, **kwargs)
         self.config.encoder_config.vocab_size = embeddings.num_embeddings
         return embeddings
@@ -114,45 +110,34 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         limit = self.config.max_training_tokens
         if not self.training or limit is None or not (lost := (mask.sum(dim=1) - limit).clamp(min=0)).any():
             return mask
-        warnings.warn(
-            f"Training reads the first {limit} tokens of a document (max_training_tokens): {int((lost > 0).sum())} of "
-            f"{len(mask)} documents of this batch lose {int(lost.sum())} tokens.",
-            stacklevel=4,
-        )
+        cut = f"{int((lost > 0).sum())} of {len(mask)} documents of this batch lose {int(lost.sum())} tokens"
+        warnings.warn(f"Training reads the first {limit} tokens (max_training_tokens): {cut}.", stacklevel=4)
         return mask & (mask.cumsum(dim=1) <= limit)
 
     def lay_out(
         self, input_ids: Tensor, token_type_ids: Tensor | None, mask: Tensor, place: tuple[Tensor, Tensor]
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """Inputs of the encoder by name, and the mask of real tokens: each at its `place`, row and column ``[N]``.
-
-        Token types only go to encoders with several.
-        """
-        config = self.base_model.encoder.config
-        shape = (int(place[0].max()) + 1, int(place[1].max()) + 1)
+        """Inputs of the encoder by name, and the mask of real tokens: each at its `place`, row and column ``[N]``."""
+        config, shape = self.base_model.encoder.config, [int(index.max()) + 1 for index in place]
         padding = getattr(config, "pad_token_id", None) or 0  # some encoders count positions from it
         fields = {"input_ids": input_ids.new_full(shape, padding, dtype=torch.long)}
         fields["input_ids"][place] = input_ids[mask].long()
-        if token_type_ids is not None and getattr(config, "type_vocab_size", 0) > 1:
-            fields["token_type_ids"] = torch.zeros_like(fields["input_ids"])
+        if token_type_ids is not None and getattr(config, "type_vocab_size", 0) > 1:  # others have no types
+            fields["token_type_ids"] = input_ids.new_zeros(shape, dtype=torch.long)
             fields["token_type_ids"][place] = token_type_ids[mask].long()
-        real = torch.zeros(shape, dtype=torch.bool, device=mask.device)
-        real[place] = True
-        return fields, real
+        return fields, mask.new_zeros(shape).index_put(place, mask.new_ones(()))
 
 
 def at_their_places(states: list[Tensor], mask: Tensor) -> TokenFeaturesOutput:
-    """Features and hidden states ``[N, D]`` of the real tokens back at their places in the batch ``[B, T]``."""
+    """Features, then hidden states, ``[N, D]`` of the real tokens at their places in the batch ``[B, T]``."""
     places = [flat.new_zeros(*mask.shape, flat.shape[-1]).masked_scatter(mask.unsqueeze(-1), flat) for flat in states]
     pooled = places[0].sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]
     return TokenFeaturesOutput(places[0], pooled, mask, tuple(places[1:]) or None)
 
 
 def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
-    """Where each real token of a batch goes when every document is cut into chunks, without its padding.
-
-    For the N tokens of `mask` ``[B, T]`` in order: the chunk, numbered through the batch ``[N]``, and the place in it
-    ``[N]``; then the number of chunks. The last chunk of a document may have fewer tokens.
+    """For the N tokens of `mask` ``[B, T]``, when each document is cut into chunks without its padding: the chunk of
+    each, numbered through the batch ``[N]``, and the place in it ``[N]``; then the number of chunks.
     """
     number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the real ones of its document
     chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]

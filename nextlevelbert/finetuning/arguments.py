@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -116,11 +116,9 @@ class DataArguments:
     def read_sets(
         self, read: Callable[[str, str, str], Data], hold_out: Callable[[Data, float], tuple[Data, Data]]
     ) -> dict[str, Data]:
-        """The sets by name, ``"train"`` first; without a validation set, part of the training set is held out.
+        """The sets by name, from `read(name, source, split)`; without a validation set, part of the training set.
 
-        Args:
-            read: called with the set's name, its source and its split.
-            hold_out: splits a set into the rest and the share to hold out.
+        That part is what ``hold_out(train, share)`` gives after the rest.
         """
         places = {name: self.place(name) for name in ("train", "validation", "test")}
         sets = {name: read(name, *place) for name, place in places.items() if place is not None}
@@ -136,11 +134,10 @@ class VectorModelArguments:
 
     _argument_group_name = "model"
 
-    model: str = field(
-        metadata={"help": "A checkpoint (folder or name on the Hub), or untrained: a new model around "
-                          "--chunk_encoder. Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first "
-                          "chunk; tfidf or bm25, word counts, where the task has them; or any other encoder, which "
-                          "gives one vector of the tokens that it reads."}
+    model: str = option(
+        MISSING, "A checkpoint (folder or name on the Hub), or untrained: a new model around --chunk_encoder. "
+        "Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first chunk; tfidf or bm25, word counts where "
+        "the task has them; any other encoder, one vector of what it reads.",
     )  # fmt: skip
     model_type: str = option(
         "nextlevelbert", "Of untrained and the baselines; a checkpoint has its own.", choices=["nextlevelbert", "hate"]
@@ -165,8 +162,8 @@ class TextModelArguments:
 
     _argument_group_name = "model"
 
-    model: str = field(
-        metadata={"help": "The encoder to train (BERT or similar), or a saved model: folder or name on the Hub."}
+    model: str = option(
+        MISSING, "The encoder to train (BERT or similar), or a saved model: folder or name on the Hub."
     )
     model_type: str = option("bert-al", "What is made of the encoder.")
     attn_implementation: str | None = option(None, "Attention of the encoder, as in transformers.")

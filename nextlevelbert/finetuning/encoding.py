@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertModel,
 )
 from .arguments import VectorModelArguments
+
+logger = logging.getLogger(__name__)
 
 MODELS: dict[str, dict[Any, Any]] = {
     "nextlevelbert": {
@@ -119,7 +122,14 @@ class FirstTokens:
         self.schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
 
     def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
-        """The rows of a batch of documents, as `ChunkVectors` makes them."""
+        """The rows of a batch of documents, as `ChunkVectors` makes them; a line says how many are cut."""
+        limit = self.encoder.max_seq_length or 10**9
+        if longer := sum(
+            len(ids) > limit for ids in self.encoder.tokenizer(batch["text"], verbose=False)["input_ids"]
+        ):
+            logger.warning(
+                "The first %d tokens of a text are read; %d of %d are longer.", limit, longer, len(batch["id"])
+            )
         vectors = self.encoder.encode(batch["text"], convert_to_tensor=True, show_progress_bar=False)  # [B, D]
         spans = [np.array([[0, len(text)]]) for text in batch["text"]]
         return chunk_table(self.schema, batch["id"], spans, vectors)

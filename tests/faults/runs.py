@@ -14,8 +14,9 @@ TIMED = ("all_results.json", "eval_results.json", "train_results.json", "trainer
 
 
 def results(folder: Path) -> dict[str, bytes]:
-    """What a run leaves, but for checkpoints and times."""
-    return {name: data for name, data in tree(folder, TIMED).items() if "checkpoint-" not in name}
+    """What a run leaves, but for checkpoints, copies of vectors to map into memory, and times."""
+    files = tree(folder, TIMED).items()
+    return {name: data for name, data in files if "checkpoint-" not in name and "/.vectors/" not in name}
 
 
 def finished(outcome: Outcome) -> bool:

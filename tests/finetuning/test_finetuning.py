@@ -138,12 +138,13 @@ def test_a_model_gets_its_chunk_encoder_back(toy_checkpoint, toy_encoder_path, m
         open_source(VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=minilm_path), ())
 
 
-def test_any_other_encoder_gives_one_vector_of_what_it_reads(encoder, toy_encoder_path, tmp_path):
+def test_any_other_encoder_gives_one_vector_of_what_it_reads(encoder, toy_encoder_path, tmp_path, caplog):
     options = VectorModelArguments(model=encoder, cache_dir=str(tmp_path))
     source = open_source(options, ())
     long = "the whale and the sea " * 40
     vectors = encode_once(options, arguments(tmp_path), source, [long, "short"])
     assert (source.kind, vectors[long].shape) == ("other", (1, 32))
+    assert "first 64 tokens of a text are read; 1 of 2" in caplog.text
     ids = source.encoder.encoder.tokenizer(long, truncation=True, max_length=64, return_tensors="pt")
     states = source.encoder.encoder[0].auto_model(**ids).last_hidden_state  # [1, 64, 32]
     torch.testing.assert_close(vectors[long].float(), states.mean(dim=1), atol=2e-3, rtol=0)

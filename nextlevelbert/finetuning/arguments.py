@@ -136,7 +136,7 @@ class VectorModelArguments:
 
     model: str = option(
         MISSING, "A checkpoint (folder or name on the Hub), or untrained: a new model around --chunk_encoder. "
-        "Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first chunk; tfidf or bm25, word counts where "
+        "Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first chunk; tfidf or bm25, words where "
         "the task has them; any other encoder, one vector of what it reads.",
     )  # fmt: skip
     model_type: str = option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,20 @@ def test_a_sentence_is_read_in_its_context():
     one, other = model.encode(["It rained. We stayed at home.", "It rained. The war was lost."])
     torch.testing.assert_close(one.plain[0], other.plain[0])
     assert not torch.allclose(one.chunks[0], other.chunks[0], atol=0.05)
+
+
+@pytest.mark.parametrize("folder", [STATIC, HATE, MINILM])
+def test_its_card_lies_in_its_folder_and_its_code_runs(folder, page_folder, capsys):
+    """In a folder that holds `checkpoints`, as the clone does, and with MiniLM where the Hub would put it."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    namespace: dict = {}
+    for block in blocks:
+        exec(block, namespace)
+    width = namespace["model"].config.hidden_size
+    assert namespace["book"].document.shape == (width,)
+    assert f"torch.Size([{width}])" in capsys.readouterr().out
+    assert len(card.splitlines()) <= 80
 
 
 def test_it_finds_excerpts_of_unseen_books_better_than_both_means(shared):

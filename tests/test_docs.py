@@ -17,7 +17,9 @@ from transformers import HfArgumentParser
 from nextlevelbert import pretraining, tasks
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("**/model_cards/*/README.md")])
+CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
+CARDS.append(ROOT / "nextlevelbert" / "static" / "README.md")
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *CARDS])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -41,23 +41,17 @@ class LongformerStartModel(NextLevelPreTrainedModel):
 
     @classmethod
     def from_encoder(
-        cls,
-        name_or_path: str | PathLike[str],
-        max_length: int = 4096,
-        attention_window: int | list[int] = 512,
+        cls, name_or_path: str | PathLike[str], max_length: int = 4096, attention_window: int | list[int] = 512,
         **config_kwargs: Any,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A CDLM around a pretrained BERT or RoBERTa: its position table repeated, its projections used twice.
 
         The projections of global attention start as copies of the local ones, as in Longformer's own conversion. The
         word head is the encoder's if its checkpoint has one; otherwise it is new. Where the `attention_window` is
         twice the sequence's length, the outputs are the encoder's own.
 
-        Args:
-            name_or_path: folder or Hub name of the encoder, with its tokenizer.
-            max_length: most tokens in a sequence.
-            attention_window: tokens that each token sees, half of them on either side.
-            config_kwargs: fields of the configuration, and loading arguments such as `revision` and `token`.
+        A sequence has at most `max_length` tokens, and each sees `attention_window` others, half on either side;
+        `config_kwargs` are fields of the configuration, and loading arguments such as `revision` and `token`.
         """
         loading, fields = cls.split_arguments(config_kwargs)
         values, weights, tokenizer = longformer_weights(name_or_path, max_length, loading)
@@ -115,9 +109,8 @@ def longformer_weights(
 
 def _word_head(name_or_path: str | PathLike[str], loading: dict[str, Any]) -> dict[str, torch.Tensor]:
     """The word head under Longformer's names; nothing if the checkpoint has none, or one with another activation."""
-    model, info = AutoModelForMaskedLM.from_pretrained(
-        name_or_path, output_loading_info=True, dtype=torch.float32, **loading
-    )
+    loading = {"dtype": torch.float32, "output_loading_info": True, **loading}
+    model, info = AutoModelForMaskedLM.from_pretrained(name_or_path, **loading)
     names = _BERT_HEAD if model.config.model_type == "bert" else _HEAD
     if model.config.hidden_act != "gelu" or any(name.startswith(names) for name in info["missing_keys"]):
         return {}

@@ -63,21 +63,22 @@ _LONGEST_HEADING = 100
 def text_sentences(text: str) -> list[tuple[int, int]]:
     """The sentences of a text, as the first character of each and one past its last.
 
-    A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.), after a heading, and
-    after a mark that ends sentences if the next word would still have fitted into the line. A heading is a line in
-    capitals, or one with a capital on every word but the small ones, of at most 100 characters, without a mark that
-    ends sentences. Otherwise a sentence ends after . ! ? and what closes it, unless a small letter follows (in a text
-    without capitals, one may begin with it); after an abbreviation its kind and the next word decide.
+    A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.), after a heading (a
+    short line with capitals on all but small words), and after a mark that ends sentences if the next word would have
+    fitted into the line. Otherwise a sentence ends after . ! ? and what closes it, unless a small letter follows (in a
+    text without capitals, one may begin with it); after an abbreviation its kind and the next word decide.
 
-    Without white space around them the sentences and what is between them are the text, in order. The time is linear
-    in its length.
+    Only white space lies between sentences. The time is linear in the length of the text.
 
     Example:
         >>> text = "ARTICLE II\\nFees\\n\\nAcme Inc. pays the fee, i.e. 2.5%. It is due on Jan. 1."
         >>> [text[start:end] for start, end in text_sentences(text)]
         ['ARTICLE II', 'Fees', 'Acme Inc. pays the fee, i.e. 2.5%.', 'It is due on Jan. 1.']
     """
-    spans, uncased = [], _has_no_capitals(text)
+    # Hardly a word with a capital: one in 500 characters, where prose has five. Others are not read whole.
+    capitals = (word for word in _MAYBE_CAPITAL.finditer(text) if word.group().isupper())
+    uncased = next(itertools.islice(capitals, len(text) // 500, None), None) is None
+    spans = []
     for start, end in _blocks(text, uncased):
         first = start
         for border in [*_sentence_ends(text, start, end, uncased), end]:
@@ -87,12 +88,6 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
                 spans.append((begin, begin + len(body)))
             first = border
     return spans
-
-
-def _has_no_capitals(text: str) -> bool:
-    """Whether hardly a word has a capital: one in 500 characters, where prose has five. Others are not read whole."""
-    capitals = (word for word in _MAYBE_CAPITAL.finditer(text) if word.group().isupper())
-    return next(itertools.islice(capitals, len(text) // 500, None), None) is None
 
 
 def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:

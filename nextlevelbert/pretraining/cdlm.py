@@ -106,15 +106,9 @@ class CdlmDataArguments:
     train_split: str = option("train", "Split to train on.")
     validation_split: str | None = option(None, "Split to evaluate on.")
     test_split: str | None = option(None, "Split to report on.")
-    cluster_column: str | None = option(
-        None, "Column that names the set of a document; leave it out if a row is a set."
-    )
-    text_column: str | None = option(
-        None, "Column of the text of a document (usually text), or of the texts of a set (usually document)."
-    )
-    validation_share: float = option(
-        0.05, "Share of the sets that is held out without a validation set, at least one."
-    )
+    cluster_column: str | None = option(None, "Column that names a document's set; leave it out if a row is a set.")
+    text_column: str | None = option(None, "Column of a document's text (usually text), or of a set's (document).")
+    validation_share: float = option(0.05, "Share of the sets that is held out without a validation set.")
     eval_samples_per_cluster: int = option(1, "Sequences from each set that is evaluated on.")
     document_share: float = option(1 / 3, "Most of a sequence that one document fills.")
     global_attention: Literal["masked", "prefix", "none"] = option(

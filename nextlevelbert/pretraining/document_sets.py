@@ -23,12 +23,9 @@ _MULTI_NEWS = "|||||"  # what separates the documents of a set there
 
 
 def read_document_sets(
-    source: str | Path,
-    set_column: str | None = None,
-    text_column: str | None = None,
-    split: str = "train",
+    source: str | Path, set_column: str | None = None, text_column: str | None = None, split: str = "train",
     dataset_config: str | None = None,
-) -> dict[str, list[str]]:
+) -> dict[str, list[str]]:  # fmt: skip
     """Reads sets of related documents, each under its name; blank documents are left out.
 
     Args:
@@ -37,7 +34,6 @@ def read_document_sets(
         set_column: where a row is a document, what names the set it belongs to. None where a row is a set.
         text_column: the text of a document (default ``"text"``); where a row is a set, a list of texts, or one with
             ``|||||`` between documents, as Multi-News has them (default ``"document"``).
-        split, dataset_config: of a dataset on the Hub.
     """
     column = text_column or ("document" if set_column is None else "text")
     if ".src" in Path(source).suffixes:
@@ -77,10 +73,8 @@ def hold_out_sets(
     """Splits off a share of the sets that have enough documents: the other sets, and those."""
     large = [name for name, texts in sets.items() if len(texts) >= LEAST_DOCUMENTS]
     held = draw(large, share, seed, f"sets with {LEAST_DOCUMENTS} documents or more")
-    return (
-        {name: texts for name, texts in sets.items() if name not in held},
-        {name: texts for name, texts in sets.items() if name in held},
-    )
+    rest = {name: texts for name, texts in sets.items() if name not in held}
+    return rest, {name: texts for name, texts in sets.items() if name in held}
 
 
 class TokenSequence(NamedTuple):
@@ -98,29 +92,18 @@ class ClusterDataset(Dataset):
     document of a sequence is cut where the sequence is full.
 
     Args:
-        sets: texts of each set; sets of fewer than three are left out (paper, section 2.3).
-        processor: its tokenizer knows the separators.
+        sets: texts of each; those of fewer than three are left out (section 2.3), and counted in `left_out`.
         max_length: tokens in a sequence; by default the processor's.
-        related: False draws the documents of a sequence from all sets, each from another (the paper's "Rand CDLM").
+        related: False draws each document of a sequence from another set (the paper's "Rand CDLM").
         samples_per_cluster: sequences of each set in an epoch.
-        seed: of what is drawn.
         document_share: of a sequence, the most that one document fills; a third, so that three documents fit.
-
-    Attributes:
-        epoch: `Trainer` sets it with `set_epoch` to draw anew.
-        left_out: how many sets have too few documents.
     """
 
     def __init__(
-        self,
-        sets: Sequence[Sequence[str]],
-        processor: CdlmProcessor,
-        max_length: int | None = None,
-        related: bool = True,
-        samples_per_cluster: int = 1,
-        seed: int = 42,
+        self, sets: Sequence[Sequence[str]], processor: CdlmProcessor, max_length: int | None = None,
+        related: bool = True, samples_per_cluster: int = 1, seed: int = 42,
         document_share: float = 1 / LEAST_DOCUMENTS,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.max_length = max_length or processor.max_length
         self.related, self.samples_per_cluster, self.seed, self.epoch = related, samples_per_cluster, seed, 0
         tokenizer = processor.tokenizer
@@ -183,17 +166,11 @@ class ClusterDataset(Dataset):
 class DataCollatorForCrossDocumentMasking:
     """Masks 15 % of the words, 80/10/10, and gives them global attention (CDLM, section 2.2).
 
-    Separators and special tokens are never masked. The masks depend on each sequence's own key alone.
-
-    Args:
-        processor: its tokenizer says what [MASK] and padding are.
-        pattern: which tokens have global attention: ``"masked"``, those to predict; ``"prefix"``, as many first ones
-            of the sequence; ``"none"``.
-        mlm_probability: share of the words to predict.
+    Separators and special tokens are never masked. The masks depend on each sequence's own key alone. By `pattern`,
+    those to predict have global attention (``"masked"``), as many first ones (``"prefix"``), or none (``"none"``).
 
     Returns (on call):
-        `input_ids`, `attention_mask`, `global_attention_mask` and `labels` (-100 where nothing is to be predicted),
-        ``[B, L]`` each.
+        `input_ids`, `attention_mask`, `global_attention_mask` and `labels` (-100 elsewhere), ``[B, L]`` each.
     """
 
     def __init__(self, processor: CdlmProcessor, pattern: str = "masked", mlm_probability: float = 0.15) -> None:
@@ -215,10 +192,8 @@ class DataCollatorForCrossDocumentMasking:
             labels = np.where(selected, ids, -100)
             ids[masked] = self.processor.tokenizer.mask_token_id
             ids[replaced] = np.random.default_rng([*key, 1]).choice(self._words, int(replaced.sum()))
-            wide = selected
-            if self.pattern != "masked":
-                first = round(self.mlm_probability * len(ids)) if self.pattern == "prefix" else 0
-                wide = np.arange(len(ids)) < first
+            first = round(self.mlm_probability * len(ids)) if self.pattern == "prefix" else 0
+            wide = selected if self.pattern == "masked" else np.arange(len(ids)) < first
             row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "global_attention_mask": wide}
             rows.append({**row, "labels": labels})
         return dict(self.processor.pad(rows))

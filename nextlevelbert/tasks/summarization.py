@@ -78,13 +78,9 @@ class FirstSegmentArguments:
     segment_length: int | None = option(None, "Tokens of the first segment; by default 128.")
 
 
-# --- Data
-
-
 @dataclass(frozen=True)
 class SummarizedDocument:
-    """A document, the first character of each sentence and one past its last, the sentences of its reference summary,
-    and a label for each sentence: 1 if it belongs to an extractive summary."""
+    """A document, its sentences as spans, those of its reference, and a label of each: 1 for one of the summary."""
 
     id: str
     text: str
@@ -107,11 +103,7 @@ class SummarySet:
 
 
 def read_summaries(options: SummaryArguments, source: str, split: str | None, config: str | None) -> SummarySet:
-    """Reads documents with reference summaries: from named columns, or CNN/DailyMail as the Hub has it.
-
-    Raises:
-        ValueError: naming the row and column of what is missing, blank or does not fit.
-    """
+    """Reads documents with reference summaries: from named columns, or CNN/DailyMail as the Hub has it."""
     name, first, rows, _ = open_rows(source, split or "train", config)
     columns = {"text": options.text_column, "summary": options.summary_column}
     if columns == {"text": "text", "summary": "summary"} and {"article", "highlights"} <= first.keys():
@@ -160,8 +152,8 @@ class SummaryRows(Dataset):
             labels = torch.tensor(document.labels[: int((ids[:limit] == tokenizer.cls_token_id).sum())])
             self.rows.append({"labels": labels, "document": (ids[:limit], types[:limit])})
         if any(lost):
-            logger.warning("%s: %d of %d documents lose %s tokens to truncation.",
-                           data.source, np.count_nonzero(lost), len(lost), f"{sum(lost):,}")  # fmt: skip
+            counts = f"{np.count_nonzero(lost)} of {len(lost)} documents lose {sum(lost):,} tokens"
+            logger.warning("%s: %s to truncation.", data.source, counts)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -170,21 +162,14 @@ class SummaryRows(Dataset):
         return self.rows[index]
 
     def collate(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """A batch of B documents: `labels` ``[B, S]``, -100 after the last sentence, and what `pad_batch` gives."""
-        # Trainer counts examples by the first tensor.
+        """`labels` ``[B, S]``, -100 after the last sentence, and what `pad_batch` gives."""
         labels = pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
         return {"labels": labels, **pad_batch([row["document"] for row in rows], self.padding)}
 
 
-# --- Models
-
-
 def with_extended_positions(name_or_path: str, learnt: int, total: int) -> BertAlForExtractiveSummarization:
-    """A model that reads `total` tokens at once, of which the encoder has learnt `learnt` positions; the other rows of
-    its table are random (the paper's "Baseline-2").
-
-    Raises:
-        ValueError: for an encoder without a table of positions, or fewer rows than are to be kept.
+    """A model that reads `total` tokens at once: after `learnt` rows, the table of positions is random (the paper's
+    "Baseline-2").
     """
     source = BertAlForExtractiveSummarization.from_encoder(name_or_path, segment_length=learnt, recurrence="none")
     encoder, total = source.model.encoder, max(total, learnt)
@@ -214,7 +199,6 @@ class LowestLosses(TrainerCallback):
 
     @staticmethod
     def steps(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
-        """The losses of these evaluations by their steps, the lowest first."""
         losses = {int(entry["step"]): entry["eval_loss"] for entry in log if "eval_loss" in entry}
         losses = {step: loss for step, loss in losses.items() if math.isfinite(loss)}
         return {step: losses[step] for step in sorted(losses, key=lambda step: (losses[step], step))[:_AVERAGED]}
@@ -230,9 +214,6 @@ class LowestLosses(TrainerCallback):
         for path in (Path(args.output_dir) / "best").glob("*.safetensors") if args.should_save else ():
             if int(path.stem.removeprefix("step-")) not in self.steps(state.log_history):
                 path.unlink()
-
-
-# --- Scores
 
 
 def score_summaries(data: SummarySet, chosen: Sequence[Sequence[int]]) -> dict[str, float]:
@@ -253,14 +234,11 @@ def trivial_summaries(data: SummarySet, sentences: int) -> dict[str, dict[str, f
 
 
 def prediction(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
-    """Id, numbers, spans and texts of the chosen sentences, and a score for every sentence, as a line of JSON."""
+    """The chosen sentences, and a score for every sentence, as a line of JSON."""
     spans, texts = ([values[number] for number in chosen] for values in (document.spans, document.sentences))
     scores = [round(score, 6) for score in torch.tensor(logits).sigmoid().tolist()]
     record = {"id": document.id, "indices": chosen, "spans": spans, "sentences": texts, "scores": scores}
     return json.dumps(record, ensure_ascii=False)
-
-
-# --- The task
 
 
 def main(words: list[str]) -> None:
@@ -326,7 +304,7 @@ def main(words: list[str]) -> None:
             trainer.accelerator.unwrap_model(trainer.model).load_state_dict(load_file(LowestLosses.path(folder, step)))
             padded = trainer.predict(rows[reported]).predictions  # [documents, S]
             logits = [line[: len(row["labels"])] for line, row in zip(padded, rows[reported].rows, strict=True)]
-            blocked = [each.sentences if options.trigram_blocking else None for each in sets[reported].documents]
+            blocked = [doc.sentences if options.trigram_blocking else None for doc in sets[reported].documents]
             chosen = list(map(select_sentences, logits, [options.summary_sentences] * len(logits), blocked))
             scores[f"evaluation {number}"] = {"step": step, "loss": loss, **score_summaries(sets[reported], chosen)}
         trainer.save_model(str(folder))

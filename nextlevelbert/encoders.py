@@ -78,7 +78,7 @@ def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | No
     kinds = [type(step).__name__ for step in steps]
     static, normalize = kinds[0] == "StaticEmbedding", kinds[-1] == "Normalize"
     dense = steps[1 if static else 2 : len(steps) - normalize]
-    mode = "mean" if static else getattr(steps[1], "pooling_mode", None) if kinds[0] == "Transformer" else None
+    mode: Any = "mean" if static else getattr(steps[1], "pooling_mode", None) if kinds[0] == "Transformer" else None
     plain = all(
         type(step).__name__ == "Dense" and step.module_input_name == "sentence_embedding" and not step.use_residual
         for step in dense

@@ -32,8 +32,8 @@ class HateConfig(NextLevelBertConfig):
     model_type = "hate"
     special_positions = 1  # [CLS] alone
 
-    pooling: Literal["cls", "mean", "sum"] = "mean"
-    loss: Literal["p_norm", "cross_entropy"] = "p_norm"
+    pooling: Literal["cls", "mean", "sum"] = "mean"  # type: ignore[assignment]
+    loss: Literal["p_norm", "cross_entropy"] = "p_norm"  # type: ignore[assignment]
     vector_scale: float | None = None
 
     def check_sizes(self) -> None:

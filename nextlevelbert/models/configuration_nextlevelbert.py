@@ -128,7 +128,7 @@ class NextLevelBertConfig(PreTrainedConfig):
                 f"The chunk encoder gives vectors of {self.chunk_hidden_size} dimensions, but the encoder reads "
                 f"{embedding_size} and gives {self.hidden_size}; these hidden sizes must be equal."
             )
-        if self.pooling == "plain" and getattr(self.encoder_config, "num_hidden_layers", 0):
+        if self.pooling == "plain" and getattr(self.encoder_config, "num_hidden_layers", None):
             raise ValueError("pooling='plain' has no layers over chunks; set num_hidden_layers to 0, or another one.")
 
     def window(self) -> tuple[int, int]:

@@ -82,7 +82,7 @@ class HateEncoder(nn.Module):
 
     def __init__(self, config: HateConfig) -> None:
         super().__init__()
-        self.scale = config.vector_scale
+        self.scale: Any = config.vector_scale  # the configuration has set it
         self.reduction = HateBottleneck(config.bottleneck_widths())
         upper = config.encoder_config
         self.layers = backbone_from_config(upper)

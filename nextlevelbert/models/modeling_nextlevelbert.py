@@ -269,7 +269,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
-        self.special_embeddings: nn.Module = self.new_special_vectors()
+        self.special_embeddings: Any = self.new_special_vectors()
         self.encoder: nn.Module = self.new_encoder()
         self.whitening = ChunkWhitening(config.chunk_hidden_size) if config.whiten_chunks else None
         self.residual_pooling: nn.Module | None = PlainPooling() if config.pooling == "plain" else None
@@ -311,9 +311,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         requested = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
         extras = {name: True for name, value in requested.items() if value}
         if inputs_embeds is None:
-            vectors = self.encode_ids(input_ids, attention_mask)
-            lengths = torch.tensor([len(rows) for rows in vectors], device=self.device)
-            inputs_embeds = pad_sequence([*vectors, self.special_embeddings.weight[:1]], batch_first=True)[:-1]
+            assert input_ids is not None  # one of the two
+            documents = self.encode_ids(input_ids, attention_mask)
+            lengths = torch.tensor([len(rows) for rows in documents], device=self.device)
+            inputs_embeds = pad_sequence([*documents, self.special_embeddings.weight[:1]], batch_first=True)[:-1]
             attention_mask = torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
         marks = attention_mask if special_ids is None else special_ids
         shape, size = inputs_embeds.shape[:2], self.config.chunk_hidden_size
@@ -416,11 +417,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
         """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no chunk."""
-        if self.config.pooling == "cls":
+        mode: Any = self.config.pooling
+        if mode == "cls":
             return first
         if self.residual_pooling is not None:
             return self.residual_pooling(pool(chunks, mask), pool(hidden, mask))
-        return pool(hidden, mask, self.config.pooling)
+        return pool(hidden, mask, mode)
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
         """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the configuration says so."""
@@ -529,10 +531,10 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             contextual, pooled = self.contextualize(plain)
         finally:
             self.train(training)
-        rows = zip(pooled, contextual, plain, strict=True)
+        levels = ([values.float().cpu() for values in row] for row in zip(pooled, contextual, plain, strict=True))
         return [
-            DocumentEmbedding(*(values.float().cpu() for values in row), chunk_spans(document, cuts))
-            for row, (document, cuts) in zip(rows, group, strict=True)
+            DocumentEmbedding(document, chunks, rows, chunk_spans(tokens, cuts))
+            for (document, chunks, rows), (tokens, cuts) in zip(levels, group, strict=True)
         ]
 
     def plan(self, texts: str | Iterable[Any], splitter: Splitter | None = None) -> DocumentPlan | list[DocumentPlan]:

@@ -28,8 +28,7 @@ class FinetuningArguments(BaseTrainingArguments):
         metadata={"help": "A training for each seed; the mean is reported, and the best one kept."},
     )
     learning_rate: float | None = option(  # type: ignore[assignment]
-        None,
-        "By default 5e-5, for a model trained from text 3e-5, and 1e-3 where only a head or adapters are trained.",
+        None, "By default 5e-5, for models trained from text 3e-5, and 1e-3 for a head or adapters alone."
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
     per_device_eval_batch_size: int = option(32, "Batch size per device.")
@@ -60,10 +59,7 @@ class FinetuningArguments(BaseTrainingArguments):
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError(f"--seeds names a seed twice: {self.seeds}.")
         if self.n_gpu > 1:
-            raise ValueError(
-                f"One process with {self.n_gpu} GPUs would separate documents from their questions. Start one process "
-                "for each GPU: torchrun --nproc_per_node N run_finetune.py ..."
-            )
+            raise ValueError(f"Start a process for each of the {self.n_gpu} GPUs: torchrun --nproc_per_node N ...")
 
     def for_seed(self, seed: int, folder: Path) -> Self:
         """The arguments of one training; its model is published at the end, not by the training."""
@@ -79,12 +75,10 @@ class DataArguments:
     _argument_group_name = "data"
 
     train_file: str | None = option(
-        None, "Training set: .jsonl, .json, .csv or .parquet (also .gz), a quoted pattern of these, or a folder of "
-        "save_to_disk.",
-    )  # fmt: skip
-    validation_file: str | None = option(
-        None, "Validation set, which selects the epoch; by default, part of the training set is held out."
+        None,
+        "Training set: .jsonl, .json, .csv or .parquet (also .gz), a quoted pattern, or a folder of save_to_disk.",
     )
+    validation_file: str | None = option(None, "Validation set, which selects the epoch; by default, it is held out.")
     test_file: str | None = option(None, "Test set, which is only reported; by default, the validation set is.")
     dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
     dataset_config_name: str | None = option(None, "Configuration of that dataset.")
@@ -102,9 +96,7 @@ class DataArguments:
         for name, file in files.items():
             folder = Path(file or self.train_file or "").is_dir()
             if getattr(self, f"{name}_split") and not (self.dataset_name or folder):
-                raise ValueError(
-                    f"--{name}_split is of --dataset_name or of a folder; give a file with --{name}_file."
-                )
+                raise ValueError(f"--{name}_split is of --dataset_name or a folder; give a file with --{name}_file.")
 
     def place(self, name: str) -> tuple[str, str] | None:
         """File, folder or dataset of the set `name`, and its split; None for a set that was not given."""
@@ -113,13 +105,8 @@ class DataArguments:
             return None
         return self.dataset_name or file or self.train_file or "", split or "train"
 
-    def read_sets(
-        self, read: Callable[[str, str, str], Data], hold_out: Callable[[Data, float], tuple[Data, Data]]
-    ) -> dict[str, Data]:
-        """The sets by name, from `read(name, source, split)`; without a validation set, part of the training set.
-
-        That part is what ``hold_out(train, share)`` gives after the rest.
-        """
+    def read_sets(self, read: Callable[[str, str, str], Data], hold_out: Callable[..., Any]) -> dict[str, Data]:
+        """The sets by name, from `read(name, source, split)`; without a validation set, ``hold_out(train, share)``."""
         places = {name: self.place(name) for name in ("train", "validation", "test")}
         sets = {name: read(name, *place) for name, place in places.items() if place is not None}
         if "validation" not in sets:
@@ -151,9 +138,7 @@ class VectorModelArguments:
         None, "Most tokens of a chunk, for untrained and the baselines; by default 256, and for sbert what it reads."
     )
     encoder_dtype: str = option("float32", "Precision of encoding.", choices=["float32", "bfloat16", "float16"])
-    cache_dir: str | None = option(
-        None, "Folder of encoded texts, which several runs can share; by default OUTPUT_DIR/vectors."
-    )
+    cache_dir: str | None = option(None, "Encoded texts, which runs can share; by default OUTPUT_DIR/vectors.")
 
 
 @dataclass(kw_only=True)
@@ -162,9 +147,7 @@ class TextModelArguments:
 
     _argument_group_name = "model"
 
-    model: str = option(
-        MISSING, "The encoder to train (BERT or similar), or a saved model: folder or name on the Hub."
-    )
+    model: str = option(MISSING, "Encoder to train (BERT or similar), or a saved model: folder or name on the Hub.")
     model_type: str = option("bert-al", "What is made of the encoder.")
     attn_implementation: str | None = option(None, "Attention of the encoder, as in transformers.")
 
@@ -176,9 +159,7 @@ class ChunkBertArguments:
     _argument_group_name = "model"
 
     chunk_size: int | None = option(None, "Tokens of a chunk; by default 128, or as saved with the model.")
-    max_training_tokens: int | None = option(
-        None, "Training documents are cut to this length; by default 4096, or as saved with the model."
-    )
+    max_training_tokens: int | None = option(None, "Training documents are cut to this length; by default 4096.")
     chunk_batch_size: int = option(256, "Chunks to encode at a time; fewer take less memory in evaluation.")
 
 
@@ -206,9 +187,12 @@ class LoraArguments:
     lora_r: int = option(8, "Rank of the adapters.")
     lora_alpha: int = option(16, "Scale of the adapters, before division by the rank.")
     lora_target_modules: list[str] | None = field(
-        default=None,
-        metadata={"help": "Linear layers that get an adapter, or all-linear; by default query and value projections."},
+        default=None, metadata={"help": "Linear layers to adapt, or all-linear; by default query and value."}
     )
+
+    def __post_init__(self) -> None:
+        if not self.lora and (self.lora_r, self.lora_alpha, self.lora_target_modules) != (8, 16, None):
+            raise ValueError("--lora_r, --lora_alpha and --lora_target_modules are for adapters; add --lora.")
 
 
 def public_name(model: str) -> str:

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 Scores = dict[str, float]
 Row = dict[str, float | tuple[float, float]]
 """Scores in a table; a pair is a mean and a standard deviation."""
+MakeTrainer = Callable[[FinetuningArguments], CardTrainer]
+Score = Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]]
 
 # Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
 _NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", ".tmp*", "results.json"]
@@ -44,10 +46,7 @@ class Result:
 
 
 def run_seeds(
-    args: FinetuningArguments,
-    settings: Mapping[str, object],
-    make_trainer: Callable[[FinetuningArguments], CardTrainer],
-    score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
+    args: FinetuningArguments, settings: Mapping[str, object], make_trainer: MakeTrainer, score: Score
 ) -> list[Result]:
     """Trains once per seed, in ``OUTPUT_DIR/seed-N``; a finished seed is read, a killed one goes on.
 
@@ -74,11 +73,7 @@ def run_seeds(
     return results
 
 
-def train_seed(
-    args: FinetuningArguments,
-    make_trainer: Callable[[FinetuningArguments], CardTrainer],
-    score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
-) -> Result:
+def train_seed(args: FinetuningArguments, make_trainer: MakeTrainer, score: Score) -> Result:
     """Trains one seed from its last whole checkpoint, if there is one; arguments as in `run_seeds`."""
     set_seed(args.seed)
     folder, trainer = Path(str(args.output_dir)), make_trainer(args)
@@ -114,11 +109,7 @@ def report(
 ) -> tuple[Result, str]:
     """The best seed by its validation score and a Markdown table, which ``results.json`` holds, too.
 
-    Args:
-        args, results: of `run_seeds`.
-        reported: the set whose scores the table has.
-        name: of the model's row; `baselines` are further rows, by their titles.
-        metric, greater_is_better: the validation score that chooses the seed.
+    The table has the scores of the set `reported`, in the row `name`, and further rows (`baselines`) by their titles.
     """
     output = Path(str(args.output_dir))
     best = (max if greater_is_better else min)(results, key=lambda result: result.scores["validation"][metric])

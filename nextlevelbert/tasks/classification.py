@@ -263,7 +263,7 @@ def main(words: list[str], task: str = "classification") -> None:
         raise ValueError(f"--task {task} takes --model_type {', '.join(kinds)}, not {kind!r}.")
     classes = (ColumnArguments, ChoiceArguments if choice else ClassArguments, DataArguments, FinetuningArguments)
     prog = f"run_finetune.py --task {task} --model_type {kind}"
-    *own, columns, labels, data, args = parse((*KINDS[kind], *classes), words, prog, main.__doc__, f"{task}-")
+    *own, columns, labels, data, args = parse((*KINDS[kind], *classes), words, prog, main.__doc__ or "", f"{task}-")
 
     # 1. The sets, and what all seeds share.
     sets = read_sets(columns, labels, data, args.seed)
@@ -303,7 +303,7 @@ def main(words: list[str], task: str = "classification") -> None:
         )
 
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-        scores = {}
+        scores: dict[str, dict[str, float]] = {}
         for name in [name for name in sets if name != "train"]:
             output = trainer.predict(model.rows[name])
             found = scored(args, folder, name, sets[name], logits_of(output.predictions), model)

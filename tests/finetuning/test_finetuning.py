@@ -45,6 +45,11 @@ def test_sets_that_are_refused(options, culprit):
         DataArguments(**options)
 
 
+def test_options_of_adapters_need_adapters():
+    with pytest.raises(ValueError, match="--lora_r"):
+        LoraArguments(lora_r=4)
+
+
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
     assert [data.place(name) for name in ("train", "validation", "test")] == [

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import heapq
+import itertools
 import json
+import math
 import re
 import shutil
 import sys
 import textwrap
 import unicodedata
+from collections import Counter
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -23,6 +27,7 @@ from .shelf import Part, open_model, open_shelf
 
 # The mean of so many best passages ranked stories for questions better than the best one, and than document vectors.
 _BEST = 3
+_BOOK_WORDS = 40
 
 _CHINESE = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 # Vowel signs and points of Hebrew, Arabic, Indic scripts, Thai, Lao and Burmese, which `\w` does not know.
@@ -45,8 +50,30 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
+def book_words(passages: list[list[int]], starts: list[int]) -> list[list[int]]:
+    """The first words of each document by TF-IDF, over documents and over passages; none where there is one document.
+
+    Added to each of its passages they let a question name the book and a passage that names it nowhere be found: MRR
+    .097 in place of .040 on such questions over twenty novels, and none lost on others (docs/results.md).
+
+    Args:
+        passages: the words of each passage, as numbers.
+        starts: the first passage of each document, and the number of passages.
+    """
+    counts = [Counter(itertools.chain(*passages[start:end])) for start, end in pairwise(starts)]
+    documents = Counter(itertools.chain(*counts))
+    spread = Counter(itertools.chain(*map(set, passages)))
+
+    def weight(word: int, times: int) -> float:
+        rare = math.log(len(passages) / spread[word]) * math.log((len(counts) + 1) / (1 + documents[word]))
+        return math.log1p(times) * rare if times > 2 else 0.0
+
+    weights = [{word: value for word, n in counted.items() if (value := weight(word, n)) > 0} for counted in counts]
+    return [heapq.nlargest(_BOOK_WORDS, weighted, key=weighted.__getitem__) for weighted in weights]
+
+
 def index_words(parts: list[Part]) -> bm25s.BM25:
-    """BM25 of all passages (k1 1.5, b 0.75), kept beside the parts until these change.
+    """BM25 of all passages (k1 1.5, b 0.75) and their book's first words, kept beside the parts until these change.
 
     In Robertson's form, a word of half of the passages or more counts for nothing. That takes the place of a list of
     stop words, which is made for one language.
@@ -55,8 +82,11 @@ def index_words(parts: list[Part]) -> bm25s.BM25:
     folder = parts[0].path.parent / f"words-{name}"
     if not folder.is_dir():
         vocabulary: dict[str, int] = {}
-        texts = (text for part in parts for text in part.read("text")["text"].to_pylist())
-        ids = [[vocabulary.setdefault(word, len(vocabulary)) for word in split_words(text)] for text in texts]
+        rows = [row for part in parts for row in part.read("text", "chunk").to_pylist()]
+        ids = [[vocabulary.setdefault(w, len(vocabulary)) for w in split_words(row["text"])] for row in rows]
+        starts = [number for number, row in enumerate(rows) if row["chunk"] == 0] + [len(rows)]
+        for (start, end), words in zip(pairwise(starts), book_words(ids, starts), strict=True):
+            ids[start:end] = [passage + words for passage in ids[start:end]]
         index = bm25s.BM25(method="robertson")
         index.index((ids, vocabulary) if vocabulary else ([[0]] * max(len(ids), 1), {"": 0}), show_progress=False)
         for earlier in folder.parent.glob("words-*"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nextlevelbert import Document, NextLevelBertModel
-from nextlevelbert.commands.search import Library, index_words, split_words
+from nextlevelbert.commands.search import Library, book_words, index_words, split_words
 from nextlevelbert.commands.shelf import open_shelf
 
 from .conftest import COURT, KITCHEN, SEA
@@ -53,7 +53,11 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
     spans = {place: model.encode(text).spans.tolist() for place, text in TEXTS.items()}
     pieces = [TEXTS[place][start:end] for place, rows in spans.items() for start, end in rows]
     cosine = np.concatenate([unit(text) @ unit(QUESTION, stored=False)[0] for text in TEXTS.values()])
-    words = by_words(pieces, QUESTION)
+    starts = np.cumsum([0, *map(len, spans.values())]).tolist()
+    numbered = [[int.from_bytes(word.encode(), "big") for word in split_words(piece)] for piece in pieces]
+    added = [[word.to_bytes(99, "big").lstrip(b"\0").decode() for word in row] for row in book_words(numbered, starts)]
+    of = np.repeat(np.arange(len(added)), np.diff(starts))
+    words = by_words([" ".join([piece, *added[book]]) for piece, book in zip(pieces, of, strict=True)], QUESTION)
     both = sum((scores - scores.min()) / np.ptp(scores) for scores in (cosine, words)) / 2
     for actual, expected in ((answer.cosine, cosine), (answer.bm25, words), (answer.score, both)):
         np.testing.assert_allclose(actual, expected, atol=1e-5)
@@ -101,6 +105,28 @@ def test_a_rare_word_finds_its_passage(toy_encoder_path, tmp_path, question, wor
     assert not answer.cosine.any()
     assert word in library.passage(answer.passages[0])
     assert answer.score[answer.passages[0]] == 0.5
+
+
+def test_the_words_of_a_book_are_those_that_are_its_own():
+    """Often in the book, in few other books and in few passages; once or twice does not count."""
+    passages = [[1, 1, 1, 9], [1, 9, 9, 5], [2, 2, 2, 9], [9, 2, 6, 6]]
+    assert book_words(passages, [0, 2, 4]) == [[1], [2]]
+    assert book_words(passages, [0, 4]) == [[]]  # one book: nothing tells it apart
+
+
+def test_a_cue_that_stands_elsewhere_in_the_book_finds_its_passage(toy_encoder_path, tmp_path):
+    """All books have the same scene; a name that only the rest of one of them has decides."""
+    scene = "somebody drank the opium before midnight and slept until the morning came "
+    for name in ("franklin", "emma", "nemo", "watson"):
+        rest = " ".join(f"{name} walked along the shore with {name} and spoke of the weather ." for _ in range(9))
+        (tmp_path / f"{name}.txt").write_text(f"{rest} {scene}")
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
+    library = Library(model, open_shelf(model, str(tmp_path), tmp_path / "cache"))
+    for name in ("franklin", "emma"):
+        bm25 = library.ask(f"opium before midnight {name}").bm25
+        passages = [library.passage(number) for number in range(len(library.spans))]
+        best = [number for number, text in enumerate(passages) if "opium" in text and name not in text]
+        assert library.places[library.locate(max(best, key=lambda n: bm25[n].item()))[0]] == f"{name}.txt"
 
 
 def test_the_index_of_words_follows_the_files(toy_checkpoint, books, tmp_path):

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -152,12 +153,18 @@ def encode_corpus(
     folder, planned = Path(folder), dict[int, Path]()
     folder.mkdir(parents=True, exist_ok=True)
     rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    with tqdm(desc=folder.name, unit="chunk", disable=not progress) as vectors.bar:
+    writing: Future[None] | None = None  # a part is written while the next one is encoded
+    with tqdm(desc=folder.name, unit="chunk", disable=not progress) as vectors.bar, ThreadPoolExecutor(1) as disk:
         for number, path, group in _plan(documents, folder, vectors.schema, characters_per_part, append):
             planned[number] = path
             if number % processes == rank and not path.exists():
                 (folder / DONE).unlink(missing_ok=True)
-                _write_group(path, vectors, group)
+                table = _rows(vectors, group)
+                if writing:
+                    writing.result()
+                writing = disk.submit(write_part, path, table)
+        if writing:
+            writing.result()
     vectors.bar = None
     if not planned:
         raise ValueError("No document was given; a corpus needs at least one.")
@@ -213,12 +220,12 @@ def _groups(documents: Iterable[Any], characters: int, recipe: bytes) -> Iterato
         yield digest.hexdigest()[:16], {"id": ids, "text": texts}
 
 
-def _write_group(path: Path, vectors: Any, group: dict[str, list[str]]) -> None:
+def _rows(vectors: Any, group: dict[str, list[str]]) -> pa.Table:
     table = vectors(group)
     if len(table) == 0:
         raise ValueError(f"Not one of {len(group['id'])} documents holds a token, from {group['id'][0]!r} on.")
     empty = sorted(set(group["id"]) - set(table["document"].unique().to_pylist()))
-    write_part(path, table.replace_schema_metadata({**table.schema.metadata, "empty": json.dumps(empty)}))
+    return table.replace_schema_metadata({**table.schema.metadata, "empty": json.dumps(empty)})
 
 
 def pad_vectors(documents: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

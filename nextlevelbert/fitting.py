@@ -24,21 +24,10 @@ def fit_whitening(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean m ``[D]`` and symmetric matrix W ``[D, D]`` of chunk vectors, in one pass over them and closed form.
 
-    W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors around the mean of
-    their own document: within-class covariance normalisation (Hatch, Kajarekar and Stolcke 2006).
-
-    With a `size` K, W is ``[K, D]``: turned so that its rows are the directions in which whitened documents differ
-    most, and cut to the first K. That is linear discriminant analysis with the document as the class (Fisher 1936).
-
-    Args:
-        documents: the chunk vectors ``[n, D]`` of each document, in any floating dtype; at least two documents, one of
-            them with two chunks.
-        shrinkage: added to the variances, as a share of their mean; it limits how far directions with little spread
-            are scaled up.
-        size: rows of W; by default D, not turned.
-
-    Raises:
-        ValueError: for a size above D, too few documents or chunks, or chunks that do not differ.
+    W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors ``[n, D]`` around the
+    mean of their own document: within-class covariance normalisation (Hatch, Kajarekar and Stolcke 2006). It needs two
+    documents, one of them with two chunks. With a `size` K, W is ``[K, D]``: its rows are the directions in which
+    whitened documents differ most, as in linear discriminant analysis with the document as the class (Fisher 1936).
     """
     chunks = filled = waiting = 0
     total = scatter = between = torch.zeros((), dtype=torch.float64)
@@ -91,7 +80,7 @@ def _inverse_root_of_few(rows: torch.Tensor, shrinkage: float) -> torch.Tensor:
     """`inverse_root` of the covariance ``A'A / n`` of few rows A ``[n, D]``, by the decomposition of ``A A'``.
 
     With A = U diag(s) V' and b = shrinkage * mean variance, it is b^(-1/2) I + A' U diag(g) U' A, where
-    g = ((s^2 / n + b)^(-1/2) - b^(-1/2)) / s^2. Written without that difference, g is exact for small s, too.
+    g = ((s^2 / n + b)^(-1/2) - b^(-1/2)) / s^2, written here without that difference: exact for small s, too.
     """
     count, size = rows.shape
     squares, axes = torch.linalg.eigh(rows @ rows.T)  # [n], [n, n]
@@ -112,33 +101,20 @@ def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tens
 
 
 def fit_tfidf_encoder(
-    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
-    texts: Iterable[str],
-    folder: str | os.PathLike[str],
-    hidden_size: int = 2_048,
-    chunk_size: int = 256,
-    seed: int = 0,
-    sublinear_tf: bool = True,
-    name: str | None = None,
-) -> LoadedChunkEncoder:
+    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder, texts: Iterable[str], folder: str | os.PathLike[str],
+    hidden_size: int = 2_048, chunk_size: int = 256, seed: int = 0, sublinear_tf: bool = True, name: str | None = None,
+) -> LoadedChunkEncoder:  # fmt: skip
     """Makes a chunk encoder that sees words and nothing else: TF-IDF over tokens, hashed to `hidden_size` places.
 
     A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it. Tokens without a letter
-    weigh nothing: punctuation tells editions apart, not what they say. Put beside a static encoder by
-    `combine_chunk_encoders`, it adds what dense vectors blur.
+    weigh nothing: punctuation tells editions apart, not what they say.
 
     Args:
         chunk_encoder: name, folder or loaded encoder whose tokenizer is used.
-        texts: documents to count tokens in.
-        folder: where it is written; `load_chunk_encoder(folder)` opens it.
-        hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size).
-        chunk_size: most tokens of a chunk.
-        seed: of places and signs.
+        texts: documents to count tokens in, in chunks of at most `chunk_size` tokens.
+        folder: where it is written; `load_chunk_encoder(folder)` opens it. Others find it as `name`.
+        hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size). `seed` is that of the hashing.
         sublinear_tf: a token that stands n times in a chunk counts 1 + ln n times, not n times.
-        name: where others find the result; by default the name of the folder.
-
-    Raises:
-        ValueError: for texts without tokens.
     """
     source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
@@ -171,15 +147,10 @@ def fit_tfidf_encoder(
 
 
 def combine_chunk_encoders(
-    parts: Sequence[LoadedChunkEncoder],
-    texts: Iterable[str],
-    folder: str | os.PathLike[str],
-    weights: Sequence[float] | None = None,
-    sizes: Sequence[int | None] | None = None,
-    whiten: Sequence[bool] | None = None,
-    chunk_size: int = 256,
-    name: str | None = None,
-) -> LoadedChunkEncoder:
+    parts: Sequence[LoadedChunkEncoder], texts: Iterable[str], folder: str | os.PathLike[str],
+    weights: Sequence[float] | None = None, sizes: Sequence[int | None] | None = None,
+    whiten: Sequence[bool] | None = None, chunk_size: int = 256, name: str | None = None,
+) -> LoadedChunkEncoder:  # fmt: skip
     """Makes one chunk encoder of several: centred, whitened within documents or not, weighted, and put side by side.
 
     Cosines between its vectors are the weighted means of the parts' cosines, with the squared weights.
@@ -187,15 +158,10 @@ def combine_chunk_encoders(
     Args:
         parts: encoders over one vocabulary, such as a transformer and the static one distilled from it.
         texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as good as 200.
-        folder: where it is written; `load_chunk_encoder(folder)` opens it.
+        folder, name, chunk_size: as in `fit_tfidf_encoder`.
         weights: how much each part counts; equal by default. Scaled so that vectors have length 1.
         sizes: dimensions of each part's share, fewer than its vectors have or None for all (see `fit_whitening`).
         whiten: which parts are whitened, by default all; the others are only centred, which is better for TF-IDF.
-        chunk_size: most tokens in a chunk that it is fitted to.
-        name: where others find it; by default the name of the folder.
-
-    Raises:
-        ValueError: for parts with different tokens, or too few texts.
     """
     weights = [1.0] * len(parts) if weights is None else weights
     sizes = [None] * len(parts) if sizes is None else sizes

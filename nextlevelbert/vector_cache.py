@@ -63,9 +63,7 @@ class CachedEncoder:
     A chunk that occurs twice is encoded once. The chunks that share a micro-batch depend on what the cache holds, so a
     vector can differ from that of an uncached run in the last bits (1e-6 in float32).
 
-    Args:
-        encoder: a `ChunkEncoder`; its weights are hashed here and must not change while this object is in use.
-        cache: a folder, or an open cache.
+    The encoder's weights are hashed here and must not change while this object is in use.
     """
 
     def __init__(self, encoder: Any, cache: str | Path | VectorCache) -> None:
@@ -74,13 +72,9 @@ class CachedEncoder:
         self._head = f"{encoder.fingerprint()} {encoder.precision}"
 
     def encode(
-        self,
-        input_ids: np.ndarray,
-        boundaries: np.ndarray,
-        rule: ChunkingRule,
-        tokens_per_batch: int | None = None,
+        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None = None,
         bar: tqdm | None = None,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor:  # fmt: skip
         """Arguments and result as those of `ChunkEncoder.encode`: ``[N, D]`` float32 on the encoder's device."""
         head = hashlib.sha256(f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode())
         chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]

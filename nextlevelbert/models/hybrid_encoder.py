@@ -74,11 +74,9 @@ class HashedTfidfEncoder(ChunkEncoder):
 class HybridConfig(PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
-    Args:
-        parts: of each the ``config`` (a dictionary), ``pooling``, ``normalize``, the ``size`` of its share of the
-            vector, and whether to ``whiten`` it or only to centre it; by default True.
-        prefix_ids, suffix_ids: special tokens around every chunk, for those parts that are transformers.
-        max_position_embeddings: longest chunk, special tokens included; None if nothing limits it.
+    `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of each encoder, the ``size`` of its share
+    of the vector, and whether to ``whiten`` it or only to centre it. `prefix_ids` and `suffix_ids` are the special tokens
+    around every chunk, for parts that are transformers, `max_position_embeddings` the longest chunk with them.
     """
 
     model_type = "hybrid-chunk-encoder"

@@ -484,11 +484,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             show_progress_bar: show a bar that counts chunks.
             chunk_encoder: another form of the model's own chunk encoder, such as one that keeps what it has seen:
                 ``CachedEncoder(model.chunk_encoder, folder)``. A ValueError says where it is another encoder.
-            splitter: a function that finds the sentences instead of the model's rule, for example `text_sentences`:
-                from a text to (start, end) of each, or to their texts. For text and chunks made of sentences only.
-
-        Returns:
-            One `DocumentEmbedding` for a single text, otherwise a list of them; empty if there is no text.
+            splitter: a function that finds the sentences of a text instead of the model's rule, as `text_sentences`
+                does: from a text to (start, end) of each, or to their texts. For chunks made of sentences only.
         """
         books = list(self.iter_encode(texts, tokens_per_batch, show_progress_bar, chunk_encoder, splitter))
         return books[0] if isinstance(texts, str) else books

@@ -88,11 +88,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read on first use.
-
-        Raises:
-            ValueError: for a checkpoint of another kind of model.
-        """
+        """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read on first use."""
         source = pretrained_model_name_or_path
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
         if source is not None and kwargs.get("config") is None:
@@ -122,7 +118,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             ValueError: for an argument that is neither; transformers would keep it in the configuration.
         """
         fields = cls.config_class.__dataclass_fields__
-        if unknown := sorted(arguments.keys() - {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS}):
+        known = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS} - {"dtype"}  # that of the weights
+        if unknown := sorted(arguments.keys() - known):
             own = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
             raise ValueError(
                 f"{cls.config_class.__name__} has no field {unknown}. It has {', '.join(own)}, and num_labels."

@@ -74,8 +74,8 @@ class HashedTfidfEncoder(ChunkEncoder):
 class HybridConfig(PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
-    `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the ``size`` of its share of
-    the vector, and whether to ``whiten`` it or only to centre it. `prefix_ids` and `suffix_ids` are the special
+    `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the ``size`` of its part
+    of the vector, and whether to ``whiten`` it or only to centre it. `prefix_ids` and `suffix_ids` are the special
     tokens around every chunk, for transformers, and `max_position_embeddings` is the longest chunk with them.
     """
 

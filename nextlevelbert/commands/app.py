@@ -1,7 +1,4 @@
-"""``nextlevelbert app``: a page in the browser on which a folder is searched and looked at.
-
-All of it is Gradio's own parts: tables, highlighted text, and pictures that tell where they were clicked.
-"""
+"""``nextlevelbert app``: a page on which a folder is searched and looked at, made of Gradio's own parts."""
 # No `from __future__ import annotations`: Gradio reads the annotations of event handlers, and is imported late.
 
 import argparse
@@ -29,16 +26,11 @@ from .search import Answer, Library
 from .shelf import open_model, open_shelf
 
 _WARM, _COLD = np.array([234, 88, 12]), np.array([37, 99, 235])
-_CELLS = 200  # of a strip at most
-_CONTEXT = 700  # characters shown before and after a passage
-_MARGIN = 0.06  # around the points of the map, as a share of their extent
-_PIXELS = (1120, 680)  # of the map
+_CELLS, _CONTEXT = 200, 700  # of a strip at most; characters shown before and after a passage
+_PIXELS, _MARGIN = (1120, 680), 0.06  # of the map, and around its points, as a share of their extent
 _CSS = ".nlb { font-family: Georgia, serif } .nlb * { word-break: normal; overflow-wrap: anywhere }"
 
-_NUMBER = (
-    r"(?:\d+|[ivxlc]+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
-    r"|sixteen|seventeen|eighteen|nineteen|twenty)"
-)
+_NUMBER = r"(?:\d+|[ivxlc]+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty)"
 _KINDS = "act|article|book|canto|chapter|item|letter|part|section|volume"
 _HEADING = re.compile(
     rf"^[ \t]*(?:\#{{1,3}}[ \t]\S.{{0,79}}|(?:{_KINDS})[ \t]+(?:the[ \t]+)?{_NUMBER}(?:[ \t.:,—–-].{{0,79}})?"
@@ -145,10 +137,8 @@ class Page:
     def documents(self, ranked: Sequence[tuple[int, float]], answer: Answer | None) -> list[list[Any]]:
         """Rows: rank, name, score, and for a question the strip along the document."""
         strips = [f'<img src="{_data_uri(self.strip(number, answer))}">' if answer else "" for number, _ in ranked]
-        return [
-            [rank, self.library.places[number], f"{score:.3f}", strip]
-            for rank, ((number, score), strip) in enumerate(zip(ranked, strips, strict=True), start=1)
-        ]
+        facts = [(self.library.places[number], f"{score:.3f}") for number, score in ranked]
+        return [[rank, *row, strip] for rank, (row, strip) in enumerate(zip(facts, strips, strict=True), start=1)]
 
     def passages(self, answer: Answer) -> list[list[str]]:
         """Rows: name, place, score and beginning of the nearest passages."""
@@ -189,7 +179,7 @@ class Page:
 
     def nearest_pair(self, number: int, row: int, column: int) -> tuple[list[int], list[str]]:
         """Of two parts of a document, the two chunks that are most alike, and the headings; of one part, its first."""
-        pair = [self.parts(number)[0][each] for each in (row, column)]
+        pair = [self.parts(number)[0][place] for place in (row, column)]
         weights = overlap(self.library.spans[self.chunks(number)], [(part.start, part.end) for part in pair])
         one, other = np.flatnonzero(weights[0]), np.flatnonzero(weights[1])
         if row == column:
@@ -244,22 +234,17 @@ def build(library: Library, title: str):
             return show("", number)
         return show(words.strip(), *library.locate(page.answer(words.strip()).passages[0]))
 
-    def click_map(question: str, event: gr.SelectData) -> list[Any]:
-        return show(question, page.nearest_point(*event.index))
-
-    def click_document(question: str, number: int, event: gr.SelectData) -> list[Any]:
+    def choose(question: str, number: int, event: gr.SelectData) -> list[Any]:
+        if event.target is points:
+            return show(question, page.nearest_point(*event.index))
+        if event.target is passages:
+            return show(question, *library.locate(page.answer(question).passages[event.index[0]]))
         return show(question, (page.answer(question).documents if question else page.alike(number))[event.index[0]][0])
-
-    def click_passage(question: str, event: gr.SelectData) -> list[Any]:
-        return show(question, *library.locate(page.answer(question).passages[event.index[0]]))
 
     def click_strip(question: str, number: int, event: gr.SelectData) -> Any:
         cells, scores = page.cells(number), page.answer(question).score[page.chunks(number)].numpy()
         cell = cells[min(event.index[0] // (1000 // len(cells)), len(cells) - 1)]
         return page.text(number, [int(cell[scores[cell].argmax()])])
-
-    def draw_square(number: int) -> Any:
-        return gr.update(value=_enlarged(page.square(number), 640, 640), visible=True)
 
     def click_square(number: int, event: gr.SelectData) -> Any:
         parts = len(page.parts(number)[0])
@@ -269,8 +254,7 @@ def build(library: Library, title: str):
     bare: dict[str, Any] = {"interactive": False, "buttons": [], "show_label": False}
     picture, table = {**bare, "format": "png", "container": False}, {**bare, "visible": False, "wrap": True}
     with gr.Blocks(title=title, analytics_enabled=False) as blocks:
-        size = f"{len(library.places):,} documents, {len(library.vectors):,} passages"
-        gr.HTML(f"<h2>{html.escape(title)} <small>{size}</small></h2>")
+        gr.HTML(f"<h2>{html.escape(title)} <small>{len(library.places):,} documents</small></h2>")
         question = gr.State("")
         with gr.Row(equal_height=True):
             hint = "Ask, or describe a passage"
@@ -290,8 +274,8 @@ def build(library: Library, title: str):
                 columns, widths = ["document", "place", "score", "passage"], ["24%", "14%", "12%", "50%"]
                 passages = gr.Dataframe(headers=columns, column_widths=widths, max_height=900, **table)
             with gr.Column(scale=5, min_width=320):
-                names = [(place, number) for number, place in enumerate(library.places)]
-                chosen = gr.Dropdown(names, value=0, show_label=False, container=False)
+                choices = [(place, number) for number, place in enumerate(library.places)]
+                chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
                 strip = gr.Image(visible=False, **picture)
                 hidden: dict[str, Any] = {"show_inline_category": False, "show_label": False, "visible": False}
                 text = gr.HighlightedText(color_map={"passage": "orange"}, elem_classes="nlb", **hidden)
@@ -301,11 +285,11 @@ def build(library: Library, title: str):
         quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
         gr.on([button.click, words.submit], ask, [words, chosen], everything, **quiet)
         chosen.input(show, [question, chosen], everything, **quiet)
-        points.select(click_map, question, everything, **quiet)
-        documents.select(click_document, [question, chosen], everything, **quiet)
-        passages.select(click_passage, question, everything, **quiet)
+        clicks = [points.select, documents.select, passages.select]
+        gr.on(clicks, choose, [question, chosen], everything, **quiet)
         strip.select(click_strip, [question, chosen], text, **quiet)
-        alike.click(draw_square, chosen, square, **quiet)
+        draw = lambda number: gr.update(value=_enlarged(page.square(number), 640, 640), visible=True)  # noqa: E731
+        alike.click(draw, chosen, square, **quiet)
         square.select(click_square, chosen, text, **quiet)
     return blocks
 

@@ -37,13 +37,7 @@ _ACCENTS = re.compile("[\u0300-\u036f]+")
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text: letters and digits in a row, in lower case and without accents; Chinese characters are
-    words of their own. None is left out.
-
-    Example:
-        >>> split_words("Émile's 2 白鯨")
-        ['emile', 's', '2', '白', '鯨']
-    """
+    """Letters and digits in a row, in lower case and without accents; Chinese characters are words of their own."""
     text = text.lower()
     if not text.isascii():
         text = _ACCENTS.sub("", unicodedata.normalize("NFD", text))
@@ -97,13 +91,10 @@ def index_words(parts: list[Part]) -> bm25s.BM25:
 
 
 class Answer(NamedTuple):
-    """How near N passages are to a question, and which passages and documents are nearest, best first.
+    """How near N passages are to a question ``[N]``, and numbers of the nearest documents, with scores, and passages.
 
-    Attributes:
-        score, cosine, bm25: ``[N]``; a score is the mean of the two others, the lowest of each scaled to 0, the
-            highest to 1.
-        documents: numbers of documents and their scores, the means of their three best passages.
-        passages: numbers of passages (0 … N - 1).
+    A score is the mean of cosine and BM25, the lowest of each scaled to 0, the highest to 1; that of a document is the
+    mean of its three best passages.
     """
 
     score: torch.Tensor
@@ -117,12 +108,10 @@ class Library:
     """The documents of a shelf that hold a token, n in all, with N passages in all.
 
     Attributes:
-        places: their names.
+        places, summaries: their names, and document vectors ``[n, H]``.
         first: ``[n + 1]``, the first passage of each, and N.
-        spans: ``[N, 2]``, the characters of each passage in its document.
-        pages: of each passage, or None.
+        spans, pages: ``[N, 2]``, the characters of each passage in its document; its page, or None.
         vectors: ``[N, D]``, of length 1, whitened if the model whitens.
-        summaries: ``[n, H]`` document vectors.
     """
 
     def __init__(self, model: Any, parts: list[Part]) -> None:

@@ -36,8 +36,6 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..static_checkpoint import static_checkpoint
 from ..vector_cache import CachedEncoder
 
-_CHARACTERS = {True: 200_000, False: 2_000_000}  # encoded together, by encoders with layers or without
-
 
 class File(NamedTuple):
     path: Path
@@ -67,7 +65,7 @@ class Part(NamedTuple):
 
 
 def open_model(arguments: argparse.Namespace) -> Any:
-    """The document model of ``--model``, by default the one of this package, on ``--device`` in ``--dtype``."""
+    """The document model of ``--model``, by default that of this package, on ``--device`` in ``--dtype``."""
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     name = arguments.model or os.environ.get("NEXTLEVELBERT_MODEL") or static_checkpoint()
@@ -93,8 +91,7 @@ def list_files(source: str) -> list[File]:
 def read_file(file: File) -> list[Document]:
     """The documents of a file that hold text; where there is none, or it cannot be read, one line says so."""
     try:
-        documents = [document for document in read_documents(file.path) if document.text.strip()]
-        reason = "holds no text"
+        documents, reason = [row for row in read_documents(file.path) if row.text.strip()], "holds no text"
     except (OSError, ValueError) as error:
         documents, reason = [], str(error)
     if not documents:
@@ -118,19 +115,18 @@ def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
     facts = {name: value for name, value in config.to_dict().items() if name not in incidental}
     key = f"{schema.metadata} {sorted(facts.items())} {weights_fingerprint(model)} {os.path.abspath(source)}"
     folder = cache_dir / "shelves" / hashlib.sha256(key.encode()).hexdigest()[:32]
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
     parts = [Part(file, folder / f"{_content(file.path)}.parquet") for file in list_files(source)]
     for path in set(folder.glob("*.parquet*")) - {part.path for part in parts}:  # and what a killed process left
         path.unlink(missing_ok=True)
     missing = [part for part in parts if not part.path.exists()]
-    layers = encoder.has_layers
-    frozen = CachedEncoder(encoder, cache_dir / "chunks") if layers else None  # of an edited book, most is there
+    frozen = CachedEncoder(encoder, cache_dir / "chunks") if encoder.has_layers else None  # of an edited book
+    limit = 2_000_000 if frozen is None else 200_000  # characters that are encoded together; a kill costs no more
     waiting: list[tuple[Part, list[Document]]] = []
     for part in tqdm(missing, unit="file", disable=not missing):
         if documents := read_file(part.file):
             waiting.append((part, documents))
-        if part is missing[-1] or sum(len(doc.text) for _, docs in waiting for doc in docs) >= _CHARACTERS[layers]:
+        if part is missing[-1] or sum(len(doc.text) for _, docs in waiting for doc in docs) >= limit:
             _write(model, frozen, schema, waiting)
             waiting = []
     if not (parts := [part for part in parts if part.path.exists()]):
@@ -160,17 +156,15 @@ def _write(model: Any, encoder: Any, schema: pa.Schema, waiting: list[tuple[Part
 
 def _rows(schema: pa.Schema, document: Document, embedding: Any) -> pa.Table:
     spans, metadata = np.asarray(embedding.spans), dict(document.metadata)
-    pages = metadata.pop("pages", None)  # where each begins
-    starts = [0, *spans[1:, 0].tolist()][: len(spans)]
-    only_first = [None] * (len(spans) - 1)
+    pages, count = metadata.pop("pages", None), len(spans)  # where each begins
     table = chunk_table(schema, [document.id], [spans], embedding.plain)
-    columns: dict[str, tuple[Any, pa.DataType]] = {
-        "text": ([document.text[start:end] for start, end in pairwise([*starts, len(document.text)])], pa.string()),
-        "page": (None if pages is None else np.searchsorted(pages, spans[:, 0], side="right"), pa.int32()),
-        "metadata": ([json.dumps(metadata, ensure_ascii=False, default=str), *only_first], pa.string()),
-        "document_vector": ([embedding.document.tolist(), *only_first], pa.list_(pa.float32())),
+    borders = [0, *spans[1:, 0].tolist(), len(document.text)][-count - 1 :]
+    columns: dict[str, tuple[pa.DataType, Any]] = {
+        "text": (pa.string(), [document.text[start:end] for start, end in pairwise(borders)]),
+        "page": (pa.int32(), [] if pages is None else np.searchsorted(pages, spans[:, 0], side="right").tolist()),
+        "metadata": (pa.string(), [json.dumps(metadata, ensure_ascii=False, default=str)]),
+        "document_vector": (pa.list_(pa.float32()), [embedding.document.tolist()]),
     }
-    for name, (values, kind) in columns.items():
-        column = pa.nulls(len(spans), kind) if values is None else pa.array(values[: len(spans)], kind)
-        table = table.append_column(name, column)
+    for name, (kind, values) in columns.items():
+        table = table.append_column(name, pa.array([*values, *[None] * count][:count], kind))
     return table

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,12 +71,13 @@ def encode_sentences(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBas
     Words that spell a special token ("[CLS]") are read as words; where a tokenizer cannot do that, one that would
     start a sentence becomes the unknown word.
     """
-    options = {"add_special_tokens": False, "split_special_tokens": True, "truncation": False, "verbose": False}
+    plain: dict[str, Any] = dict.fromkeys(("add_special_tokens", "truncation", "verbose"), False)
+    plain["split_special_tokens"] = True
     ids: list[np.ndarray] = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
-        for words in tokenizer(list(sentences[first : first + _SENTENCES_PER_CALL]), **options)["input_ids"]:
-            plain = [tokenizer.unk_token_id if word == tokenizer.cls_token_id else word for word in words]
-            ids.append(np.array([tokenizer.cls_token_id, *plain, tokenizer.sep_token_id], np.int32))
+        for words in tokenizer(list(sentences[first : first + _SENTENCES_PER_CALL]), **plain)["input_ids"]:
+            known = [tokenizer.unk_token_id if word == tokenizer.cls_token_id else word for word in words]
+            ids.append(np.array([tokenizer.cls_token_id, *known, tokenizer.sep_token_id], np.int32))
     types = np.repeat(np.arange(len(ids)) % 2, [len(sentence) for sentence in ids])
     return np.concatenate(ids), types.astype(np.int32)
 

@@ -2,9 +2,7 @@
 
 Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv 2101.00406). The encoder is
 transformers' Longformer; weights have its names, so that `allenai/longformer-base-4096` and `biu-nlp/cdlm` load as
-they are.
-
-Notation for shapes: B sequences in a batch (each a set of documents), L token positions, D hidden size, V words.
+they are. Shapes: B sequences in a batch (each a set of documents), L token positions, D hidden size, V words.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.models.longformer import modeling_longformer as longformer
 from transformers.utils import can_return_tuple
@@ -33,8 +31,6 @@ from .losses import classification_loss, labelled_loss
 
 
 class CdlmPreTrainedModel(LongformerStartModel):
-    """What all CDLM classes share: configuration and initialisation."""
-
     config: CdlmConfig
     config_class = CdlmConfig
     family_auto_map = {
@@ -75,15 +71,11 @@ class CdlmModel(CdlmPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        global_attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        output_attentions: bool | None = None,
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None, output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> longformer.LongformerBaseModelOutputWithPooling:
+    ) -> longformer.LongformerBaseModelOutputWithPooling:  # fmt: skip
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
         Args:
@@ -95,9 +87,6 @@ class CdlmModel(CdlmPreTrainedModel):
         Returns:
             `last_hidden_state` ``[B, L, D]``, `pooler_output` ``[B, D]`` (its mean over the tokens of the sequence),
             and on request `hidden_states`, `attentions` and `global_attentions`, as transformers' Longformer.
-
-        Raises:
-            ValueError: for a sequence that is longer than the position table.
         """
         real = real_tokens(input_ids, attention_mask, inputs_embeds)
         is_global = torch.zeros_like(real) if global_attention_mask is None else global_attention_mask.bool() & real
@@ -115,7 +104,7 @@ class CdlmModel(CdlmPreTrainedModel):
         else:
             windows = self.config.windows()
             plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
-            seen: tuple[torch.Tensor, ...] = (hidden,)
+            seen: tuple[Tensor, ...] = (hidden,)
             for layer, window in zip(self.encoder.layer, windows, strict=True):
                 hidden = layer(hidden, attention_mask=plans[window])[0]
                 seen = (*seen, hidden) if states else ()
@@ -125,7 +114,7 @@ class CdlmModel(CdlmPreTrainedModel):
         return output
 
     def _eager(
-        self, hidden: torch.Tensor, real: torch.Tensor, is_global: torch.Tensor, attentions: bool, states: bool
+        self, hidden: Tensor, real: Tensor, is_global: Tensor, attentions: bool, states: bool
     ) -> longformer.LongformerBaseModelOutputWithPooling:
         """transformers' own attention, which takes a length that all windows divide and shows its weights."""
         extra = -real.shape[1] % math.lcm(*self.config.windows())
@@ -163,27 +152,14 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        global_attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> longformer.LongformerMaskedLMOutput:
-        """Scores words.
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None, **kwargs: Any,
+    ) -> longformer.LongformerMaskedLMOutput:  # fmt: skip
+        """Scores of words, ``[B, L, V]``; inputs as in `CdlmModel`.
 
-        Args:
-            input_ids, attention_mask, token_type_ids, kwargs: as in `CdlmModel`.
-            global_attention_mask: ``[B, L]``; by default 1 at every `config.mask_token_id`.
-            labels: ``[B, L]``, ids of the true words, -100 where nothing is predicted.
-
-        Returns:
-            `loss`, the mean over all positions with a label; `logits` ``[B, L, V]``, or with
-            `config.sparse_prediction` and labels ``[N, V]`` for the N positions with a label, row by row.
-
-        Raises:
-            ValueError: for labels that are -100 everywhere.
+        `labels` ``[B, L]`` are ids of the true words, -100 where nothing is predicted, but not everywhere. With them
+        and `config.sparse_prediction`, the N positions that have one are scored, row by row: ``[N, V]``.
         """
         if global_attention_mask is None and input_ids is not None and self.config.mask_token_id is not None:
             global_attention_mask = input_ids == self.config.mask_token_id
@@ -214,20 +190,13 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        global_attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> longformer.LongformerSequenceClassifierOutput:
-        """Scores ``[B, num_labels]``.
+        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None, **kwargs: Any,
+    ) -> longformer.LongformerSequenceClassifierOutput:  # fmt: skip
+        """Scores ``[B, num_labels]``; inputs as in `CdlmModel`, with global attention on [CLS] by default.
 
-        Args:
-            input_ids, attention_mask, token_type_ids, kwargs: as in `CdlmModel`.
-            global_attention_mask: ``[B, L]``; by default 1 at the first token, [CLS].
-            labels: ``[B]``, or as `config.problem_type` says.
+        `labels` are ``[B]``, or as `config.problem_type` says.
         """
         first = first_token(real_tokens(input_ids, attention_mask, kwargs.get("inputs_embeds")))
         wide = first if global_attention_mask is None else global_attention_mask
@@ -253,30 +222,18 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor,
-        mention_spans: torch.Tensor,
-        mention_pairs: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        global_attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> MentionPairOutput:
-        """Scores pairs of mentions.
+        self, input_ids: Tensor, mention_spans: Tensor, mention_pairs: Tensor | None = None,
+        attention_mask: Tensor | None = None, global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None, labels: Tensor | None = None, **kwargs: Any,
+    ) -> MentionPairOutput:  # fmt: skip
+        """Scores pairs of mentions; `CdlmProcessor.mentions` makes the inputs, other arguments as in `CdlmModel`.
 
         Args:
-            input_ids, attention_mask, token_type_ids, kwargs: as in `CdlmModel`, mentions marked
-                (`CdlmProcessor.mentions`).
             mention_spans: ``[B, M, 2]``, first position of each mention and one past its last, without the markers;
                 -1 is padding.
             mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. By default the pair of the first two.
-            global_attention_mask: ``[B, L]``; by default 1 at [CLS], at the mentions and at the token on either side
-                of them, their markers.
+            global_attention_mask: ``[B, L]``; by default 1 at [CLS], at the mentions and at their markers.
             labels: ``[B, P]``, 1 for a pair that means the same, else 0; -100 if unknown.
-
-        Raises:
-            ValueError: for spans outside their sequence.
         """
         real = real_tokens(input_ids, attention_mask)
         check_spans(mention_spans, real)
@@ -315,25 +272,15 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: torch.Tensor,
-        global_attention_mask: torch.Tensor,
-        sentence_index: torch.Tensor,
-        paragraph_index: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        context_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        start_positions: torch.Tensor | None = None,
-        end_positions: torch.Tensor | None = None,
-        type_labels: torch.Tensor | None = None,
-        sentence_labels: torch.Tensor | None = None,
-        paragraph_labels: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> MultiHopQuestionAnsweringOutput:
+        self, input_ids: Tensor, global_attention_mask: Tensor, sentence_index: Tensor, paragraph_index: Tensor,
+        attention_mask: Tensor | None = None, context_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None, start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None, type_labels: Tensor | None = None,
+        sentence_labels: Tensor | None = None, paragraph_labels: Tensor | None = None, **kwargs: Any,
+    ) -> MultiHopQuestionAnsweringOutput:  # fmt: skip
         """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes the inputs.
 
         Args:
-            input_ids, attention_mask, global_attention_mask, token_type_ids, kwargs: as in `CdlmModel`.
             sentence_index: ``[B, S]``, position of the start of each sentence; -1 is padding.
             paragraph_index: ``[B, T]``, position of the start of each title; -1 is padding.
             context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; all real ones by default.

@@ -31,6 +31,9 @@ _FILL = {
 }  # fmt: skip
 
 
+_PLAIN = {"add_special_tokens": False, "return_offsets_mapping": True, "split_special_tokens": True}
+
+
 @dataclass(frozen=True)
 class Piece:
     """A tokenised text: ids, and the characters ``[start, end)`` of each."""
@@ -59,7 +62,7 @@ class CdlmProcessor(ProcessorMixin):
 
     Args:
         tokenizer: one that knows the markers; `from_model` adds them.
-        max_length: most tokens in a sequence.
+        max_length: most tokens in a sequence; methods take a smaller one.
 
     Example:
         >>> from nextlevelbert import CdlmModel
@@ -95,18 +98,12 @@ class CdlmProcessor(ProcessorMixin):
         return cls(tokenizer, max_length or limit)
 
     def __call__(
-        self,
-        documents: Sequence[str] | Sequence[Sequence[str]] | None = None,
-        max_length: int | None = None,
-        text: Sequence[str] | None = None,
-        **kwargs: Any,
-    ) -> BatchEncoding:
-        """A batch of sets of documents (B sets, L tokens in the longest), with global attention on [CLS].
+        self, documents: Sequence[str] | Sequence[Sequence[str]] | None = None, max_length: int | None = None,
+        text: Sequence[str] | None = None, **kwargs: Any,
+    ) -> BatchEncoding:  # fmt: skip
+        """A batch of the documents of one set, or of a list of sets, with global attention on [CLS].
 
-        Args:
-            documents: the documents of one set, or a list of sets.
-            max_length: most tokens in a sequence; by default the processor's.
-            text, kwargs: of sentence-transformers, which passes plain texts: they go to the tokenizer.
+        `text` and `kwargs` come from sentence-transformers, which passes plain texts: they go to the tokenizer.
         """
         if text is not None and documents is None:
             return self.tokenizer(text, **kwargs.get("text_kwargs", {}), **kwargs.get("common_kwargs", {}))
@@ -123,25 +120,17 @@ class CdlmProcessor(ProcessorMixin):
         return self.mentions(documents, [], max_length=max_length)
 
     def mentions(
-        self,
-        documents: Sequence[str | Piece],
-        mentions: Sequence[tuple[int, int, int]],
-        pairs: Sequence[tuple[int, int]] | None = None,
-        labels: Sequence[int] | None = None,
+        self, documents: Sequence[str | Piece], mentions: Sequence[tuple[int, int, int]],
+        pairs: Sequence[tuple[int, int]] | None = None, labels: Sequence[int] | None = None,
         max_length: int | None = None,
-    ) -> Row:
+    ) -> Row:  # fmt: skip
         """One set of documents with mentions marked by ``<m>`` and ``</m>``, not padded.
 
         Global attention is on [CLS], the markers of mentions and their tokens (paper, appendix C.1). A document that
         has to be cut keeps its mentions: it loses its end first, and its beginning if they are too far from it.
 
-        Args:
-            documents: texts, or the pieces that `tokenize` made of them.
-            mentions: document, first character and one past the last of each. The markers of nested mentions count as
-                tokens of the outer one.
-            pairs: numbers of the mentions to compare; left out of the row if None.
-            labels: those of the pairs.
-            max_length: most tokens; by default the processor's.
+        `mentions` are document, first character and one past the last of each; the markers of nested ones count as
+        tokens of the outer one. `pairs` are numbers of the mentions to compare, `labels` those of the pairs.
 
         Raises:
             ValueError: for a blank document, a mention outside its document or that does not fit (each named), or
@@ -199,28 +188,21 @@ class CdlmProcessor(ProcessorMixin):
         on [CLS], the question, title starts and sentence starts. (Tokenizers such as RoBERTa's already have
         ``<s>`` and ``</s>`` as their [CLS] and [SEP]; these then mark sentences, as in the paper.)
 
-        Args:
-            question: a text.
-            paragraphs: title and sentences of each.
-            max_length: most tokens; by default the processor's. Paragraphs that are too long lose their ends.
+        `paragraphs` are title and sentences of each; long ones lose their ends.
 
         Returns:
             Ids and masks; `sentence_index` and `paragraph_index`, positions of the starts of all sentences and titles
             in order, -1 for a sentence after the cut; `context_mask`; and `token_spans`, for each position the number
             of its text (titles and sentences in order, -1 at markers) and its characters in that text.
-
-        Raises:
-            ValueError: for a blank question or title, no paragraph, or more than fits.
         """
         limit = self._limit(max_length)
         asked = self.tokenize(question, "the question")
         if not paragraphs:
             raise ValueError("There is no paragraph to answer from; give at least one.")
-        texts = [
-            [self.tokenize(title, f"the title of paragraph {number}")]
-            + [self.tokenize(sentence, blank=True) for sentence in sentences]
-            for number, (title, sentences) in enumerate(paragraphs)
-        ]
+        texts = []
+        for number, (title, sentences) in enumerate(paragraphs):
+            heading = self.tokenize(title, f"the title of paragraph {number}")
+            texts.append([heading, *(self.tokenize(sentence, blank=True) for sentence in sentences)])
         lengths = [sum(len(piece.ids) + 2 for piece in pieces) for pieces in texts]  # with the markers of each part
         titles = max(len(pieces[0].ids) + 2 for pieces in texts)
         kept = share_tokens(lengths, limit - 4 - len(asked.ids) - 2 * len(texts), least=titles)
@@ -287,9 +269,7 @@ class CdlmProcessor(ProcessorMixin):
                 ids.append(self.tokenizer.mask_token_id)
                 offsets.append((at, at + len(mask)))
             elif part:
-                encoding = self.tokenizer(
-                    part, add_special_tokens=False, return_offsets_mapping=True, split_special_tokens=True
-                )  # fmt: skip
+                encoding = self.tokenizer(part, **_PLAIN)
                 ids += encoding["input_ids"]
                 offsets += [(start + at, end + at) for start, end in encoding["offset_mapping"]]
             at += len(part)
@@ -298,7 +278,6 @@ class CdlmProcessor(ProcessorMixin):
         return Piece(text, ids, offsets)
 
     def _mark(self, marker: str, is_global: bool = False) -> list[Token]:
-        """A marker as a token."""
         number = self.tokenizer.convert_tokens_to_ids(marker)
         if number is None or number == self.tokenizer.unk_token_id:
             raise ValueError(
@@ -309,12 +288,10 @@ class CdlmProcessor(ProcessorMixin):
 
     @staticmethod
     def _row(tokens: Sequence[Token]) -> Row:
-        """The inputs that every model reads."""
         ids, is_global = [token[0] for token in tokens], [int(token[1]) for token in tokens]
         return {"input_ids": ids, "attention_mask": [1] * len(ids), "global_attention_mask": is_global}
 
     def _limit(self, max_length: int | None) -> int:
-        """Most tokens in a sequence: those asked for, or the processor's own."""
         if max_length is not None and not 1 <= max_length <= self.max_length:
             raise ValueError(f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}.")
         return max_length or self.max_length
@@ -382,8 +359,6 @@ def warn_of_cuts(rows: Sequence[Row]) -> None:
     """Warns once of how many tokens the documents of these rows lose."""
     lost = [tokens for row in rows for tokens in row["lost_tokens"]]
     if total := sum(lost):
-        warnings.warn(
-            f"{sum(map(bool, lost))} of {len(lost)} documents lose {total:,} tokens, so that {len(rows)} sets fit "
-            "their sequences; raise max_length, or give fewer documents.",
-            stacklevel=3,
-        )
+        cut = f"{sum(map(bool, lost))} of {len(lost)} documents lose {total:,} tokens"
+        advice = "raise max_length, or give fewer documents"
+        warnings.warn(f"{cut}, so that {len(rows)} sets fit their sequences; {advice}.", stacklevel=3)

@@ -61,22 +61,15 @@ class MentionPairDataset(Dataset):
         context: ``"document"``: whole documents; ``"sentence"``: of each only the sentences with the mentions (the
             paper's Table 3).
         negatives: with ``"pair"``, pairs that are not coreferent drawn for each that is; None for all.
-        seed: of that draw.
 
     Attributes:
         pairs: the pairs of each sequence, by number of the mentions in all documents.
     """
 
     def __init__(
-        self,
-        documents: Sequence[CoreferenceDocument],
-        processor: CdlmProcessor,
-        group_by: str = "subtopic",
-        mentions_at_once: str = "pair",
-        context: str = "document",
-        negatives: float | None = None,
-        seed: int = 0,
-    ) -> None:
+        self, documents: Sequence[CoreferenceDocument], processor: CdlmProcessor, group_by: str = "subtopic",
+        mentions_at_once: str = "pair", context: str = "document", negatives: float | None = None, seed: int = 0,
+    ) -> None:  # fmt: skip
         self._processor, self._clusters = processor, clusters_of(documents)
         compared: list[_Compared] = []
         for group in numbered_groups(documents, group_by):
@@ -112,15 +105,10 @@ class MentionPairDataset(Dataset):
         return len(self._sequences)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """What `CdlmProcessor.mentions` gives, with pairs and labels."""
         texts, spans, numbers, pairs = self._sequences[index]
         place = {number: local for local, number in enumerate(numbers)}
-        return self._processor.mentions(
-            [self._pieces[text] for text in texts],
-            spans,
-            [(place[one], place[other]) for one, other in pairs],
-            [self._same(pair) for pair in pairs],
-        )
+        compared, labels = [(place[one], place[other]) for one, other in pairs], [self._same(pair) for pair in pairs]
+        return self._processor.mentions([self._pieces[text] for text in texts], spans, compared, labels)
 
     def _same(self, pair: tuple[int, int]) -> int:
         return int(self._clusters[pair[0]] == self._clusters[pair[1]])
@@ -167,11 +155,9 @@ def _sentences_only(
 
 
 def similarities(
-    documents: Sequence[CoreferenceDocument],
-    pairs: Sequence[Sequence[tuple[int, int]]],
-    logits: Sequence[np.ndarray] | np.ndarray,
-    group_by: str = "subtopic",
-) -> Similarities:
+    documents: Sequence[CoreferenceDocument], pairs: Sequence[Sequence[tuple[int, int]]],
+    logits: Sequence[np.ndarray] | np.ndarray, group_by: str = "subtopic",
+) -> Similarities:  # fmt: skip
     """How probably any two mentions of a group mean the same, by the logits of the pairs of each sequence.
 
     All pairs of the groups must be there, as with ``negatives=None``; padding may follow the logits of a sequence.
@@ -192,20 +178,17 @@ def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
     for group, (numbers, probability) in enumerate(groups):
         parts = np.zeros(len(numbers), int)
         if len(numbers) > 1:
-            parts = AgglomerativeClustering(
-                n_clusters=None, metric="precomputed", linkage="average", distance_threshold=1 - threshold
-            ).fit_predict(1 - probability)
+            rule = {"n_clusters": None, "metric": "precomputed", "linkage": "average"}
+            parts = AgglomerativeClustering(**rule, distance_threshold=1 - threshold).fit_predict(1 - probability)
         labels |= {number: f"{group}-{part}" for number, part in zip(numbers, parts, strict=True)}
     return [labels[number] for number in sorted(labels)]
 
 
 def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similarities) -> float:
     """The threshold, in steps of 0.05, with the highest CoNLL F1."""
-    gold = clusters_of(documents)
-    return max(
-        np.arange(0.05, 1.0, 0.05).tolist(),
-        key=lambda threshold: coreference_scores(gold, cluster_mentions(groups, threshold))["conll_f1"],
-    )
+    gold, thresholds = clusters_of(documents), np.arange(0.05, 1.0, 0.05).tolist()
+    scores = [coreference_scores(gold, cluster_mentions(groups, threshold))["conll_f1"] for threshold in thresholds]
+    return thresholds[int(np.argmax(scores))]
 
 
 @dataclass
@@ -222,9 +205,7 @@ class CoreferenceArguments:
         "pair", "pair: a sequence for each two mentions (the paper's); all: for each two documents, many times faster."
     )
     group_by: Literal["subtopic", "topic"] = option("subtopic", "Only mentions within the same one are compared.")
-    negatives_per_positive: float = option(
-        1.0, "Non-coreferent pairs drawn for each coreferent one, when training on pairs."
-    )
+    negatives_per_positive: float = option(1.0, "Non-coreferent pairs for each coreferent one in training on pairs.")
 
 
 def f1_scores(documents: Sequence[CoreferenceDocument], clusters: Sequence[object]) -> dict[str, float]:

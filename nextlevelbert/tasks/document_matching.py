@@ -39,22 +39,14 @@ class DocumentPair(NamedTuple):
 
 
 def read_document_pairs(
-    source: str | Path,
-    first_column: str = "text1",
-    second_column: str = "text2",
-    label_column: str = "label",
-    split: str = "train",
-    dataset_config: str | None = None,
-) -> list[DocumentPair]:
+    source: str | Path, first_column: str = "text1", second_column: str = "text2", label_column: str = "label",
+    split: str = "train", dataset_config: str | None = None,
+) -> list[DocumentPair]:  # fmt: skip
     """Reads pairs of documents from named columns, or from files as Zhou et al. have them.
 
     Those files are ``.csv`` without a header: label, first text, second text, as their published code reads them
     (columns after these are not looked at). The character U+0001, by which they mark places where a paper cites, is
-    taken out of the texts; the names of columns mean nothing there.
-
-    Args:
-        source: a .jsonl, .json, .parquet or .csv (also .gz), or a dataset on the Hub, of which a split.
-        first_column, second_column, label_column: the texts, and 0 or 1, or false or true.
+    taken out of the texts.
     """
     path = Path(source)
     if path.name.removesuffix(".gz").endswith(".csv"):
@@ -77,13 +69,8 @@ def read_document_pairs(
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Rows of a file of label, first text, second text."""
     csv.field_size_limit(2**31 - 1)  # of characters; documents are longer than its 131,072
-    with (
-        gzip.open(path, "rt", encoding="utf-8", newline="")
-        if path.suffix == ".gz"
-        else path.open(encoding="utf-8", newline="") as file
-    ):
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
         for number, fields in enumerate(filter(None, csv.reader(file, strict=True))):
             label, *texts = fields
             values = ({"0": 0, "1": 1}.get(label.strip(), label), *(text.replace(_CITATION, "") for text in texts))

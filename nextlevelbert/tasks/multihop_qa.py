@@ -39,10 +39,9 @@ Paragraphs = Sequence[tuple[str, Sequence[str]]]  # title and sentences of each
 
 
 class HotpotQuestion(NamedTuple):
-    """A question with the paragraphs to answer it from.
+    """A question with paragraphs of different titles; `answer` is a span of one, ``"yes"`` or ``"no"``.
 
-    `answer` is a span of some paragraph, ``"yes"`` or ``"no"``. Titles are unique; sentences can be blank, so that
-    their numbers are those of the data. A supporting fact may name a sentence that its paragraph does not have.
+    Sentences can be blank, and a supporting fact may name a sentence that its paragraph does not have.
     """
 
     id: str
@@ -66,19 +65,11 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
       ``context`` as pairs of title and sentences.
     - ``hotpotqa/hotpot_qa`` on the Hub: ``id``, and the pairs as a dict of two lists.
     - Rows that keep the paragraphs apart: ``id``, ``question``, ``answer``, ``gold`` and ``distractors``, paragraphs
-      with ``title`` and ``sentences``, and ``supporting_sentences``, a list of numbers for each gold one. Here the
-      paragraphs get an order that depends on the question's id and their titles alone (by SHA-256), so that it does
-      not tell which are gold.
+      with ``title`` and ``sentences``, and ``supporting_sentences``, a list of numbers for each gold one. Their order
+      is then made from the question's id and the titles (by SHA-256), so that it does not tell which are gold.
 
     A second paragraph of the same title is left out, since facts name paragraphs by title; a fact whose sentence is
     not there is kept, because the official scores count it. A warning says how many there are of each.
-
-    Args:
-        source: a .json, .jsonl or .parquet (also .gz), or a dataset on the Hub.
-        split, dataset_config: of a dataset on the Hub; the configuration of this setting is ``distractor``.
-
-    Raises:
-        ValueError: naming row and column of what is missing or does not fit.
     """
     questions: dict[str, HotpotQuestion] = {}
     repeated = beyond = 0
@@ -97,21 +88,17 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
             paragraphs.setdefault(title, sentences)
         repeated += len(context) - len(paragraphs)
         if not facts or not {title for title, _ in facts} <= paragraphs.keys():
-            raise place.error(
-                "supporting_facts",
-                f"must name paragraphs of the question, got {short(facts)}. In the distractor setting all are there; "
-                "the fullwiki setting, where some are not, cannot be read.",
-            )
+            problem = f"must name paragraphs of the question, got {short(facts)}: only the distractor setting is read."
+            raise place.error("supporting_facts", problem)
         beyond += sum(sentence >= len(paragraphs[title]) for title, sentence in facts)
         text, answer = (place.checked(place.value(values, name, name), name) for name in ("question", "answer"))
         supporting = sorted({(title, sentence) for title, sentence in facts})
         questions[number] = HotpotQuestion(number, text, answer, list(paragraphs.items()), supporting)
     if repeated or beyond:
-        logger.warning(
-            "%s: %d paragraphs have the title of an earlier one of their question and are left out; %d supporting "
-            "facts name a sentence that their paragraph does not have, so no model can find them.",
-            Path(source).name, repeated, beyond,
-        )  # fmt: skip
+        message = (
+            "%s: %d paragraphs with the title of an earlier one are left out; %d supporting facts name a sentence "
+        )
+        logger.warning(message + "that their paragraph does not have.", Path(source).name, repeated, beyond)
     return list(questions.values())
 
 
@@ -129,22 +116,16 @@ def _pairs(place: Place, values: Mapping[str, Any], column: str, second: str) ->
 def _put_together(number: str, values: Mapping[str, Any]) -> tuple[list[tuple[str, list[str]]], list[Fact]]:
     """Paragraphs and supporting facts of a row that keeps gold paragraphs and distractors apart."""
     gold, others = ([(each["title"], each["sentences"]) for each in values[name]] for name in ("gold", "distractors"))
-    facts = [
-        (title, sentence)
-        for (title, _), sentences in zip(gold, values["supporting_sentences"], strict=True)
-        for sentence in sentences
-    ]
+    supporting = zip(gold, values["supporting_sentences"], strict=True)
+    facts = [(title, sentence) for (title, _), sentences in supporting for sentence in sentences]
     return sorted([*gold, *others], key=lambda pair: fingerprint([number, pair[0]])), facts
 
 
 class QuestionDataset(Dataset):
-    """Sequences with labels, shortest first, laid out when they are asked for.
+    """Sequences of `questions` with labels, shortest first, laid out when they are asked for.
 
     An answer is looked for in the sentences and titles of the supporting paragraphs: as whole words, or else as part
     of words. A warning counts the answers that are not found there or lie past the cut.
-
-    Attributes:
-        questions: in the order of the sequences.
     """
 
     def __init__(self, questions: Sequence[HotpotQuestion], processor: CdlmProcessor) -> None:
@@ -168,7 +149,6 @@ class QuestionDataset(Dataset):
         return len(self.questions)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """What `CdlmProcessor.question` gives, with labels."""
         question = self.questions[index]
         row = self._processor.question(question.question, question.paragraphs)
         return row | _labels(question, row)
@@ -203,13 +183,12 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
         if inside and row["token_spans"][inside[-1]][2] >= at + len(answer):  # not past the cut
             starts.append(inside[0])
             ends.append(inside[-1])
+    labelled = zip(sentences, row["sentence_index"], strict=True)
     return {
         "start_positions": starts or [-1],
         "end_positions": ends or [-1],
         "type_labels": kind,
-        "sentence_labels": [
-            label if index >= 0 else -100 for label, index in zip(sentences, row["sentence_index"], strict=True)
-        ],
+        "sentence_labels": [label if index >= 0 else -100 for label, index in labelled],
         "paragraph_labels": [int(title in titles) for title, _ in question.paragraphs],
     }
 
@@ -229,11 +208,8 @@ def read_answer(row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np
     """
     start, end, types, sentences = logits[:4]
     names = [(title, place) for title, lines in paragraphs for place in range(len(lines))]
-    supporting = [
-        name
-        for name, index, score in zip(names, row["sentence_index"], sentences, strict=False)
-        if index >= 0 and score > 0
-    ]
+    scored = zip(names, row["sentence_index"], sentences, strict=False)
+    supporting = [name for name, index, score in scored if index >= 0 and score > 0]
     if kind := int(np.argmax(types)):
         return Answer(TYPES[kind], supporting)
     spans = np.array(row["token_spans"])  # [L, 3]

@@ -132,10 +132,8 @@ def wrap_layers(encoder: PreTrainedModel) -> None:
             return
         if stacks:  # XLM has a stack of attentions, one of normalisations, and so on
             break
-    raise ValueError(
-        f"{type(encoder).__name__} has no stack of {count} layers to insert a recurrence into. Use an encoder with "
-        "separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or similar."
-    )
+    needed = "one with separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or similar"
+    raise ValueError(f"{type(encoder).__name__} has no stack of {count} layers for a recurrence; use {needed}.")
 
 
 class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):

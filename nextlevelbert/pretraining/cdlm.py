@@ -192,23 +192,18 @@ def main(words: list[str]) -> None:
     for name, texts in sets.items():
         # Whatever a model has learned from, it is evaluated on related documents (paper, section 3.1).
         related = name != "train" or not data_args.random_clusters
-        samples = 1 if name == "train" else data_args.eval_samples_per_cluster
-        share = data_args.document_share
+        drawn = (1 if name == "train" else data_args.eval_samples_per_cluster, args.seed, data_args.document_share)
         if name != "train" or args.do_train:
-            rows[name] = ClusterDataset([*texts.values()], processor, None, related, samples, args.seed, share)
+            rows[name] = ClusterDataset([*texts.values()], processor, None, related, *drawn)
     collator = DataCollatorForCrossDocumentMasking(processor, data_args.global_attention, data_args.mlm_probability)
     held_out = rows.get("validation", rows.get("test"))
     trainer = CdlmTrainer(model, args, collator, train_dataset=rows.get("train"), eval_dataset=held_out)
 
     # 2. Training, and the perplexity on held-out sets.
     names = ("global_attention", "mlm_probability", "document_share", "random_clusters", "eval_samples_per_cluster")
-    settings = {
-        "model": model_args.public_name,
-        "tokens in a sequence": processor.max_length,
-        "attention_window": model.config.attention_window,
-        **{name: getattr(data_args, name) for name in names},
-        **args.signature(),
-    }
+    settings = {"model": model_args.public_name, "tokens in a sequence": processor.max_length}
+    settings |= {"attention_window": model.config.attention_window, **args.signature()}
+    settings |= {name: getattr(data_args, name) for name in names}
     output = Path(str(args.output_dir))
     if args.do_train:
         prints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
@@ -247,9 +242,7 @@ def main(words: list[str]) -> None:
     write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
     if args.do_train:
         args.upload(output)
-        logger.info("The model is in %s, with its card (README.md) and results.json.", output)
-    else:
-        logger.info("Nothing was trained: add --do_train for that.")
+    logger.info("Results are in %s.%s", output, "" if args.do_train else " Nothing was trained: add --do_train.")
 
 
 def _write_card(trainer: CdlmTrainer, source: CdlmModelArguments, facts: dict[str, Any], scores: dict) -> None:

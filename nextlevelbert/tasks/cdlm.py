@@ -42,16 +42,11 @@ def hold_out_rows(
 
 
 def train_and_publish(
-    model_class: Any,
-    shared: Sequence[Any],
-    sets: Mapping[str, Any],
-    sequences: Callable[[str, CdlmProcessor], Any],
-    predict: Callable[[str, Any, Logits, Scores], Predicted],
-    baselines: Callable[[str], Mapping[str, Scores]],
-    card: Mapping[str, Any],
-    settings: Mapping[str, object],
+    model_class: Any, shared: Sequence[Any], sets: Mapping[str, Any], sequences: Callable[[str, CdlmProcessor], Any],
+    predict: Callable[[str, Any, Logits, Scores], Predicted], baselines: Callable[[str], Mapping[str, Scores]],
+    card: Mapping[str, Any], settings: Mapping[str, object],
     choose: Callable[[Any, Logits], Scores] = lambda rows, logits: {},
-) -> None:
+) -> None:  # fmt: skip
     """Trains a CDLM once per seed and publishes the one with the lowest validation loss, with its card.
 
     Args:
@@ -85,13 +80,8 @@ def train_and_publish(
     def make_trainer(args: FinetuningArguments) -> CardTrainer:
         model, _ = model_args.load(model_class)
         args.label_names = [name for name in LABELS if name in rows["train"][0]]
-        return CardTrainer(
-            model=with_lora(model, lora) if lora.lora else model,
-            args=args,
-            train_dataset=rows["train"],
-            eval_dataset=rows["validation"],
-            data_collator=lambda batch: dict(processor.pad(batch)),
-        )
+        model = with_lora(model, lora) if lora.lora else model
+        return CardTrainer(model, args, lambda batch: dict(processor.pad(batch)), rows["train"], rows["validation"])
 
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
         scores: dict[str, Scores] = {}
@@ -163,9 +153,7 @@ def adapter_snippet(snippet: str, name: str, base: str) -> str:
     """The code of a card where the model is an adapter on a base checkpoint."""
     opened = f'model = PeftModel.from_pretrained(model, "{name}").eval()\nprocessor = '
     snippet = snippet.replace("{name}", base).replace("processor = ", opened, 1)
-    return "from peft import PeftModel\n" + snippet.replace(
-        ".from_model(model)", ".from_model(model.base_model.model)"
-    )
+    return "from peft import PeftModel\n" + snippet.replace("from_model(model)", "from_model(model.base_model.model)")
 
 
 def check_adaptable(options: CdlmModelArguments) -> None:

@@ -288,10 +288,8 @@ def main(words: list[str]) -> None:
         return model
 
     def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
-        model = with_lora(new_model(), lora) if lora else new_model()
-        return CardTrainer(
-            model, seed_args, rows["train"].collate, rows["train"], rows["validation"], callbacks=[LowestLosses()]
-        )
+        model, train = with_lora(new_model(), lora) if lora else new_model(), rows["train"]
+        return CardTrainer(model, seed_args, train.collate, train, rows["validation"], callbacks=[LowestLosses()])
 
     # 2. A training per seed; its scores are means over the evaluations with the lowest loss.
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
@@ -364,11 +362,11 @@ def card(
     labels = "came with the data" if sets["train"].labelled else "are the greedy ROUGE oracle's"
     counts = ", ".join(f"{len(data.documents):,} documents ({part})" for part, data in sets.items())
     return {
-        "name": name,
+        "name": name, "pipeline_tag": "summarization", "adapter": adapter, "base_model": hub, "dataset": source,
+        "tags": ["bert-al", "long-documents", "extractive-summarization"],
+        "training": {"summaries": rule}, "training_note": f"Sentence labels {labels}: {counts}.",
         "summary": "A BERT-AL that picks the sentences of a document, of any length, which make up its summary.",
         "snippet": _SNIPPET.format(opened=opened.format(name=name, base=base), rule=rule),
-        "training": {"summaries": rule},
-        "training_note": f"Sentence labels {labels}: {counts}.",
         "pictures": {CURVE: "Loss over epochs"},
         "measured": f"Summaries of {plain(source)} by `summarize(..., {rule})`: F1 of ROUGE with stemming, rougeL on "
         "the summary as a whole, and precision, the share of chosen sentences that are labelled. The first row is the "
@@ -379,10 +377,5 @@ def card(
             "Information flows forward only: a sentence is scored without knowledge of later segments.",
             "It has learnt what belongs in summaries of one kind of text.",
         ],
-        "pipeline_tag": "summarization",
-        "tags": ["bert-al", "long-documents", "extractive-summarization"],
-        "adapter": adapter,
-        "base_model": hub,
         "scores": {metric: scores[metric] for metric in ROUGE},
-        "dataset": source,
-    }
+    }  # fmt: skip

@@ -88,7 +88,7 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
             paragraphs.setdefault(title, sentences)
         repeated += len(context) - len(paragraphs)
         if not facts or not {title for title, _ in facts} <= paragraphs.keys():
-            problem = f"must name paragraphs of the question, got {short(facts)}: only the distractor setting is read."
+            problem = f"must name paragraphs of the question, got {short(facts)}; the fullwiki setting cannot be read."
             raise place.error("supporting_facts", problem)
         beyond += sum(sentence >= len(paragraphs[title]) for title, sentence in facts)
         text, answer = (place.checked(place.value(values, name, name), name) for name in ("question", "answer"))

@@ -15,15 +15,8 @@ from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
 from nextlevelbert import BertAlForExtractiveSummarization
 from nextlevelbert.evaluation.rouge import greedy_oracle
 from nextlevelbert.models.bert_al_sentences import encode_sentences
-from nextlevelbert.tasks.summarization import (
-    SummaryArguments,
-    SummaryRows,
-    main,
-    read_summaries,
-    score_summaries,
-    trivial_summaries,
-    with_extended_positions,
-)
+from nextlevelbert.tasks.summaries import SummaryArguments, SummaryRows, read_summaries
+from nextlevelbert.tasks.summarization import main, score_summaries, trivial_summaries, with_extended_positions
 from nextlevelbert.training.trainer import read_json
 
 from ..finetuning_toys import write

@@ -122,7 +122,9 @@ def _copy(weights: dict[str, torch.Tensor], model: Any, encoder_name: str, with_
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser("nextlevelbert convert", description=convert_checkpoint.__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        "nextlevelbert convert", description=(convert_checkpoint.__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("source", help="the checkpoint: a name on the Hub, or a folder")
     parser.add_argument("output", type=Path, help="folder to save the model in, new or empty")
     parser.add_argument("--chunk_encoder", help="name or folder of the sentence encoder, in place of config.json's")

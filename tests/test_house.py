@@ -1,18 +1,64 @@
-"""The plan of the house, held: who may import whom, and how large a folder and a file may be."""
+"""The plan of the house, held: how many lines a folder may have, and who may import whom."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "nextlevelbert"
-# A folder imports only what stands before it.
-FOLDERS = ("models", "data", "corpus", "evaluation", "training", "pretraining", "finetuning", "tasks", "commands")
-FILES = sorted(PACKAGE.rglob("*.py"))
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "nextlevelbert"
+# Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
+BUDGETS = {
+    "nextlevelbert/models": 4_940,
+    "nextlevelbert/data": 632,
+    "nextlevelbert/evaluation": 746,
+    "nextlevelbert/training": 450,
+    "nextlevelbert/pretraining": 1_522,
+    "nextlevelbert/finetuning": 561,
+    "nextlevelbert/tasks": 3_193,
+    "nextlevelbert/commands": 902,
+    "nextlevelbert": 14_400,
+    "tests": 16_050,
+    "benchmarks": 1_790,
+    "checkpoints": 0,
+}
+CHECKPOINT = 2_460  # lines in a NextLevelBERT's checkpoint, of eight files
+# A part imports only what stands before it; parts of one row may import each other.
+ORDER = (
+    ("models",),
+    ("data",),
+    ("encoders", "word_lookup", "vector_cache", "fitting", "vector_corpus", "corpus"),
+    ("evaluation",),
+    ("training",),
+    ("pretraining",),
+    ("finetuning",),
+    ("tasks",),
+    ("commands",),
+    ("convert", "static_checkpoint", "__main__", "__init__"),
+)
+
+
+def lines(folder: Path) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
+
+
+@pytest.mark.parametrize("folder", BUDGETS)
+def test_a_folder_keeps_its_budget(folder):
+    assert lines(ROOT / folder) <= BUDGETS[folder]
+
+
+def test_a_file_can_be_read():
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {p.name: n for p, n in sizes.items() if n > (940 if p.name.startswith("modeling_") else 470)} == {}
+
+
+def test_docs_keep_their_budget():
+    pages = list((ROOT / "docs").rglob("*.md"))
+    assert sum(len(page.read_text(encoding="utf-8").splitlines()) for page in pages) <= 2_500
+    assert not list((ROOT / "docs").rglob("*.json"))
 
 
 def imports(path: Path) -> Iterator[tuple[str, ...]]:
@@ -21,29 +67,31 @@ def imports(path: Path) -> Iterator[tuple[str, ...]]:
         if isinstance(node, ast.ImportFrom) and node.level:
             folder = path.relative_to(PACKAGE).parts[:-1]
             base = folder[: len(folder) + 1 - node.level]
-            if node.module:
-                yield (*base, *node.module.split("."))
-            else:
-                yield from ((*base, alias.name) for alias in node.names)
+            yield from [(*base, *node.module.split("."))] if node.module else [(*base, a.name) for a in node.names]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "nextlevelbert":
             yield tuple((node.module or "").split(".")[1:])
         elif isinstance(node, ast.Import):
-            yield from (
-                tuple(name.name.split(".")[1:]) for name in node.names if name.name.startswith("nextlevelbert")
-            )
+            yield from (tuple(a.name.split(".")[1:]) for a in node.names if a.name.startswith("nextlevelbert."))
 
 
-def upward(path: Path, allowed: tuple[str, ...]) -> list[str]:
-    return [
-        ".".join(module) for module in imports(path) if module and module[0] in FOLDERS and module[0] not in allowed
-    ]
+def row(part: str) -> int:
+    return next((number for number, parts in enumerate(ORDER) if part in parts), -1)
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_no_import_points_up(folder):
-    below = FOLDERS[: FOLDERS.index(folder) + 1]
-    found = {str(path.relative_to(PACKAGE)): upward(path, below) for path in (PACKAGE / folder).rglob("*.py")}
-    assert {path: modules for path, modules in found.items() if modules} == {}
+def test_no_import_points_up():
+    """But for two that models try to import, where the package is there: transformers follows no import in `try`."""
+    upward = []
+    for path in PACKAGE.rglob("*.py"):
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        assert row(part) >= 0, f"{path}: where does it belong?"
+        upward += [
+            (path.name, module)
+            for module in imports(path)
+            if module
+            and row(module[0]) > row(part)
+            and (part, module[0]) not in (("models", "word_lookup"), ("models", "encoders"))
+        ]
+    assert upward == []
 
 
 def test_what_a_checkpoint_carries_imports_its_siblings_only():
@@ -54,41 +102,12 @@ def test_what_a_checkpoint_carries_imports_its_siblings_only():
             if isinstance(node, ast.ImportFrom) and node.level:
                 assert node.level == 1, f"{path.name}: {ast.unparse(node)}"
                 assert node.module in siblings, f"{path.name}: {ast.unparse(node)}"
-        assert all(len(module) == 2 for module in imports(path)), path.name
 
 
-def test_an_import_that_points_up_would_be_found(tmp_path, monkeypatch):
-    monkeypatch.setattr("tests.test_house.PACKAGE", tmp_path)
-    (tmp_path / "data").mkdir()
-    path = tmp_path / "data" / "x.py"
-    path.write_text(
-        "def f():\n    from ..tasks.ranking import data\n    from .rows import y\n    from .. import convert\n"
-    )
-    assert upward(path, ("models", "data")) == ["tasks.ranking"]
+def test_a_checkpoint_carries_eight_files():
+    from transformers.dynamic_module_utils import get_relative_import_files
 
-
-def test_every_folder_has_its_place():
-    assert {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"} == set(FOLDERS)
-
-
-def test_what_a_run_leaves_is_written_whole():
-    """By `write_whole` or `write_atomically`: a kill must not leave half a file under its own name."""
-    for folder in ("evaluation", "training", "pretraining", "finetuning", "tasks"):
-        for path in (PACKAGE / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                    call = ast.unparse(node)
-                    opened = node.func.attr == "open" and "'w" in call
-                    drawn = node.func.attr == "savefig" and "io.BytesIO()" not in call
-                    assert node.func.attr != "write_text", f"{path.name}: {call}"
-                    assert not opened, f"{path.name}: {call}"
-                    assert not drawn, f"{path.name}: {call}"
-
-
-def test_files_and_folders_can_be_read():
-    for path in FILES:
-        limit = 450 if path.relative_to(PACKAGE).parts[0] == "models" else 300
-        lines = len(path.read_text(encoding="utf-8").splitlines())
-        assert lines <= limit, f"{path.relative_to(PACKAGE)} has {lines} lines; at most {limit} here"
-    folders = Counter(path.parent.relative_to(PACKAGE) for path in FILES)
-    assert max(folders.values()) <= 40, folders.most_common(1)
+    source = PACKAGE / "models" / "modeling_nextlevelbert.py"
+    files = {source, *map(Path, get_relative_import_files(source))}
+    assert len(files) <= 8
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= CHECKPOINT

@@ -61,7 +61,7 @@ def main(words: list[str] | None = None) -> dict[str, dict[str, float]]:
 
     def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
         labels = pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
-        return {**pad_batch([row["document"] for row in rows], model.config.pad_token_id), "labels": labels}
+        return {**pad_batch([row["document"] for row in rows], model.config.pad_token_id or 0), "labels": labels}
 
     settings = TrainingArguments(args.output_dir, seed=args.seed, save_strategy="no", remove_unused_columns=False)
     settings.learning_rate, settings.num_train_epochs = args.learning_rate, args.num_train_epochs

@@ -41,15 +41,15 @@ def accuracy(prediction) -> dict[str, float]:
     return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
 
 
-def train(model, folder, epochs, rows, held_out, collator, metrics=None, score="loss") -> tuple[float, float]:
+def train(model, folder, epochs, sets, collator, metrics=None, score="loss") -> tuple[float, float]:
     """With a stock `Trainer`; the score on held-out rows before and after. A new model needs a higher rate."""
     args = TrainingArguments(folder, learning_rate=1e-3, num_train_epochs=epochs, save_strategy="no")
-    trainer = Trainer(model, args, collator, rows, held_out, compute_metrics=metrics)
+    trainer = Trainer(model, args, collator, *sets, compute_metrics=metrics)
     before = trainer.evaluate()[f"eval_{score}"]
     trainer.train()
     after = trainer.evaluate()[f"eval_{score}"]
     model.save_pretrained(folder)
-    print(f"{folder}: {score} {before:.4f} → {after:.4f} on {len(held_out)} held-out rows")
+    print(f"{folder}: {score} {before:.4f} → {after:.4f} on {len(sets[1])} held-out rows")
     return before, after
 
 
@@ -57,19 +57,19 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "ha
     set_seed(0)
     sets, scores = (documents(64), documents(16)), {}
     encoder = nlb.load_chunk_encoder(name)
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "loss": "cross_entropy"}  # the paper's loss: p_norm
-    model = nlb.HateForMaskedSentencePrediction.from_chunk_encoder(encoder, **sizes)
+    kind = nlb.HateForMaskedSentencePrediction
+    model = kind.from_chunk_encoder(encoder, hidden_size=64, num_hidden_layers=2, loss="cross_entropy")  # or p_norm
     rule, places = model.config.chunking_rule(), (f"{folder}/vectors", f"{folder}/held-out-vectors")
     corpora = [nlb.encode_corpus(rows, encoder, rule, place) for rows, place in zip(sets, places, strict=True)]
     data = [nlb.DocumentVectorDataset(corpus, sequence_length=32) for corpus in corpora]
     masking = nlb.DataCollatorForVectorMasking()
-    scores["pretrained"] = train(model, f"{folder}/pretrained", 20, *data, masking)
+    scores["pretrained"] = train(model, f"{folder}/pretrained", 20, data, masking)
 
     tokenizer = AutoTokenizer.from_pretrained(f"{folder}/pretrained")
     classifier = AutoModelForSequenceClassification.from_pretrained(f"{folder}/pretrained", num_labels=2)
     rows = [each.map(lambda row: tokenizer(row["text"]), batched=True) for each in sets]
     padding = DataCollatorWithPadding(tokenizer)
-    scores["classifier"] = train(classifier, f"{folder}/classifier", 3, *rows, padding, accuracy, "accuracy")
+    scores["classifier"] = train(classifier, f"{folder}/classifier", 3, rows, padding, accuracy, "accuracy")
     return scores
 
 

@@ -34,14 +34,14 @@ def accuracy(prediction) -> dict[str, float]:
     return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
 
 
-def train(model, folder, rows, held_out, collator, metrics=None, score="loss") -> tuple[float, float]:
+def train(model, folder, sets, collator, metrics=None, score="loss") -> tuple[float, float]:
     """With a stock `Trainer` and the defaults of its arguments; the score on held-out rows before and after."""
-    trainer = hf.Trainer(model, hf.TrainingArguments(folder), collator, rows, held_out, compute_metrics=metrics)
+    trainer = hf.Trainer(model, hf.TrainingArguments(folder), collator, *sets, compute_metrics=metrics)
     before = trainer.evaluate()[f"eval_{score}"]
     trainer.train()
     after = trainer.evaluate()[f"eval_{score}"]
     model.save_pretrained(folder)
-    print(f"{folder}: {score} {before:.4f} → {after:.4f} on {len(held_out)} held-out rows")
+    print(f"{folder}: {score} {before:.4f} → {after:.4f} on {len(sets[1])} held-out rows")
     return before, after
 
 
@@ -53,13 +53,13 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "ne
     rule, places = model.config.chunking_rule(), (f"{folder}/vectors", f"{folder}/held-out-vectors")
     corpora = [nlb.encode_corpus(rows, encoder, rule, place) for rows, place in zip(sets, places, strict=True)]
     data = [nlb.PackedVectorDataset(corpus, sequence_length=32) for corpus in corpora]
-    scores["pretrained"] = train(model, f"{folder}/pretrained", *data, nlb.DataCollatorForVectorMasking())
+    scores["pretrained"] = train(model, f"{folder}/pretrained", data, nlb.DataCollatorForVectorMasking())
 
     tokenizer = hf.AutoTokenizer.from_pretrained(f"{folder}/pretrained")
     classifier = hf.AutoModelForSequenceClassification.from_pretrained(f"{folder}/pretrained", num_labels=2)
     rows = [each.map(lambda row: tokenizer(row["text"]), batched=True) for each in sets]
     padding = hf.DataCollatorWithPadding(tokenizer)
-    scores["classifier"] = train(classifier, f"{folder}/classifier", *rows, padding, accuracy, "accuracy")
+    scores["classifier"] = train(classifier, f"{folder}/classifier", rows, padding, accuracy, "accuracy")
 
     def pairs(row: dict) -> dict:
         """The document with the question and each candidate, as in `run_swag`."""
@@ -68,7 +68,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "ne
 
     chooser = hf.AutoModelForMultipleChoice.from_pretrained(f"{folder}/pretrained")
     rows, padding = [each.map(pairs) for each in sets], hf.DataCollatorForMultipleChoice(tokenizer)
-    scores["chooser"] = train(chooser, f"{folder}/chooser", *rows, padding, accuracy, "accuracy")
+    scores["chooser"] = train(chooser, f"{folder}/chooser", rows, padding, accuracy, "accuracy")
     return scores
 
 

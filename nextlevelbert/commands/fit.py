@@ -38,8 +38,8 @@ def run(arguments: argparse.Namespace) -> None:
         model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
         model.save_pretrained(output)
     for path in output.glob("*.safetensors"):  # half the room; it still opens in float32
-        weights = load_file(path)
-        halves = {key: value.half() if value.is_floating_point() else value for key, value in weights.items()}
+        tensors = load_file(path)
+        halves = {key: value.half() if value.is_floating_point() else value for key, value in tensors.items()}
         save_file(halves, path, metadata={"format": "pt"})
     size, name = model.config.hidden_size, safe_name(output.resolve().name)
     write_card(

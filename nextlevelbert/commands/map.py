@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,12 +31,12 @@ def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
 
 def write_names(axes: Axes, names: Sequence[str], points: np.ndarray) -> None:
     """Writes each name beside its point ``[n, 2]``, right or left, where there is room; first come, first served."""
-    axes.figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
+    axes.get_figure(root=True).draw_without_rendering()  # lays the axes out, so that positions in pixels are final
     taken: list[Bbox] = []
     for name, point in zip(names, points, strict=True):
         short = name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
         for side in (1, -1):
-            place = {"xytext": (7 * side, 0), "ha": "left" if side > 0 else "right", "va": "center"}
+            place: dict[str, Any] = {"xytext": (7 * side, 0), "ha": "left" if side > 0 else "right", "va": "center"}
             note = axes.annotate(short, point, textcoords="offset points", fontsize=7, parse_math=False, **place)
             box = note.get_window_extent()
             if not box.count_overlaps(taken) and axes.bbox.count_contains(box.corners()) == 4:
@@ -49,7 +50,9 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
     points, share = principal_components(vectors)
     figure = Figure(figsize=(10, 7), dpi=130, layout="constrained")
     axes = figure.subplots()
-    axes.scatter(*points.T, s=20 + 90 * np.asarray(chunks) / max(*chunks, 1), alpha=0.55, edgecolors="white")
+    axes.scatter(
+        points[:, 0], points[:, 1], s=20 + 90 * np.asarray(chunks) / max(*chunks, 1), alpha=0.55, edgecolors="white"
+    )
     axes.set(xlabel="first principal component", ylabel="second principal component")
     axes.set_title(f"{len(names)} documents by document vector; the two components hold {share:.0%} of the variance")
     axes.margins(0.12)

@@ -218,4 +218,4 @@ def run(arguments: argparse.Namespace) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10**9  # in a pipe, a passage is one line
     for number, row in zip(answer.passages, passages, strict=True):
         print(f"{row['score']:.3f}  {row['place']}  {library.where(number)}")
-        print(textwrap.fill(row["text"], width, initial_indent="    ", subsequent_indent="    "), end="\n\n")
+        print(textwrap.fill(str(row["text"]), width, initial_indent="    ", subsequent_indent="    "), end="\n\n")

@@ -116,6 +116,10 @@ class DocumentEmbedding:
     plain: Tensor
     spans: np.ndarray
 
+    def __repr__(self) -> str:
+        shapes = (f"{name}={list(values.shape)}" for name, values in vars(self).items())
+        return f"DocumentEmbedding({', '.join(shapes)})"
+
 
 @dataclass(frozen=True)
 class DocumentPlan:

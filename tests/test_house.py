@@ -12,15 +12,15 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"
 # Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
 BUDGETS = {
-    "nextlevelbert/models": 4_940,
+    "nextlevelbert/models": 4_860,
     "nextlevelbert/data": 632,
     "nextlevelbert/evaluation": 746,
     "nextlevelbert/training": 450,
-    "nextlevelbert/pretraining": 1_522,
+    "nextlevelbert/pretraining": 1_515,
     "nextlevelbert/finetuning": 561,
-    "nextlevelbert/tasks": 3_193,
-    "nextlevelbert/commands": 902,
-    "nextlevelbert": 14_400,
+    "nextlevelbert/tasks": 3_133,
+    "nextlevelbert/commands": 890,
+    "nextlevelbert": 14_250,
     "tests": 16_050,
     "benchmarks": 1_790,
     "checkpoints": 0,
@@ -36,8 +36,9 @@ ORDER = (
     ("pretraining",),
     ("finetuning",),
     ("tasks",),
+    ("static_checkpoint",),
     ("commands",),
-    ("convert", "static_checkpoint", "__main__", "__init__"),
+    ("convert", "__main__", "__init__"),
 )
 
 

@@ -106,28 +106,14 @@ class Page:
         figure = Figure(figsize=(_PIXELS[0] / 160, _PIXELS[1] / 160), dpi=160)
         canvas, axes = FigureCanvasAgg(figure), figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(-_MARGIN, 1 + _MARGIN), ylim=(-_MARGIN, 1 + _MARGIN), xticks=[], yticks=[])
-        axes.scatter(self.points[:, 0], self.points[:, 1], s=28, color=_COLD / 255, alpha=0.5, linewidths=0)
-        axes.scatter(*np.split(self.points[list(ranked)], 2, axis=1), s=110, color=_WARM / 255)
-        axes.scatter(
-            self.points[chosen, 0],
-            self.points[chosen, 1],
-            s=130,
-            facecolors="none",
-            edgecolors="black",
-            linewidths=1.5,
-        )
+        x, y = self.points[:, 0], self.points[:, 1]
+        axes.scatter(x, y, s=28, color=_COLD / 255, alpha=0.5, linewidths=0)
+        axes.scatter(x[list(ranked)], y[list(ranked)], s=110, color=_WARM / 255)
+        axes.scatter(x[chosen], y[chosen], s=130, facecolors="none", edgecolors="black", linewidths=1.5)
         for rank, number in enumerate(ranked, start=1):
-            axes.text(
-                self.points[number, 0],
-                self.points[number, 1],
-                str(rank),
-                color="white",
-                fontsize=7,
-                ha="center",
-                va="center",
-            )
+            axes.text(x[number], y[number], str(rank), color="white", fontsize=7, ha="center", va="center")
         order = list(dict.fromkeys([*ranked, chosen, *range(len(self.points))]))
-        write_names(axes, [self.library.places[number] for number in order], self.points[order])
+        write_names(figure, axes, [self.library.places[number] for number in order], self.points[order])
         canvas.draw()
         return np.asarray(canvas.buffer_rgba())[..., :3]
 

@@ -29,9 +29,9 @@ def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     return np.pad(points, ((0, 0), (0, 2 - points.shape[1]))), share
 
 
-def write_names(axes: Axes, names: Sequence[str], points: np.ndarray) -> None:
+def write_names(figure: Figure, axes: Axes, names: Sequence[str], points: np.ndarray) -> None:
     """Writes each name beside its point ``[n, 2]``, right or left, where there is room; first come, first served."""
-    axes.get_figure(root=True).draw_without_rendering()  # lays the axes out, so that positions in pixels are final
+    figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
     taken: list[Bbox] = []
     for name, point in zip(names, points, strict=True):
         short = name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
@@ -56,7 +56,7 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
     axes.set(xlabel="first principal component", ylabel="second principal component")
     axes.set_title(f"{len(names)} documents by document vector; the two components hold {share:.0%} of the variance")
     axes.margins(0.12)
-    write_names(axes, names, points)
+    write_names(figure, axes, names, points)
     return figure
 
 

@@ -19,7 +19,6 @@ from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertMod
 from nextlevelbert.convert import convert_checkpoint, main
 from nextlevelbert.encoders import LoadedChunkEncoder
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
-from nextlevelbert.models.configuration_nextlevelbert import PAD
 
 from .hub_server import HubServer
 from .reference import test_authors_inference as inference
@@ -111,26 +110,6 @@ def test_windows_after_saving(tiny, encoders):
     inference.test_windows_agree_with_the_authors_up_to_their_limit(tiny, encoders)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("attention.self.query.weight", "attention.self.key.weight"),
-        ("attention.self.value.weight", "attention.output.dense.weight"),
-        ("attention.output.LayerNorm.weight", "output.LayerNorm.weight"),
-        ("attention.output.LayerNorm.bias", "output.LayerNorm.bias"),
-    ],
-)
-def test_two_swapped_tensors_are_noticed(tiny, encoders, config, weights, tmp_path, monkeypatch, one, other):
-    """What a name table with a fault would do: the comparison above is sharp enough for it."""
-    weights[LAYER + one], weights[LAYER + other] = weights[LAYER + other], weights[LAYER + one]
-    folder = write(tmp_path / "swapped", config, weights)
-    monkeypatch.setattr(
-        inference, "authors_model", lambda source, tiny, size: convert_checkpoint(folder, source, size)
-    )
-    with pytest.raises(AssertionError, match="not close"):
-        inference.test_the_special_positions_too(tiny, encoders, 16)
-
-
 def widened(name: str, tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of the step at hidden size 32 as one at 384 = 12 x 32: every vector is repeated twelve times.
 
@@ -171,29 +150,6 @@ def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path):
         pretraining_step.test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, each)
 
 
-def test_row_of_padding_is_kept_and_has_no_say(tiny, encoders, weights, tmp_path):
-    table = weights["special_vec_embeddings.weight"]
-    assert table[PAD].any()
-    convert_checkpoint(tiny / "checkpoint", encoders[True]).save_pretrained(tmp_path)
-    model = AutoModel.from_pretrained(tmp_path)
-    assert torch.equal(model.special_embeddings.weight, table)
-    vectors = torch.nn.functional.normalize(torch.randn(2, 5, 32), dim=-1)
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
-    packed = torch.tensor([[1, -1, -1, -1, 2], [1, -1, 2, 0, 0]])
-
-    @torch.no_grad()
-    def results():
-        by_mask = model(inputs_embeds=vectors, attention_mask=mask)
-        by_ids = model(inputs_embeds=vectors, special_ids=packed)
-        return by_mask.last_hidden_state, by_mask.pooler_output, by_ids.last_hidden_state[packed != PAD]
-
-    before = results()
-    with torch.no_grad():
-        model.special_embeddings.weight[PAD] = 1e3 * torch.randn(32)
-    for row_changed, row_kept in zip(results(), before, strict=True):
-        assert torch.equal(row_changed, row_kept)
-
-
 def test_older_and_newer_spellings(tiny, encoders, config, weights, tmp_path):
     """Buffers that older versions of transformers saved, and another name for the sentence encoder's module."""
     spelled = {name.replace(FROZEN, "encoder.0.model."): tensor for name, tensor in weights.items()}
@@ -218,19 +174,6 @@ def test_encoder_is_the_one_that_the_configuration_names(tiny, config, weights, 
     stand_in = convert_checkpoint(tiny / "checkpoint", tiny / "encoder", chunk_size=64)
     assert stand_in.config.chunk_encoder_name == "sentence-transformers/tiny-random-minilm"
     assert stand_in.config.chunk_size == 64
-
-
-def test_checkpoint_from_the_hub(tiny, encoders, tmp_path, monkeypatch):
-    """By the Hub's own client, out of its cache."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    repository = tmp_path / "models--user--theirs"
-    (repository / "snapshots").mkdir(parents=True)
-    (repository / "snapshots" / ("a" * 40)).symlink_to(tiny / "checkpoint")
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("a" * 40)
-    assert type(convert_checkpoint("user/theirs", encoders[True])) is NextLevelBertModel
-    with pytest.raises(FileNotFoundError, match="no checkpoint 'user/others'"):
-        convert_checkpoint("user/others", encoders[True])
 
 
 CONVERT_FROM_THE_HUB = """

@@ -13,7 +13,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -75,10 +75,13 @@ def index_words(parts: list[Part]) -> bm25s.BM25:
     name = hashlib.sha256(" ".join(part.path.name for part in parts).encode()).hexdigest()[:32]
     folder = parts[0].path.parent / f"words-{name}"
     if not folder.is_dir():
-        vocabulary: dict[str, int] = {}
-        rows = [row for part in parts for row in part.read("text", "chunk").to_pylist()]
-        ids = [[vocabulary.setdefault(w, len(vocabulary)) for w in split_words(row["text"])] for row in rows]
-        starts = [number for number, row in enumerate(rows) if row["chunk"] == 0] + [len(rows)]
+        vocabulary: defaultdict[str, int] = defaultdict()
+        vocabulary.default_factory = vocabulary.__len__
+        ids, starts = list[list[int]](), list[int]()
+        for table in (part.read("text", "chunk") for part in parts):
+            starts += (np.flatnonzero(table["chunk"].to_numpy() == 0) + len(ids)).tolist()
+            ids += (list(map(vocabulary.__getitem__, split_words(text))) for text in table["text"].to_pylist())
+        starts.append(len(ids))
         for (start, end), words in zip(pairwise(starts), book_words(ids, starts), strict=True):
             ids[start:end] = [passage + words for passage in ids[start:end]]
         index = bm25s.BM25(method="robertson")

@@ -20,7 +20,7 @@ from nextlevelbert.commands.app import Page, Part, overlap, parts_of
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import open_shelf
 
-from .conftest import KITCHEN, SEA
+from .conftest import KITCHEN
 
 ROOT = Path(__file__).parents[2]
 QUESTION = "Where does the captain hunt the whale?"
@@ -52,15 +52,6 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
         assert (ORANGE in around) == (number in (2, 0))
     assert page.points.min() == 0
     assert page.points.max() == 1
-
-
-@pytest.mark.parametrize("texts", [[SEA], [SEA, SEA, SEA]])
-def test_few_or_equal_documents(page, tmp_path, texts):
-    for number, text in enumerate(texts):
-        (tmp_path / f"{number}.txt").write_text(text)
-    library = Library(page.library.model, open_shelf(page.library.model, str(tmp_path / "*.txt"), tmp_path / "cache"))
-    assert Page(library).map([], 0).shape == (680, 1120, 3)
-    assert len(Page(library).alike(0)) == len(texts) - 1
 
 
 @pytest.mark.parametrize(
@@ -134,16 +125,6 @@ def test_the_text_shows_passages_in_their_context(page):
     assert marked == [page.library.passage(int(page.library.first[1]) + chunk) for chunk in (0, 3)]
     assert KITCHEN in "".join(piece for piece, _ in text[3:]).replace("… ", "")
     assert text[0][0].startswith("one · characters 0 to ")
-
-
-def test_a_passage_of_the_list(page):
-    answer = page.library.ask(QUESTION)
-    first = page.passages(answer)[0]
-    number, _ = page.library.locate(answer.passages[0])
-    assert first[0] == page.library.places[number]
-    assert re.fullmatch(r"at \d+%", first[1])
-    assert first[2] == f"{answer.score[answer.passages[0]]:.3f}"
-    assert first[3].split()[0] in page.library.passage(answer.passages[0])
 
 
 def test_without_gradio(command, books, encoded, monkeypatch):

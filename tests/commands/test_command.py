@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import nextlevelbert
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
 
@@ -125,11 +124,3 @@ def test_what_ends_a_command_is_one_line(command, books, monkeypatch, error, sta
     monkeypatch.setattr(nextlevelbert_command, "plan", end)
     said = command("plan", books)
     assert (said.status, said.err) == (status, line)
-
-
-def test_the_static_checkpoint_is_in_the_package():
-    folder = Path(nextlevelbert.static_checkpoint())
-    assert folder.parent == Path(nextlevelbert.__file__).parent
-    assert {"config.json", "model.safetensors", "modules.json", "tokenizer.json"} <= {
-        path.name for path in folder.iterdir()
-    }

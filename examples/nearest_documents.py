@@ -48,16 +48,16 @@ def main() -> None:
         nearest = [hit for hit in hits if corpus.document_ids[hit["corpus_id"]] != name][: args.top]
         print(f"  {name:22}", " · ".join(f"{corpus.document_ids[h['corpus_id']]} {h['score']:.2f}" for h in nearest))
 
-    state = Path(args.model) / "trainer_state.json"
-    if state.exists():
-        history = json.loads(state.read_text())["log_history"]
+    results = Path(args.model) / "results.json"
+    if results.exists():
+        history = json.loads(results.read_text())["log"]
         losses = [entry["loss"] for entry in history if "loss" in entry]
         scores = [entry["eval_masked_accuracy"] for entry in history if "eval_masked_accuracy" in entry]
         print(f"\nTraining loss: first {losses[0]:.4f}, last {losses[-1]:.4f}.")
         if scores:
             print(f"Masked vectors found on held-out documents: first {scores[0]:.3f}, last {scores[-1]:.3f}.")
         print(
-            f"\nNext: look at {args.model}/README.md and loss_curve.png, then use your own documents:\n"
+            f"\nNext: look at {args.model}/README.md and learning_curve.png, then use your own documents:\n"
             "  .venv/bin/python run_pretraining.py --train_file my_books/ --output_dir my_model --do_train\n"
             "  (a folder of .txt, a .jsonl or a .parquet; or --dataset_name for a dataset on the Hub)\n"
         )

@@ -31,10 +31,8 @@ def run(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         words = fit_tfidf_encoder(encoder, texts, f"{folder}/words", hidden_size=PLACES)
         weights = [STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5]
-        name = f"{encoder.name}-and-words"
-        both = combine_chunk_encoders(
-            [encoder, words], texts, f"{folder}/both", weights, whiten=[True, False], name=name
-        )
+        parts, name = [encoder, words], f"{encoder.name}-and-words"
+        both = combine_chunk_encoders(parts, texts, f"{folder}/both", weights, whiten=[True, False], name=name)
         model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
         model.save_pretrained(output)
     for path in output.glob("*.safetensors"):  # half the room; it still opens in float32

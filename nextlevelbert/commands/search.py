@@ -48,11 +48,8 @@ def book_words(passages: list[list[int]], starts: list[int]) -> list[list[int]]:
     """The first words of each document by TF-IDF, over documents and over passages; none where there is one document.
 
     Added to each of its passages they let a question name the book and a passage that names it nowhere be found: MRR
-    .097 in place of .040 on such questions over twenty novels, and none lost on others (docs/results.md).
-
-    Args:
-        passages: the words of each passage, as numbers.
-        starts: the first passage of each document, and the number of passages.
+    .097 in place of .040 on such questions over twenty novels, and none lost on others (docs/results.md). `passages`
+    are words as numbers, `starts` the first passage of each document and the number of passages.
     """
     counts = [Counter(itertools.chain(*passages[start:end])) for start, end in pairwise(starts)]
     documents = Counter(itertools.chain(*counts))
@@ -69,8 +66,7 @@ def book_words(passages: list[list[int]], starts: list[int]) -> list[list[int]]:
 def index_words(parts: list[Part]) -> bm25s.BM25:
     """BM25 of all passages (k1 1.5, b 0.75) and their book's first words, kept beside the parts until these change.
 
-    In Robertson's form, a word of half of the passages or more counts for nothing. That takes the place of a list of
-    stop words, which is made for one language.
+    In Robertson's form, a word of half of the passages or more counts for nothing, like stop words of any language.
     """
     name = hashlib.sha256(" ".join(part.path.name for part in parts).encode()).hexdigest()[:32]
     folder = parts[0].path.parent / f"words-{name}"
@@ -169,11 +165,7 @@ class Library:
         return self.text(self.locate(number)[0])[start:end]
 
     def ask(self, question: str, documents: int = 5, passages: int = 5) -> Answer:
-        """The nearest documents and passages; of equal ones, the first is first.
-
-        Raises:
-            ValueError: for a question without a token.
-        """
+        """The nearest documents and passages; of equal ones, the first. ValueError for a question without a token."""
         if self.model.plan(question).tokens == 0:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
         asked = self.comparable(self.model.encode(question).plain.mean(dim=0, keepdim=True))[0]

@@ -1,10 +1,9 @@
 """A shelf: the passages and vectors of a folder's files, in the cache, brought up to date.
 
 It is a folder of Parquet parts as `corpus` writes them, a part a file, named by the file's bytes: a file that is
-renamed is not encoded again, one that changes is, and a command that is killed keeps the parts that it has written. To
-the columns of a corpus, where a row is a chunk, come ``text`` (the document from here to where its next chunk begins;
-the first row from its beginning), ``page`` (of a PDF), and in the first row of a document ``metadata`` (JSON: the
-other columns of its row) and ``document_vector``.
+renamed is not encoded again, one that changes is, and a command that is killed keeps its parts. Further columns are
+``text`` (from the chunk, or the beginning, to the next chunk), ``page`` (of a PDF), and in the first row of a document
+``metadata`` (JSON: the other columns of its row) and ``document_vector``.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ class Part(NamedTuple):
                 return file.read(list(columns))
         except (pa.ArrowException, OSError) as error:
             self.path.unlink(missing_ok=True)
-            raise ValueError(
-                f"{self.path} was damaged ({error}). Start the same command again: it is made anew."
-            ) from error
+            raise ValueError(f"{self.path} was damaged ({error}); the next start makes it anew.") from error
 
 
 def open_model(arguments: argparse.Namespace) -> Any:

@@ -18,10 +18,10 @@ BUDGETS = {
     "nextlevelbert/training": 450,
     "nextlevelbert/pretraining": 1_515,
     "nextlevelbert/finetuning": 561,
-    "nextlevelbert/tasks": 3_133,
+    "nextlevelbert/tasks": 3_135,
     "nextlevelbert/commands": 890,
     "nextlevelbert": 14_250,
-    "tests": 16_050,
+    "tests": 16_060,
     "benchmarks": 1_790,
     "checkpoints": 0,
 }

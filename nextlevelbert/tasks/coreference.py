@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -233,8 +234,10 @@ def main(words: list[str]) -> None:
         raise ValueError("ECB+ is read from a folder or a file: give it with --train_file, not with --dataset_name.")
 
     def read(name: str, source: str, split: str) -> list[CoreferenceDocument]:
-        given = getattr(data_args, f"{name}_split")  # without one, a folder is read whole
-        return read_ecbplus(source, options.mention_kind, given and split)
+        named = getattr(data_args, f"{name}_split")
+        if named is None and Path(source).is_dir():
+            raise ValueError(f"{source} holds the topics of all splits, test topics too; give --{name}_split as well.")
+        return read_ecbplus(source, options.mention_kind, named and split)
 
     # No cluster of events lies in two topics.
     sets = data_args.read_sets(

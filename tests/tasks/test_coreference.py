@@ -347,3 +347,10 @@ def test_coreference_is_learnt_and_published(encoder, tmp_path):
     assert str(tmp_path) not in card
     with pytest.raises(ValueError, match="context"):
         main([*words, "--context", "sentence"])
+
+
+def test_a_folder_of_all_topics_needs_a_split(folder, encoder, tmp_path):
+    """Else test topics would be trained on."""
+    words = ["--model", encoder, "--train_file", str(folder), "--output_dir", str(tmp_path / "linker")]
+    with pytest.raises(ValueError, match="train_split"):
+        main(words)

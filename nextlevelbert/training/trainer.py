@@ -292,10 +292,11 @@ def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
 
 
 def last_whole_checkpoint(folder: str | Path) -> str | None:
-    """The newest ``checkpoint-*`` of a folder whose state, which is written last, can be read."""
+    """The newest ``checkpoint-*`` of a folder that is whole: its state is written last, and any file may go first."""
+    parts = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
     for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.split("-")[1])):
-        if read_json(path / "trainer_state.json") is not None:
+        if read_json(path / "trainer_state.json") is not None and all(any(path.glob(part)) for part in parts):
             logger.info("Going on from %s.", path.name)
             return str(path)
-        logger.warning("%s was not finished and is ignored.", path)
+        logger.warning("%s is not whole and is ignored.", path)
     return None

@@ -69,6 +69,11 @@ def test_a_run_goes_on_from_its_last_whole_checkpoint_and_not_a_step_too_far(tmp
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
     assert "checkpoint-3" in caplog.text
     state.write_text(written)
+    weights_file = tmp_path / "checkpoint-3" / "model.safetensors"  # killed while the checkpoint was removed
+    kept = weights_file.read_bytes()
+    weights_file.unlink()
+    assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    weights_file.write_bytes(kept)
     rows = Rows()
     again = trainer(tmp_path, rows, max_steps=3)
     again.train(last_whole_checkpoint(tmp_path))

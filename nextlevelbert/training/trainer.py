@@ -22,7 +22,7 @@ from torch import nn
 from transformers import HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
 
 logger = logging.getLogger(__name__)
-
+_PARTS = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")  # of a checkpoint, beside its state
 RECIPES = Path(__file__).with_name("recipes")
 # Arguments that decide the result of a training, given the model and the data; a folder belongs to their values.
 SIGNED = (
@@ -293,9 +293,8 @@ def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
 
 def last_whole_checkpoint(folder: str | Path) -> str | None:
     """The newest ``checkpoint-*`` of a folder that is whole: its state is written last, and any file may go first."""
-    parts = ("*.safetensors", "optimizer.pt", "scheduler.pt", "rng_state*.pth")
     for path in sorted(Path(folder).glob("checkpoint-*"), key=lambda path: -int(path.name.split("-")[1])):
-        if read_json(path / "trainer_state.json") is not None and all(any(path.glob(part)) for part in parts):
+        if read_json(path / "trainer_state.json") is not None and all(any(path.glob(part)) for part in _PARTS):
             logger.info("Going on from %s.", path.name)
             return str(path)
         logger.warning("%s is not whole and is ignored.", path)

@@ -7,7 +7,9 @@ needs `trust_remote_code`. Its `encode` tokenises a whole document and calls the
 
 from __future__ import annotations
 
+import functools
 import json
+import sys
 import warnings
 from collections.abc import Mapping
 from os import PathLike
@@ -57,9 +59,7 @@ _SENTENCE_TRANSFORMER_FILES: dict[str, object] = {
         "prompts": {}, "default_prompt_name": None,
     },
 }  # fmt: skip
-_CARD = """# {name}
-
-A `{model}` over whole documents. Three ways of opening it, the last without the package:
+_OPENING = """A `{model}` over whole documents. Three ways of opening it, the last without the package:
 
 ```python
 import nextlevelbert  # registers the model
@@ -137,6 +137,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
         tokenizer = self._find_tokenizer()
         self.config.auto_map = dict(self.family_auto_map)
+        _complete_cards_of_trainer()
         super().save_pretrained(save_directory, *args, **kwargs)
         if not (args[0] if args else kwargs.get("is_main_process", True)):
             return
@@ -155,13 +156,16 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         """As in transformers, with a card that says how to open the model in place of its empty template."""
         path = Path(working_dir) / "README.md"
         if path.exists() and "[More Information Needed]" in path.read_text(encoding="utf-8"):
-            card, name = ModelCard.load(path), type(self).__name__
-            auto = next(
-                (key for key, value in self.family_auto_map.items() if value.endswith(f".{name}")), "AutoModel"
-            )
-            card.text = _CARD.format(name=repo_id.rpartition("/")[2], model=name, auto=auto, repo=repo_id)
+            card = ModelCard.load(path)
+            card.text = f"# {repo_id.rpartition('/')[2]}\n\n{self.opening(repo_id)}"
             card.save(path)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+
+    def opening(self, repo_id: str) -> str:
+        """What a card says of the model: its class, and how it is opened from the Hub."""
+        name = type(self).__name__
+        autos = (auto for auto, path in self.family_auto_map.items() if path.endswith(f".{name}"))
+        return _OPENING.format(model=name, auto=next(autos, "AutoModel"), repo=repo_id)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -216,6 +220,28 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return [
             name for name, child in heads if child is not self.base_model and any(True for _ in child.parameters())
         ]
+
+
+def _complete_cards_of_trainer() -> None:
+    """`Trainer.push_to_hub` saves the model, then writes a card about which it asks nothing: ours is added to it.
+
+    Not done on import, because `Trainer` imports much that a model does not need.
+    """
+    trainer: Any = sys.modules.get("transformers.trainer")
+    if trainer is None or hasattr(trainer.Trainer.create_model_card, "__wrapped__"):
+        return
+    create = trainer.Trainer.create_model_card
+
+    @functools.wraps(create)
+    def create_model_card(self: Any, *args: Any, **kwargs: Any) -> None:
+        create(self, *args, **kwargs)
+        path, model = Path(self.args.output_dir) / "README.md", self.accelerator.unwrap_model(self.model)
+        if self.is_world_process_zero() and hasattr(model, "opening"):
+            text = model.opening(self.hub_model_id or Path(self.args.output_dir).name)
+            card = path.read_text(encoding="utf-8").replace("More information needed\n", text, 1)
+            path.write_text(card, encoding="utf-8")
+
+    trainer.Trainer.create_model_card = create_model_card
 
 
 def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:

@@ -460,10 +460,13 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(run, toys, straight, tm
 
 
 def test_a_second_start_does_nothing(run, toys, straight, monkeypatch):
-    before = files(straight)
+    def stamps():
+        return {path: path.stat().st_mtime_ns for path in straight.rglob("*") if path.is_file()}
+
+    before = stamps()
     monkeypatch.setattr(CardTrainer, "training_step", None)
     start(run, toys, straight)
-    assert files(straight) == before
+    assert stamps() == before
 
 
 def test_another_recipe_is_refused(run, toys, straight, capsys):

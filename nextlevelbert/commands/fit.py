@@ -12,7 +12,7 @@ from ..encoders import load_chunk_encoder
 from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..static_checkpoint import static_checkpoint
-from ..training.cards import SIMILARITY_WIDGET, write_card
+from ..training.cards import SIMILARITY_WIDGET, model_card
 from ..training.trainer import safe_name
 from .shelf import read_files
 
@@ -40,8 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
         halves = {key: value.half() if value.is_floating_point() else value for key, value in tensors.items()}
         save_file(halves, path, metadata={"format": "pt"})
     size, name = model.config.hidden_size, safe_name(output.resolve().name)
-    write_card(
-        output,
+    model_card(
         name=name,
         summary="A NextLevelBERT without an encoder over chunks: the vector of a document is the mean of its chunks', "
         "which hold token vectors beside word counts. Nothing was trained: all is fitted to documents in closed form.",
@@ -58,5 +57,5 @@ def run(arguments: argparse.Namespace) -> None:
         pipeline_tag="sentence-similarity",
         tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
         widget=SIMILARITY_WIDGET,
-    )
+    ).save(output / "README.md")
     print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")

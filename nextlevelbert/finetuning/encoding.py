@@ -124,12 +124,9 @@ class FirstTokens:
     def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
         """The rows of a batch of documents, as `ChunkVectors` makes them; a line says how many are cut."""
         limit = self.encoder.max_seq_length or 10**9
-        if longer := sum(
-            len(ids) > limit for ids in self.encoder.tokenizer(batch["text"], verbose=False)["input_ids"]
-        ):
-            logger.warning(
-                "The first %d tokens of a text are read; %d of %d are longer.", limit, longer, len(batch["id"])
-            )
+        texts = self.encoder.tokenizer(batch["text"], verbose=False)["input_ids"]
+        if longer := sum(len(ids) > limit for ids in texts):
+            logger.warning("The first %d tokens of a text are read; %d of %d are longer.", limit, longer, len(texts))
         vectors = self.encoder.encode(batch["text"], convert_to_tensor=True, show_progress_bar=False)  # [B, D]
         spans = [np.array([[0, len(text)]]) for text in batch["text"]]
         return chunk_table(self.schema, batch["id"], spans, vectors)

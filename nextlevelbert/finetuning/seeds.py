@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from transformers import EarlyStoppingCallback, set_seed
 
-from ..training.cards import CURVE, plot_curves, results_table, write_card
+from ..training.cards import CURVE, model_card, plot_curves, results_table
 from ..training.trainer import CardTrainer, claim, count_parameters, last_whole_checkpoint, read_json, write_whole
 from .arguments import FinetuningArguments
 
@@ -60,8 +60,7 @@ def run_seeds(
     results = []
     for seed in args.seeds:
         folder = Path(str(args.output_dir)) / f"seed-{seed}"
-        if args.should_save:
-            claim(folder, settings)
+        claim(folder, settings)
         stored = read_json(folder / "result.json")
         result = train_seed(args.for_seed(seed, folder), make_trainer, score) if stored is None else Result(**stored)
         if args.should_save:
@@ -86,8 +85,8 @@ def train_seed(args: FinetuningArguments, make_trainer: MakeTrainer, score: Scor
     scores, config = score(trainer, folder)
     if not math.isfinite(loss := scores["validation"].get("loss", 0.0)):
         raise ValueError(f"Seed {args.seed} ended with a validation loss of {loss}; lower the --learning_rate.")
-    state = trainer.state
-    return Result(args.seed, scores, config, state.log_history, state.global_step, (trainable, total))
+    log, steps = trainer.state.log_history, trainer.state.global_step
+    return Result(args.seed, scores, config, log, steps, (trainable, total))
 
 
 def mean_and_deviation(rows: Sequence[Mapping[str, float]]) -> Row:
@@ -131,14 +130,18 @@ def publish(
     """Saves the best seed's model whole, with its card and predictions, and uploads it where that is asked for.
 
     `open_model` opens the folder of a seed as what has `save_pretrained`; None for a baseline, of which there are only
-    predictions. `card` has the arguments of `write_card`.
+    predictions. `card` has the arguments of `model_card`.
     """
     output, folder = Path(str(args.output_dir)), Path(str(args.output_dir)) / f"seed-{best.seed}"
-    for file in folder.glob("*_predictions.jsonl"):
-        write_whole(output / file.name, file.read_bytes())
+    for predictions in folder.glob("*_predictions.jsonl"):
+        write_whole(output / predictions.name, predictions.read_bytes())
     if open_model is not None:
-        open_model(folder).save_pretrained(output)
-        write_card(output, **card)
+        file, text = output / "README.md", str(model_card(**card)).encode()
+        # Written last and removed first: where this card stands, the model beside it is whole.
+        if not any(output.glob("*.safetensors")) or not file.exists() or file.read_bytes() != text:
+            file.unlink(missing_ok=True)
+            open_model(folder).save_pretrained(output)
+            write_whole(file, text)
         args.upload(output, leave=_NOT_PUBLISHED)
     logger.info("Written to %s: results.json, predictions%s.", output, "" if open_model is None else ", model, card")
 

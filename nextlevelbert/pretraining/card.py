@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..corpus import VectorCorpus
-from ..training.cards import CURVE, SIMILARITY_WIDGET, code, plain, plot_curves, results_table, write_card
+from ..training.cards import CURVE, SIMILARITY_WIDGET, code, model_card, plain, plot_curves, results_table
 from ..training.trainer import CardTrainer
 
 _FAMILIES = {
@@ -73,8 +73,7 @@ def write_vector_card(
         measured = f"{_PAIR_SCORES if pairs else _MASKED_SCORES}\n\n{results_table(table)}"
         scores = {metric: evaluations[-1][f"eval_{metric}"] for metric in scored}
     encoder = config.chunk_encoder_name
-    write_card(
-        args.output_dir,
+    model_card(
         name=name,
         summary=_FAMILIES[config.model_type],
         snippet=_SNIPPET.format(name=name),
@@ -91,7 +90,7 @@ def write_vector_card(
         scored_task="sentence-similarity" if pairs else "fill-mask",
         widget=SIMILARITY_WIDGET,
         limits=_LIMITS,
-    )
+    ).save(f"{args.output_dir}/README.md")
 
 
 def _model_facts(config: Any, corpus: VectorCorpus) -> dict[str, object]:

@@ -17,7 +17,7 @@ from ..data.rows import fingerprint
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM
 from ..models.processing_cdlm import CdlmProcessor
-from ..training.cards import CURVE, plot_curves, results_table, write_card
+from ..training.cards import CURVE, model_card, plot_curves, results_table
 from ..training.trainer import (
     BaseTrainingArguments,
     CardTrainer,
@@ -251,8 +251,7 @@ def _write_card(trainer: CdlmTrainer, source: CdlmModelArguments, facts: dict[st
     plot_curves([log], "perplexity", Path(args.output_dir) / CURVE, x="step")
     first = next(entry for entry in log if "eval_perplexity" in entry)
     rows = {"first evaluation": {"loss": first["eval_loss"], "perplexity": first["eval_perplexity"]}, **scores}
-    write_card(
-        args.output_dir,
+    model_card(
         name=name,
         summary=SUMMARY,
         snippet=_SNIPPET.replace("{name}", name),
@@ -266,4 +265,4 @@ def _write_card(trainer: CdlmTrainer, source: CdlmModelArguments, facts: dict[st
         scores={"perplexity": scores["validation"]["perplexity"]},
         dataset="held-out sets",
         limits=LIMITS,
-    )
+    ).save(f"{args.output_dir}/README.md")

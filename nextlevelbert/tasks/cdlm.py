@@ -56,7 +56,7 @@ def train_and_publish(
         sequences: what the model reads of the set of that name.
         predict: scores and records of the set of that name from its sequences, their logits, and what was chosen.
         baselines: scores on the set of that name of what needs no training, by their titles.
-        card: of `write_card` what is of the task: ``snippet``, ``pipeline_tag``, ``tags``, ``scores`` (name of one).
+        card: of `model_card` what is of the task: ``snippet``, ``pipeline_tag``, ``tags``, ``scores`` (name of one).
         settings: the name of the task, and further options that decide the result.
         choose: fields of the model's configuration, from the sequences of the validation set and their logits.
     """

@@ -94,7 +94,7 @@ def finish(
 def card(
     args: FinetuningArguments, sets: Sets, model: Model, best: Result, reported: str, table: str, source: str
 ) -> Any:
-    """Arguments of `write_card`."""
+    """Arguments of `model_card`."""
     train, name, (paper, limit) = sets["train"], args.repository(), _CARDS[model.kind]
     choice = train.problem_type == "multiple_choice"
     chosen = f"This checkpoint is the best epoch by {args.metric_for_best_model} of the seed with the lowest loss."

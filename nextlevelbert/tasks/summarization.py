@@ -239,7 +239,7 @@ def card(
     name: str, options: SummaryArguments, sets: Mapping[str, SummarySet], reported: str, best: Result, adapter: bool,
     hub: str | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """What the model card says of the model and its summaries; arguments of `write_card`."""
+    """What the model card says of the model and its summaries; arguments of `model_card`."""
     scores, source = best.scores["evaluation 1"], sets[reported].source
     averaged = sum(key.startswith("evaluation") for key in best.scores)
     rule = f"sentences={options.summary_sentences}" + ", trigram_blocking=True" * options.trigram_blocking

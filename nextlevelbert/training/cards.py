@@ -1,4 +1,4 @@
-"""Model cards: one template beside this file, filled by `write_card`; tables of scores and pictures of a training."""
+"""Model cards: one template beside this file, filled by `model_card`; tables of scores and pictures of a training."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def code(text: object) -> str:
     return f"{fence}{padding}{line}{padding}{fence}"
 
 
-def write_card(
-    folder: str | Path,
+def model_card(
     *,
     name: str,
     summary: str,
@@ -65,7 +64,7 @@ def write_card(
     scored_task: str | None = None,
     widget: Sequence[Mapping[str, object]] = (),
 ) -> ModelCard:
-    """Writes ``README.md`` into `folder`, with the metadata that the Hub reads.
+    """The card of a model, with the metadata that the Hub reads; ``.save("FOLDER/README.md")`` writes it.
 
     The values of `training` are shown as code; those of `model`, `summary`, `note`, `training_note` and `measured` are
     markdown, where text from outside goes through `plain` or `code`. `snippet` is Python code that the tests run,
@@ -90,9 +89,7 @@ def write_card(
         "training_note": training_note, "pictures": pictures or {}, "measured": measured, "limits": limits,
     }  # fmt: skip
     template = str(Path(__file__).with_name("card_template.md"))
-    card = ModelCard.from_template(data, template_path=template, facts=facts, code=code)
-    card.save(Path(folder) / "README.md")
-    return card
+    return ModelCard.from_template(data, template_path=template, facts=facts, code=code)
 
 
 def results_table(rows: Mapping[str, Mapping[str, Sequence[float] | float]]) -> str:

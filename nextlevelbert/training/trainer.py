@@ -218,7 +218,7 @@ class SetEpochCallback(TrainerCallback):
 
 
 class CardTrainer(Trainer):
-    """`Trainer` that leaves cards and uploads to `write_card` and `upload`, saves no pickle, and resumes exactly."""
+    """`Trainer` that leaves cards and uploads to `model_card` and `upload`, saves no pickle, and resumes exactly."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -257,10 +257,11 @@ def count_parameters(model: nn.Module) -> tuple[int, int]:
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Writes a file completely or not at all; a text gets a line end and is UTF-8."""
-    temporary = Path(f"{path}.tmp")
-    temporary.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
-    temporary.replace(path)
+    """Writes a file completely or not at all, or leaves it that holds this; a text gets a line end and is UTF-8."""
+    data, temporary = content if isinstance(content, bytes) else f"{content}\n".encode(), Path(f"{path}.tmp")
+    if not Path(path).exists() or Path(path).read_bytes() != data:
+        temporary.write_bytes(data)
+        temporary.replace(path)
 
 
 def read_json(path: str | Path) -> Any | None:

@@ -106,7 +106,7 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
             path, _, flags = arguments
             if not isinstance(flags, int) or not flags & WRITES:
                 return
-        elif event in EVENTS:
+        elif event in EVENTS and not (event == "os.mkdir" and os.path.isdir(arguments[0])):  # that changes nothing
             path = arguments[EVENTS[event]]
         else:
             return

@@ -24,12 +24,15 @@ def finished(outcome: Outcome) -> bool:
     return outcome.error is None and not outcome.killed and not outcome.stuck
 
 
-def straight_run(run: Run, place: Path) -> dict[str, bytes]:
-    """What a run leaves that nothing stops. First one in this process, for its forks to have loaded everything."""
+def straight_run(run: Run, place: Path) -> int:
+    """A run into ``PLACE/model`` that nothing stops; its number of file operations.
+
+    Before it one in this process, for its forks to have loaded everything.
+    """
     run(place / "first" / "model")
     outcome = forked(lambda: run(place / "model"), place)
     assert finished(outcome), outcome
-    return results(place / "model")
+    return outcome.operations
 
 
 def states_of_a_kill(run: Run, folder: Path) -> list[Path]:

@@ -11,11 +11,11 @@ from markdown_it import MarkdownIt
 from nextlevelbert.training.cards import (
     SIMILARITY_WIDGET,
     code,
+    model_card,
     plain,
     plot_confusion,
     plot_curves,
     results_table,
-    write_card,
 )
 from nextlevelbert.training.trainer import safe_name
 
@@ -32,7 +32,7 @@ FACTS = {
 
 
 def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
-    write_card(tmp_path, **FACTS)
+    model_card(**FACTS).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.text.strip().startswith(
         f"# someone/model\n\nA model that reads books.\n\n```python\n{FACTS['snippet']}\n```\n\n## How it was"
@@ -60,7 +60,7 @@ def test_every_optional_part_has_its_place(tmp_path):
         "training_note": "Trained twice.",
         "pictures": {"curve.png": "Loss", "more.png": "More"},
     }
-    text = write_card(tmp_path, **{**FACTS, **more}).text
+    text = model_card(**{**FACTS, **more}).text
     assert "```\n\nA note.\n\n## What it is\n\n| | |\n| --- | --- |\n| layers | `6` |\n\n## How" in text
     assert text.count("Trained twice.\n\n![Loss](curve.png)\n\n![More](more.png)\n\n## What was measured") == 1
 
@@ -68,14 +68,14 @@ def test_every_optional_part_has_its_place(tmp_path):
 def test_scores_and_inputs_to_try_are_metadata_of_the_hub(tmp_path):
     scores = {"accuracy": 0.123456, "f1": float("nan")}
     more = {"scores": scores, "dataset": "a set", "adapter": True, "base_model": "someone/base"}
-    data = write_card(tmp_path, **FACTS, **more, scored_task="text-retrieval", widget=SIMILARITY_WIDGET).data
+    data = model_card(**FACTS, **more, scored_task="text-retrieval", widget=SIMILARITY_WIDGET).data
     assert (data.model_name, data.base_model, data.library_name) == ("someone/model", "someone/base", "peft")
     assert data.tags == ["nextlevelbert", "long-documents", "lora"]
     assert set(data.widget[0]) == {"source_sentence", "sentences"}
     (result,) = data.eval_results
     assert (result.task_type, result.dataset_name) == ("text-retrieval", "a set")
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.1235)
-    assert "model-index" not in write_card(tmp_path, **FACTS, scores={"f1": float("nan")}, dataset="a set").content
+    assert "model-index" not in model_card(**FACTS, scores={"f1": float("nan")}, dataset="a set").content
 
 
 HOSTILE = (
@@ -105,10 +105,10 @@ def test_text_from_outside_is_shown_as_it_is(tmp_path, text):
             "training": {"started from": outside},
             "measured": results_table({outside: {"f1": 0.5}}),
         }
-        return write_card(tmp_path, **{**FACTS, **more}, scores={"f1": 0.5}, dataset=outside)
+        return model_card(**{**FACTS, **more}, scores={"f1": 0.5}, dataset=outside)
 
     assert parsed(card_of(text)) == parsed(card_of("harmless"))
-    card_of(text)
+    card_of(text).save(tmp_path / "README.md")
     loaded = ModelCard.load(tmp_path / "README.md")
     assert loaded.data.license == "apache-2.0"
     assert loaded.data.eval_results[0].dataset_name == " ".join(text.split())

@@ -1,6 +1,7 @@
 """What all training shares: epochs of a dataset, our card, folders of a run, checkpoints that were cut off."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -143,6 +144,9 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     path = tmp_path / "results.json"
     write_whole(path, '{"ä": 1}')
     assert path.read_bytes() == '{"ä": 1}\n'.encode()
+    os.utime(path, ns=(0, 0))
+    write_whole(path, '{"ä": 1}')
+    assert path.stat().st_mtime_ns == 0  # it was left alone
     assert read_json(path) == {"ä": 1}
     monkeypatch.setattr("pathlib.Path.replace", lambda *_: (_ for _ in ()).throw(OSError("killed")))
     with pytest.raises(OSError, match="killed"):

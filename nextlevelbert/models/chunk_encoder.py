@@ -11,6 +11,7 @@ all, D size of a chunk vector.
 import hashlib
 import json
 import warnings
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
@@ -117,8 +118,9 @@ class StaticModel(PreTrainedModel):
         ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32)).to(self.device)
         return self._means(ids, torch.from_numpy(boundaries.astype(np.int32)).to(self.device))
 
+    @abstractmethod
     def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        """Mean vector ``[N, D]`` of each chunk; `ids` of all chunks in a row, `offsets` ``[N + 1]`` their borders."""
 
 
 class StaticEmbeddingModel(StaticModel):

@@ -5,6 +5,7 @@ Notation for shapes: B sequences in a batch, L positions, M selected positions o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +33,7 @@ class VectorSequence(NamedTuple):
     mask_key: tuple[int, ...]
 
 
-class VectorSequenceDataset(Dataset):
+class VectorSequenceDataset(Dataset, ABC):
     """Sequences of chunk vectors for masked vector modelling, each with the key that its masks are drawn by.
 
     Args:
@@ -70,8 +71,9 @@ class VectorSequenceDataset(Dataset):
     def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> VectorSequence:
         return VectorSequence(vectors, special_ids, (self.seed, self.epoch, index))
 
+    @abstractmethod
     def __len__(self) -> int:
-        raise NotImplementedError
+        """Number of sequences."""
 
     def _check(self, index: int) -> None:
         if not 0 <= index < len(self):

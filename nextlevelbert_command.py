@@ -18,7 +18,7 @@ from pathlib import Path
 
 # Sub-commands with options of their own: (module, what they do).
 _DELEGATED = {
-    "pretrain": ("nextlevelbert.pretraining", "pretrain a model on documents"),
+    "pretrain": ("nextlevelbert.pretraining.vectors", "pretrain a model on documents"),
     "finetune": ("nextlevelbert.tasks", "train or test a model on a task"),
     "convert": ("nextlevelbert.convert", "turn a checkpoint of NextLevelBERT's authors into one of this package"),
 }

@@ -10,7 +10,7 @@ Options may stand in a YAML or JSON file, ``run_pretraining.py options.yaml``; `
 names. Every option: ``--help``, with --model_type. A pip install has this script as ``nextlevelbert-pretrain``.
 """
 
-from nextlevelbert.pretraining import main
+from nextlevelbert.pretraining.vectors import main
 
 if __name__ == "__main__":
     main()

@@ -13,18 +13,15 @@ def option(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
 
 
-def given(options: Any, *names: str) -> dict[str, Any]:
-    """Those of these options that were given."""
-    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-
-
 @dataclass
 class VectorModelArguments:
     """What every model over chunk vectors has; what is left out has the value of the model's configuration."""
 
     _argument_group_name = "model"
 
-    model_type: Literal["nextlevelbert", "hate"] = option("nextlevelbert", "nextlevelbert, hate, or cdlm.")
+    model_type: Literal["nextlevelbert", "hate", "cdlm"] = option(
+        "nextlevelbert", "What is pretrained; a cdlm has other options than these."
+    )
     chunk_encoder: str | None = option(
         None,
         "The sentence-transformers model that encodes chunks, name or folder, or a checkpoint that holds one; without "
@@ -77,13 +74,6 @@ class NextLevelBertArguments:
     )
     min_segment: int = option(4, "Fewest chunks in a segment of contrastive training.")
     max_segment: int = option(48, "Most chunks in a segment; each batch draws a log-uniform length.")
-
-    def __post_init__(self) -> None:
-        new = {"--random_layers": self.random_layers, "--attention_dropout": self.attention_dropout > 0}
-        new["--whiten_chunks"] = self.whiten_chunks
-        if self.model and any(new.values()):
-            names = " and ".join(name for name, used in new.items() if used)
-            raise ValueError(f"{names} is for new models; leave it out, or leave out --model.")
 
 
 @dataclass

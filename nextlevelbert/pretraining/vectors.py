@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate import PartialState
-from transformers import AutoConfig, EvalPrediction, set_seed
+from transformers import AutoConfig, set_seed
 
 from ..corpus import VectorCorpus, encode_corpus
 from ..data.documents import clean_text, read_documents, read_hub_documents
@@ -24,7 +24,19 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
-from ..training.trainer import CardTrainer, claim, last_whole_checkpoint, parse, read_json, take_option, write_whole
+from ..training.cards import CURVE, SIMILARITY_WIDGET, code, model_card, plain, plot_curves, results_table
+from ..training.trainer import (
+    CardTrainer,
+    claim,
+    last_whole_checkpoint,
+    parse,
+    read_json,
+    run_command,
+    take_option,
+    words_of,
+    write_whole,
+)
+from . import cdlm
 from .arguments import (
     CorpusArguments,
     HateArguments,
@@ -32,9 +44,7 @@ from .arguments import (
     NextLevelBertArguments,
     PretrainingArguments,
     VectorModelArguments,
-    given,
 )
-from .card import write_vector_card
 from .segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset, pairs_found
 from .sequences import (
     DataCollatorForVectorMasking,
@@ -56,8 +66,13 @@ Pretrains a NextLevelBERT or HATE: documents → chunk vectors on disk → maske
 card. Without --do_train the documents are only encoded. --model_type cdlm --help shows the options of a CDLM."""
 
 
-def main(words: list[str]) -> None:
-    """Encodes the documents, trains on their vectors and saves the model with its card.
+def main(words: Sequence[str] | None = None) -> None:
+    """Pretrains the ``--model_type`` that a command line asks for: by default, that of this process."""
+    run_command(pretrain, words)
+
+
+def pretrain(words: list[str]) -> None:
+    """Encodes the documents, trains on their vectors and saves the model with its card; a CDLM has its own way.
 
     A run that was killed goes on where it stopped, given the same options.
 
@@ -65,7 +80,12 @@ def main(words: list[str]) -> None:
         FileNotFoundError, ValueError: for documents that cannot be read, options that do not fit each other, the
             checkpoint or the corpus, or a folder of another run; before anything is encoded wherever possible.
     """
-    family_class = HateArguments if take_option(words, "model_type")[0] == "hate" else NextLevelBertArguments
+    words = words_of(words)
+    model_type, _ = take_option(words, "model_type")
+    if model_type == "cdlm":
+        cdlm.main(words)
+        return
+    family_class = HateArguments if model_type == "hate" else NextLevelBertArguments
     classes = (VectorModelArguments, family_class, MaskingArguments, CorpusArguments, PretrainingArguments)
     options, family, masking, corpus_args, args = parse(classes, words, about=_ABOUT, recipes="")
     set_seed(args.seed)
@@ -81,8 +101,8 @@ def main(words: list[str]) -> None:
         print(f"Encoded {len(corpus):,} documents into {corpus.path}. Nothing was trained: add --do_train for that.")
         return
     training, evaluation, held_out = share_out(corpus, corpus_args, args.seed, objective.at_least)
-    for each in (corpus, evaluation):
-        each.check_model(model.config, each.splitter)
+    for vectors in (corpus, evaluation):
+        vectors.check_model(model.config, vectors.splitter)
     output, settings = Path(str(args.output_dir)), settings_of(model, options, family, masking, args)
     documents = [corpus.fingerprint(), corpus_args.validation_share, evaluation.fingerprint()]
     claim(output, {**settings, "documents": documents})
@@ -119,8 +139,7 @@ def main(words: list[str]) -> None:
     trainer.save_model()
     if args.should_save:
         facts = {"items in an epoch": len(train_dataset), **vars(masking), **vars(family)}
-        facts = {name: value for name, value in facts.items() if value is not None and name != "model"}
-        write_vector_card(trainer, corpus, facts, baseline)
+        write_card(trainer, objective, corpus, facts, baseline)
         steps = [entry for entry in log if "train_loss" not in entry]
         entries = [{key: value for key, value in entry.items() if not key.endswith(_TIMES)} for entry in steps]
         results = {"baseline": baseline, "log": entries}
@@ -130,13 +149,16 @@ def main(words: list[str]) -> None:
 
 
 class Objective(NamedTuple):
-    """What is learned: rows, batches and scores; the label that `Trainer` gathers, since vectors fill the memory."""
+    """What is learned: rows, batches and scores."""
 
     dataset: Callable[..., Any]
     collator: DataCollatorForVectorMasking | DataCollatorForSegmentPairs
-    label: str
+    label: str  # what `Trainer` gathers beside the scores of a batch, since vectors would fill the memory
     batch_scores: Callable[..., torch.Tensor]
     metrics: Callable[..., dict[str, float]]
+    scores: tuple[str, ...]  # that a card tells the Hub
+    about_scores: str
+    hub_task: str
     at_least: int  # documents to hold out
 
 
@@ -147,27 +169,33 @@ def objective_of(family: NextLevelBertArguments | HateArguments, masking: Maskin
         low, high = family.min_segment, family.max_segment
         if high > window:
             raise ValueError(f"--max_segment {high} is above the {window} chunks that the model reads at once.")
-
-        def pair_scores(prediction: EvalPrediction) -> dict[str, float]:
-            means = torch.as_tensor(prediction.predictions).mean(dim=0).tolist()
-            return dict(zip(("pair_accuracy", "chance_accuracy"), means, strict=True))
-
-        dataset: Any = partial(SegmentPairDataset, min_segment=low, max_segment=high)
-        return Objective(dataset, DataCollatorForSegmentPairs(low, high), "document_ids", pairs_found, pair_scores, 2)
+        names = ("pair_accuracy", "chance_accuracy")
+        return Objective(
+            partial(SegmentPairDataset, min_segment=low, max_segment=high),
+            DataCollatorForSegmentPairs(low, high),
+            label="document_ids",
+            batch_scores=pairs_found,
+            metrics=lambda gathered: dict(zip(names, gathered.predictions.mean(axis=0).tolist(), strict=True)),
+            scores=names[:1],
+            about_scores=_PAIR_SCORES,
+            hub_task="sentence-similarity",
+            at_least=2,
+        )
     length, most = masking.sequence_length, window + config.special_positions
     if length > most:
         raise ValueError(f"--sequence_length {length} is above the {most} positions that the model reads at once.")
-
-    def batch_scores(outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor) -> torch.Tensor:
-        return masked_vector_scores(outputs[0], outputs[1], mask_positions)
-
-    def scores(prediction: EvalPrediction) -> dict[str, float]:
-        return summarize(torch.as_tensor(prediction.predictions))
-
     kind = DocumentVectorDataset if isinstance(family, HateArguments) else PackedVectorDataset
-    dataset = partial(kind, sequence_length=length)
-    collator = DataCollatorForVectorMasking(masking.masking_probability, masking.mask_share, masking.random_share)
-    return Objective(dataset, collator, "mask_positions", batch_scores, scores, 1)
+    return Objective(
+        partial(kind, sequence_length=length),
+        DataCollatorForVectorMasking(masking.masking_probability, masking.mask_share, masking.random_share),
+        label="mask_positions",
+        batch_scores=lambda outputs, mask_positions: masked_vector_scores(*outputs[:2], mask_positions),
+        metrics=lambda gathered: summarize(torch.as_tensor(gathered.predictions)),
+        scores=("masked_cosine", "masked_accuracy"),
+        about_scores=_MASKED_SCORES,
+        hub_task="fill-mask",
+        at_least=1,
+    )
 
 
 def settings_of(model: Any, *options: Any) -> dict[str, object]:
@@ -201,39 +229,47 @@ def new_model(
     sequence_length: int,
 ) -> Any:
     """The model to train, new or a checkpoint to continue from, without its chunk encoder."""
-    fields = {**given(options, "temperature"), **given(family, "loss", "pooling")}
-    sizes = given(options, "chunk_size", "chunking", "num_hidden_layers")
+    fields = stated(options, "temperature") | stated(family, "loss", "pooling")
+    sizes = stated(options, "chunk_size", "chunking", "num_hidden_layers")
     model: Any
     if isinstance(family, HateArguments):
-        fields |= {**sizes, **given(family, "hidden_size", "norm_order")}
+        fields |= sizes | stated(family, "hidden_size", "norm_order")
         fields["max_chunks"] = sequence_length - 1  # it has not learned positions beyond its sequences
         model = HateForMaskedSentencePrediction.from_chunk_encoder(source, include_chunk_encoder=False, **fields)
         encoder = model.base_model.encoder.layers
     else:
         contrastive = family.objective == "contrastive"
         kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
-        fields |= given(family, "loss_mean")
+        fields |= stated(family, "loss_mean")
         if family.model is None:
             fields |= {**sizes, "random_layers": family.random_layers, "whiten_chunks": family.whiten_chunks}
             fields["attention_dropout"] = family.attention_dropout
             model = kind.from_chunk_encoder(source, include_chunk_encoder=False, **fields)
         else:
-            model = _continued(kind, family.model, source, fields, sizes)
+            model = _continued(kind, family, source, fields, sizes)
         encoder = model.base_model.encoder
     if options.attn_implementation:
         encoder.set_attn_implementation(options.attn_implementation)
     return model
 
 
-def _continued(kind: Any, name: str, source: LoadedChunkEncoder, fields: dict, sizes: dict[str, Any]) -> Any:
+def stated(options: Any, *names: str) -> dict[str, Any]:
+    """Those of these options that a command line names."""
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+def _continued(
+    kind: Any, family: NextLevelBertArguments, source: LoadedChunkEncoder, fields: dict, sizes: dict[str, Any]
+) -> Any:
     """A checkpoint to continue from; it keeps its chunks and layers."""
-    model = kind.from_pretrained(name, dtype=torch.float32, **fields)
+    if new := [name for name in ("random_layers", "attention_dropout", "whiten_chunks") if getattr(family, name)]:
+        raise ValueError(f"--{new[0]} is for new models; leave it out, or leave out --model.")
+    model = kind.from_pretrained(family.model, dtype=torch.float32, **fields)
     kept = {**model.config.to_dict(), "num_hidden_layers": model.config.encoder_config.num_hidden_layers}
     for option, value in sizes.items():
         if value != kept[option]:
-            raise ValueError(
-                f"--{option} {value} does not fit {name}, which has {kept[option]}; leave out one of them."
-            )
+            text = f"--{option} {value} does not fit {family.model}, which has {kept[option]}; leave out one of them."
+            raise ValueError(text)
     if model.base_model.chunk_encoder is not None:
         model.base_model.detach_chunk_encoder()
     model.base_model.check_chunk_encoder(source)
@@ -284,3 +320,104 @@ def share_out(
     if held_out >= len(corpus):
         raise ValueError(f"{corpus!r} is too small to hold out {held_out} document(s); set --validation_share 0.")
     return np.sort(order[held_out:]), corpus, np.sort(order[:held_out])
+
+
+# --- The card
+
+_FAMILIES = {
+    "nextlevelbert": """\
+A [NextLevelBERT](https://arxiv.org/abs/2402.17682): it cuts a document of any length into chunks, turns each into a
+vector with a frozen sentence encoder, and reads the sequence of vectors with a masked language model over vectors.""",
+    "hate": """\
+A HATE (Hierarchical Attention-based Text Encoder): it cuts a document of any length into sentences, turns each into
+a vector with a frozen sentence encoder, and reads the sequence of vectors with a small Transformer that has learned
+to find masked sentences among those of its batch.""",
+}
+_SNIPPET = """\
+import nextlevelbert  # registers the architecture
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+vectors = model.encode(["the text of a whole book", "and of another one"])"""
+_NOTE = """\
+`AutoModel.from_pretrained("{name}").encode(texts)` also gives contextual and plain chunk vectors and their characters.
+Without the package installed, `trust_remote_code=True` opens the same folder."""
+_MASKED_SCORES = """\
+On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
+every other masked vector of the batch; `chance_accuracy`: what guessing gives."""
+_PAIR_SCORES = """\
+On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
+the cosine of document vectors; `chance_accuracy`: what guessing gives."""
+_LIMITS = (
+    "Chunk borders fall wherever the token count says; the chunk encoder's language and domain are the model's.",
+    "A document vector says what a document is about; to find a detail in it, search the chunk vectors or use BM25.",
+    "The scores above tell what the model learned, not how good its document vectors are on your task.",
+)
+
+
+def write_card(
+    trainer: CardTrainer,
+    objective: Objective,
+    corpus: VectorCorpus,
+    facts: Mapping[str, object],
+    baseline: Mapping[str, float] | None,
+) -> None:
+    """Writes card and learning curve; `facts` are the options of the training by name, `baseline` other scores."""
+    args: Any = trainer.args
+    log, config, name = trainer.state.log_history, trainer.model.config, args.repository()
+    plot_curves([log], [*objective.scores, "chance_accuracy"], Path(args.output_dir) / CURVE, x="step")
+    columns = ("loss", *objective.scores, "chance_accuracy")
+    evaluations = [{name: entry[f"eval_{name}"] for name in columns} for entry in log if "eval_loss" in entry]
+    measured = "Nothing: the run had no evaluation."
+    if evaluations:
+        rows = {"first evaluation": evaluations[0], "last evaluation": evaluations[-1]}
+        table = results_table({**rows, "mean of the context": baseline} if baseline else rows)
+        measured = f"{objective.about_scores}\n\n{table}"
+    facts = {
+        **{name: value for name, value in facts.items() if value is not None and name != "model"},
+        "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "optimizer_steps": trainer.state.global_step,
+        **{name: getattr(args, name) for name in ("learning_rate", "weight_decay", "warmup_steps", "seed")},
+        "lr_scheduler_type": args.lr_scheduler_type.value,
+        "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+        "device": args.device.type,
+    }
+    encoder = config.chunk_encoder_name
+    model_card(
+        name=name,
+        summary=_FAMILIES[config.model_type],
+        snippet=_SNIPPET.format(name=name),
+        note=_NOTE.format(name=name),
+        pipeline_tag="sentence-similarity",
+        tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
+        base_model=encoder if "/" in encoder and encoder != name else None,  # a name on the Hub
+        model=_model_facts(config, corpus),
+        training=facts,
+        pictures={CURVE: "Loss and held-out scores over training"},
+        measured=measured,
+        scores={name: evaluations[-1][name] for name in objective.scores} if evaluations else None,
+        dataset="held-out documents",
+        scored_task=objective.hub_task,
+        widget=SIMILARITY_WIDGET,
+        limits=_LIMITS,
+    ).save(f"{args.output_dir}/README.md")
+
+
+def _model_facts(config: Any, corpus: VectorCorpus) -> dict[str, object]:
+    """What the model is made of."""
+    upper, fingerprint = config.encoder_config, config.chunk_encoder_fingerprint[:12]
+    window = f"{config.max_chunks} chunks in a window"
+    facts: dict[str, object] = {
+        "chunk encoder (frozen)": f"{code(config.chunk_encoder_name)}, weights {code(fingerprint + '…')}",
+        "chunking": f"{config.chunking}, at most {config.chunk_size} tokens per chunk",
+        "encoder over chunks": f"{upper.num_hidden_layers} layers of {config.hidden_size}, {window}",
+        "documents of any length": f"`long_documents={config.long_documents!r}`",
+        "document vector": f"`pooling={config.pooling!r}`",
+        "training corpus": f"{len(corpus):,} documents, {corpus.num_chunks:,} chunks, encoded in "
+        f"{plain(corpus.recipe['encoder']['dtype'])}",
+    }
+    if corpus.splitter:
+        facts["sentences"] = f"found by {code(corpus.splitter)}"
+    if getattr(config, "whiten_chunks", False):
+        facts["chunk vectors"] = "centred and whitened within documents"
+    return facts

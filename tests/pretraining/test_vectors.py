@@ -19,15 +19,15 @@ from transformers import AutoModel
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
 from nextlevelbert.fitting import fit_whitening
-from nextlevelbert.pretraining import main, vectors
 from nextlevelbert.pretraining.arguments import (
     CorpusArguments,
     HateArguments,
     MaskingArguments,
     NextLevelBertArguments,
+    PretrainingArguments,
     VectorModelArguments,
 )
-from nextlevelbert.pretraining.vectors import new_model, settings_of, share_out
+from nextlevelbert.pretraining.vectors import main, new_model, pretrain, settings_of, share_out
 from nextlevelbert.training.trainer import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
@@ -66,11 +66,11 @@ def corpus(books, source, tmp_path_factory) -> VectorCorpus:
 def run(toy_encoder_path):
     """A run in this process, errors as they are."""
 
-    def pretrain(output: Path, *words: str) -> Path:
-        vectors.main(["--chunk_encoder", toy_encoder_path, "--output_dir", str(output), *SETTINGS, *words])
+    def start(output: Path, *words: str) -> Path:
+        pretrain(["--chunk_encoder", toy_encoder_path, "--output_dir", str(output), *SETTINGS, *words])
         return output
 
-    return pretrain
+    return start
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -201,7 +201,7 @@ def test_model_types_have_their_own_options(capsys):
         assert foreign not in text
     with pytest.raises(SystemExit) as end:
         main(["--model_type", "longformer"])
-    assert end.value.code == 1
+    assert end.value.code == 2
     assert "longformer" in capsys.readouterr().err
 
 
@@ -224,7 +224,7 @@ def test_every_option_that_decides_the_result_is_in_the_settings(source):
     def settings(options=None, family=None, masking=None):
         model = new_model(VectorModelArguments(chunk_size=12), NextLevelBertArguments(), source, 16)
         groups = options or VectorModelArguments(chunk_size=12), family or NextLevelBertArguments()
-        arguments = vectors.PretrainingArguments(output_dir="x", use_cpu=True)
+        arguments = PretrainingArguments(output_dir="x", use_cpu=True)
         return settings_of(model, *groups, masking or MaskingArguments(), arguments)
 
     plain = settings()

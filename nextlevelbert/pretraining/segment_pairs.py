@@ -127,7 +127,7 @@ def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tenso
         document_ids: ``[N]``; not used, `Trainer` passes it.
     """
     right = torch.arange(len(scores), device=scores.device)
-    found = (scores.argmax(dim=1) == right).float() + (scores.argmax(dim=0) == right).float()
+    partners = (scores.argmax(dim=1) == right).float() + (scores.argmax(dim=0) == right).float()
     compared = scores > -torch.inf
     chance = 1 / compared.sum(dim=1) + 1 / compared.sum(dim=0)
-    return torch.stack([found, chance], dim=1) / 2
+    return torch.stack([partners, chance], dim=1) / 2

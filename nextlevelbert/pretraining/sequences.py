@@ -282,9 +282,9 @@ def masked_vector_scores(
     cosine = scores.diagonal()
     better = (scores > cosine[:, None]).sum(dim=1)
     tied = (scores == cosine[:, None]).sum(dim=1).clamp(min=1)  # itself too; repeated chunks are told apart by luck
-    found = torch.where(better == 0, 1.0 / tied, 0.0)
+    hits = torch.where(better == 0, 1.0 / tied, 0.0)
     chance = torch.full_like(cosine, 1 / max(len(cosine), 1))
-    columns = torch.stack([torch.ones_like(cosine), cosine, found, chance], dim=1)  # [M, 4]
+    columns = torch.stack([torch.ones_like(cosine), cosine, hits, chance], dim=1)  # [M, 4]
     return columns.new_zeros(len(mask_positions), 4).index_add(0, sequence, columns)
 
 

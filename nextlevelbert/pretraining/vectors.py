@@ -189,7 +189,7 @@ def objective_of(family: NextLevelBertArguments | HateArguments, masking: Maskin
         partial(kind, sequence_length=length),
         DataCollatorForVectorMasking(masking.masking_probability, masking.mask_share, masking.random_share),
         label="mask_positions",
-        batch_scores=lambda outputs, mask_positions: masked_vector_scores(*outputs[:2], mask_positions),
+        batch_scores=lambda outputs, mask_positions: masked_vector_scores(outputs[0], outputs[1], mask_positions),
         metrics=lambda gathered: summarize(torch.as_tensor(gathered.predictions)),
         scores=("masked_cosine", "masked_accuracy"),
         about_scores=_MASKED_SCORES,

@@ -104,8 +104,8 @@ def test_the_collator_s_batch(corpus):
     assert not (changed & ~(selected & ~masked)).any()
     assert 0 < changed.sum() < (selected & ~masked).sum()  # some replaced, some kept
     for row, column in changed.nonzero().tolist():
-        others = batch["labels"][torch.arange(len(rows)) != row][real[torch.arange(len(rows)) != row]]
-        assert (others == batch["inputs_embeds"][row, column]).all(dim=-1).any()
+        rest = batch["labels"][torch.arange(len(rows)) != row][real[torch.arange(len(rows)) != row]]
+        assert (rest == batch["inputs_embeds"][row, column]).all(dim=-1).any()
 
 
 def test_in_a_batch_of_one_no_vector_replaces_itself():

@@ -102,9 +102,9 @@ def test_a_run_that_was_stopped_stays_stopped_also_where_its_folder_moved(tmp_pa
 
 
 def test_saving_leaves_no_pickle_and_uploads_nothing_without_its_card(tmp_path):
-    ours = trainer(tmp_path, Rows())
-    ours.args.push_to_hub = True
-    ours.save_model()
+    made = trainer(tmp_path, Rows())
+    made.args.push_to_hub = True
+    made.save_model()
     files = {path.name for path in tmp_path.iterdir()}
     assert {"model.safetensors", "config.json"} <= files
     assert not files & {"README.md", "training_args.bin"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here may reach for the Hub
@@ -16,6 +17,8 @@ from transformers import BertConfig
 from nextlevelbert import NextLevelBertConfig, NextLevelBertModel, load_chunk_encoder
 
 from .finetuning_toys import sea_rows, write
+from .fresh_process import FreshProcess
+from .hub_server import HubServer
 
 
 def pytest_configure(config):
@@ -38,6 +41,20 @@ def transformers_log(caplog):
     transformers.utils.logging.enable_propagation()
     yield caplog
     transformers.utils.logging.disable_propagation()
+
+
+@pytest.fixture(scope="session")
+def hub() -> Iterator[HubServer]:
+    with HubServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def fresh_process(hub, tmp_path_factory) -> Iterator[FreshProcess]:
+    """Runs scripts in processes of their own, whose Hub is `hub`."""
+    folder = tmp_path_factory.mktemp("process")
+    with FreshProcess(folder, hub.environment(folder)) as process:
+        yield process
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,17 +24,8 @@ TEXTS = ["Call me Ishmael. I went to sea. " * 200, "It is a truth universally ac
 # A user who has transformers and sentence-transformers, and not this package.
 ELSEWHERE = """
 import json, sys
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "nextlevelbert":
-            raise ModuleNotFoundError(f"No module named {name!r}")
-
-sys.meta_path.insert(0, Hidden())
 from sentence_transformers import SentenceTransformer
-
 model = SentenceTransformer(sys.argv[1], trust_remote_code=True, device="cpu")
-assert "nextlevelbert" not in sys.modules
 print(json.dumps(model.encode(json.loads(sys.argv[2])).tolist()))
 """
 
@@ -70,16 +58,10 @@ def test_the_masked_vector_model_reads_minilm_s_vectors(minilm):
 
 
 @pytest.mark.parametrize("folder", [STATIC, HATE])
-def test_saved_again_it_opens_where_the_package_is_missing(folder, tmp_path):
+def test_saved_again_it_opens_where_the_package_is_missing(folder, fresh_process, tmp_path):
     model = AutoModel.from_pretrained(folder).eval()
-    model.save_pretrained(tmp_path / "saved")
-    process = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "saved"), json.dumps(TEXTS)],
-        env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""},
-        cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    vectors = torch.tensor(json.loads(process.stdout.splitlines()[-1]))
+    model.save_pretrained(tmp_path)
+    vectors = torch.tensor(json.loads(fresh_process(ELSEWHERE, tmp_path, json.dumps(TEXTS), hidden=True)))
     torch.testing.assert_close(vectors, torch.stack([b.document for b in model.encode(TEXTS)]), atol=1e-6, rtol=0)
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -193,13 +190,6 @@ def test_what_is_published_holds_no_path_and_no_pickle(saved, toy_encoder_path, 
 ELSEWHERE = """
 import json, sys
 from pathlib import Path
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "nextlevelbert":
-            raise ModuleNotFoundError(f"No module named {name!r}")
-
-sys.meta_path.insert(0, Hidden())
 import torch, transformers
 from safetensors.torch import load_file
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
@@ -226,26 +216,15 @@ assert not [name for name in sys.modules if name.split(".")[0] == "nextlevelbert
 """
 
 
-def test_each_opens_by_its_code_where_the_package_is_missing(saved, tmp_path):
+def test_each_opens_by_its_code_where_the_package_is_missing(saved, fresh_process):
     classes = json.dumps({name: kind.__name__ for name, (kind, _) in HEADS.items()})
-    process = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(saved), classes, json.dumps(TEXTS)], cwd=tmp_path,
-        env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""},
-        capture_output=True, text=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr[-3000:]
+    fresh_process(ELSEWHERE, saved, classes, json.dumps(TEXTS), hidden=True)
 
 
-def test_no_code_runs_unasked(saved, tmp_path):
+def test_no_code_runs_unasked(saved, fresh_process):
     """Without `trust_remote_code`, and without the package, a checkpoint is refused."""
-    program = ELSEWHERE.split("for folder")[0] + "transformers.AutoModel.from_pretrained(sys.argv[1])"
-    process = subprocess.run(
-        [sys.executable, "-c", program, str(saved / "nextlevelbert")], cwd=tmp_path,
-        env={**os.environ, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": ""},
-        capture_output=True, text=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert process.returncode == 1
-    assert "trust_remote_code" in process.stderr
+    script = "import sys, transformers\ntransformers.AutoModel.from_pretrained(sys.argv[1])"
+    assert "trust_remote_code" in fresh_process(script, saved / "nextlevelbert", hidden=True, fails=True)
 
 
 @pytest.mark.parametrize("name", [name for name in HEADS if name not in PACKED])

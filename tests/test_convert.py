@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from nextlevelbert.convert import convert_checkpoint, main
 from nextlevelbert.encoders import LoadedChunkEncoder
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
 
-from .hub_server import HubServer
 from .reference import test_authors_inference as inference
 from .reference import test_authors_pretraining_step as pretraining_step
 
@@ -188,29 +185,20 @@ for output, *revision in (["main"], ["request", "--revision", "refs/pr/1"], ["no
 """
 
 
-def test_checkpoints_on_the_hub(tiny, config, weights, tmp_path):
+def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_path):
     """As the authors have them: a pickle on main, and a pull request that adds safetensors (here: other numbers)."""
     torch.save(weights, tmp_path / "pytorch_model.bin")
     save_file({**weights, "special_vec_embeddings.weight": torch.ones(4, 32)}, tmp_path / "model.safetensors")
     described = json.dumps({**config, "_encoder_name": str(tiny / "encoder")}).encode()
     pickled = {"config.json": described, "pytorch_model.bin": (tmp_path / "pytorch_model.bin").read_bytes()}
     both = {**pickled, "model.safetensors": (tmp_path / "model.safetensors").read_bytes()}
-    with HubServer() as hub:
-        hub.put("user/theirs", {**pickled, "README.md": b"Theirs."})
-        hub.put("user/theirs", both, "refs/pr/1")
-        done = subprocess.run(
-            [sys.executable, "-c", CONVERT_FROM_THE_HUB, str(tmp_path)],
-            cwd=Path(__file__).parents[1],
-            env=hub.environment(tmp_path / "home"),
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-    assert done.returncode == 0, done.stderr
-    assert "revision refs/pr/2" in json.loads(done.stdout.splitlines()[-1])
+    hub.put("user/theirs", {**pickled, "README.md": b"Theirs."})
+    hub.put("user/theirs", both, "refs/pr/1")
+    printed = fresh_process(CONVERT_FROM_THE_HUB, tmp_path)
+    assert "revision refs/pr/2" in json.loads(printed.splitlines()[-1])
     for output, vectors in (("main", weights["special_vec_embeddings.weight"]), ("request", torch.ones(4, 32))):
         assert torch.equal(AutoModel.from_pretrained(tmp_path / output).special_embeddings.weight, vectors)
-    folders = (tmp_path / "home").glob("hub/models--user--theirs/snapshots/*")
+    folders = fresh_process.folder.glob("hub/models--user--theirs/snapshots/*")
     downloaded = {tuple(sorted(file.name for file in folder.iterdir())) for folder in folders}
     assert downloaded == {("config.json", "pytorch_model.bin"), ("config.json", "model.safetensors")}
 

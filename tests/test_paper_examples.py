@@ -6,6 +6,7 @@ import json
 import runpy
 from pathlib import Path
 
+import pytest
 from transformers import AutoModelForSequenceClassification
 
 PAPERS = Path(__file__).parent.parent / "examples" / "papers"
@@ -40,8 +41,15 @@ def test_bert_al(encoder, tmp_path):
     assert run("bert_al", tmp_path / "read", **{**sizes, **options})["lead-3"]["rouge1"] > 0.1
 
 
-def test_nextlevelbert(minilm_path, tmp_path):
-    """With the real MiniLM and the defaults of TrainingArguments."""
+def test_nextlevelbert(toy_encoder_path, tmp_path):
+    scores = runpy.run_path(str(PAPERS / "next_level_bert.py"))["main"](toy_encoder_path, str(tmp_path))
+    assert scores["pretrained"][1] < scores["pretrained"][0]
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier").config.num_labels == 2
+
+
+@pytest.mark.long
+def test_nextlevelbert_with_minilm(minilm_path, tmp_path):
+    """With the defaults of TrainingArguments."""
     scores = runpy.run_path(str(PAPERS / "next_level_bert.py"))["main"](minilm_path, str(tmp_path))
     before, after = scores["pretrained"]
     assert after < 0.9 * before
@@ -57,13 +65,16 @@ def test_hate(minilm_path, tmp_path):
     assert scores["classifier"][1] > 0.8
 
 
-def test_cdlm(encoder, minilm_path, tmp_path):
-    sizes = {"encoder": minilm_path, "epochs": 4, "pretraining_epochs": 1}
-    scores = run("cdlm", tmp_path / "made", **sizes)
-    assert scores["accuracy"] > 0.8
-    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "made").config.num_labels == 2
+@pytest.mark.long
+def test_cdlm_with_minilm(minilm_path, tmp_path):
+    assert run("cdlm", tmp_path, encoder=minilm_path, epochs=4, pretraining_epochs=1)["accuracy"] > 0.8
+
+
+def test_cdlm(encoder, tmp_path):
     rows = [{"documents": [f"{name} was at sea."] * 3} for name in ("Ahab", "Emma", "Nemo")]
     file = tmp_path / "sets.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
-    options = {"encoder": encoder, "train_file": file, "test_file": file, "epochs": 1, "pairs": 8}
-    assert 0 <= run("cdlm", tmp_path / "read", **{**sizes, **options})["accuracy"] <= 1
+    options = {"encoder": encoder, "epochs": 1, "pretraining_epochs": 1, "pairs": 8}
+    for name, files in (("made", {}), ("read", {"train_file": file, "test_file": file})):
+        assert 0 <= run("cdlm", tmp_path / name, **options, **files)["accuracy"] <= 1
+        assert AutoModelForSequenceClassification.from_pretrained(tmp_path / name).config.num_labels == 2

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import os
-import signal
-import subprocess
-import sys
+import itertools
+import multiprocessing
 
 import numpy as np
 import pytest
@@ -80,27 +79,28 @@ def test_what_was_written_comes_back(tmp_path):
     assert VectorCache(tmp_path / "a" / "b").read([]) == {}
 
 
-WRITER = """
-import sys, numpy as np
-from nextlevelbert import VectorCache
-cache = VectorCache(sys.argv[1])
-for number in range(100_000):
-    keys = [f"{number} {n}".encode() for n in range(50)]
-    cache.write(keys, np.full((50, 384), number, "f4"))
-    print(number, flush=True)
-"""
+def write_for_ever(folder, tell):
+    cache = VectorCache(folder)
+    for number in itertools.count():
+        cache.write([f"{number} {n}".encode() for n in range(50)], np.full((50, 384), number, "f4"))
+        tell.send(number)
 
 
 def test_a_killed_writer_leaves_whole_transactions(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    receiver, tell = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=write_for_ever, args=(tmp_path, tell))
+    process.start()
+    tell.close()
     with VectorCache(tmp_path) as reader:
         done = 0
         while done < 20:  # reads while the other writes
-            done = int(process.stdout.readline())
+            done = receiver.recv()
             assert len(reader.read([f"{done} {n}".encode() for n in range(50)])) == 50
-    os.kill(process.pid, signal.SIGKILL)
-    done = max([done, *map(int, process.stdout.read().split())])
-    process.wait()
+    process.kill()
+    process.join()
+    with contextlib.suppress(EOFError):
+        while True:
+            done = receiver.recv()
     with VectorCache(tmp_path) as cache:
         for number in range(done + 2):
             found = cache.read([f"{number} {n}".encode() for n in range(50)])

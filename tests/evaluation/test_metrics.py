@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +13,6 @@ from sklearn.metrics import accuracy_score, average_precision_score, top_k_accur
 from sklearn.metrics.pairwise import cosine_similarity
 
 from nextlevelbert.evaluation import coreference_scores, load_metric, metrics
-
-from ..hub_server import HubServer
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -142,22 +136,13 @@ print(json.dumps(metric.compute(predictions=json.loads(sys.argv[2]), references=
 """
 
 
-def test_a_folder_is_a_space_of_the_hub(tmp_path):
+def test_a_folder_is_a_space_of_the_hub(hub, fresh_process):
     """Uploaded as it is by the Hub's client, and loaded from there by name."""
     vectors, works = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], ["Emma", "Emma", "Walden", "Walden"]
     folder = Path(metrics.__file__).parent / "same_work_retrieval"
-    with HubServer() as hub:
-        done = subprocess.run(
-            [sys.executable, "-c", PUSH_AND_LOAD, str(folder), json.dumps(vectors), json.dumps(works)],
-            cwd=ROOT,
-            env=hub.environment(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stderr
-        files = hub.files("space", "user/same_work_retrieval")
-    assert json.loads(done.stdout.splitlines()[-1])["map"] == 1.0
+    printed = fresh_process(PUSH_AND_LOAD, folder, json.dumps(vectors), json.dumps(works))
+    files = hub.files("space", "user/same_work_retrieval")
+    assert json.loads(printed.splitlines()[-1])["map"] == 1.0
     assert files["README.md"].startswith(b"---\ntitle: Same-work retrieval\n")
-    [copied] = (tmp_path / "modules" / "evaluate_modules").rglob("same_work_retrieval.py")
+    [copied] = (fresh_process.folder / "modules" / "evaluate_modules").rglob("same_work_retrieval.py")
     assert copied.read_bytes() == files["same_work_retrieval.py"] == (folder / "same_work_retrieval.py").read_bytes()

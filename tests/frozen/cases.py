@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 import nextlevelbert as nlb
+import nextlevelbert_command
 from nextlevelbert.fitting import fit_whitening
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -215,8 +214,7 @@ def fit(folder: Path) -> Tensors:
     (folder / "books").mkdir(parents=True)
     for number in range(10):
         (folder / "books" / f"{number}.txt").write_text(text(20 + number, 80), encoding="utf-8")
-    command = [sys.executable, "-m", "nextlevelbert", "fit", str(folder / "books"), "-o", str(folder / "model")]
-    subprocess.run(command, check=True, capture_output=True)
+    assert nextlevelbert_command.main(["fit", str(folder / "books"), "-o", str(folder / "model")]) == 0
     books = AutoModel.from_pretrained(folder / "model").eval().encode(TEXTS)
     return {"document": torch.nn.functional.normalize(torch.stack([b.document for b in books]), dim=-1)[:, ::60]}
 

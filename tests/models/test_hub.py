@@ -1,15 +1,12 @@
 """Publishing and loading through the Hub's own client: corpora as dataset repositories, models as model repositories.
 
-The client reads its settings once, at import, so every step runs in a process of its own whose Hub is a
-`HubServer` of this one. Each has a fresh cache: what it finds, it has downloaded.
+The client reads its settings once, at import, so every step runs in a process of its own (`fresh_process`).
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +16,7 @@ from huggingface_hub import DatasetCard
 
 from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus
 
-from ..hub_server import HubServer
-
+ROOT = Path(__file__).parents[2]
 TEXT = (
     "The lighthouse keeper wrote every evening. He noted the wind, the height of the sea and the ships that passed. "
     "On the last page there was only a date. "
@@ -81,7 +77,6 @@ print(json.dumps(SentenceTransformer("user/toy", device="cpu").encode([sys.argv[
 
 LOAD_WITHOUT_THE_PACKAGE = """
 import json, sys
-sys.modules["nextlevelbert"] = None  # importing it is an error now
 from transformers import AutoModel
 model = AutoModel.from_pretrained("user/toy", trust_remote_code=True)
 assert type(model).__module__.startswith("transformers_modules."), type(model)
@@ -89,24 +84,17 @@ print(json.dumps(model.encode([sys.argv[1]])[0].document.tolist()))
 """
 
 
-def run(script: str, hub: HubServer, home: Path, *arguments: str) -> Any:
-    """Runs a script against the hub and gives back the JSON of its last line."""
-    process = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=Path(__file__).parents[2],
-        env=hub.environment(home),
-        capture_output=True,
-        text=True,
-        timeout=600,  # a client that waits for an answer must not hold up the run for ever
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
+RUN_SCRIPT = """
+import runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @pytest.fixture(scope="module")
-def hub() -> Iterator[HubServer]:
-    with HubServer() as server:
-        yield server
+def run(fresh_process) -> Callable[..., Any]:
+    """Runs a script and gives the JSON of its last line."""
+    return lambda *words, **options: json.loads(fresh_process(*words, **options).splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
@@ -122,29 +110,27 @@ def corpus(minilm, tmp_path_factory) -> VectorCorpus:
 
 
 @pytest.fixture(scope="module")
-def pushed_corpus(hub: HubServer, corpus: VectorCorpus, tmp_path_factory) -> VectorCorpus:
-    run(PUSH_CORPUS, hub, tmp_path_factory.mktemp("home"), str(corpus.path))
+def pushed_corpus(run, corpus) -> VectorCorpus:
+    run(PUSH_CORPUS, corpus.path)
     return corpus
 
 
 @pytest.fixture(scope="module")
-def toy_vector(hub: HubServer, minilm_path: str, tmp_path_factory) -> list[float]:
+def toy_vector(run, minilm_path) -> list[float]:
     """The vector of LONG_TEXT by a toy model that lies on the hub, computed before it went there."""
-    return run(PUSH_MODEL, hub, tmp_path_factory.mktemp("home"), minilm_path, LONG_TEXT)
+    return run(PUSH_MODEL, minilm_path, LONG_TEXT)
 
 
-def test_corpus_comes_back_from_the_hub_as_it_was(hub: HubServer, pushed_corpus: VectorCorpus, tmp_path: Path) -> None:
-    loaded = run(LOAD_CORPUS, hub, tmp_path)
+def test_corpus_comes_back_from_the_hub_as_it_was(run, pushed_corpus):
+    loaded = run(LOAD_CORPUS)
     assert loaded["recipe"] == pushed_corpus.recipe
     assert [document["id"] for document in loaded["documents"]] == ["book-1", "book-2", "book-3"]
-    for theirs, ours in zip(loaded["documents"], pushed_corpus, strict=True):
-        assert torch.equal(torch.tensor(theirs["vectors"], dtype=torch.float16), ours.vectors)
-        assert theirs["spans"] == ours.spans.tolist()
+    for document, pushed in zip(loaded["documents"], pushed_corpus, strict=True):
+        assert torch.equal(torch.tensor(document["vectors"], dtype=torch.float16), pushed.vectors)
+        assert document["spans"] == pushed.spans.tolist()
 
 
-def test_corpus_repository_holds_the_corpus_and_a_card(
-    hub: HubServer, pushed_corpus: VectorCorpus, minilm_path: str
-) -> None:
+def test_corpus_repository_holds_the_corpus_and_a_card(hub, pushed_corpus, minilm_path):
     files = hub.files("dataset", "user/books")
     parts = [path.name for path in sorted(pushed_corpus.path.glob("*.parquet"))]
     assert sorted(files) == sorted(["README.md", "_SUCCESS", *parts])
@@ -154,49 +140,43 @@ def test_corpus_repository_holds_the_corpus_and_a_card(
     assert DatasetCard(card).data.tags == ["nextlevelbert", "chunk-vectors"]
     assert "sentence-transformers/all-MiniLM-L6-v2" in card
     assert 'VectorCorpus.from_hub("user/books")' in card
-    for path in (str(pushed_corpus.path.parent), str(Path(minilm_path).parent), str(Path(__file__).parents[2])):
+    for path in (str(pushed_corpus.path.parent), str(Path(minilm_path).parent), str(ROOT)):
         assert [name for name, content in files.items() if path.encode() in content] == []
 
 
-def test_pushing_a_corpus_again_changes_nothing(hub: HubServer, pushed_corpus: VectorCorpus, tmp_path: Path) -> None:
+def test_pushing_a_corpus_again_changes_nothing(hub, run, pushed_corpus):
     before = hub.commits("dataset", "user/books")
-    assert run(PUSH_CORPUS, hub, tmp_path, str(pushed_corpus.path)) == before[-1]
+    assert run(PUSH_CORPUS, pushed_corpus.path) == before[-1]
     assert hub.commits("dataset", "user/books") == before
 
 
-def test_corpus_that_is_not_on_the_hub(hub: HubServer, tmp_path: Path) -> None:
-    message = run(LOAD_MISSING_CORPUS, hub, tmp_path)
+def test_corpus_that_is_not_on_the_hub(run):
+    message = run(LOAD_MISSING_CORPUS)
     assert "Repository Not Found" in message
     assert "user/nothing" in message
 
 
-def test_model_repository_tells_nothing_of_this_machine(
-    hub: HubServer, toy_vector: list[float], minilm_path: str
-) -> None:
+def test_model_repository_tells_nothing_of_this_machine(hub, toy_vector, minilm_path):
     files = hub.files("model", "user/toy")
     assert {"README.md", "config.json", "model.safetensors", "modules.json", "tokenizer.json"} <= files.keys()
-    for path in (str(Path(minilm_path).parent), str(Path(__file__).parents[2])):
+    for path in (str(Path(minilm_path).parent), str(ROOT)):
         assert [name for name, content in files.items() if path.encode() in content] == []
 
 
 @pytest.mark.parametrize(
-    "script",
+    ("script", "hidden"),
     [
-        pytest.param(LOAD_MODEL, id="AutoModel"),
-        pytest.param(LOAD_SENTENCE_TRANSFORMER, id="SentenceTransformer"),
-        pytest.param(LOAD_WITHOUT_THE_PACKAGE, id="trust_remote_code"),
+        pytest.param(LOAD_MODEL, False, id="AutoModel"),
+        pytest.param(LOAD_SENTENCE_TRANSFORMER, False, id="SentenceTransformer"),
+        pytest.param(LOAD_WITHOUT_THE_PACKAGE, True, id="trust_remote_code"),
     ],
 )
-def test_model_from_the_hub_gives_the_same_vector(
-    hub: HubServer, toy_vector: list[float], tmp_path: Path, script: str
-) -> None:
-    vector = run(script, hub, tmp_path, LONG_TEXT)
+def test_model_from_the_hub_gives_the_same_vector(run, toy_vector, script, hidden):
+    vector = run(script, LONG_TEXT, hidden=hidden)
     torch.testing.assert_close(torch.tensor(vector), torch.tensor(toy_vector), rtol=0, atol=1e-6)
 
 
-def test_the_pretraining_script_publishes_model_and_card(
-    hub: HubServer, toy_encoder_path: str, tmp_path: Path
-) -> None:
+def test_the_pretraining_script_publishes_model_and_card(hub, fresh_process, toy_encoder_path, tmp_path):
     """`--push_to_hub`: the last state, our card and its picture; no corpus, no text, no checkpoint."""
     (tmp_path / "books").mkdir()
     for number in range(4):
@@ -206,11 +186,7 @@ def test_the_pretraining_script_publishes_model_and_card(
     arguments = ["--chunk_encoder", toy_encoder_path, "--train_file", str(tmp_path / "books"), "--do_train"]
     arguments += ["--chunk_size", "16", "--sequence_length", "32", "--max_steps", "2", "--validation_share", "0.25"]
     arguments += ["--push_to_hub", "--hub_model_id", "user/books-model", "--output_dir", str(tmp_path / "model")]
-    process = subprocess.run(
-        [sys.executable, str(Path(__file__).parents[2] / "run_pretraining.py"), *arguments],
-        env=hub.environment(tmp_path / "home"), cwd=tmp_path, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
+    fresh_process(RUN_SCRIPT, ROOT / "run_pretraining.py", *arguments)
     files = hub.files("model", "user/books-model")
     assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert "# user/books-model" in files["README.md"].decode()
@@ -222,7 +198,6 @@ def test_the_pretraining_script_publishes_model_and_card(
 
 LOAD_CLASSIFIER = """
 import json, sys
-sys.modules["nextlevelbert"] = None  # importing it is an error now
 from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 name = sys.argv[1]
@@ -250,40 +225,28 @@ print(json.dumps({"scores": scores, "accuracy": accuracy}))
 
 
 @pytest.mark.long
-def test_the_finetuning_script_publishes_what_opens_again(
-    hub: HubServer, toy_encoder_path: str, tmp_path: Path
-) -> None:
+def test_the_finetuning_script_publishes_what_opens_again(hub, fresh_process, run, toy_encoder_path, tmp_path):
     """A classifier, opened without the package; then an adapter made on it, both from the hub."""
     texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
     rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pictures = {"README.md", "confusion_matrix.png", "learning_curve.png", "tokenizer.json"}
-    for name, model, options, load, expected in (
-        (
-            "user/classifier",
-            "untrained",
-            [],
-            LOAD_CLASSIFIER,
-            {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"},
-        ),
-        ("user/adapter", "user/classifier", ["--lora"], LOAD_ADAPTER, {"adapter_model.safetensors"}),
+    whole = {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"}
+    for name, model, options, load, hidden, expected in (
+        ("user/classifier", "untrained", [], LOAD_CLASSIFIER, True, whole),
+        ("user/adapter", "user/classifier", ["--lora"], LOAD_ADAPTER, False, {"adapter_model.safetensors"}),
     ):
         output = tmp_path / name.replace("/", "-")
         arguments = ["--task", "classification", "--model", model, "--chunk_encoder", toy_encoder_path, *options]
         arguments += ["--train_file", str(tmp_path / "rows.jsonl"), "--test_file", str(tmp_path / "rows.jsonl")]
         arguments += ["--chunk_size", "16", "--num_train_epochs", "2", "--output_dir", str(output)]
-        process = subprocess.run(
-            [sys.executable, str(Path(__file__).parents[2] / "run_finetune.py"), *arguments,
-             "--push_to_hub", "--hub_model_id", name],
-            env=hub.environment(tmp_path / "home"), cwd=tmp_path, capture_output=True, text=True, timeout=600,
-        )  # fmt: skip
-        assert process.returncode == 0, process.stderr
+        fresh_process(RUN_SCRIPT, ROOT / "run_finetune.py", *arguments, "--push_to_hub", "--hub_model_id", name)
         files = hub.files("model", name)
         assert expected | pictures <= files.keys()
         assert not [file for file in files if file.startswith("seed-") or file.endswith(("jsonl", "results.json"))]
         here = str(tmp_path).encode()
         assert [file for file, content in files.items() if here in content] == []
-        loaded = run(load, hub, tmp_path / "other", name, texts[0])
+        loaded = run(load, name, texts[0], hidden=hidden)
         [first, *_] = (output / "test_predictions.jsonl").read_text().splitlines()
         torch.testing.assert_close(
             torch.tensor(loaded["scores"]), torch.tensor(json.loads(first)["scores"]), rtol=0, atol=1e-5

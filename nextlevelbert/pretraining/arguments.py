@@ -141,7 +141,7 @@ class PretrainingArguments(BaseTrainingArguments):
     20 epochs. A batch has 8 sequences: small corpora have fewer than the paper's 512; see ``--recipe paper``.
     """
 
-    do_train: bool = option(False, "Train; without it the documents are only encoded.")
+    do_train: bool = option(False, "Train; without it documents are only encoded, and a CDLM is only evaluated.")
     learning_rate: float = option(1e-4, "Peak learning rate.")
     lr_scheduler_type: str = option("cosine", "Schedule of the learning rate.")
     warmup_steps: float = option(0.05, "Number of steps, or a share of them if below 1.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import math
@@ -18,17 +17,8 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM
 from ..models.processing_cdlm import CdlmProcessor
 from ..training.cards import CURVE, model_card, plot_curves, results_table
-from ..training.trainer import (
-    BaseTrainingArguments,
-    CardTrainer,
-    claim,
-    last_whole_checkpoint,
-    parse,
-    read_json,
-    safe_name,
-    write_whole,
-)
-from .arguments import option
+from ..training.trainer import CardTrainer, claim, last_whole_checkpoint, parse, read_json, safe_name, write_whole
+from .arguments import PretrainingArguments, option
 from .document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking, hold_out_sets, read_document_sets
 
 logger = logging.getLogger(__name__)
@@ -36,7 +26,6 @@ logger = logging.getLogger(__name__)
 SUMMARY = """\
 A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in one sequence, with
 global attention on what it has to predict."""
-_TIMES = ("_runtime", "_per_second")
 LIMITS = (
     "Sets that are longer than a sequence are cut, the longest documents first; the processor says how much is lost.",
     "The language and domain are those of the encoder and of the training documents.",
@@ -90,8 +79,22 @@ class CdlmModelArguments:
 
 
 @dataclass
+class CdlmMaskingArguments:
+    """How sequences are drawn and masked."""
+
+    _argument_group_name = "masked words"
+
+    document_share: float = option(1 / 3, "Most of a sequence that one document fills.")
+    global_attention: Literal["masked", "prefix", "none"] = option(
+        "masked", "Tokens with global attention: those to predict (the paper's), as many first ones (prefix), or none."
+    )
+    random_clusters: bool = option(False, "Train on sets of unrelated documents (the paper's Rand CDLM).")
+    mlm_probability: float = option(0.15, "Share of the words to predict.")
+
+
+@dataclass
 class CdlmDataArguments:
-    """Which documents, and how they are masked."""
+    """Which documents."""
 
     _argument_group_name = "documents"
 
@@ -109,15 +112,8 @@ class CdlmDataArguments:
     cluster_column: str | None = option(None, "Column that names a document's set; leave it out if a row is a set.")
     text_column: str | None = option(None, "Column of a document's text (usually text), or of a set's (document).")
     validation_share: float = option(0.05, "Share of the sets that is held out without a validation set.")
-    eval_samples_per_cluster: int = option(1, "Sequences from each set that is evaluated on.")
-    document_share: float = option(1 / 3, "Most of a sequence that one document fills.")
-    global_attention: Literal["masked", "prefix", "none"] = option(
-        "masked", "Tokens with global attention: those to predict (the paper's), as many first ones (prefix), or none."
-    )
-    random_clusters: bool = option(False, "Train on sets of unrelated documents (the paper's Rand CDLM).")
-    mlm_probability: float = option(0.15, "Share of the words to predict.")
 
-    def read(self, seed: int) -> dict[str, dict[str, list[str]]]:
+    def read(self, args: PretrainingArguments) -> dict[str, dict[str, list[str]]]:
         """Sets by ``train``, ``validation``, ``test``; some of the first are held out where the second is missing."""
         sets = {}
         for name in ("train", "validation", "test"):
@@ -125,86 +121,39 @@ class CdlmDataArguments:
             if source := source or (split and self.dataset_name):
                 columns = self.cluster_column, self.text_column
                 sets[name] = read_document_sets(source, *columns, split or "train", self.dataset_config_name)
-        if not sets:
-            raise ValueError("Give documents with --train_file, --validation_file, --test_file or --dataset_name.")
+        if not sets or (args.do_train and "train" not in sets):
+            raise ValueError("Give documents: --train_file or --dataset_name with --do_train, or --test_file without.")
         if "train" in sets and "validation" not in sets:
-            sets["train"], sets["validation"] = hold_out_sets(sets["train"], self.validation_share, seed)
+            sets["train"], sets["validation"] = hold_out_sets(sets["train"], self.validation_share, args.seed)
         return sets
-
-
-@dataclass
-class CdlmPretrainingArguments(BaseTrainingArguments):
-    """The paper's recipe (appendix B), as RoBERTa's: 25,000 steps of 64 sequences; the paper used ``--fp16``."""
-
-    do_train: bool = option(False, "Train; without it, the perplexity of the model as it is is reported.")
-    max_steps: int = option(25_000, "Optimiser steps.")
-    gradient_accumulation_steps: int = option(8, "Batches per optimiser step.")
-    learning_rate: float = option(3e-5, "Peak learning rate.")
-    lr_scheduler_type: str = option("polynomial", "Decay; polynomial has the third power.")
-    warmup_steps: float = option(500, "Number of steps, or a share of them if below 1.")
-    adam_beta2: float = option(0.98, "Second beta of Adam.")
-    adam_epsilon: float = option(1e-6, "Epsilon of Adam.")
-    logging_steps: float = option(10, "Steps between lines of the log.")
-    eval_strategy: str = option("steps", "no, steps or epoch.")
-    eval_steps: float | None = option(500, "Steps between evaluations.")
-    eval_on_start: bool = option(True, "Evaluate before the first step, too.")
-    save_steps: float = option(500, "Steps between checkpoints.")
-    save_total_limit: int | None = option(2, "Checkpoints to keep.")
-    lr_scheduler_kwargs: dict | str | None = field(default=None, metadata={"help": argparse.SUPPRESS})
-    # Scores of all words would fill the memory.
-    prediction_loss_only: bool = field(default=True, metadata={"help": argparse.SUPPRESS})
-
-    def __post_init__(self) -> None:
-        if self.lr_scheduler_type == "polynomial" and self.lr_scheduler_kwargs is None:
-            self.lr_scheduler_kwargs = {"power": 3.0}
-        super().__post_init__()
-        if 0 < self.max_steps <= self.warmup_steps:
-            raise ValueError(f"--warmup_steps {self.warmup_steps:g} leaves none of --max_steps {self.max_steps}.")
-
-
-class CdlmTrainer(CardTrainer):
-    """Trains on masked words; beside a loss of evaluation it logs its exponential, the perplexity (section 3.1)."""
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        for name in ("eval", "test"):
-            if f"{name}_loss" in logs:
-                logs[f"{name}_perplexity"] = math.exp(logs[f"{name}_loss"])
-        super().log(logs, *args, **kwargs)
 
 
 def main(words: list[str]) -> None:
     """Pretrains a CDLM, or tells the perplexity of one; a run that was killed goes on where it stopped."""
-    classes = (CdlmModelArguments, CdlmDataArguments, CdlmPretrainingArguments)
-    model_args, data_args, args = parse(classes, words, about=__doc__, recipes="")
+    classes = (CdlmModelArguments, CdlmDataArguments, CdlmMaskingArguments, PretrainingArguments)
+    options, data_args, masking, args = parse(classes, words, about=__doc__, recipes="")
     set_seed(args.seed)
-    sets = data_args.read(args.seed)
-    if args.do_train and "train" not in sets:
-        raise ValueError("--do_train needs documents to train on: give --train_file or --dataset_name.")
+    sets = data_args.read(args)
+    args.prediction_loss_only = True  # scores of all words would fill the memory
 
     # 1. The model, and sequences of documents.
-    model, processor = model_args.load(CdlmForMaskedLM)
+    model, processor = options.load(CdlmForMaskedLM)
     model.config.sparse_prediction = True  # only masked words are scored
-    attends_globally = data_args.global_attention != "none"
-    if not attends_globally:  # no gradient would reach these, and several processes would wait for one
+    if masking.global_attention == "none":  # no gradient would reach these, and several processes would wait for one
         for name, parameter in model.named_parameters():
             parameter.requires_grad_("_global." not in name)
     rows = {}
     for name, texts in sets.items():
         # Whatever a model has learned from, it is evaluated on related documents (paper, section 3.1).
-        related = name != "train" or not data_args.random_clusters
-        drawn = (1 if name == "train" else data_args.eval_samples_per_cluster, args.seed, data_args.document_share)
-        if name != "train" or args.do_train:
-            rows[name] = ClusterDataset([*texts.values()], processor, None, related, *drawn)
-    collator = DataCollatorForCrossDocumentMasking(processor, data_args.global_attention, data_args.mlm_probability)
-    held_out = rows.get("validation", rows.get("test"))
-    trainer = CdlmTrainer(model, args, collator, train_dataset=rows.get("train"), eval_dataset=held_out)
+        related = name != "train" or not masking.random_clusters
+        rows[name] = ClusterDataset([*texts.values()], processor, None, related, 1, args.seed, masking.document_share)
+    collator = DataCollatorForCrossDocumentMasking(processor, masking.global_attention, masking.mlm_probability)
+    trainer = CardTrainer(model, args, collator, rows.get("train"), rows.get("validation", rows.get("test")))
 
     # 2. Training, and the perplexity on held-out sets.
-    names = ("global_attention", "mlm_probability", "document_share", "random_clusters", "eval_samples_per_cluster")
-    settings = {"model": model_args.public_name, "tokens in a sequence": processor.max_length}
-    settings |= {"attention_window": model.config.attention_window, **args.signature()}
-    settings |= {name: getattr(data_args, name) for name in names}
     output = Path(str(args.output_dir))
+    settings = {"model": options.public_name, "tokens in a sequence": processor.max_length, **args.signature()}
+    settings |= {"attention_window": model.config.attention_window, **vars(masking)}
     if args.do_train:
         prints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
         claim(output, {**settings, **prints, "weights": weights_fingerprint(model.base_model)})
@@ -216,53 +165,46 @@ def main(words: list[str]) -> None:
         args.eval_on_start = args.eval_on_start and checkpoint is None  # else the log would have one more
         trainer.train(resume_from_checkpoint=checkpoint)
     scores = {}
-    for name, prefix in (("validation", "eval"), ("test", "test")):
+    for name in ("validation", "test"):
         if name in rows:
-            metrics = trainer.evaluate(rows[name], metric_key_prefix=prefix)
-            scores[name] = {"loss": metrics[f"{prefix}_loss"], "perplexity": metrics[f"{prefix}_perplexity"]}
+            loss = trainer.evaluate(rows[name], metric_key_prefix=name)[f"{name}_loss"]
+            scores[name] = {"loss": loss, "perplexity": math.exp(loss)}
     logger.info("Cross-document perplexity:\n%s", results_table(scores))
-    results: dict[str, Any] = {"rows": scores}
+    if not args.do_train:
+        if args.should_save:
+            output.mkdir(parents=True, exist_ok=True)
+            write_whole(output / "results.json", json.dumps({"rows": scores}, indent=2))
+        logger.info("Results are in %s. Nothing was trained: add --do_train for that.", output)
+        return
 
     # 3. A checkpoint that needs nothing else; the results are written last.
-    if args.do_train:
-        model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
-        if not attends_globally:
-            model.requires_grad_(True)
-            model.copy_local_to_global()  # for what is fine-tuned on it, as a Longformer's (paper, "Baseline LMs")
-        trainer.save_model(_internal_call=True)  # without an upload
-    if not args.should_save:
-        return
-    if args.do_train:
+    model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
+    if masking.global_attention == "none":
+        model.requires_grad_(True)
+        model.copy_local_to_global()  # for what is fine-tuned on it, as a Longformer's (paper, "Baseline LMs")
+    trainer.save_model(_internal_call=True)  # without an upload
+    if args.should_save:
         processor.save_pretrained(output)
-        counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
-        _write_card(trainer, model_args, {**counts, **settings}, scores)
         steps = [entry for entry in trainer.state.log_history if "train_loss" not in entry]
-        results["log"] = [{k: v for k, v in entry.items() if not k.endswith(_TIMES)} for entry in steps]
-    output.mkdir(parents=True, exist_ok=True)
-    write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
-    if args.do_train:
+        log = [{k: v for k, v in entry.items() if not k.endswith(("_runtime", "_per_second"))} for entry in steps]
+        counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
+        _write_card(args, options, log, {**counts, **settings}, scores)
+        write_whole(output / "results.json", json.dumps({"rows": scores, "log": log}, indent=2, sort_keys=True))
         args.upload(output)
-    logger.info("Results are in %s.%s", output, "" if args.do_train else " Nothing was trained: add --do_train.")
+        logger.info("The model is in %s, with its card (README.md) and results.json.", output)
 
 
-def _write_card(trainer: CdlmTrainer, source: CdlmModelArguments, facts: dict[str, Any], scores: dict) -> None:
+def _write_card(args: Any, options: CdlmModelArguments, log: list, facts: dict[str, Any], scores: dict) -> None:
     """The card and the learning curve."""
-    args, log, name = trainer.args, trainer.state.log_history, trainer.args.repository()
-    plot_curves([log], "perplexity", Path(args.output_dir) / CURVE, x="step")
-    first = next(entry for entry in log if "eval_perplexity" in entry)
-    rows = {"first evaluation": {"loss": first["eval_loss"], "perplexity": first["eval_perplexity"]}, **scores}
+    name, first = args.repository(), next(entry["eval_loss"] for entry in log if "eval_loss" in entry)
+    plot_curves([log], None, Path(args.output_dir) / CURVE, x="step")
+    table = results_table({"first evaluation": {"loss": first, "perplexity": math.exp(first)}, **scores})
     model_card(
-        name=name,
-        summary=SUMMARY,
-        snippet=_SNIPPET.replace("{name}", name),
-        pipeline_tag="fill-mask",
-        tags=("cdlm", "longformer", "multi-document", "fill-mask"),
-        base_model=source.hub_name,
-        training={name: value for name, value in facts.items() if value is not None},
-        pictures={CURVE: "Loss and perplexity over training"},
+        name=name, summary=SUMMARY, snippet=_SNIPPET.replace("{name}", name),
+        pipeline_tag="fill-mask", tags=("cdlm", "longformer", "multi-document", "fill-mask"),
+        base_model=options.hub_name, training={name: value for name, value in facts.items() if value is not None},
+        pictures={CURVE: "Loss over training"},
         measured="Masked words of sets of related documents that were held out, with the attention pattern of the "
-        f"training; perplexity is the exponential of the loss.\n\n{results_table(rows)}",
-        scores={"perplexity": scores["validation"]["perplexity"]},
-        dataset="held-out sets",
-        limits=LIMITS,
-    ).save(f"{args.output_dir}/README.md")
+        f"training; perplexity is the exponential of the loss.\n\n{table}",
+        scores={"perplexity": scores["validation"]["perplexity"]}, dataset="held-out sets", limits=LIMITS,
+    ).save(f"{args.output_dir}/README.md")  # fmt: skip

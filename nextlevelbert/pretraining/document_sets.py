@@ -17,7 +17,6 @@ from .sequences import draw_vector_mask
 
 logger = logging.getLogger(__name__)
 
-PATTERNS = ("masked", "prefix", "none")
 LEAST_DOCUMENTS = 3  # in a set, the paper's (section 2.3)
 _MULTI_NEWS = "|||||"  # what separates the documents of a set there
 
@@ -110,10 +109,8 @@ class ClusterDataset(Dataset):
         kept = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
         self.left_out = len(sets) - len(kept)
         if len(kept) < (1 if related else LEAST_DOCUMENTS):
-            raise ValueError(
-                f"There are {len(kept)} sets of at least {LEAST_DOCUMENTS} documents (and {self.left_out} smaller "
-                f"ones); at least {1 if related else LEAST_DOCUMENTS} are needed."
-            )
+            needed = 1 if related else LEAST_DOCUMENTS
+            raise ValueError(f"{len(kept)} sets have {LEAST_DOCUMENTS} documents; at least {needed} are needed.")
         self._longest = int((self.max_length - 2) * document_share + 1e-6) - 2  # 1e-6: a third of 30 is 10
         if self.max_length < 2 + 4 * LEAST_DOCUMENTS or self._longest < 1 or document_share > 1:
             raise ValueError(
@@ -124,10 +121,9 @@ class ClusterDataset(Dataset):
         self._sets = [[np.array(processor.tokenize(text).ids, dtype=np.int32) for text in texts] for texts in kept]
         lengths = np.array([len(ids) for documents in self._sets for ids in documents])
         logger.info(
-            "%d sets with %d documents and %d tokens; %d documents are longer than the %d tokens that one gives to a "
-            "sequence. %d sets have fewer than %d documents and are left out.",
-            len(kept), len(lengths), lengths.sum(), (lengths > self._longest).sum(), self._longest, self.left_out,
-            LEAST_DOCUMENTS,
+            "%d sets with %d tokens, %d smaller sets left out; %d of %d documents are longer than the %d tokens that "
+            "one gives to a sequence.",
+            len(kept), lengths.sum(), self.left_out, (lengths > self._longest).sum(), len(lengths), self._longest,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -174,11 +170,8 @@ class DataCollatorForCrossDocumentMasking:
     """
 
     def __init__(self, processor: CdlmProcessor, pattern: str = "masked", mlm_probability: float = 0.15) -> None:
-        if pattern not in PATTERNS or not 0 < mlm_probability <= 1:
-            raise ValueError(
-                f"pattern must be one of {', '.join(PATTERNS)}, and mlm_probability above 0 and at most 1; got "
-                f"{pattern!r} and {mlm_probability}."
-            )
+        if pattern not in ("masked", "prefix", "none"):
+            raise ValueError(f"pattern must be masked, prefix or none, got {pattern!r}.")
         self.processor, self.pattern, self.mlm_probability = processor, pattern, mlm_probability
         tokenizer = processor.tokenizer
         self._words = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
@@ -187,13 +180,12 @@ class DataCollatorForCrossDocumentMasking:
         rows = []
         for sequence in sequences:
             ids, key = np.array(sequence.input_ids), sequence.mask_key
-            shares = (self.mlm_probability, 0.8, 0.1)
-            selected, masked, replaced = draw_vector_mask(sequence.maskable, key, *shares)
+            selected, masked, replaced = draw_vector_mask(sequence.maskable, key, self.mlm_probability)
             labels = np.where(selected, ids, -100)
             ids[masked] = self.processor.tokenizer.mask_token_id
             ids[replaced] = np.random.default_rng([*key, 1]).choice(self._words, int(replaced.sum()))
             first = round(self.mlm_probability * len(ids)) if self.pattern == "prefix" else 0
             wide = selected if self.pattern == "masked" else np.arange(len(ids)) < first
-            row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "global_attention_mask": wide}
-            rows.append({**row, "labels": labels})
+            row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": labels}
+            rows.append({**row, "global_attention_mask": wide})
         return dict(self.processor.pad(rows))

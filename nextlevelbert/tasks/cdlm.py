@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from transformers import AutoConfig, AutoTokenizer, set_seed
@@ -22,10 +21,8 @@ from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CURVE
 from ..training.trainer import CardTrainer, write_whole
 
-Logits = tuple[np.ndarray, ...]
-"""Of all sequences of a set, each kind padded to the longest sequence."""
-Predicted = tuple[Scores, list[dict[str, Any]]]
-"""Scores of a set by name, and a JSON object for each of its rows."""
+Logits = tuple[np.ndarray, ...]  # of all sequences of a set, each kind padded to the longest sequence
+Predicted = tuple[Scores, list[dict[str, Any]]]  # scores of a set by name, and a JSON object for each of its rows
 
 LABELS = ("labels", "start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels")
 _ADAPTED = ["query", "value", "query_global", "value_global"]  # by default, the projections of both attentions
@@ -43,7 +40,7 @@ def hold_out_rows(
 
 def train_and_publish(
     model_class: Any, shared: Sequence[Any], sets: Mapping[str, Any], sequences: Callable[[str, CdlmProcessor], Any],
-    predict: Callable[[str, Any, Logits, Scores], Predicted], baselines: Callable[[str], Mapping[str, Scores]],
+    predict: Callable[[str, Any, Logits, Scores], Predicted], baseline: tuple[str, Callable[[Any], Scores]],
     card: Mapping[str, Any], settings: Mapping[str, object],
     choose: Callable[[Any, Logits], Scores] = lambda rows, logits: {},
 ) -> None:  # fmt: skip
@@ -55,7 +52,7 @@ def train_and_publish(
         sets: training, validation and perhaps test set, by name; all rows have labels.
         sequences: what the model reads of the set of that name.
         predict: scores and records of the set of that name from its sequences, their logits, and what was chosen.
-        baselines: scores on the set of that name of what needs no training, by their titles.
+        baseline: title and scores, on a set, of what needs no training.
         card: of `model_card` what is of the task: ``snippet``, ``pipeline_tag``, ``tags``, ``scores`` (name of one).
         settings: the name of the task, and further options that decide the result.
         choose: fields of the model's configuration, from the sequences of the validation set and their logits.
@@ -92,9 +89,9 @@ def train_and_publish(
             chosen = chosen or choose(rows[name], logits)  # on the validation set, which comes first
             values, records = predict(name, rows[name], logits, chosen)
             scores[name] = {**values, "loss": output.metrics["test_loss"]}
-            if trainer.args.should_save and name == reported:
-                lines = [json.dumps(record, ensure_ascii=False) for record in records]
-                write_whole(folder / f"{name}_predictions.jsonl", "\n".join(lines))
+        if trainer.args.should_save:
+            lines = [json.dumps(record, ensure_ascii=False) for record in records]
+            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(lines))
         return scores, chosen
 
     decided = {**settings, "model": model_args.public_name, "weights": weights, "max_length": processor.max_length}
@@ -103,50 +100,33 @@ def train_and_publish(
     results = run_seeds(args, decided, make_trainer, score)
     if not args.should_save:
         return
-    best, table = report(args, results, reported, f"{model_args.public_name} (cdlm)", baselines(reported))
-    name, snippet, metric = args.repository(), card["snippet"], card["scores"]
+    trivial = {baseline[0]: baseline[1](sets[reported])}
+    best, table = report(args, results, reported, f"{model_args.public_name} (cdlm)", trivial)
+
+    def open_best(folder: Path) -> Any:
+        if lora.lora:
+            return SavedAdapter(folder, processor, model_args.hub_name)
+        model = model_class.from_pretrained(folder)
+        for name, value in best.config.items():
+            setattr(model.config, name, value)
+        processor.save_pretrained(str(args.output_dir))
+        return model
+
+    name, snippet = args.repository(), card["snippet"]
     if lora.lora:
         snippet = adapter_snippet(snippet, name, model_args.hub_name or "the base checkpoint")
     facts = {f"{part} set": f"{len(data)} rows" for part, data in sets.items()}
-    open_model: Callable[[Path], Any] = partial(open_best, model_class, processor, best.config)
-    if lora.lora:
-        open_model = partial(SavedAdapter, tokenizer=processor, base=model_args.hub_name)
     chosen = [*(["the epoch"] if args.load_best_model_at_end else []), *best.config]
     card = {
-        **card,
-        "name": name,
-        "summary": SUMMARY,
-        "snippet": snippet.replace("{name}", name),
+        **card, "name": name, "summary": SUMMARY, "snippet": snippet.replace("{name}", name),
         "training": {**training_facts(args, best, model_args.public_name), **facts, **settings, **best.config},
         "pictures": {CURVE: "Learning curve"},
         "measured": f"The {reported} set. Only the first row is trained.{caveat(reported, *chosen)}\n\n{table}",
-        "limits": LIMITS,
-        "tags": ["cdlm", "longformer", "multi-document", *card["tags"]],
-        "adapter": lora.lora,
-        "base_model": model_args.hub_name,
-        "scores": {metric: best.scores[reported][metric]},
-        "dataset": reported,
-    }
-    publish(args, best, open_model, card)
-
-
-class _Opened(NamedTuple):
-    """A model and its processor, which are saved together."""
-
-    model: Any
-    processor: CdlmProcessor
-
-    def save_pretrained(self, output: Path) -> None:
-        self.model.save_pretrained(output)
-        self.processor.save_pretrained(output)
-
-
-def open_best(model_class: Any, processor: CdlmProcessor, config: Mapping[str, float], folder: Path) -> _Opened:
-    """The model of a seed with what was chosen for its configuration."""
-    model = model_class.from_pretrained(folder)
-    for name, value in config.items():
-        setattr(model.config, name, value)
-    return _Opened(model, processor)
+        "limits": LIMITS, "tags": ["cdlm", "longformer", "multi-document", *card["tags"]], "adapter": lora.lora,
+        "base_model": model_args.hub_name, "dataset": reported,
+        "scores": {card["scores"]: best.scores[reported][card["scores"]]},
+    }  # fmt: skip
+    publish(args, best, open_best, card)
 
 
 def adapter_snippet(snippet: str, name: str, base: str) -> str:

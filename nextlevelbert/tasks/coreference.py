@@ -21,7 +21,7 @@ from ..models.processing_cdlm import CdlmProcessor, Piece
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.trainer import parse
 from .cdlm import Logits, Predicted, hold_out_rows, train_and_publish
-from .ecbplus import CoreferenceDocument, read_ecbplus
+from .ecbplus import CoreferenceDocument, CoreferenceMention, read_ecbplus
 
 logger = logging.getLogger(__name__)
 
@@ -83,19 +83,23 @@ class MentionPairDataset(Dataset):
             compared = [(both, sorted(pair), [pair]) for both, _, pairs in compared for pair in pairs]
             if negatives is not None:
                 compared = self._sampled(compared, negatives, seed)
-        if not any(pairs for _, _, pairs in compared):
+        compared = [row for row in compared if row[2]]
+        if not compared:
             raise ValueError(f"There are no two mentions in one {group_by}, so there is nothing to compare.")
         mentions = [(document, mention) for document in documents for mention in document.mentions]
         self._pieces: dict[str, Piece] = {}
         self._sequences = []
         for both, numbers, pairs in compared:
-            if not pairs:
-                continue
-            spans = [(int(mentions[number][0] is not both[0]), *mentions[number][1][:2]) for number in numbers]
-            texts = [document.text for document in both]
-            if context == "sentence":
-                sentences = [mentions[number][1].sentence for number in numbers]
-                texts, spans = _sentences_only(both, sentences, spans)
+            texts: list[str] = []
+            spans: list[tuple[int, int, int]] = []
+            for side, document in enumerate(
+                both
+            ):  # mentions are numbered through the documents, so spans are in order
+                marked = [mentions[number][1] for number in numbers if mentions[number][0] is document]
+                text, moved = _sentences_only(document, marked) if context == "sentence" else (document.text, {})
+                texts.append(text)
+                places = [(moved.get(mention.sentence, 0), *mention[:2]) for mention in marked]
+                spans += [(side, start + shift, end + shift) for shift, start, end in places]
             self._pieces |= {text: processor.tokenize(text) for text in texts if text not in self._pieces}
             self._sequences.append((texts, spans, numbers, pairs))
         self._sequences.sort(key=lambda sequence: self._length(sequence[0], sequence[1]))
@@ -107,8 +111,8 @@ class MentionPairDataset(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         texts, spans, numbers, pairs = self._sequences[index]
-        place = {number: local for local, number in enumerate(numbers)}
-        compared, labels = [(place[one], place[other]) for one, other in pairs], [self._same(pair) for pair in pairs]
+        compared = [(numbers.index(one), numbers.index(other)) for one, other in pairs]
+        labels = [self._same(pair) for pair in pairs]
         return self._processor.mentions([self._pieces[text] for text in texts], spans, compared, labels)
 
     def _same(self, pair: tuple[int, int]) -> int:
@@ -116,7 +120,7 @@ class MentionPairDataset(Dataset):
 
     def _sampled(self, rows: list[_Compared], negatives: float, seed: int) -> list[_Compared]:
         """All rows whose one pair is coreferent, and others drawn at random."""
-        same = np.array([self._same(pairs[0]) for _, _, pairs in rows], dtype=bool)
+        same = np.array([self._same(pair) for _, _, [pair] in rows], dtype=bool)
         others = np.flatnonzero(~same)
         count = min(len(others), round(negatives * int(same.sum())))
         drawn = np.random.default_rng(seed).choice(others, count, replace=False)
@@ -130,29 +134,19 @@ class MentionPairDataset(Dataset):
         limit = self._processor.max_length
         long = [number for number, row in enumerate(self._sequences) if self._length(row[0], row[1]) > limit]
         if lost := sum(sum(self[number]["lost_tokens"]) for number in long):
-            logger.warning(
-                "Documents lose %d tokens in %d of %d sequences of at most %d tokens; no mention is lost.",
-                lost, len(long), len(self), limit,
-            )  # fmt: skip
+            message = "Documents lose %d tokens in %d of %d sequences of at most %d tokens; no mention is lost."
+            logger.warning(message, lost, len(long), len(self), limit)
 
 
-def _sentences_only(
-    documents: Sequence[CoreferenceDocument], sentences: Sequence[int], spans: Sequence[tuple[int, int, int]]
-) -> tuple[list[str], list[tuple[int, int, int]]]:
-    """The texts of the sentences that hold mentions, and where the mentions stand in them."""
-    texts, moved = [], list(spans)
-    for side, document in enumerate(documents):
-        text, shift = "", {}
-        for sentence in sorted({sentence for sentence, span in zip(sentences, spans, strict=True) if span[0] == side}):
-            start, end = document.sentences[sentence]
-            text += "\n" * bool(text)
-            shift[sentence] = len(text) - start
-            text += document.text[start:end]
-        texts.append(text)
-        for number, (sentence, (of, start, end)) in enumerate(zip(sentences, spans, strict=True)):
-            if of == side:
-                moved[number] = (side, start + shift[sentence], end + shift[sentence])
-    return texts, moved
+def _sentences_only(document: CoreferenceDocument, marked: list[CoreferenceMention]) -> tuple[str, dict[int, int]]:
+    """The sentences of these mentions, a line each, and by how many characters each sentence has moved."""
+    text, moved = "", {}
+    for number in sorted({mention.sentence for mention in marked}):
+        start, end = document.sentences[number]
+        text += "\n" * bool(text)
+        moved[number] = len(text) - start
+        text += document.text[start:end]
+    return text, moved
 
 
 def similarities(
@@ -237,7 +231,7 @@ def main(words: list[str]) -> None:
         named = getattr(data_args, f"{name}_split")
         if named is None and Path(source).is_dir():
             raise ValueError(f"{source} holds the topics of all splits, test topics too; give --{name}_split as well.")
-        return read_ecbplus(source, options.mention_kind, named and split)
+        return read_ecbplus(source, options.mention_kind, named)
 
     # No cluster of events lies in two topics.
     sets = data_args.read_sets(
@@ -249,13 +243,15 @@ def main(words: list[str]) -> None:
         at_once = options.mentions_at_once
         return MentionPairDataset(sets[name], processor, options.group_by, at_once, options.context, negatives)
 
+    def groups_of(name: str, rows: MentionPairDataset, logits: Logits) -> Similarities:
+        return similarities(sets[name], rows.pairs, logits[0], options.group_by)
+
     def choose(rows: MentionPairDataset, logits: Logits) -> dict[str, float]:
-        groups = similarities(sets["validation"], rows.pairs, logits[0], options.group_by)
+        groups = groups_of("validation", rows, logits)
         return {"coreference_threshold": best_threshold(sets["validation"], groups)}
 
     def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
-        groups = similarities(sets[name], rows.pairs, logits[0], options.group_by)
-        clusters = cluster_mentions(groups, chosen["coreference_threshold"])
+        clusters = cluster_mentions(groups_of(name, rows, logits), chosen["coreference_threshold"])
         mentions = [(document, mention) for document in sets[name] for mention in document.mentions]
         records = [
             {"document": document.id, "start": mention.start, "end": mention.end,
@@ -264,13 +260,9 @@ def main(words: list[str]) -> None:
         ]  # fmt: skip
         return f1_scores(sets[name], clusters), records
 
-    def baselines(name: str) -> dict[str, dict[str, float]]:
-        return {"every mention alone": f1_scores(sets[name], range(len(clusters_of(sets[name]))))}
-
     # The Hub has coreference under token classification.
     card: dict[str, Any] = {"snippet": _SNIPPET, "pipeline_tag": "token-classification", "scores": "conll_f1"}
     card["tags"] = ["cross-document-coreference"]
-    settings = {"task": "coreference", **vars(options)}
-    train_and_publish(
-        CdlmForCrossDocumentCoreference, shared, sets, sequences, predict, baselines, card, settings, choose
-    )
+    alone = "every mention alone", lambda documents: f1_scores(documents, range(len(clusters_of(documents))))
+    settings, model_class = {"task": "coreference", **vars(options)}, CdlmForCrossDocumentCoreference
+    train_and_publish(model_class, shared, sets, sequences, predict, alone, card, settings, choose)

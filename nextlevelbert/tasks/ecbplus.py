@@ -69,46 +69,35 @@ def read_ecbplus(source: str | Path, kind: str = "event", split: str | None = No
             ``validated_sentences`` (of these ids) and ``mentions``: ``start``, ``end``, ``type``, ``sentence`` (id),
             ``cluster`` (null where it is in no relation).
         kind: ``event`` or ``entity``.
-        split: of a folder, the topics of ``validation`` (2, 5, 12, 18, 21, 23, 34, 35), ``test`` (36 to 45) or
-            ``train`` (all others), as Cybulska and Vossen (2015) divide them; None for all. A file is one split
-            already.
+        split: of a folder, the topics of ``train``, ``validation`` or ``test`` as Cybulska and Vossen (2015) divide
+            them; None for all. A file is one split already.
 
     Raises:
         ValueError: naming the document or row that cannot be read, or where no mention is there.
     """
     path = Path(source)
-    if path.is_dir():
-        rows: Iterator[tuple[Place, dict[str, Any]]] = _xml_rows(path, SPLITS[split] if split else None)
-    else:
-        rows = open_rows(source).rows
-    documents = {}
+    rows = _xml_rows(path, SPLITS[split] if split else None) if path.is_dir() else open_rows(source).rows
+    documents = []
     for place, values in rows:
         if missing := [column for column in _COLUMNS if column not in values]:
             raise ValueError(f"{place} has no column {missing[0]!r}; a document has {', '.join(_COLUMNS)}.")
-        document = _document(place, values, kind)
-        if document.id in documents:
-            raise place.error("doc_id", f"{document.id!r} is taken; leave one document of each id.")
-        documents[document.id] = document
-    if not any(document.mentions for document in documents.values()):
+        name, text = values["doc_id"], values["text"]
+        numbers = {sentence: number for number, sentence in enumerate(values["sentence_ids"])}
+        mentions = []
+        for number, mention in enumerate(values["mentions"]):
+            start, end, sentence = mention["start"], mention["end"], mention["sentence"]
+            if not 0 <= start < end <= len(text) or sentence not in numbers:
+                raise place.error("mentions", f"mention {number} (from 0) is no span of a sentence: {mention}.")
+            is_event = mention["type"].startswith(("ACTION", "NEG_ACTION"))
+            if sentence in values["validated_sentences"] and is_event == (kind == "event"):
+                cluster = mention["cluster"] if mention["cluster"] is not None else f"{name}@{number}"
+                mentions.append(CoreferenceMention(start, end, cluster, numbers[sentence]))
+        mentions.sort(key=lambda mention: mention[:2])
+        sentences = [(start, end) for start, end in values["sentences"]]
+        documents.append(CoreferenceDocument(name, values["topic"], values["subtopic"], text, sentences, mentions))
+    if not any(document.mentions for document in documents):
         raise ValueError(f"{path.name} has {len(documents)} documents, but no {kind} mention in a validated sentence.")
-    return list(documents.values())
-
-
-def _document(place: Place, values: dict[str, Any], kind: str) -> CoreferenceDocument:
-    """A row as a document."""
-    name, text = values["doc_id"], values["text"]
-    numbers = {sentence: number for number, sentence in enumerate(values["sentence_ids"])}
-    mentions = []
-    for number, mention in enumerate(values["mentions"]):
-        start, end, is_event = mention["start"], mention["end"], mention["type"].startswith(("ACTION", "NEG_ACTION"))
-        if not 0 <= start < end <= len(text) or mention["sentence"] not in numbers:
-            raise place.error("mentions", f"mention {number} (counted from 0) is no span of a sentence: {mention}.")
-        if mention["sentence"] in values["validated_sentences"] and is_event == (kind == "event"):
-            cluster = mention["cluster"] if mention["cluster"] is not None else f"{name}@{number}"
-            mentions.append(CoreferenceMention(start, end, cluster, numbers[mention["sentence"]]))
-    sentences = [(start, end) for start, end in values["sentences"]]
-    mentions.sort(key=lambda mention: mention[:2])
-    return CoreferenceDocument(name, values["topic"], values["subtopic"], text, sentences, mentions)
+    return documents
 
 
 def _xml_rows(folder: Path, topics: frozenset[int] | None) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -116,9 +105,7 @@ def _xml_rows(folder: Path, topics: frozenset[int] | None) -> Iterator[tuple[Pla
     validated: dict[str, set[int]] = {}
     lists = [place / _VALIDATED for place in (folder, folder.resolve().parent) if (place / _VALIDATED).is_file()]
     if not lists:
-        raise FileNotFoundError(
-            f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+ and says which sentences were validated."
-        )
+        raise FileNotFoundError(f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+.")
     with lists[0].open(encoding="utf-8-sig", newline="") as file:
         for row in csv.DictReader(file):
             validated.setdefault(f"{row['Topic']}_{row['File']}", set()).add(int(row["Sentence Number"]))
@@ -128,11 +115,11 @@ def _xml_rows(folder: Path, topics: frozenset[int] | None) -> Iterator[tuple[Pla
         if topics is not None and topic not in topics:
             continue
         name = f"{topic}_{number}{subtopic}"
+        row = {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{subtopic}"}
         try:
-            row = _xml_row(ElementTree.parse(path).getroot(), name)
+            row |= _xml_row(ElementTree.parse(path).getroot(), name)
         except (ElementTree.ParseError, KeyError, ValueError) as error:
             raise ValueError(f"{path.name} is not a document of ECB+: {error!r}") from error
-        row |= {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{subtopic}"}
         yield Place(folder.name, path.name), {**row, "validated_sentences": validated.get(name, ())}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +31,6 @@ logger = logging.getLogger(__name__)
 TYPES = ("span", "yes", "no")
 _LONGEST_ANSWER = 30  # tokens
 _STARTS = 50  # best starts that are looked at
-_APART = {"gold", "supporting_sentences", "distractors"}
 
 Fact = tuple[str, int]  # title, and number of the sentence from 0
 Paragraphs = Sequence[tuple[str, Sequence[str]]]  # title and sentences of each
@@ -78,8 +76,13 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
         number = place.checked(values.get(key), key)
         if number in questions:
             raise place.error(key, f"the id {number!r} is taken; ids must differ.")
-        if values.keys() >= _APART:
-            context, facts = _put_together(number, values)
+        if "distractors" in values:
+            gold, others = (
+                [(each["title"], each["sentences"]) for each in values[name]] for name in ("gold", "distractors")
+            )
+            context = sorted([*gold, *others], key=lambda pair: fingerprint([number, pair[0]]))
+            supporting = zip(gold, values["supporting_sentences"], strict=True)
+            facts = [(title, sentence) for (title, _), sentences in supporting for sentence in sentences]
         else:
             context = _pairs(place, values, "context", "sentences")
             facts = _pairs(place, values, "supporting_facts", "sent_id")
@@ -92,14 +95,13 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
             raise place.error("supporting_facts", problem)
         beyond += sum(sentence >= len(paragraphs[title]) for title, sentence in facts)
         text, answer = (place.checked(place.value(values, name, name), name) for name in ("question", "answer"))
-        supporting = sorted({(title, sentence) for title, sentence in facts})
-        questions[number] = HotpotQuestion(number, text, answer, list(paragraphs.items()), supporting)
+        questions[number] = HotpotQuestion(number, text, answer, list(paragraphs.items()), sorted(set(facts)))
     if repeated or beyond:
-        message = (
+        logger.warning(
             "%s: %d paragraphs with the title of an earlier one are left out; %d supporting facts name a sentence "
-        )
-        logger.warning(message + "that their paragraph does not have.", Path(source).name, repeated, beyond)
-    return list(questions.values())
+            "that their paragraph does not have.", Path(source).name, repeated, beyond,
+        )  # fmt: skip
+    return sorted(questions.values(), key=lambda question: sum(map(len, all_texts(question.paragraphs))))
 
 
 def _pairs(place: Place, values: Mapping[str, Any], column: str, second: str) -> list[tuple[str, Any]]:
@@ -113,37 +115,25 @@ def _pairs(place: Place, values: Mapping[str, Any], column: str, second: str) ->
         raise place.error(column, f"must be pairs of title and {second}, got {short(value)}.") from error
 
 
-def _put_together(number: str, values: Mapping[str, Any]) -> tuple[list[tuple[str, list[str]]], list[Fact]]:
-    """Paragraphs and supporting facts of a row that keeps gold paragraphs and distractors apart."""
-    gold, others = ([(each["title"], each["sentences"]) for each in values[name]] for name in ("gold", "distractors"))
-    supporting = zip(gold, values["supporting_sentences"], strict=True)
-    facts = [(title, sentence) for (title, _), sentences in supporting for sentence in sentences]
-    return sorted([*gold, *others], key=lambda pair: fingerprint([number, pair[0]])), facts
-
-
 class QuestionDataset(Dataset):
-    """Sequences of `questions` with labels, shortest first, laid out when they are asked for.
+    """Sequences of questions with labels, laid out when they are asked for.
 
     An answer is looked for in the sentences and titles of the supporting paragraphs: as whole words, or else as part
     of words. A warning counts the answers that are not found there or lie past the cut.
     """
 
     def __init__(self, questions: Sequence[HotpotQuestion], processor: CdlmProcessor) -> None:
-        self.questions, self._processor = list(questions), processor
-        lengths, lost, cut, absent = [], 0, 0, 0
-        for number in range(len(questions)):
-            row = self[number]
-            lengths.append(len(row["input_ids"]))
+        self.questions, self._processor = questions, processor
+        lost = cut = absent = 0
+        for row in (self[number] for number in range(len(questions))):
             lost += sum(row["lost_tokens"])
             cut += any(row["lost_tokens"])
             absent += row["type_labels"] == 0 and row["start_positions"] == [-1]
         if lost or absent:
             logger.warning(
                 "Paragraphs lose %d tokens in %d of %d sequences of at most %d tokens; %d answers are not in a "
-                "supporting paragraph, or past the cut.",
-                lost, cut, len(lengths), processor.max_length, absent,
+                "supporting paragraph, or past the cut.", lost, cut, len(questions), processor.max_length, absent,
             )  # fmt: skip
-        self.questions = [questions[number] for number in np.argsort(lengths, kind="stable")]
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -154,27 +144,25 @@ class QuestionDataset(Dataset):
         return row | _labels(question, row)
 
 
-def _all_texts(paragraphs: Paragraphs) -> list[str]:
+def all_texts(paragraphs: Paragraphs) -> list[str]:
     """Titles and sentences in the order in which `token_spans` counts them."""
     return [text for title, sentences in paragraphs for text in (title, *sentences)]
 
 
 def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
+    """What is right in a row of `CdlmProcessor.question`."""
     answer, facts = question.answer, set(question.supporting)
-    kind = TYPES.index(answer) if answer in TYPES[1:] else 0
     titles = {title for title, _ in facts}
-    sentences = [int((title, place) in facts) for title, lines in question.paragraphs for place in range(len(lines))]
+    kind = TYPES.index(answer) if answer in TYPES[1:] else 0
     supporting = [title in titles for title, lines in question.paragraphs for _ in range(1 + len(lines))]
-    texts = _all_texts(question.paragraphs)
-    places = [
-        (number, match.start())
-        for number, text in enumerate(texts)
-        if supporting[number] and kind == 0
-        for match in re.finditer(f"(?={re.escape(answer)})", text)
-    ]
-    words = [(number, at) for number, at in places if _is_apart(texts[number], at, at + len(answer))]
+    texts = zip(all_texts(question.paragraphs), supporting, strict=True)
+    texts = [(number, text) for number, (text, supports) in enumerate(texts) if supports and kind == 0]
+    left, right = r"(?<![^\W_])" * answer[0].isalnum(), r"(?![^\W_])" * answer[-1].isalnum()
+    words, part = f"(?={left}{re.escape(answer)}{right})", f"(?={re.escape(answer)})"
+    places = [(number, match.start()) for number, text in texts for match in re.finditer(words, text)]
+    places = places or [(number, match.start()) for number, text in texts for match in re.finditer(part, text)]
     starts, ends = [], []
-    for number, at in words or places:
+    for number, at in places:
         inside = [
             position
             for position, (of, first, last) in enumerate(row["token_spans"])
@@ -183,6 +171,7 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
         if inside and row["token_spans"][inside[-1]][2] >= at + len(answer):  # not past the cut
             starts.append(inside[0])
             ends.append(inside[-1])
+    sentences = [int((title, place) in facts) for title, lines in question.paragraphs for place in range(len(lines))]
     labelled = zip(sentences, row["sentence_index"], strict=True)
     return {
         "start_positions": starts or [-1],
@@ -191,12 +180,6 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
         "sentence_labels": [label if index >= 0 else -100 for label, index in labelled],
         "paragraph_labels": [int(title in titles) for title, _ in question.paragraphs],
     }
-
-
-def _is_apart(text: str, start: int, end: int) -> bool:
-    """Whether a span does not begin or end within a word."""
-    inside_left = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
-    return not inside_left and not (end < len(text) and text[end - 1].isalnum() and text[end].isalnum())
 
 
 def read_answer(row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np.ndarray]) -> Answer:
@@ -221,7 +204,7 @@ def read_answer(row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np
         sums = np.where(spans[last, 0] == spans[first, 0], start[first] + end[last], -np.inf)
         if sums.max() > best:
             best, chosen = sums.max(), (first, last[sums.argmax()])
-    text = _all_texts(paragraphs)[spans[chosen[0], 0]]
+    text = all_texts(paragraphs)[spans[chosen[0], 0]]
     return Answer(text[spans[chosen[0], 1] : spans[chosen[1], 2]], supporting)
 
 
@@ -261,35 +244,29 @@ def main(words: list[str]) -> None:
     """Multi-hop question answering with CDLM."""
     classes = (CdlmModelArguments, LoraArguments, FinetuningArguments, DataArguments)
     *shared, data_args = parse(classes, words, "", main.__doc__ or "", "multihop_qa-")
-    read = partial(read_hotpotqa, dataset_config=data_args.dataset_config_name)
     sets = data_args.read_sets(
-        lambda name, source, split: read(source, split),
+        lambda name, source, split: read_hotpotqa(source, split, data_args.dataset_config_name),
         lambda questions, share: hold_out_rows(questions, share, shared[2].seed),
     )
 
     def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
         answers = {
-            question.id: read_answer(rows[place], question.paragraphs, [scores[place] for scores in logits])
-            for place, question in enumerate(rows.questions)
+            question.id: read_answer(rows[number], question.paragraphs, [scores[number] for scores in logits])
+            for number, question in enumerate(rows.questions)
         }
         records = [
-            {"id": question.id, "answer": answers[question.id].text, "supporting": answers[question.id].supporting,
-             "gold": question.answer}
-            for question in sets[name]
-        ]  # fmt: skip
-        return f1_scores(sets[name], answers), records
+            {"id": key, "answer": said.text, "supporting": said.supporting, "gold": question.answer}
+            for question, (key, said) in zip(rows.questions, answers.items(), strict=True)
+        ]
+        return f1_scores(rows.questions, answers), records
 
-    def baselines(name: str) -> dict[str, dict[str, float]]:
-        first = {
-            question.id: (question.paragraphs[0][0], [(title, 0) for title, _ in question.paragraphs])
-            for question in sets[name]
-        }
-        return {"first title, all first sentences": f1_scores(sets[name], first)}
-
-    def sequences(name: str, processor: CdlmProcessor) -> QuestionDataset:
-        return QuestionDataset(sets[name], processor)
+    def first(questions: Sequence[HotpotQuestion]) -> dict[str, float]:
+        answers = {one.id: (one.paragraphs[0][0], [(title, 0) for title, _ in one.paragraphs]) for one in questions}
+        return f1_scores(questions, answers)
 
     card: dict[str, Any] = {"snippet": _SNIPPET, "pipeline_tag": "question-answering", "scores": "joint_f1"}
     card |= {"tags": ["multi-hop-question-answering"], "widget": [_WIDGET]}
-    settings = {"task": "multihop_qa"}
-    train_and_publish(CdlmForMultiHopQuestionAnswering, shared, sets, sequences, predict, baselines, card, settings)
+    train_and_publish(
+        CdlmForMultiHopQuestionAnswering, shared, sets, lambda name, processor: QuestionDataset(sets[name], processor),
+        predict, ("first title, all first sentences", first), card, {"task": "multihop_qa"},
+    )  # fmt: skip

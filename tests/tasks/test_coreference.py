@@ -125,11 +125,10 @@ def test_parsed_rows(tmp_path):
     [document] = read_ecbplus(path)
     mentions = [CoreferenceMention(12, 16, "7_1ecb@1", 1)]  # the other sentence was not validated
     assert document == ("7_1ecb", 7, "7_ecb", row["text"], [(0, 8), (9, 17)], mentions)
-    good, late = {**row, "mentions": [rose]}, {**row, "mentions": [{**rose, "end": 18}]}
+    late = {**row, "mentions": [{**rose, "end": 18}]}
     for rows, word in (
         ([row], "mentions"),
         ([late], "mention 0"),
-        ([good] * 2, "doc_id"),
         ([{**row, "mentions": [fell]}], "no event"),
     ):
         with pytest.raises(ValueError, match=word):

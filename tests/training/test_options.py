@@ -141,8 +141,9 @@ PAPERS = {
     },
     "cdlm": {
         "batch_size": 64, "max_steps": 25_000, "learning_rate": 3e-5, "lr_scheduler_type": "polynomial",
-        "lr_scheduler_kwargs": {"power": 3.0}, "warmup_steps": 500, "adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-6, "weight_decay": 0.01,
-        "mlm_probability": 0.15, "global_attention": "masked", "max_length": 4096,
+        "lr_scheduler_kwargs": {"power": 3.0}, "warmup_steps": 500, "adam_beta1": 0.9, "adam_beta2": 0.98,
+        "adam_epsilon": 1e-6, "weight_decay": 0.01, "mlm_probability": 0.15, "global_attention": "masked",
+        "max_length": 4096,
     },
     "classification-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},
     "multiple_choice-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4], "halve_validation": True},

@@ -130,10 +130,22 @@ def without_name(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {**recipe, "encoder": {**recipe["encoder"], "name": None}}
 
 
+def recipe_differences(stored: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[str]:
+    """Fields that decide the vectors and differ; encoders with other weights are named."""
+    same = stored["encoder"].get("fingerprint") == recipe["encoder"].get("fingerprint")
+
+    def readable(recipe: Mapping[str, Any]) -> dict[str, Any]:
+        encoder = recipe["encoder"]
+        weights = None if same else f"{encoder.get('name')} ({str(encoder.get('fingerprint'))[:12]}…)"
+        return {**recipe, "encoder": {**encoder, "name": None, "fingerprint": weights}}
+
+    return differing_fields(readable(stored), readable(recipe))
+
+
 def check_recipe(path: Path, metadata: Mapping[bytes, bytes], recipe: Mapping[str, Any]) -> None:
     """Refuses a part that was made otherwise."""
     stored = json.loads(metadata.get(b"recipe", b"null")) or recipe
-    if differences := differing_fields(without_name(stored), without_name(recipe)):
+    if differences := recipe_differences(stored, recipe):
         advice = "Write to another folder, or delete this one."
         raise ValueError(f"{path} was made in another way (there, here): {'; '.join(differences)}. {advice}")
 
@@ -285,11 +297,12 @@ class VectorCorpus:
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
         """A ValueError names each field in which a model (with the splitter of its ``encode``) differs from this."""
-        encoder = {name: getattr(config, f"chunk_encoder_{name}") for name in ("fingerprint", "pooling", "normalize")}
+        fields = ("name", "fingerprint", "pooling", "normalize")
+        encoder = {name: getattr(config, f"chunk_encoder_{name}") for name in fields}
         encoder |= {"hidden_size": config.chunk_hidden_size}
         model = {"encoder": encoder, "chunking": chunking_recipe(config.chunking_rule(), splitter)}
         stored = {**self.recipe, "encoder": {name: self.recipe["encoder"].get(name) for name in encoder}}
-        if differences := differing_fields(stored, model):
+        if differences := recipe_differences(stored, model):
             advice = "Encode the documents again with the model's encoder and chunking, or load the model that fits."
             raise ValueError(f"{self!r} does not fit the model (corpus, model): {'; '.join(differences)}. {advice}")
 

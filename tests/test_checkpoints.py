@@ -48,13 +48,18 @@ def test_the_one_that_is_installed_is_found():
     assert Path(nextlevelbert.static_checkpoint()) == STATIC
 
 
-def test_the_masked_vector_model_reads_minilm_s_vectors(minilm):
-    """It holds no chunk encoder, so MiniLM is given; another encoder is refused."""
+def test_the_masked_vector_model_reads_minilm_s_vectors(minilm, tmp_path):
+    """It holds no chunk encoder, so MiniLM is given; another encoder and its vectors are refused by name."""
     model = AutoModelForPreTraining.from_pretrained(MINILM).base_model.eval()
     book = model.encode(TEXTS[0], chunk_encoder=minilm)
     assert book.chunks.shape == book.plain.shape == (len(book.spans), 384)
-    with pytest.raises(ValueError, match="fingerprint"):
-        model.encode(TEXTS[0], chunk_encoder=nextlevelbert.load_chunk_encoder(str(STATIC)))
+    other = nextlevelbert.load_chunk_encoder(str(STATIC))
+    with pytest.raises(ValueError, match=r"all-MiniLM-L6-v2 \(.*all-MiniLM-L6-v2-static \("):
+        model.encode(TEXTS[0], chunk_encoder=other)
+    rule = nextlevelbert.ChunkingRule.from_tokenizer(other.tokenizer, 256)
+    corpus = nextlevelbert.encode_corpus(TEXTS, other, rule, tmp_path, progress=False)
+    with pytest.raises(ValueError, match=r"all-MiniLM-L6-v2-static \(.*sentence-transformers/all-MiniLM-L6-v2 \("):
+        corpus.check_model(model.config)
 
 
 @pytest.mark.parametrize("folder", [STATIC, HATE])

@@ -604,8 +604,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         got = got if isinstance(got, str) else got()
         if known and got != known:
             raise ValueError(
-                f"chunk_encoder_fingerprint: the model was made with the encoder {known[:12]}…, but this one is "
-                f"{got[:12]}…; give the encoder that made its vectors ({self.config.chunk_encoder_name!r})."
+                f"chunk_encoder_fingerprint: the model was made with the encoder {self.config.chunk_encoder_name} "
+                f"({known[:12]}…), but this one is {getattr(source, 'name', 'an unnamed one')} ({got[:12]}…)."
             )
 
     def _usable_encoder(self, chunk_encoder: Any) -> Any:

@@ -36,13 +36,9 @@ class VectorModelArguments:
     )
     chunk_size: int | None = option(None, "Most tokens in a chunk, with special tokens; without it, 256.")
     num_hidden_layers: int | None = option(
-        None,
-        "Layers over the chunk vectors. NextLevelBERT: the first of --chunk_encoder's, without it all; over a static "
-        "one new layers, without it 2. HATE: without it 6.",
+        None, "Layers over the chunk vectors; usually all of --chunk_encoder's, 2 over a static one, 6 in HATE."
     )
-    temperature: float | None = option(
-        None, "Temperature of cross_entropy; where the learned one of contrastive training starts. Usually 0.05."
-    )
+    temperature: float | None = option(None, "Of cross_entropy; contrastive training starts from it. Usually 0.05.")
 
 
 @dataclass
@@ -57,20 +53,15 @@ class NextLevelBertArguments:
     pooling: Literal["mean", "max", "cls", "residual"] | None = option(
         None, "How the document vector is made; usually the mean, and residual over a static --chunk_encoder."
     )
-    loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] | None = option(
-        None, "Loss on masked vectors, usually smooth_l1."
-    )
+    loss: Literal["smooth_l1", "l1", "l2", "cosine", "cross_entropy"] | None = option(None, "Usually smooth_l1.")
     random_layers: bool = option(False, "Start from random layers, not from those of --chunk_encoder.")
-    attention_dropout: float = option(
-        0.0, "Of the layers over chunks. The paper's 0.1 makes a step on a CPU more than twice as slow."
-    )
+    attention_dropout: float = option(0.0, "Of the layers over chunks; the paper's 0.1 is half as fast on a CPU.")
     whiten_chunks: bool = option(False, "Whiten chunk vectors within documents, fitted to the training documents.")
     loss_mean: Literal["vectors", "sequences"] | None = option(
         None, "The loss is a mean over all masked vectors of a batch (usual), or over its sequences (the authors')."
     )
     objective: Literal["masked", "contrastive"] = option(
-        "masked",
-        "masked: predict masked chunk vectors. contrastive: tell two segments of one document from those of others.",
+        "masked", "Predict masked chunk vectors, or tell two segments of one document from those of others."
     )
     min_segment: int = option(4, "Fewest chunks in a segment of contrastive training.")
     max_segment: int = option(48, "Most chunks in a segment; each batch draws a log-uniform length.")
@@ -83,8 +74,7 @@ class HateArguments:
     _argument_group_name = "HATE"
 
     sentence_pooling: Literal["own", "cls", "mean", "max"] = option(
-        "own",
-        "A sentence's vector: as --chunk_encoder makes it (own), or the first of its tokens' (cls, the paper's).",
+        "own", "A sentence's vector: as --chunk_encoder makes it (own), or that of its first token (cls, the paper's)."
     )
     hidden_size: int | None = option(
         None, "Size of the document model, without it that of the chunk encoder; a smaller one adds a bottleneck."
@@ -123,11 +113,9 @@ class CorpusArguments:
     text_column: str = option("text", "Column of the documents.")
     id_column: str = option("id", "Column of their ids; without it, documents are numbered.")
     clean_text: bool = option(
-        False, "Clean texts as the NextLevelBERT authors do: no line ends, addresses, and few other characters."
+        False, "Clean texts as NextLevelBERT's authors: no line ends, addresses, rare characters."
     )
-    corpus_dir: str | None = option(
-        None, "Folder of the encoded documents, read or written; without it, OUTPUT_DIR-corpus."
-    )
+    corpus_dir: str | None = option(None, "Folder of the encoded documents; without it, OUTPUT_DIR-corpus.")
     characters_per_part: int = option(4_000_000, "Size of a part of it; smaller ones suit more processes.")
     validation_corpus_dir: str | None = option(None, "Encoded documents to evaluate on, instead of held-out ones.")
     validation_share: float = option(0.05, "Share of the documents to hold out, at least one; 0 for none.")

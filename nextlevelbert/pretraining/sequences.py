@@ -46,8 +46,6 @@ class VectorSequenceDataset(Dataset, ABC):
         ValueError: for a sequence length without room for a vector, or documents without chunks.
     """
 
-    least_positions = 2
-
     def __init__(
         self,
         corpus: VectorCorpus,
@@ -55,8 +53,8 @@ class VectorSequenceDataset(Dataset, ABC):
         documents: Sequence[int] | np.ndarray | None = None,
         seed: int = 42,
     ) -> None:
-        if sequence_length < self.least_positions:
-            raise ValueError(f"sequence_length must be at least {self.least_positions}, got {sequence_length}.")
+        if sequence_length < 3:
+            raise ValueError(f"sequence_length must be at least 3, got {sequence_length}.")
         self.corpus, self.sequence_length, self.seed, self.epoch = corpus, sequence_length, seed, 0
         chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
         self._first_chunks = corpus.document_offsets[chosen]
@@ -94,8 +92,6 @@ class PackedVectorDataset(VectorSequenceDataset):
     document, can hold several, and attention crosses their borders. Nothing is dropped: the last sequence is
     shorter. Arguments as in `VectorSequenceDataset`.
     """
-
-    least_positions = 3
 
     @cached_property
     def _stream(self) -> np.ndarray:

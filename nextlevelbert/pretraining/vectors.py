@@ -103,7 +103,7 @@ def pretrain(words: list[str]) -> None:
     training, evaluation, held_out = share_out(corpus, corpus_args, args.seed, objective.at_least)
     for vectors in (corpus, evaluation):
         vectors.check_model(model.config, vectors.splitter)
-    output, settings = Path(str(args.output_dir)), settings_of(model, options, family, masking, args)
+    output, settings = Path(str(args.output_dir)), settings_of(model, args, options, family, masking)
     documents = [corpus.fingerprint(), corpus_args.validation_share, evaluation.fingerprint()]
     claim(output, {**settings, "documents": documents})
     if read_json(output / "results.json") is not None:
@@ -141,9 +141,9 @@ def pretrain(words: list[str]) -> None:
         facts = {"items in an epoch": len(train_dataset), **vars(masking), **vars(family)}
         write_card(trainer, objective, corpus, facts, baseline)
         steps = [entry for entry in log if "train_loss" not in entry]
-        entries = [{key: value for key, value in entry.items() if not key.endswith(_TIMES)} for entry in steps]
-        results = {"baseline": baseline, "log": entries}
-        write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
+        steps = [{key: value for key, value in entry.items() if not key.endswith(_TIMES)} for entry in steps]
+        results = json.dumps({"baseline": baseline, "log": steps}, indent=2, sort_keys=True)
+        write_whole(output / "results.json", results)
         args.upload(output)
         print(f"The model is in {output}, with its card (README.md) and results.json; the vectors in {corpus.path}.")
 
@@ -198,14 +198,13 @@ def objective_of(family: NextLevelBertArguments | HateArguments, masking: Maskin
     )
 
 
-def settings_of(model: Any, *options: Any) -> dict[str, object]:
+def settings_of(model: Any, args: PretrainingArguments, *options: Any) -> dict[str, object]:
     """The options that decide the result; those left out have the values of encoder, checkpoint or defaults."""
-    *chosen, args = options
-    values = {name: value for group in chosen for name, value in vars(group).items() if name not in _UNSIGNED}
+    values = {name: value for group in options for name, value in vars(group).items() if name not in _UNSIGNED}
     return {
         **{name: getattr(model.config, name, None) if value is None else value for name, value in values.items()},
         "chunk_encoder": model.config.chunk_encoder_fingerprint,
-        "weights": weights_fingerprint(model.base_model) if getattr(chosen[1], "model", None) else None,
+        "weights": weights_fingerprint(model.base_model) if getattr(options[1], "model", None) else None,
         **args.signature(),
     }
 
@@ -405,12 +404,11 @@ def write_card(
 
 def _model_facts(config: Any, corpus: VectorCorpus) -> dict[str, object]:
     """What the model is made of."""
-    upper, fingerprint = config.encoder_config, config.chunk_encoder_fingerprint[:12]
-    window = f"{config.max_chunks} chunks in a window"
+    layers, weights = config.encoder_config.num_hidden_layers, f"{config.chunk_encoder_fingerprint[:12]}…"
     facts: dict[str, object] = {
-        "chunk encoder (frozen)": f"{code(config.chunk_encoder_name)}, weights {code(fingerprint + '…')}",
+        "chunk encoder (frozen)": f"{code(config.chunk_encoder_name)}, weights {code(weights)}",
         "chunking": f"{config.chunking}, at most {config.chunk_size} tokens per chunk",
-        "encoder over chunks": f"{upper.num_hidden_layers} layers of {config.hidden_size}, {window}",
+        "encoder over chunks": f"{layers} layers of {config.hidden_size}, {config.max_chunks} chunks in a window",
         "documents of any length": f"`long_documents={config.long_documents!r}`",
         "document vector": f"`pooling={config.pooling!r}`",
         "training corpus": f"{len(corpus):,} documents, {corpus.num_chunks:,} chunks, encoded in "

@@ -70,7 +70,7 @@ def test_a_choice_of_documents(corpus):
 
 
 @settings(deadline=None, max_examples=30)
-@given(length=st.integers(2, 40))
+@given(length=st.integers(3, 40))
 def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus, length):
     dataset = DocumentVectorDataset(corpus, length)
     rows = [dataset[i] for i in range(len(dataset))]

@@ -225,7 +225,7 @@ def test_every_option_that_decides_the_result_is_in_the_settings(source):
         model = new_model(VectorModelArguments(chunk_size=12), NextLevelBertArguments(), source, 16)
         groups = options or VectorModelArguments(chunk_size=12), family or NextLevelBertArguments()
         arguments = PretrainingArguments(output_dir="x", use_cpu=True)
-        return settings_of(model, *groups, masking or MaskingArguments(), arguments)
+        return settings_of(model, arguments, *groups, masking or MaskingArguments())
 
     plain = settings()
     assert settings(family=NextLevelBertArguments(loss="smooth_l1", pooling="mean")) == plain

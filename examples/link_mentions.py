@@ -23,24 +23,26 @@ def probabilities(
     model: CdlmForCrossDocumentCoreference, processor: CdlmProcessor, marked: list[tuple[str, list[tuple[int, int]]]]
 ) -> np.ndarray:
     """The probability that any two of the n mentions mean the same, ``[n, n]``; documents are read in pairs."""
-    own = [number for number, (_, spans) in enumerate(marked) for _ in spans]
+    document_of = [number for number, (_, spans) in enumerate(marked) for _ in spans]
     spans = [span for _, spans in marked for span in spans]
-    found = np.eye(len(spans))
+    scores_of = np.eye(len(spans))
     for documents in itertools.combinations_with_replacement(range(len(marked)), 2):
-        chosen = [number for number, document in enumerate(own) if document in documents]
-        pairs = [(a, b) for a, b in itertools.combinations(chosen, 2) if {own[a], own[b]} == set(documents)]
+        chosen = [number for number, document in enumerate(document_of) if document in documents]
+        pairs = [
+            (a, b) for a, b in itertools.combinations(chosen, 2) if {document_of[a], document_of[b]} == set(documents)
+        ]
         if not pairs:
             continue
         sides = sorted(set(documents))
         row = processor.mentions(
             [marked[document][0] for document in sides],
-            [(sides.index(own[number]), *spans[number]) for number in chosen],
+            [(sides.index(document_of[number]), *spans[number]) for number in chosen],
             [(chosen.index(a), chosen.index(b)) for a, b in pairs],
         )
         scores = model(**processor.pad([row]).to(model.device)).logits[0].sigmoid()
         for (a, b), score in zip(pairs, scores.tolist(), strict=True):
-            found[a, b] = found[b, a] = score
-    return found
+            scores_of[a, b] = scores_of[b, a] = score
+    return scores_of
 
 
 def main() -> None:
@@ -54,8 +56,10 @@ def main() -> None:
 
     model = CdlmForCrossDocumentCoreference.from_pretrained(args.model).eval()
     marked = [read_marked(file.read_text(encoding="utf-8")) for file in args.files]
-    found = probabilities(model, CdlmProcessor.from_model(model), marked)
-    groups = cluster_mentions([(list(range(len(found))), found)], args.threshold or model.config.coreference_threshold)
+    scores = probabilities(model, CdlmProcessor.from_model(model), marked)
+    groups = cluster_mentions(
+        [(list(range(len(scores))), scores)], args.threshold or model.config.coreference_threshold
+    )
     mentions = [(file.name, text[start:end]) for file, (text, spans) in zip(args.files, marked, strict=True)
                 for start, end in spans]  # fmt: skip
     for group in dict.fromkeys(groups):

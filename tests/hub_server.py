@@ -129,14 +129,14 @@ class HubServer:
     def answer(self, method: str, address: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of the answer to one request; HEAD is answered like GET."""
         path = unquote(urlsplit(address).path)
-        for wanted, pattern, name in _ROUTES:
-            if wanted == method.replace("HEAD", "GET") and (match := re.fullmatch(pattern, path)):
+        for verb, pattern, name in _ROUTES:
+            if verb == method.replace("HEAD", "GET") and (match := re.fullmatch(pattern, path)):
                 with self._lock:
                     try:
-                        found = getattr(self, f"_{name}")(body=body, **match.groupdict())
+                        answer = getattr(self, f"_{name}")(body=body, **match.groupdict())
                     except Refused as refusal:
                         return refusal.answer
-                return found if isinstance(found, tuple) else (200, {}, json.dumps(found).encode())
+                return answer if isinstance(answer, tuple) else (200, {}, json.dumps(answer).encode())
         return 501, {}, b"This test server does not know the address."
 
     def _repository(self, kind: str | None, repo: str) -> Repository:
@@ -146,8 +146,8 @@ class HubServer:
         return self._repositories[key]
 
     def _create(self, body: bytes) -> Any:
-        wanted = json.loads(body)
-        key = (wanted.get("type", "model"), f"{wanted['organization']}/{wanted['name']}")
+        fields = json.loads(body)
+        key = (fields.get("type", "model"), f"{fields['organization']}/{fields['name']}")
         url = {"url": f"{self.endpoint}/{'' if key[0] == 'model' else key[0] + 's/'}{key[1]}"}
         if key in self._repositories:
             return 409, {}, json.dumps(url).encode()
@@ -158,19 +158,19 @@ class HubServer:
         return {"errors": [], "warnings": []}
 
     def _choose_upload_modes(self, body: bytes, kind: str, repo: str, revision: str) -> Any:
-        _, there = self._repository(kind, repo).find(revision)
+        _, files = self._repository(kind, repo).find(revision)
         answers = []
         for path in (file["path"] for file in json.loads(body)["files"]):
-            oid = _object_id(path, there[path]) if path in there else None
+            oid = _object_id(path, files[path]) if path in files else None
             answers.append({"path": path, "uploadMode": _upload_mode(path), "shouldIgnore": False, "oid": oid})
         return {"files": answers}
 
     def _offer_uploads(self, body: bytes, kind: str | None, repo: str) -> Any:
         self._repository(kind, repo)
         answers = []
-        for wanted in json.loads(body)["objects"]:
-            upload = {"actions": {"upload": {"href": f"{self.endpoint}/lfs/{wanted['oid']}"}}}
-            answers.append(wanted if wanted["oid"] in self._objects else wanted | upload)
+        for file in json.loads(body)["objects"]:
+            upload = {"actions": {"upload": {"href": f"{self.endpoint}/lfs/{file['oid']}"}}}
+            answers.append(file if file["oid"] in self._objects else file | upload)
         return {"transfer": "basic", "objects": answers}
 
     def _store_object(self, body: bytes, oid: str) -> Any:

@@ -58,11 +58,11 @@ def test_two_runs_compared(tmp_path):
         (tmp_path / name).mkdir()
         lines = "".join(json.dumps(record) + "\n" for record in records)
         (tmp_path / name / "test_predictions.jsonl").write_text(lines)
-    name, found = compare_runs.compare_runs(tmp_path / "one", tmp_path / "other", 500)
-    assert (name, found.first) == ("CoNLL F1", 1.0)
+    name, comparison = compare_runs.compare_runs(tmp_path / "one", tmp_path / "other", 500)
+    assert (name, comparison.first) == ("CoNLL F1", 1.0)
     by_hand = coreference_scores([r["gold"] for r in wrong], [(r["document"], r["cluster"]) for r in wrong])
-    assert found.second == pytest.approx(by_hand["conll_f1"])
-    assert found.permutation_p == pytest.approx(2 / 2**7)  # seven topics differ, all in one direction
+    assert comparison.second == pytest.approx(by_hand["conll_f1"])
+    assert comparison.permutation_p == pytest.approx(2 / 2**7)  # seven topics differ, all in one direction
     (tmp_path / "other" / "test_predictions.jsonl").write_text(json.dumps(right[1]) + "\n")
     with pytest.raises(ValueError, match="predict other rows"):
         compare_runs.compare_runs(tmp_path / "one", tmp_path / "other")
@@ -95,10 +95,10 @@ def test_attention_between_a_token_and_the_source_in_both_directions():
         near = (torch.arange(12)[:, None] - torch.arange(12)).abs() <= 2
         near[:, 3] = True
         to_source = products.masked_fill(~near, -torch.inf).softmax(-1)[:, :, 3]
-    found = attention_alignment.scores_of(output.attentions[-1], output.global_attentions[-1])
+    scores = attention_alignment.scores_of(output.attentions[-1], output.global_attentions[-1])
     expected = (from_source + to_source).sum(dim=0)
-    others = torch.arange(12) != 3
-    torch.testing.assert_close(found[others], expected[others], atol=1e-6, rtol=1e-5)
+    rest = torch.arange(12) != 3
+    torch.testing.assert_close(scores[rest], expected[rest], atol=1e-6, rtol=1e-5)
 
 
 def test_percentile_ranks():

@@ -66,8 +66,8 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
         for path in (ROOT / "nextlevelbert").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    there = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nextlevelbert/")}
-    assert there == here
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nextlevelbert/")}
+    assert packed == here
 
 
 def test_the_checkpoint_is_installed_and_opens_offline(installed, tmp_path):

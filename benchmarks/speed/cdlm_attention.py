@@ -61,9 +61,9 @@ def main() -> None:
             torch.manual_seed(0)
             is_global = (torch.rand(1, length, device=device) < share).long()
             kinds = ("eager", "blocks", "square")
-            found: dict[str, torch.Tensor] = {}
+            states_of: dict[str, torch.Tensor] = {}
 
-            def one(kind: str, training: bool, ids=ids, is_global=is_global, found=found) -> None:
+            def one(kind: str, training: bool, ids=ids, is_global=is_global, states_of=states_of) -> None:
                 model.set_attn_implementation("eager" if kind == "eager" else "sdpa")
                 modeling_cdlm.plan_attention = square_plan if kind == "square" else cdlm_attention.plan_attention
                 with torch.set_grad_enabled(training), torch.autocast(device.type, dtype, dtype != torch.float32):
@@ -71,14 +71,14 @@ def main() -> None:
                     if training:
                         states.float().square().mean().backward()
                         model.zero_grad(set_to_none=True)
-                found[kind] = states.detach()
+                states_of[kind] = states.detach()
 
             cases = {
                 (kind, training): lambda k=kind, t=training: one(k, t) for training in (False, True) for kind in kinds
             }
             model.eval()  # no dropout: the three give one result
             seconds, _ = interleaved(cases, options.rounds)
-            apart = max(float((found["eager"] - found[kind]).abs().max()) for kind in kinds[1:])
+            apart = max(float((states_of["eager"] - states_of[kind]).abs().max()) for kind in kinds[1:])
             if dtype == torch.float32 and apart > 1e-5:
                 raise RuntimeError(f"The results differ by {apart} at {length} tokens.")
             cells: list[object] = [f"{length:,}", f"{int(is_global.sum()):,}"]

@@ -40,7 +40,7 @@ def bare(encoder: str, text: str, dtype: torch.dtype) -> Callable[[], Any]:
     return run
 
 
-def ours(encoder: str, text: str, dtype: torch.dtype) -> Callable[[], Any]:
+def by_encode(encoder: str, text: str, dtype: torch.dtype) -> Callable[[], Any]:
     torch.manual_seed(0)  # new vectors are the same for every dtype
     model: Any = NextLevelBertModel.from_chunk_encoder(encoder, chunk_size=CAPACITY + 2)
     model.chunk_encoder.to(dtype)
@@ -67,7 +67,7 @@ def main() -> None:
     dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
     cases = {
         (name, kind): make(args.encoder, text, dtype)
-        for name, make in {BARE: bare, OURS: ours, BY_HAND: by_hand}.items()
+        for name, make in {BARE: bare, OURS: by_encode, BY_HAND: by_hand}.items()
         for kind, dtype in dtypes.items()
     }
     tokens = NextLevelBertModel.from_chunk_encoder(args.encoder, chunk_size=CAPACITY + 2).plan(text).tokens

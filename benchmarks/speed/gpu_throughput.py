@@ -95,8 +95,8 @@ def main() -> None:
     measuring.print_table(
         ["what", "tokens or positions/s", "share of the peak"],
         [
-            [what, f"{rate:,.0f}", f"{rate * each / peak:.1%}"]
-            for what, rate, each in (
+            [what, f"{rate:,.0f}", f"{rate * flops / peak:.1%}"]
+            for what, rate, flops in (
                 ("encoding, ready ids", ready, work),
                 ("encoding, text", from_text, work),
                 ("pretraining", positions, step_work),

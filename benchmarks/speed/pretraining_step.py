@@ -60,12 +60,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="sequences of 512 vectors")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    ours: Any = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(args.encoder, include_chunk_encoder=False)
-    with measuring.random_corpus(ours.config.hidden_size) as corpus:
+    model: Any = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(args.encoder, include_chunk_encoder=False)
+    with measuring.random_corpus(model.config.hidden_size) as corpus:
         dataset, collator = PackedVectorDataset(corpus, LENGTH), DataCollatorForVectorMasking()
         batch = collator([dataset[index] for index in range(args.batch)])
         vectors, labels = batch["inputs_embeds"].float(), batch["labels"].float()  # [B, L, D]
-        config = ours.config.encoder_config
+        config = model.config.encoder_config
         dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
         written_out = BertConfig(**{**config.to_dict(), **dropout}, attn_implementation="eager")
         authors = AuthorsModel(written_out)
@@ -79,7 +79,7 @@ def main() -> None:
             half = kind == "bfloat16"
             states = lambda: bare(inputs_embeds=vectors).last_hidden_state.float().square().mean()  # noqa: E731
             ways[BARE, kind] = step(bare, states, half)
-            ways[OURS, kind] = step(ours, lambda: ours(**batch).loss, half)
+            ways[OURS, kind] = step(model, lambda: model(**batch).loss, half)
         ways["reading and collating", ""] = lambda: collator([dataset[index] for index in range(args.batch)])
         note = f"{args.batch} x {LENGTH} vectors; medians of {args.rounds} interleaved rounds"
         measuring.print_header("float32, bfloat16 autocast", note)

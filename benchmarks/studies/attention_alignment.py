@@ -113,11 +113,11 @@ def main() -> None:
             (pair, rank(model, processor, pair), rank(model, processor, pair, rng))
             for pair in tqdm(draw_pairs(read_ecbplus(args.file, kind), args.pairs, args.seed), unit="pair", desc=name)
         ]
-        kept = [each for each in ranked if each[1] is not None]
+        kept = [row for row in ranked if row[1] is not None]
         cells = []
         for positive, column in ((True, 1), (False, 1), (True, 2)):
-            chosen = [each for each in kept if each[0].positive == positive]
-            values, topics = np.array([each[column] for each in chosen]), np.array([each[0].topic for each in chosen])
+            chosen = [row for row in kept if row[0].positive == positive]
+            values, topics = np.array([row[column] for row in chosen]), np.array([row[0].topic for row in chosen])
             cells.append("{:.1f} ({:.1f} to {:.1f})".format(*with_interval(values, topics, args.seed)))
         rows.append([f"{name}, {kind}", *cells, len(kept), len(ranked) - len(kept)])
     print_header("float32", "MPR with 95 %, over topics")

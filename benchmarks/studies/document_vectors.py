@@ -67,11 +67,11 @@ def main() -> None:
             scores[f"{name} + TF-IDF"] = SHARE * scores[name] + (1 - SHARE) * words["TF-IDF"]
         column = task.name.split(",")[0]
         values = {row: by_query(rank_by_scores(task, part), COLUMNS[column]) for row, part in (scores | words).items()}
-        for row, found in values.items():
-            cells.setdefault(row, {})[column] = f"{np.mean(list(found.values())):.3f}"
+        for row, line in values.items():
+            cells.setdefault(row, {})[column] = f"{np.mean(list(line.values())):.3f}"
             if column == "books" and row != first:
-                difference = np.array([values[first][query] - found[query] for query in found])
-                books = np.array([query.split("#")[0] for query in found])
+                difference = np.array([values[first][query] - line[query] for query in line])
+                books = np.array([query.split("#")[0] for query in line])
                 gaps[row] = "{:+.3f} to {:+.3f}".format(*measuring.with_interval(difference, books, 0)[1:])
     measuring.print_header("float32", "as they are" if args.names else "names masked")
     rows = [[row, *(line[column] for column in COLUMNS), gaps.get(row, "")] for row, line in cells.items()]

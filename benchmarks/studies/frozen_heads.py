@@ -78,13 +78,13 @@ def main() -> None:
 
         vectors["the first tokens"] = SentenceTransformer(args.encoder).encode([*train, *test]).astype(float)
     words = counted(train, labels, test)
-    found = {"TF-IDF": words}
+    scores_of = {"TF-IDF": words}
     for name, part in vectors.items():
-        found[name] = probabilities(part[: len(train)], labels, part[len(train) :])
-        found[f"{name} + TF-IDF"] = found[name] + words
+        scores_of[name] = probabilities(part[: len(train)], labels, part[len(train) :])
+        scores_of[f"{name} + TF-IDF"] = scores_of[name] + words
     classes, alone = np.unique(labels), np.arange(len(test))
     table = []
-    for name, scores in found.items():
+    for name, scores in scores_of.items():
         right = (classes[scores.argmax(axis=1)] == truth).astype(float)
         table.append([name, "{:.3f} ({:.3f} to {:.3f})".format(*measuring.with_interval(right, alone, 0))])
     measuring.print_header("float32", f"{len(train)} documents to train with, {len(test)} to report on")

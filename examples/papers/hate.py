@@ -67,7 +67,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "ha
 
     tokenizer = AutoTokenizer.from_pretrained(f"{folder}/pretrained")
     classifier = AutoModelForSequenceClassification.from_pretrained(f"{folder}/pretrained", num_labels=2)
-    rows = [each.map(lambda row: tokenizer(row["text"]), batched=True) for each in sets]
+    rows = [part.map(lambda row: tokenizer(row["text"]), batched=True) for part in sets]
     padding = DataCollatorWithPadding(tokenizer)
     scores["classifier"] = train(classifier, f"{folder}/classifier", 3, rows, padding, accuracy, "accuracy")
     return scores

@@ -57,7 +57,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "ne
 
     tokenizer = hf.AutoTokenizer.from_pretrained(f"{folder}/pretrained")
     classifier = hf.AutoModelForSequenceClassification.from_pretrained(f"{folder}/pretrained", num_labels=2)
-    rows = [each.map(lambda row: tokenizer(row["text"]), batched=True) for each in sets]
+    rows = [part.map(lambda row: tokenizer(row["text"]), batched=True) for part in sets]
     padding = hf.DataCollatorWithPadding(tokenizer)
     scores["classifier"] = train(classifier, f"{folder}/classifier", rows, padding, accuracy, "accuracy")
 
@@ -67,7 +67,7 @@ def main(name: str = "sentence-transformers/all-MiniLM-L6-v2", folder: str = "ne
         return {**tokenizer([row["text"]] * 4, texts), "label": row["subject"]}
 
     chooser = hf.AutoModelForMultipleChoice.from_pretrained(f"{folder}/pretrained")
-    rows, padding = [each.map(pairs) for each in sets], hf.DataCollatorForMultipleChoice(tokenizer)
+    rows, padding = [part.map(pairs) for part in sets], hf.DataCollatorForMultipleChoice(tokenizer)
     scores["chooser"] = train(chooser, f"{folder}/chooser", rows, padding, accuracy, "accuracy")
     return scores
 

@@ -24,9 +24,9 @@ class Page(HTMLParser):
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.anchors |= {value for name in ("id", "name") if (value := found.get(name))}
-        self.links |= {value for name in ("href", "src") if (value := found.get(name))}
+        values = dict(attrs)
+        self.anchors |= {value for name in ("id", "name") if (value := values.get(name))}
+        self.links |= {value for name in ("href", "src") if (value := values.get(name))}
 
 
 @pytest.fixture(scope="module")

@@ -31,13 +31,13 @@ def model(step):
     # The authors' head is 384 wide whatever the hidden size; at theirs, 384, it has our shape.
     model.head[0], model.head[2] = torch.nn.Linear(32, 384), torch.nn.Linear(384, 32)
     names = {"special_vec_embeddings.weight": "model.special_embeddings.weight"}
-    ours = {}
+    weights = {}
     for name, tensor in step.items():
         if name.startswith("weights."):
             name = name.removeprefix("weights.")
             name = names.get(name, name).replace("bert.", "model.encoder.", 1).replace("cls.cls.", "head.", 1)
-            ours[name] = tensor
-    model.load_state_dict(ours)
+            weights[name] = tensor
+    model.load_state_dict(weights)
     return model
 
 
@@ -73,9 +73,9 @@ def test_step_of_the_original_scheme(step, model):
     expected = step["original_bert.predictions"]
     torch.testing.assert_close(output.predictions, expected[positions], atol=1e-5, rtol=1e-5)
     predictions = torch.zeros_like(expected).masked_scatter(positions.unsqueeze(-1), output.predictions)
-    for ours, theirs in LOSSES.items():
-        loss = per_sample(ours, predictions, targets, positions)
-        torch.testing.assert_close(loss, step[f"original_bert.loss.{theirs}"], atol=1e-5, rtol=1e-5)
+    for name, term in LOSSES.items():
+        loss = per_sample(name, predictions, targets, positions)
+        torch.testing.assert_close(loss, step[f"original_bert.loss.{term}"], atol=1e-5, rtol=1e-5)
     model.config.loss_mean = "sequences"
     averaged = model(inputs, special, positions, labels=targets).loss
     torch.testing.assert_close(averaged, step["original_bert.loss.smoothl1"], atol=1e-6, rtol=1e-5)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import AutoConfig, AutoTokenizer, set_seed
+from transformers import set_seed
 
 from ..data.rows import draw, fingerprint
 from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.lora import SavedAdapter, with_lora
 from ..finetuning.seeds import Scores, caveat, publish, report, run_seeds, training_facts
 from ..models.chunk_encoder import weights_fingerprint
-from ..models.processing_cdlm import MARKERS, CdlmProcessor
+from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
 from ..training.cards import CURVE
 from ..training.trainer import CardTrainer, write_whole
@@ -25,7 +23,6 @@ Logits = tuple[np.ndarray, ...]  # of all sequences of a set, each kind padded t
 Predicted = tuple[Scores, list[dict[str, Any]]]  # scores of a set by name, and a JSON object for each of its rows
 
 LABELS = ("labels", "start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels")
-_ADAPTED = ["query", "value", "query_global", "value_global"]  # by default, the projections of both attentions
 
 
 def hold_out_rows(
@@ -39,7 +36,8 @@ def hold_out_rows(
 
 
 def train_and_publish(
-    model_class: Any, shared: Sequence[Any], sets: Mapping[str, Any], sequences: Callable[[str, CdlmProcessor], Any],
+    model_class: Any, model_args: CdlmModelArguments, args: FinetuningArguments, sets: Mapping[str, Any],
+    sequences: Callable[[str, CdlmProcessor], Any],
     predict: Callable[[str, Any, Logits, Scores], Predicted], baseline: tuple[str, Callable[[Any], Scores]],
     card: Mapping[str, Any], settings: Mapping[str, object],
     choose: Callable[[Any, Logits], Scores] = lambda rows, logits: {},
@@ -48,7 +46,7 @@ def train_and_publish(
 
     Args:
         model_class: the model with the task's head.
-        shared: the options of the model, of adapters and of training.
+        model_args, args: the options of the model and of training.
         sets: training, validation and perhaps test set, by name; all rows have labels.
         sequences: what the model reads of the set of that name.
         predict: scores and records of the set of that name from its sequences, their logits, and what was chosen.
@@ -57,16 +55,10 @@ def train_and_publish(
         settings: the name of the task, and further options that decide the result.
         choose: fields of the model's configuration, from the sequences of the validation set and their logits.
     """
-    model_args: CdlmModelArguments = shared[0]
-    lora, args = shared[1:]
     prints = {name: fingerprint(data) for name, data in sets.items()}
     if twice := [name for name in sets if name != "train" and prints[name] == prints["train"]]:
         raise ValueError(f"The {twice[0]} set is the training set; give another one.")
-    if lora.lora:
-        check_adaptable(model_args)
-        lora = replace(lora, lora_target_modules=lora.lora_target_modules or _ADAPTED)
-    if args.learning_rate is None:
-        args.learning_rate = 1e-3 if lora.lora else 3e-5  # as in pretraining
+    args.learning_rate = 3e-5 if args.learning_rate is None else args.learning_rate  # as in pretraining
     reported = "test" if "test" in sets else "validation"
     set_seed(args.seed)  # new rows of embeddings are drawn
     reader, processor = model_args.load(model_class)
@@ -77,7 +69,6 @@ def train_and_publish(
     def make_trainer(args: FinetuningArguments) -> CardTrainer:
         model, _ = model_args.load(model_class)
         args.label_names = [name for name in LABELS if name in rows["train"][0]]
-        model = with_lora(model, lora) if lora.lora else model
         return CardTrainer(model, args, lambda batch: dict(processor.pad(batch)), rows["train"], rows["validation"])
 
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
@@ -95,7 +86,7 @@ def train_and_publish(
         return scores, chosen
 
     decided = {**settings, "model": model_args.public_name, "weights": weights, "max_length": processor.max_length}
-    decided |= {"attention_window": model_args.attention_window, **vars(lora), **args.signature()}
+    decided |= {"attention_window": model_args.attention_window, **args.signature()}
     decided |= {f"{name} set": value for name, value in prints.items()}
     results = run_seeds(args, decided, make_trainer, score)
     if not args.should_save:
@@ -104,45 +95,22 @@ def train_and_publish(
     best, table = report(args, results, reported, f"{model_args.public_name} (cdlm)", trivial)
 
     def open_best(folder: Path) -> Any:
-        if lora.lora:
-            return SavedAdapter(folder, processor, model_args.hub_name)
         model = model_class.from_pretrained(folder)
         for name, value in best.config.items():
             setattr(model.config, name, value)
         processor.save_pretrained(str(args.output_dir))
         return model
 
-    name, snippet = args.repository(), card["snippet"]
-    if lora.lora:
-        snippet = adapter_snippet(snippet, name, model_args.hub_name or "the base checkpoint")
+    name = args.repository()
     facts = {f"{part} set": f"{len(data)} rows" for part, data in sets.items()}
     chosen = [*(["the epoch"] if args.load_best_model_at_end else []), *best.config]
     card = {
-        **card, "name": name, "summary": SUMMARY, "snippet": snippet.replace("{name}", name),
+        **card, "name": name, "summary": SUMMARY, "snippet": card["snippet"].replace("{name}", name),
         "training": {**training_facts(args, best, model_args.public_name), **facts, **settings, **best.config},
         "pictures": {CURVE: "Learning curve"},
         "measured": f"The {reported} set. Only the first row is trained.{caveat(reported, *chosen)}\n\n{table}",
-        "limits": LIMITS, "tags": ["cdlm", "longformer", "multi-document", *card["tags"]], "adapter": lora.lora,
+        "limits": LIMITS, "tags": ["cdlm", "longformer", "multi-document", *card["tags"]],
         "base_model": model_args.hub_name, "dataset": reported,
         "scores": {card["scores"]: best.scores[reported][card["scores"]]},
     }  # fmt: skip
     publish(args, best, open_best, card)
-
-
-def adapter_snippet(snippet: str, name: str, base: str) -> str:
-    """The code of a card where the model is an adapter on a base checkpoint."""
-    opened = f'model = PeftModel.from_pretrained(model, "{name}").eval()\nprocessor = '
-    snippet = snippet.replace("{name}", base).replace("processor = ", opened, 1)
-    return "from peft import PeftModel\n" + snippet.replace("from_model(model)", "from_model(model.base_model.model)")
-
-
-def check_adaptable(options: CdlmModelArguments) -> None:
-    """An adapter fits only what is the same wherever it is opened: markers have to be in the model already."""
-    is_cdlm = AutoConfig.from_pretrained(options.model).model_type == "cdlm"
-    vocabulary = AutoTokenizer.from_pretrained(options.model).get_vocab() if is_cdlm else {}
-    if missing := [marker for marker in MARKERS if marker not in vocabulary]:
-        raise ValueError(
-            f"--lora adapts a saved CDLM whose tokenizer knows the markers; {options.public_name} lacks {missing[0]}. "
-            "Make one first: model = CdlmModel.from_encoder(name), then CdlmProcessor.from_model(model) adds them, "
-            "then model.save_pretrained(folder)."
-        )

@@ -15,7 +15,7 @@ from sklearn.cluster import AgglomerativeClustering
 from torch.utils.data import Dataset
 
 from ..evaluation.coreference import coreference_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments, LoraArguments, option
+from ..finetuning.arguments import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece
 from ..pretraining.cdlm import CdlmModelArguments
@@ -121,9 +121,9 @@ class MentionPairDataset(Dataset):
     def _sampled(self, rows: list[_Compared], negatives: float, seed: int) -> list[_Compared]:
         """All rows whose one pair is coreferent, and others drawn at random."""
         same = np.array([self._same(pair) for _, _, [pair] in rows], dtype=bool)
-        others = np.flatnonzero(~same)
-        count = min(len(others), round(negatives * int(same.sum())))
-        drawn = np.random.default_rng(seed).choice(others, count, replace=False)
+        different = np.flatnonzero(~same)
+        count = min(len(different), round(negatives * int(same.sum())))
+        drawn = np.random.default_rng(seed).choice(different, count, replace=False)
         return [rows[number] for number in sorted([*np.flatnonzero(same), *drawn])]
 
     def _length(self, texts: list[str], spans: list[tuple[int, int, int]]) -> int:
@@ -222,8 +222,8 @@ same = probability > model.config.coreference_threshold"""
 
 def main(words: list[str]) -> None:
     """Cross-document coreference with CDLM; the threshold of the clusters is chosen on the validation set."""
-    classes = (CdlmModelArguments, LoraArguments, FinetuningArguments, DataArguments, CoreferenceArguments)
-    *shared, data_args, options = parse(classes, words, "", main.__doc__ or "", "coreference-")
+    classes = (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments)
+    model_args, args, data_args, options = parse(classes, words, "", main.__doc__ or "", "coreference-")
     if data_args.dataset_name:
         raise ValueError("ECB+ is read from a folder or a file: give it with --train_file, not with --dataset_name.")
 
@@ -235,7 +235,7 @@ def main(words: list[str]) -> None:
 
     # No cluster of events lies in two topics.
     sets = data_args.read_sets(
-        read, lambda documents, share: hold_out_rows(documents, share, shared[2].seed, lambda document: document.topic)
+        read, lambda documents, share: hold_out_rows(documents, share, args.seed, lambda document: document.topic)
     )
 
     def sequences(name: str, processor: CdlmProcessor) -> MentionPairDataset:
@@ -265,4 +265,4 @@ def main(words: list[str]) -> None:
     card["tags"] = ["cross-document-coreference"]
     alone = "every mention alone", lambda documents: f1_scores(documents, range(len(clusters_of(documents))))
     settings, model_class = {"task": "coreference", **vars(options)}, CdlmForCrossDocumentCoreference
-    train_and_publish(model_class, shared, sets, sequences, predict, alone, card, settings, choose)
+    train_and_publish(model_class, model_args, args, sets, sequences, predict, alone, card, settings, choose)

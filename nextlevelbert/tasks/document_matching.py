@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from ..data.rows import Place, open_rows, open_text, short
 from ..evaluation.scores import binary_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments, LoraArguments, option
+from ..finetuning.arguments import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
@@ -94,11 +94,11 @@ probability = model(**processor([["one document", "the other"]])).logits.softmax
 
 def main(words: list[str]) -> None:
     """Document matching with CDLM."""
-    classes = (CdlmModelArguments, LoraArguments, FinetuningArguments, DataArguments, MatchingArguments)
-    *shared, data_args, columns = parse(classes, words, "", main.__doc__ or "", "document_matching-")
+    classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
+    model_args, args, data_args, columns = parse(classes, words, "", main.__doc__ or "", "document_matching-")
     sets = data_args.read_sets(
         lambda name, source, split: read_document_pairs(source, columns, split, data_args.dataset_config_name),
-        lambda pairs, share: hold_out_rows(pairs, share, shared[2].seed),
+        lambda pairs, share: hold_out_rows(pairs, share, args.seed),
     )
 
     def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:
@@ -118,4 +118,4 @@ def main(words: list[str]) -> None:
     card = {"snippet": _SNIPPET, "pipeline_tag": "text-classification", "tags": ["document-matching"], "scores": "f1"}
     settings = {"task": "document_matching", **vars(columns)}
     baseline = "always related", lambda pairs: binary_scores([pair.label for pair in pairs], [1.0] * len(pairs))
-    train_and_publish(CdlmForDocumentMatching, shared, sets, sequences, predict, baseline, card, settings)
+    train_and_publish(CdlmForDocumentMatching, model_args, args, sets, sequences, predict, baseline, card, settings)

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 
 from ..data.rows import Place, fingerprint, open_rows, short
 from ..evaluation.hotpotqa import Facts, hotpotqa_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments, LoraArguments
+from ..finetuning.arguments import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
@@ -77,10 +77,10 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
         if number in questions:
             raise place.error(key, f"the id {number!r} is taken; ids must differ.")
         if "distractors" in values:
-            gold, others = (
-                [(each["title"], each["sentences"]) for each in values[name]] for name in ("gold", "distractors")
+            gold, distractors = (
+                [(part["title"], part["sentences"]) for part in values[name]] for name in ("gold", "distractors")
             )
-            context = sorted([*gold, *others], key=lambda pair: fingerprint([number, pair[0]]))
+            context = sorted([*gold, *distractors], key=lambda pair: fingerprint([number, pair[0]]))
             supporting = zip(gold, values["supporting_sentences"], strict=True)
             facts = [(title, sentence) for (title, _), sentences in supporting for sentence in sentences]
         else:
@@ -242,11 +242,11 @@ _WIDGET = {
 
 def main(words: list[str]) -> None:
     """Multi-hop question answering with CDLM."""
-    classes = (CdlmModelArguments, LoraArguments, FinetuningArguments, DataArguments)
-    *shared, data_args = parse(classes, words, "", main.__doc__ or "", "multihop_qa-")
+    classes = (CdlmModelArguments, FinetuningArguments, DataArguments)
+    model_args, args, data_args = parse(classes, words, "", main.__doc__ or "", "multihop_qa-")
     sets = data_args.read_sets(
         lambda name, source, split: read_hotpotqa(source, split, data_args.dataset_config_name),
-        lambda questions, share: hold_out_rows(questions, share, shared[2].seed),
+        lambda questions, share: hold_out_rows(questions, share, args.seed),
     )
 
     def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
@@ -267,6 +267,7 @@ def main(words: list[str]) -> None:
     card: dict[str, Any] = {"snippet": _SNIPPET, "pipeline_tag": "question-answering", "scores": "joint_f1"}
     card |= {"tags": ["multi-hop-question-answering"], "widget": [_WIDGET]}
     train_and_publish(
-        CdlmForMultiHopQuestionAnswering, shared, sets, lambda name, processor: QuestionDataset(sets[name], processor),
-        predict, ("first title, all first sentences", first), card, {"task": "multihop_qa"},
+        CdlmForMultiHopQuestionAnswering, model_args, args, sets,
+        lambda name, processor: QuestionDataset(sets[name], processor), predict,
+        ("first title, all first sentences", first), card, {"task": "multihop_qa"},
     )  # fmt: skip

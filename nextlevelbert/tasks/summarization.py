@@ -7,41 +7,63 @@ once, without recurrence: ``truncated`` the first segment, ``extended`` all of i
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from scipy.special import expit
+from torch.nn.utils.rnn import pad_sequence
+from tqdm.auto import tqdm
 from transformers import AutoConfig, TrainerCallback
 
-from ..data.rows import fingerprint, hold_out
+from ..data.rows import Place, fingerprint, hold_out, open_rows
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning.arguments import (
     BertAlArguments,
     DataArguments,
     FinetuningArguments,
-    LoraArguments,
+    TextModelArguments,
+    hub_name,
     option,
     public_name,
 )
-from ..finetuning.lora import SavedAdapter, with_lora
-from ..finetuning.seeds import Result, caveat, publish, report, run_seeds, training_facts
-from ..models.bert_al_sentences import select_sentences
+from ..finetuning.seeds import caveat, publish, report, run_seeds, training_facts
+from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_backbone, load_tokenizer, usable_positions
 from ..training.cards import CURVE, plain
 from ..training.trainer import CardTrainer, parse, take_option, write_whole
-from .summaries import SummarizedDocument, SummaryArguments, SummaryRows, SummarySet, read_summaries
 
-_AVERAGED = 3  # evaluations, the paper's number
-_SEGMENT_LENGTH = 128  # where none is given
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class SummaryArguments(TextModelArguments):
+    """Which model, which columns, and what a summary is."""
+
+    model_type: str = option(
+        "bert-al", "truncated reads only the first segment; extended has a longer position table, random after it.",
+        choices=["bert-al", "truncated", "extended"],
+    )  # fmt: skip
+    text_column: str = option("text", "Column of the documents, texts or lists of sentences.")
+    summary_column: str = option("summary", "Column of the reference summaries, texts or lists of sentences.")
+    label_column: str | None = option(None, "Column of lists of 0 and 1, one a sentence; else ROUGE labels them.")
+    id_column: str = option("id", "Column of row ids.")
+    summary_sentences: int = option(3, "Sentences per summary.")
+    trigram_blocking: bool = option(False, "Skip sentences that share a trigram with a better one.")
+
+    def __post_init__(self) -> None:
+        if self.summary_sentences < 1:
+            raise ValueError(f"--summary_sentences must be 1 or more, got {self.summary_sentences}.")
 
 
 @dataclass(kw_only=True)
@@ -50,6 +72,83 @@ class FirstSegmentArguments:
 
     _argument_group_name = "model"
     segment_length: int | None = option(None, "Tokens of the first segment; by default 128.")
+
+
+class SummarizedDocument(NamedTuple):
+    """A document, its reference summary, and a label of each of its sentences: 1 for one of the summary."""
+
+    id: str
+    sentences: list[str]
+    reference: list[str]
+    labels: list[int]
+
+
+@dataclass(frozen=True)
+class SummarySet:
+    """Documents in the order of the rows."""
+
+    documents: list[SummarizedDocument]
+    source: str
+
+
+def read_summaries(options: SummaryArguments, source: str, split: str, config: str | None = None) -> SummarySet:
+    """Reads documents with reference summaries: from named columns, or CNN/DailyMail as the Hub has it."""
+    name, first, rows, _ = open_rows(source, split, config)
+    columns = [options.text_column, options.summary_column]
+    if columns == ["text", "summary"] and {"article", "highlights"} <= first.keys():
+        columns = ["article", "highlights"]
+    documents, foreign = [], 0
+    for index, (place, values) in enumerate(tqdm(rows, unit="text", desc=f"sentences of {name}", delay=2)):
+        sentences = sentences_of(place, values, columns[0], "--text_column")
+        reference = sentences_of(place, values, columns[1], "--summary_column", by_line=True)
+        if column := options.label_column:
+            labels = place.value(values, column, "--label_column")
+            if not isinstance(labels, list) or len(labels) != len(sentences) or not set(labels) <= {0, 1}:
+                raise place.error(column, f"must be a list of {len(sentences)} times 0 or 1, one a sentence.")
+        else:
+            chosen = greedy_oracle(sentences, reference)
+            labels = [int(number in chosen) for number in range(len(sentences))]
+            foreign += not chosen
+        documents.append(SummarizedDocument(str(values.get(options.id_column, index)), sentences, reference, labels))
+    if foreign:
+        message = f"{name}: {foreign} of {len(documents)} documents share no word (a to z) with their summary."
+        if foreign == len(documents):
+            raise ValueError(f"{message} Give sentence labels with --label_column.")
+        logger.warning(message)
+    return SummarySet(documents, name)
+
+
+def sentences_of(
+    place: Place, values: Mapping[str, Any], column: str, option: str, by_line: bool = False
+) -> list[str]:
+    """The sentences of a text or list of sentences; those of a text of several lines are its lines, `by_line`."""
+    value = place.value(values, column, option)
+    lines = [line for line in value.splitlines() if line.strip()] if by_line and isinstance(value, str) else []
+    try:
+        text, spans = split_document(lines if len(lines) > 1 else value)
+    except (TypeError, ValueError) as error:
+        raise place.error(column, str(error)) from error
+    return [text[start:end] for start, end in spans]
+
+
+def tokenized(data: SummarySet, tokenizer: Any, limit: int | None) -> list[dict[str, Any]]:
+    """Documents in BERTSUM's format, cut to `limit` tokens; sentences whose [CLS] is past the cut have no label."""
+    rows, lost = [], []
+    for document in tqdm(data.documents, unit="text", desc=f"tokenising {data.source}", delay=2):
+        ids, types = encode_sentences(document.sentences, tokenizer)
+        lost.append(max(0, len(ids) - limit) if limit else 0)
+        labels = torch.tensor(document.labels[: int((ids[:limit] == tokenizer.cls_token_id).sum())])
+        rows.append({"labels": labels, "document": (ids[:limit], types[:limit])})
+    if any(lost):
+        counts = f"{np.count_nonzero(lost)} of {len(lost)} documents lose {sum(lost):,} tokens"
+        logger.warning("%s: %s to truncation.", data.source, counts)
+    return rows
+
+
+def collate(rows: Sequence[dict[str, Any]], padding: int) -> dict[str, torch.Tensor]:
+    """`labels` ``[B, S]``, -100 after the last sentence, and what `pad_batch` gives."""
+    labels = pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
+    return {"labels": labels, **pad_batch([row["document"] for row in rows], padding)}
 
 
 def with_extended_positions(name_or_path: str, learnt: int, total: int) -> BertAlForExtractiveSummarization:
@@ -85,8 +184,8 @@ class LowestLosses(TrainerCallback):
     @staticmethod
     def steps(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
         losses = {int(entry["step"]): entry["eval_loss"] for entry in log if "eval_loss" in entry}
-        losses = {step: loss for step, loss in losses.items() if math.isfinite(loss)}
-        return {step: losses[step] for step in sorted(losses, key=lambda step: (losses[step], step))[:_AVERAGED]}
+        ranked = sorted((loss, step) for step, loss in losses.items() if math.isfinite(loss))
+        return {step: loss for loss, step in ranked[:3]}  # the paper's number
 
     def on_evaluate(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         path = self.path(args.output_dir, state.global_step)
@@ -101,48 +200,50 @@ class LowestLosses(TrainerCallback):
                 path.unlink()
 
 
-def score_summaries(data: SummarySet, chosen: Sequence[Sequence[int]]) -> dict[str, float]:
+def score_summaries(documents: Sequence[SummarizedDocument], chosen: Sequence[Sequence[int]]) -> dict[str, float]:
     """ROUGE of summaries made of the sentences with these numbers, and the share of them that are labelled."""
-    pairs = list(zip(data.documents, chosen, strict=True))
+    pairs = list(zip(documents, chosen, strict=True))
     texts = [[document.sentences[number] for number in numbers] for document, numbers in pairs]
     labels = [document.labels[number] for document, numbers in pairs for number in numbers]
-    scores = rouge_scores(texts, [document.reference for document in data.documents])
+    scores = rouge_scores(texts, [document.reference for document in documents])
     return {**scores, "precision": float(np.mean(labels)) if labels else 0.0}
 
 
-def trivial_summaries(data: SummarySet, sentences: int) -> dict[str, dict[str, float]]:
+def trivial_summaries(documents: Sequence[SummarizedDocument], sentences: int) -> dict[str, dict[str, float]]:
     """What needs no model: the first sentences, and what a greedy search finds that knows the reference."""
-    first = [list(range(min(sentences, len(document.spans)))) for document in data.documents]
-    oracle = [greedy_oracle(document.sentences, document.reference, sentences) for document in data.documents]
+    first = [list(range(min(sentences, len(document.sentences)))) for document in documents]
+    oracle = [greedy_oracle(document.sentences, document.reference, sentences) for document in documents]
     rows = {f"first {sentences} sentences": first, f"oracle, at most {sentences} sentences": oracle}
-    return {name: score_summaries(data, chosen) for name, chosen in rows.items()}
+    return {name: score_summaries(documents, chosen) for name, chosen in rows.items()}
 
 
-def prediction(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
+def record(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
     """The chosen sentences, and a score for every sentence, as a line of JSON."""
-    spans, texts = ([values[number] for number in chosen] for values in (document.spans, document.sentences))
-    scores = [round(score, 6) for score in torch.tensor(logits).sigmoid().tolist()]
-    record = {"id": document.id, "indices": chosen, "spans": spans, "sentences": texts, "scores": scores}
-    return json.dumps(record, ensure_ascii=False)
+    texts, scores = [document.sentences[number] for number in chosen], np.round(expit(logits.astype(float)), 6)
+    values = {"id": document.id, "indices": chosen, "sentences": texts, "scores": scores.tolist()}
+    return json.dumps(values, ensure_ascii=False)
+
+
+_SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization
+
+model = BertAlForExtractiveSummarization.from_pretrained("{name}")
+summary = str(model.summarize("the text of a whole document", {rule}))"""
 
 
 def main(words: list[str]) -> None:
     kind, _ = take_option(words, "model_type", "bert-al")
-    sizes_of_kind = (BertAlArguments, LoraArguments) if kind == "bert-al" else (FirstSegmentArguments,)
-    classes = (SummaryArguments, DataArguments, FinetuningArguments, *sizes_of_kind)
+    kind_arguments = BertAlArguments if kind == "bert-al" else FirstSegmentArguments
+    classes = (SummaryArguments, DataArguments, FinetuningArguments, kind_arguments)
     prog = f"run_finetune.py --task summarization --model_type {kind}"
     about = "Select the sentences of a summary. Each --model_type has its own options: bert-al, truncated, extended."
-    options, places, args, sizes, *adapter = parse(classes, words, prog, about, recipes="summarization-")
-    lora = adapter[0] if adapter and adapter[0].lora else None
-    if args.learning_rate is None:
-        args.learning_rate = 1e-3 if lora else 2e-5
+    options, places, args, sizes = parse(classes, words, prog, about, recipes="summarization-")
+    args.learning_rate = 2e-5 if args.learning_rate is None else args.learning_rate
     base = AutoConfig.from_pretrained(options.model)
     saved, recurrence = base.model_type == "bert-al", getattr(sizes, "recurrence", None)
     if saved and (recurrence or kind != "bert-al"):
         raise ValueError(f"--model {options.model} is a BERT-AL already: leave out --recurrence and --model_type.")
-    if not saved and (lora or hasattr(base, "encoder_config")):
-        needed = "--lora adapts a saved BERT-AL" if lora else "--model takes a BERT, or a saved BERT-AL"
-        raise ValueError(f"{needed}, and {options.model} is a {base.model_type}.")
+    if not saved and hasattr(base, "encoder_config"):
+        raise ValueError(f"--model takes a BERT, or a saved BERT-AL, and {options.model} is a {base.model_type}.")
 
     # 1. The sets, and how a new model is made.
     sets = places.read_sets(
@@ -150,13 +251,14 @@ def main(words: list[str]) -> None:
         lambda data, share: hold_out(data, "documents", share, args.seed),
     )
     reported = "test" if "test" in sets else "validation"
-    learnt = sizes.segment_length or _SEGMENT_LENGTH
+    documents = sets[reported].documents
+    learnt = sizes.segment_length or 128
     limits: dict[str, int | None] = dict.fromkeys(sets, learnt if kind == "truncated" else None)
     if kind == "bert-al":
         limits["train"] = sizes.max_training_tokens or getattr(base, "max_training_tokens", None)
     tokenizer = load_tokenizer(options.model)
-    rows = {name: SummaryRows(data, tokenizer, limits[name]) for name, data in sets.items()}
-    longest = max(len(row["document"][0]) for dataset in rows.values() for row in dataset.rows)
+    rows = {name: tokenized(data, tokenizer, limits[name]) for name, data in sets.items()}
+    longest = max(len(row["document"][0]) for rows_of_set in rows.values() for row in rows_of_set)
 
     def new_model() -> BertAlForExtractiveSummarization:
         length = {} if sizes.segment_length is None else {"segment_length": sizes.segment_length}
@@ -173,8 +275,8 @@ def main(words: list[str]) -> None:
         return model
 
     def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
-        model, train = with_lora(new_model(), lora) if lora else new_model(), rows["train"]
-        return CardTrainer(model, seed_args, train.collate, train, rows["validation"], callbacks=[LowestLosses()])
+        collator, sides = partial(collate, padding=tokenizer.pad_token_id or 0), (rows["train"], rows["validation"])
+        return CardTrainer(new_model(), seed_args, collator, *sides, callbacks=[LowestLosses()])
 
     # 2. A training per seed; its scores are means over the evaluations with the lowest loss.
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
@@ -186,23 +288,25 @@ def main(words: list[str]) -> None:
         for number, (step, loss) in reversed(list(enumerate(losses.items(), 1))):  # the best last, which stays loaded
             trainer.accelerator.unwrap_model(trainer.model).load_state_dict(load_file(LowestLosses.path(folder, step)))
             padded = trainer.predict(rows[reported]).predictions  # [documents, S]
-            logits = [line[: len(row["labels"])] for line, row in zip(padded, rows[reported].rows, strict=True)]
-            blocked = [doc.sentences if options.trigram_blocking else None for doc in sets[reported].documents]
-            chosen = list(map(select_sentences, logits, [options.summary_sentences] * len(logits), blocked))
-            scores[f"evaluation {number}"] = {"step": step, "loss": loss, **score_summaries(sets[reported], chosen)}
+            logits = [line[: len(row["labels"])] for line, row in zip(padded, rows[reported], strict=True)]
+            chosen = [
+                select_sentences(line, options.summary_sentences, one.sentences if options.trigram_blocking else None)
+                for line, one in zip(logits, documents, strict=True)
+            ]
+            scores[f"evaluation {number}"] = {"step": step, "loss": loss, **score_summaries(documents, chosen)}
         trainer.save_model(str(folder))
         if trainer.args.should_save:
-            lines = map(prediction, sets[reported].documents, chosen, logits)
-            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(lines))
+            records = map(record, documents, chosen, logits)
+            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(records))
         means = {name: float(np.mean([one[name] for one in scores.values()])) for name in (*ROUGE, "precision")}
         scores["validation"] = {"loss": min(losses.values())}
         return {**scores, reported: scores.get(reported, {}) | means}, {}
 
     weights = weights_fingerprint(new_model() if saved else load_backbone(options.model))
     settings = {
-        "task": "summarization", "weights": weights, **vars(options), **vars(sizes), **vars(lora or LoraArguments()),
+        "task": "summarization", "weights": weights, **vars(options), **vars(sizes),
         "model": public_name(options.model), **args.signature(),
-        **{f"{name}_sha256": fingerprint(map(astuple, data.documents)) for name, data in sets.items()},
+        **{f"{name}_sha256": fingerprint(data.documents) for name, data in sets.items()},
     }  # fmt: skip
     results = run_seeds(args, settings, make_trainer, score)
     if not args.should_save:
@@ -211,56 +315,30 @@ def main(words: list[str]) -> None:
         shutil.rmtree(Path(str(args.output_dir)) / f"seed-{result.seed}" / "best", ignore_errors=True)
 
     # 3. The table, and the model of the best seed with its card.
-    trivial = trivial_summaries(sets[reported], options.summary_sentences)
+    trivial = trivial_summaries(documents, options.summary_sentences)
     best, table = report(args, results, reported, f"{public_name(options.model)} ({kind})", trivial)
     if kind != "bert-al":
         publish(args, best, None, {})  # a baseline: its predictions alone
         return
-    hub = None if Path(options.model).exists() else options.model
-    adapted = partial(SavedAdapter, tokenizer=tokenizer, base=hub) if lora else None
-    facts = card(args.repository(), options, sets, reported, best, bool(lora), hub)
-    facts["training"] = {**training_facts(args, best, public_name(options.model)), **facts["training"]}
-    facts["measured"] += f"{caveat(reported, 'the evaluation')}\n\n{table}"
-    publish(args, best, adapted or BertAlForExtractiveSummarization.from_pretrained, facts)
-
-
-_SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization
-
-{opened}
-summary = str(model.summarize("the text of a whole document", {rule}))"""
-_WHOLE = 'model = BertAlForExtractiveSummarization.from_pretrained("{name}")'
-_ADAPTER = """from peft import PeftModel
-
-base = BertAlForExtractiveSummarization.from_pretrained("{base}")
-model = PeftModel.from_pretrained(base, "{name}").get_base_model()"""
-
-
-def card(
-    name: str, options: SummaryArguments, sets: Mapping[str, SummarySet], reported: str, best: Result, adapter: bool,
-    hub: str | None,
-) -> dict[str, Any]:  # fmt: skip
-    """What the model card says of the model and its summaries; arguments of `model_card`."""
-    scores, source = best.scores["evaluation 1"], sets[reported].source
-    averaged = sum(key.startswith("evaluation") for key in best.scores)
+    name, hub, source = args.repository(), hub_name(options.model), sets[reported].source
     rule = f"sentences={options.summary_sentences}" + ", trigram_blocking=True" * options.trigram_blocking
-    base, opened = hub or "the checkpoint that it started from", _ADAPTER if adapter else _WHOLE
-    labels = "came with the data" if sets["train"].labelled else "are the greedy ROUGE oracle's"
-    counts = ", ".join(f"{len(data.documents):,} documents ({part})" for part, data in sets.items())
-    return {
-        "name": name, "pipeline_tag": "summarization", "adapter": adapter, "base_model": hub, "dataset": source,
+    facts = {"summaries": rule, "sentence labels": options.label_column or "of the greedy ROUGE oracle"}
+    facts |= {f"{part} set": f"{len(data.documents)} documents" for part, data in sets.items()}
+    card = {
+        "name": name, "pipeline_tag": "summarization", "base_model": hub, "dataset": source,
         "tags": ["bert-al", "long-documents", "extractive-summarization"],
-        "training": {"summaries": rule}, "training_note": f"Sentence labels {labels}: {counts}.",
+        "training": {**training_facts(args, best, public_name(options.model)), **facts},
         "summary": "A BERT-AL that picks the sentences of a document, of any length, which make up its summary.",
-        "snippet": _SNIPPET.format(opened=opened.format(name=name, base=base), rule=rule),
-        "pictures": {CURVE: "Loss over epochs"},
+        "snippet": _SNIPPET.format(name=name, rule=rule), "pictures": {CURVE: "Loss over epochs"},
         "measured": f"Summaries of {plain(source)} by `summarize(..., {rule})`: F1 of ROUGE with stemming, rougeL on "
         "the summary as a whole, and precision, the share of chosen sentences that are labelled. The first row is the "
-        f"mean of the {averaged} evaluation(s) with the lowest validation loss; this checkpoint is the lowest of them "
-        f"({', '.join(f'{metric} {scores[metric]:.3f}' for metric in ROUGE)}).",
+        "mean of the evaluations with the lowest validation loss, at most three; this checkpoint is the best of them."
+        f"{caveat(reported, 'the evaluation')}\n\n{table}",
         "limits": [
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
             "Information flows forward only: a sentence is scored without knowledge of later segments.",
             "It has learnt what belongs in summaries of one kind of text.",
         ],
-        "scores": {metric: scores[metric] for metric in ROUGE},
+        "scores": {metric: best.scores["evaluation 1"][metric] for metric in ROUGE},
     }  # fmt: skip
+    publish(args, best, BertAlForExtractiveSummarization.from_pretrained, card)

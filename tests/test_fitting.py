@@ -32,8 +32,7 @@ from nextlevelbert.models.pooling import pool
 
 from .frozen.cases import TEXTS as FROZEN
 from .frozen.cases import text as story
-from .segment_toys import close
-from .vector_toys import save_random_table
+from .vector_toys import close, save_random_table
 
 TEXTS = [*FROZEN, story(7, 30), story(8, 60)]
 DOCUMENTS = [Document(f"text-{number}", words) for number, words in enumerate(TEXTS)]

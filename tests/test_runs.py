@@ -57,9 +57,9 @@ class Run:
         learned: whether the content of ``results.json`` tells that it learned.
         other: an option with another value, by which the folder is refused, naming it.
         check: of the published folder: opens it and compares with predictions, or whatever the task promises.
-        kill_at: the step before which it is killed; save more than one checkpoint before it.
-        card: name of a variable that the code of the card leaves; None if nothing is published.
-        timed: names of files with times in them.
+        kill_at: the step before which it is killed, after more than one checkpoint; None where another row has the
+            same code for that.
+        card: name of a variable that the code of the card leaves.
     """
 
     name: str
@@ -68,9 +68,8 @@ class Run:
     learned: Callable[[dict[str, Any]], bool]
     other: list[str]
     check: Callable[[Path, Toys], None] = lambda folder, toys: None
-    kill_at: int = 5
-    card: str | None = "scores"
-    timed: tuple[str, ...] = ("result.json",)
+    kill_at: int | None = None
+    card: str = "scores"
 
 
 # --- Pretraining
@@ -232,13 +231,13 @@ RUNS = [
     ),
     Run(
         "hate", "run_pretraining.py", pretraining(*HATE), loss_fell, ["--norm_order", "1"], opens_in_three_ways,
-        kill_at=9, card="vectors",
+        card="vectors",
     ),
     Run(
         "summarization", "run_finetune.py", summarizing, summaries_got_better, ["--segment_length", "24"],
         summarizes_as_stored, kill_at=12, card="summary",
     ),
-    Run("cdlm", "run_pretraining.py", pretraining_on_sets, loss_fell, ["--document_share", "0.5"]),
+    Run("cdlm", "run_pretraining.py", pretraining_on_sets, loss_fell, ["--document_share", "0.5"], kill_at=5),
     Run(
         "coreference", "run_finetune.py", linking, links_got_better, ["--context", "sentence"], kill_at=10,
         card="probability",
@@ -312,17 +311,17 @@ RUNS += [
     ),
     Run(
         "multiple choice", "run_finetune.py", fine_tuning("multiple_choice", "--model", "{checkpoint}"),
-        lambda results: "accuracy" in results["seeds"]["0"], ["--weight_decay", "0.1"], kill_at=6,
+        lambda results: "accuracy" in results["seeds"]["0"], ["--weight_decay", "0.1"],
     ),
     Run(
         "chunkbert", "run_finetune.py",
         fine_tuning("classification", "--model_type", "chunkbert", "--model", "{chunkbert}", "--chunk_size", "32"),
-        better_than_chance, ["--chunk_size", "16"], says_what_it_predicted, kill_at=6,
+        better_than_chance, ["--chunk_size", "16"], says_what_it_predicted,
     ),
     Run(
         "truncated", "run_finetune.py",
         fine_tuning("classification", "--model_type", "truncated", "--model", "{encoder}", "--num_train_epochs", "8"),
-        better_than_chance, ["--max_grad_norm", "2"], kill_at=6,
+        better_than_chance, ["--max_grad_norm", "2"],
     ),
 ]  # fmt: skip
 
@@ -332,9 +331,8 @@ RUNS += [
 
 def asked() -> list[dict]:
     """Three questions to each of twelve short documents."""
-    subjects = [f"{thing} {n}" for n, thing in enumerate("whale train bread star ship crown sail oven".split() * 2)][
-        :12
-    ]
+    things = "whale train bread star ship crown sail oven whale train bread star".split()
+    subjects = [f"{thing} {n}" for n, thing in enumerate(things)]
     return [
         {"query": f"What of the {subject}, {name}?", "document": f"The {subject} was old and red again. " * 6}
         for subject in subjects
@@ -405,17 +403,15 @@ def straight(run, toys, tmp_path_factory) -> Path:
     return STRAIGHT[run.name]
 
 
-def files(folder: Path, timed: tuple[str, ...] = ()) -> dict[str, bytes]:
-    """What a run leaves, but for checkpoints, copies of vectors to map into memory, and times."""
-    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in timed]
-    names = {path.relative_to(folder).as_posix(): path for path in paths}
+def files(folder: Path) -> dict[str, bytes]:
+    """What a run leaves, but for checkpoints and copies of vectors to map into memory."""
+    names = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     kept = {name: path for name, path in names.items() if "checkpoint-" not in name and "/.vectors/" not in name}
     return {name: path.read_bytes() for name, path in kept.items()}
 
 
 def test_it_learns_and_publishes_no_path(run, toys, straight):
     assert run.learned(json.loads((straight / "results.json").read_text()))
-    assert run.card is None or (straight / "README.md").exists()
     for name, content in files(straight).items():
         assert str(straight.parent).encode() not in content, name
         assert str(toys.folder).encode() not in content, name
@@ -423,11 +419,7 @@ def test_it_learns_and_publishes_no_path(run, toys, straight):
 
 
 def test_the_code_of_its_card_runs(run, straight, toys, monkeypatch):
-    if run.card is None:
-        assert not (straight / "README.md").exists()
-        return
-    card = (straight / "README.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    [code] = re.findall(r"```python\n(.*?)```", (straight / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(straight.parent)  # the name of the model is that of its folder
     names: dict[str, Any] = {}
     exec(code.replace("the base checkpoint", toys.checkpoint), names)
@@ -438,6 +430,7 @@ class Killed(BaseException):
     """Like a signal, it is caught nowhere."""
 
 
+@pytest.mark.parametrize("run", [run for run in RUNS if run.kill_at], ids=lambda run: run.name, indirect=True)
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(run, toys, straight, tmp_path, monkeypatch):
     genuine, steps = CardTrainer.training_step, []
 
@@ -454,9 +447,9 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(run, toys, straight, tm
     assert not (tmp_path / "model" / "results.json").exists()
     start(run, toys, tmp_path / "model")
     assert 0 < steps[steps.index("killed") + 1] < run.kill_at  # it went on from a checkpoint
-    left, expected = files(tmp_path / "model", run.timed), files(straight, run.timed)
+    left, expected = files(tmp_path / "model"), files(straight)
     assert left.keys() == expected.keys()
-    assert [name for name in left if left[name] != expected[name]] == []
+    assert [name for name in left if left[name] != expected[name] and not name.endswith("result.json")] == []  # times
 
 
 def test_a_second_start_does_nothing(run, toys, straight, monkeypatch):

@@ -19,7 +19,6 @@ from transformers import (
 )
 
 import nextlevelbert as nlb
-from nextlevelbert.training.trainer import SetEpochCallback
 
 SUBJECTS = ("the whale swims", "a train departs", "bread is baked", "stars shine far")
 TEXTS = [" ".join(f"{SUBJECTS[n % 4]} {day} times." for day in range(40)) for n in range(8)]
@@ -160,28 +159,6 @@ def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path
         assert shapes[0] != shapes[1] or any(
             not torch.equal(*pair) for pair in zip(*epochs, strict=True) if pair[0].shape == pair[1].shape
         )
-
-
-def test_masks_of_a_resumed_epoch_are_those_of_a_straight_run(source, tmp_path):
-    """With the callback: by itself `Trainer` tells a data set its epoch only from the epoch's beginning on."""
-
-    def run(steps: int, checkpoint: str | None = None) -> list[torch.Tensor]:
-        set_seed(0)
-        triple = masked(source, tmp_path / "vectors", None)
-        collator = Recorder(triple.collator)
-        args = TrainingArguments(
-            str(tmp_path / "out"), max_steps=steps, per_device_train_batch_size=4, save_steps=1, disable_tqdm=True
-        )
-        trainer = Trainer(triple.model, args, collator, train_dataset=triple.rows, callbacks=[SetEpochCallback()])
-        trainer.train(resume_from_checkpoint=checkpoint)
-        return [batch["mask_positions"] for batch in collator.batches]
-
-    straight = run(9)
-    resumed = run(9, str(tmp_path / "out" / "checkpoint-7"))
-    assert len(straight) >= 9
-    for first, second in zip(straight[-2:], resumed[-2:], strict=True):
-        assert torch.equal(first, second)
-    assert not torch.equal(straight[0], straight[8])
 
 
 def test_masked_pretraining_over_a_static_encoder_trains_what_is_published(minilm, tmp_path):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tokenizers import Tokenizer
 
+from nextlevelbert import VectorCorpus, encode_corpus
+from nextlevelbert.corpus import chunk_table, corpus_schema
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 TEXTS = ["the whale and the sea " * 30, "one short text", "it was the best of times " * 9, "call me ishmael"]
@@ -31,8 +34,42 @@ def packed_batch(hidden_size=32, length=10, rows=2):
     }
 
 
-def close(actual, expected):
-    torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+class RandomVectors:
+    """Takes the place of `ChunkVectors`: a random vector for each word of a text."""
+
+    schema = corpus_schema({"encoder": {"name": "random", "hidden_size": 8}, "chunking": {"splitter": None}})
+
+    def __call__(self, batch):
+        spans = [np.zeros((len(text.split()), 2), np.int64) for text in batch["text"]]
+        return chunk_table(self.schema, batch["id"], spans, torch.randn(sum(map(len, spans)), 8))
+
+
+def corpus_of(counts: list[int], folder: Path) -> VectorCorpus:
+    """A corpus of documents with so many random vectors, in several parts."""
+    torch.manual_seed(0)
+    texts = ["word " * count for count in counts]
+    return encode_corpus(texts, RandomVectors(), None, folder, characters_per_part=300, progress=False)
+
+
+def close(actual, expected, atol=1e-5):
+    torch.testing.assert_close(actual, expected, atol=atol, rtol=1e-5)
+
+
+def whitened(model, vectors):
+    """normalise(W (v - m)), in numpy and float64."""
+    whitening = model.base_model.whitening
+    mean, weight = whitening.mean.double().numpy(), whitening.weight.double().numpy()
+    rows = np.einsum("ij,...j->...i", weight, vectors.double().numpy() - mean)
+    return torch.from_numpy(rows / np.linalg.norm(rows, axis=-1, keepdims=True)).float()
+
+
+def unit(vectors):
+    return vectors / vectors.norm(dim=-1, keepdim=True)
+
+
+@torch.no_grad()
+def vectors_of(model, vectors, **inputs):
+    return model(inputs_embeds=vectors, **inputs).pooler_output
 
 
 def save_random_table(tokenizer: Any, size: int, folder: Path) -> None:

@@ -11,7 +11,7 @@ from transformers.models.clip.modeling_clip import image_text_contrastive_loss
 
 from nextlevelbert.models.losses import masked_vector_loss, pair_loss, single_label_loss
 
-from ..segment_toys import close
+from ..vector_toys import close
 
 PREDICTIONS = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
 TARGETS = torch.tensor([[0.0, 4.0], [1.0, 0.5]])

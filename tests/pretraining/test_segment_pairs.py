@@ -10,12 +10,14 @@ from nextlevelbert import DataCollatorForSegmentPairs, SegmentPairDataset
 from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 from nextlevelbert.pretraining.segment_pairs import SegmentPair, pairs_found
 
-from ..segment_toys import SHORT, close, corpus_of_books
+from ..vector_toys import close, corpus_of
+
+SHORT = 5  # the document of one chunk
 
 
 @pytest.fixture(scope="module")
-def corpus(toy_encoder_path, tmp_path_factory):
-    return corpus_of_books(toy_encoder_path, tmp_path_factory.mktemp("corpus"))
+def corpus(tmp_path_factory):
+    return corpus_of([16, 21, 28, 34, 40, 1, 46, 52, 59, 66, 72, 80], tmp_path_factory.mktemp("corpus"))
 
 
 def test_pairs_that_find_each_other_worked_out_by_hand():
@@ -89,7 +91,7 @@ def test_a_batch_is_cut_to_one_length(corpus):
         drawn.add(length)
         assert batch.keys() == {"inputs_embeds", "special_ids", "document_ids"}
         assert batch["document_ids"].tolist() == [pair.document for pair in pairs]
-        assert batch["inputs_embeds"].shape == (3, 2, length + 2, 32)
+        assert batch["inputs_embeds"].shape == (3, 2, length + 2, 8)
         for row, pair in enumerate(pairs):
             for side, vectors in enumerate((pair.first, pair.second)):
                 count = min(length, len(vectors))

@@ -84,9 +84,9 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, corpus
     assert "12 documents" in last
     assert "--do_train" in last
     assert not (tmp_path / "text").exists()
-    run(tmp_path / "text", "--train_file", str(books), "--encoder_dtype", "float32")
+    run(tmp_path / "text", "--train_file", str(books), "--max_steps", "4")
     assert str(tmp_path / "text") in capsys.readouterr().out.splitlines()[-1]
-    run(tmp_path / "vectors", "--corpus_dir", str(corpus.path))
+    run(tmp_path / "vectors", "--corpus_dir", str(corpus.path), "--max_steps", "4")
     first, second = weights(tmp_path / "text"), weights(tmp_path / "vectors")
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -170,11 +170,6 @@ def test_another_corpus_takes_the_place_of_held_out_documents(run, corpus, books
         (["--corpus_dir", "{corpus}", "--objective", "contrastive", "--max_segment", "600"], "--max_segment"),
         (["--train_file", "{books}", "--masking_probability", "1.5"], "masking probability"),
         (["--train_file", "nothing.jsonl"], "nothing.jsonl"),
-        (["--train_file", "{books}", "--text_column", "body"], "body"),
-        (["--chunk_size", "513"], "513"),
-        (["--train_file", "{books}", "--pooling", "sum"], "pooling"),
-        (["--train_file", "{books}", "--model_type", "hate", "--loss", "l1"], "loss"),
-        (["--train_file", "{books}", "--model_type", "hate", "--hidden_size", "64"], "hidden_size|undercomplete"),
         (["--train_file", "{books}", "--model", "m", "--whiten_chunks"], "--whiten_chunks"),
     ],
 )
@@ -182,8 +177,7 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
     """Without a trace in the output folder."""
     with pytest.raises((ValueError, FileNotFoundError, SystemExit)) as error:
         run(tmp_path / "model", *[word.format(books=books, corpus=corpus.path) for word in words])
-    text = str(error.value) + capsys.readouterr().err
-    assert any(word in text for word in culprit.split("|")), text
+    assert culprit in str(error.value) + capsys.readouterr().err
     assert not (tmp_path / "model").exists()
 
 

@@ -101,15 +101,6 @@ def test_a_run_that_was_stopped_stays_stopped_also_where_its_folder_moved(tmp_pa
     assert again.state.best_model_checkpoint == str(tmp_path / "moved" / "checkpoint-2")
 
 
-def test_saving_leaves_no_pickle_and_uploads_nothing_without_its_card(tmp_path):
-    made = trainer(tmp_path, Rows())
-    made.args.push_to_hub = True
-    made.save_model()
-    files = {path.name for path in tmp_path.iterdir()}
-    assert {"model.safetensors", "config.json"} <= files
-    assert not files & {"README.md", "training_args.bin"}
-
-
 def test_a_folder_belongs_to_its_settings(tmp_path):
     folder = tmp_path / "run"
     settings = {"seeds": (0, 1), "learning_rate": 1e-4, "model": "a"}
@@ -155,11 +146,3 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     path.write_text('{"cut')
     assert read_json(path) is None
     assert read_json(tmp_path / "missing.json") is None
-
-
-def test_a_name_for_headings_and_strings_of_code(tmp_path):
-    name = BaseTrainingArguments(output_dir=str(tmp_path / 'x")\nimport os'), use_cpu=True).repository()
-    assert name == "x---import os"
-    assert BaseTrainingArguments(output_dir="x", hub_model_id="me/my-model_1.0", use_cpu=True).repository() == (
-        "me/my-model_1.0"
-    )

@@ -137,7 +137,8 @@ def encode_once(
 ) -> dict[str, torch.Tensor]:
     """Chunk vectors ``[n, D]`` of every text, in float16, from a corpus in ``--cache_dir`` that is made where missing.
 
-    Of `args`, only `output_dir` and `device` are looked at. A text without a token is refused.
+    Of `args`, only `output_dir` and `device` are looked at. For ``sbert`` it is the first chunk
+    alone. A text without a token is refused.
     """
     distinct = list(dict.fromkeys(texts))
     name = fingerprint([source.encoder.fingerprint, str(source.rule), options.encoder_dtype, *distinct])[:16]
@@ -145,7 +146,8 @@ def encode_once(
     encoder = copy.deepcopy(source.encoder)  # what is published keeps its precision
     encoder.encoder.to(device=args.device, dtype=getattr(torch, options.encoder_dtype))
     corpus = encode_corpus(((str(n), text) for n, text in enumerate(distinct)), encoder, source.rule, folder)
-    vectors = {text: corpus[str(number)].vectors for number, text in enumerate(distinct)}
+    count = 1 if options.model == "sbert" else None
+    vectors = {text: corpus[str(number)].vectors[:count] for number, text in enumerate(distinct)}
     if empty := [text for text, chunks in vectors.items() if not len(chunks)]:
         raise ValueError(f"{len(empty)} texts contain no token, {short(empty[0])} first; leave their rows out.")
     return vectors

@@ -13,6 +13,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..models.losses import classification_loss
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
+from ..models.pooling import masked_mean
 from .labelled_documents import LabelledDocuments
 
 
@@ -32,16 +33,11 @@ class MeanClassifier(nn.Module):
             nn.init.normal_(parameter, std=0.02) if parameter.ndim == 2 else nn.init.zeros_(parameter)
 
     def forward(
-        self,
-        inputs_embeds: torch.Tensor,
-        attention_mask: torch.Tensor,
-        pair_embeds: torch.Tensor | None = None,
-        document_index: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-    ) -> SequenceClassifierOutput:
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, pair_embeds: torch.Tensor | None = None,
+        document_index: torch.Tensor | None = None, labels: torch.Tensor | None = None,
+    ) -> SequenceClassifierOutput:  # fmt: skip
         """As `NextLevelBertForSequenceClassification` and `NextLevelBertForMultipleChoice`."""
-        mask = attention_mask[..., None].to(inputs_embeds.dtype)
-        documents = (inputs_embeds * mask).sum(dim=1) / mask.sum(dim=1)  # [B, D]
+        documents = masked_mean(inputs_embeds, attention_mask)  # [B, D]
         logits = self.classifier(concatenate_pairs(documents, pair_embeds, document_index))  # [N, K] or [N, C, 1]
         logits = logits.squeeze(-1) if self.choice else logits
         config = PreTrainedConfig(num_labels=logits.shape[-1], problem_type=self.problem_type)
@@ -72,10 +68,10 @@ def tfidf(sets: Mapping[str, LabelledDocuments]) -> dict[str, np.ndarray]:
     folds = min([5, *(int(np.unique(column, return_counts=True)[1].min()) for column in columns)])
     if folds < 2:
         raise ValueError("--model tfidf needs at least two training examples of every class.")
-    rates = [0.1, 1.0, 10.0, 100.0, 1000.0]
     classifier: Any = LogisticRegressionCV(
-        Cs=rates, cv=folds, max_iter=1000, scoring="neg_log_loss", l1_ratios=(0.0,), use_legacy_attributes=False
-    )
+        Cs=[0.1, 1.0, 10.0, 100.0, 1000.0], cv=folds, max_iter=1000, scoring="neg_log_loss", l1_ratios=(0.0,),
+        use_legacy_attributes=False,
+    )  # fmt: skip
     words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
     pipeline = make_pipeline(words, OneVsRestClassifier(classifier) if several else classifier)
     texts = {name: [f"{row.question or ''} {row.text}" for row in data.examples] for name, data in sets.items()}

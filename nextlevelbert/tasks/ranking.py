@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,7 @@ from ..finetuning.seeds import caveat, mean_and_deviation, publish, report, run_
 from ..models.pooling import masked_mean
 from ..training.cards import CURVE, SIMILARITY_WIDGET, plain
 from ..training.trainer import CardTrainer, parse
-from .published import packed, read_candidates, read_msmarco
-from .retrieval import MEAN, MEANS, document_vectors, mean_vectors, read_retrieval_task
+from .retrieval import MEAN, MEANS, columns_of, document_vectors, mean_vectors, packed, read_retrieval_task
 
 logger = logging.getLogger(__name__)
 
@@ -49,43 +48,67 @@ _LIMITS = (
 
 @dataclass
 class RankingArguments:
-    """Columns, candidates, and where the ranking is cut."""
+    """Columns, and where the ranking is cut."""
 
     _argument_group_name = "ranking"
 
     query_column: str | None = option(None, "Column of the queries; by default query.")
     document_column: str | None = option(None, "Column of the relevant documents; by default document.")
-    validation_candidates: str | None = option(
-        None,
-        "Documents to rank for each validation query: a run in TREC's format; by default all, or MS MARCO's top100.",
-    )
-    test_candidates: str | None = option(None, "The same for the test set.")
     k: int = option(10, "Cut-off rank for MRR and recall.")
 
 
-@dataclass(frozen=True)
-class RankingData:
+# --- What is ranked
+
+
+class RankingData(NamedTuple):
     """What to rank; without candidates that is the whole collection."""
 
     task: RetrievalTask
     candidates: Mapping[str, Sequence[str]] | None = None
 
-    def texts(self) -> list[str]:
-        return [*self.task.queries.values(), *self.task.documents.values()]
 
-
-def read_ranking(
-    source: str | Path, split: str, options: RankingArguments, candidates_file: str | Path | None = None
-) -> RankingData:
-    """Reads MS MARCO's files, or what `read_retrieval_task` reads, with candidates for each query."""
+def read_ranking(source: str | Path, split: str, options: RankingArguments) -> RankingData:
+    """Reads MS MARCO's files, or what `read_retrieval_task` reads."""
     if packed(Path(source) / "msmarco-docs.tsv").exists():
-        queries, documents, relevant, named = read_msmarco(Path(source), split, candidates_file)
-        return RankingData(RetrievalTask(f"msmarco-{split}", queries, documents, relevant), named or None)
-    task = read_retrieval_task(source, options.query_column, options.document_column, split)
-    candidates = read_candidates(candidates_file, task.queries) if candidates_file else {}
-    for name in (name for names in candidates.values() for name in names if name not in task.documents):
-        raise ValueError(f"{candidates_file} names the document {name!r}, which is not in {source}.")
-    return RankingData(task, candidates or None)
+        return read_msmarco(Path(source), split)
+    return RankingData(read_retrieval_task(source, options.query_column, options.document_column, split))
+
+
+def read_msmarco(folder: Path, split: str) -> RankingData:
+    """A split of MS MARCO's document ranking, whose files may be packed as ``.gz``.
+
+    ``msmarco-docs.tsv`` (id, URL, title, body), ``msmarco-<split>-queries.tsv`` (id, query), ``…-qrels.tsv`` (query,
+    0, document, grade) and ``…-top100`` (query, Q0, document, rank, …), which is re-ranked, but not in training.
+    Documents without a text, and those that neither a judgement nor a candidate names, are left out; without
+    candidates the whole collection is ranked.
+    """
+    relevant: dict[str, dict[str, int]] = {}
+    for query, _, document, grade in columns_of(folder / f"msmarco-{split}-qrels.tsv", None, 4):
+        if int(grade) > 0:
+            relevant.setdefault(query, {})[document] = int(grade)
+    queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
+    if missing := relevant.keys() - queries.keys():
+        raise ValueError(f"Query {min(missing)!r} of msmarco-{split}-qrels.tsv is not in msmarco-{split}-queries.tsv.")
+    training, top = "train" in split, packed(folder / f"msmarco-{split}-top100")
+    candidates: dict[str, list[str]] = {query: [] for query in relevant} if top.exists() and not training else {}
+    for query, _, document in columns_of(top, None, 3) if candidates else ():
+        if query in candidates:
+            candidates[query].append(document)
+    if bare := [query for query, names in candidates.items() if not names]:
+        raise ValueError(f"{top} has no candidates for {len(bare)} queries, such as {bare[0]!r}; leave them out.")
+    named = {document for rows in (relevant, candidates) for names in rows.values() for document in names}
+    texts = {
+        name: f"{title} {body}".strip()
+        for name, _, title, body in columns_of(folder / "msmarco-docs.tsv", "\t", 4)
+        if name in named or not (candidates or training)
+    }
+    if unknown := named - texts.keys():
+        raise ValueError(f"msmarco-docs.tsv lacks {len(unknown)} documents that are named, such as {min(unknown)!r}.")
+    documents = {name: text for name, text in texts.items() if text}
+    logger.info("%s: %d queries, %d documents of %d with a text", split, len(relevant), len(documents), len(texts))
+    kept = {query: [name for name in names if name in documents] for query, names in candidates.items()}
+    asked = {query: queries[query] for query in relevant}
+    return RankingData(RetrievalTask(f"msmarco-{split}", asked, documents, relevant), kept or None)
 
 
 def hold_out_queries(data: RankingData, share: float, seed: int = 42) -> tuple[RankingData, RankingData]:
@@ -103,6 +126,9 @@ def hold_out_queries(data: RankingData, share: float, seed: int = 42) -> tuple[R
     if lost := len(task.queries) - sum(len(part.task.queries) for part in parts):
         logger.warning("%s: %d queries have relevant documents on both sides and are left out.", task.name, lost)
     return parts[0], parts[1]
+
+
+# --- Training
 
 
 class MeanRanker(nn.Module):
@@ -150,17 +176,6 @@ def collate(rows: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, dict
     return {name: pad_vectors(side) for name, side in zip(("query", "document"), zip(*rows, strict=True), strict=True)}
 
 
-class _Embedder(nn.Module):
-    """A document model as sentence-transformers' losses want one."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, features: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {"sentence_embedding": self.model(**features).pooler_output}
-
-
 class RankingTrainer(CardTrainer):
     """Trains by in-batch negatives (cosine times 20, cross-entropy) and evaluates by the scores that `rank` gives."""
 
@@ -173,12 +188,9 @@ class RankingTrainer(CardTrainer):
         sampler = dataset.sampler(self.args.train_batch_size, self.args.seed)
         return self.accelerator.prepare(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate))
 
-    def compute_loss(
-        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Any:
-        embedder: Any = _Embedder(model)
-        loss = MultipleNegativesRankingLoss(embedder)([inputs["query"], inputs["document"]], None)
-        return (loss, {}) if return_outputs else loss
+    def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        sides = [model(**inputs[side]).pooler_output for side in ("query", "document")]  # [B, D] each
+        return MultipleNegativesRankingLoss(model).compute_loss_from_embeddings(sides, None)
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> dict[str, float]:
         scores = self._rank(self.accelerator.unwrap_model(self.model))
@@ -195,25 +207,23 @@ def main(words: list[str]) -> None:
     options, ranking, data, args = parse(classes, words, "run_finetune.py --task ranking", about)
     metric = args.metric_for_best_model = f"mrr@{ranking.k}"
     args.greater_is_better = True
-    candidates = {"validation": ranking.validation_candidates, "test": ranking.test_candidates}
     sets: dict[str, RankingData] = data.read_sets(
-        lambda name, path, split: read_ranking(path, split, ranking, candidates.get(name)), hold_out_queries
+        lambda name, path, split: read_ranking(path, split, ranking), hold_out_queries
     )
     reported = "test" if "test" in sets else "validation"
     source = open_source(options, MEANS)
-    vectors = encode_once(options, args, source, [text for part in sets.values() for text in part.texts()])
-    if options.model == "sbert":
-        vectors = {text: chunks[:1] for text, chunks in vectors.items()}
+    sides = [side for task, _ in sets.values() for side in (task.queries, task.documents)]
+    vectors = encode_once(options, args, source, [text for side in sides for text in side.values()])
     baseline = options.model in MEANS or source.kind == "other"
     size = next(iter(vectors.values())).shape[1]
     new_model = partial(MeanRanker, size) if baseline else partial(open_model, options, source)
     args.learning_rate = args.learning_rate or (1e-3 if baseline else 5e-5)
 
     def scores_of(name: str, model: Any = None) -> dict[str, float]:
-        part = sets[name]
-        sides = [[vectors[text] for text in side.values()] for side in (part.task.queries, part.task.documents)]
+        task, named = sets[name]
+        sides = [[vectors[text] for text in side.values()] for side in (task.queries, task.documents)]
         rows = [mean_vectors(side) if model is None else document_vectors(model, side)[0] for side in sides]
-        return retrieval_scores(rank_documents(part.task, rows[0], rows[1], part.candidates), ranking.k)
+        return retrieval_scores(rank_documents(task, *rows, named), ranking.k)
 
     def make_trainer(seed_args: FinetuningArguments) -> RankingTrainer:
         pairs, rank = Pairs(sets["train"].task, vectors), partial(scores_of, "validation")
@@ -224,7 +234,7 @@ def main(words: list[str]) -> None:
         set_seed(trainer.args.seed)
         return {**scores, "before": scores_of(reported, new_model().to(args.device))}, {}
 
-    content = [[*vars(part.task).values(), part.candidates] for part in sets.values()]
+    content = [[*vars(task).values(), named] for task, named in sets.values()]
     settings = {"task": "ranking", "model": public_name(options.model), "weights": source.weights, "k": ranking.k}
     settings |= {"chunks": str(source.rule), "encoder_dtype": options.encoder_dtype, "sets": fingerprint(content)}
     results = run_seeds(args, settings | args.signature(), make_trainer, score)

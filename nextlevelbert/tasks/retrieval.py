@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from transformers import set_seed
 
 from ..corpus import pad_vectors
-from ..data.rows import open_rows, placed_rows
+from ..data.rows import open_rows, open_text, placed_rows
 from ..evaluation.chunk_scores import chunk_similarity
 from ..evaluation.retrieval import (
     DEPTH,
@@ -31,7 +31,6 @@ from ..finetuning.arguments import VectorModelArguments, option, public_name
 from ..finetuning.encoding import encode_once, open_model, open_source
 from ..training.cards import results_table, save_figure
 from ..training.trainer import parse, write_whole
-from .published import columns_of, packed
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +71,7 @@ class RetrievalArguments:
 
     @property
     def device(self) -> torch.device:
+        """Where models run, as `TrainingArguments` say it."""
         return PartialState(cpu=self.use_cpu).device
 
 
@@ -91,8 +91,7 @@ def read_retrieval_task(
     splits (NextLevelBERT, section 3.2), and the other way round the task is called ``booksum-reversed``. BEIR (Thakur
     et al. 2021) has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``. The split is by default ``test``.
 
-    Raises:
-        ValueError: for a column that is missing or blank, with its row; for relevance as `RetrievalTask`.
+    A column that is missing or blank is refused with its row.
     """
     path = Path(source)
     if packed(path / "corpus.jsonl").exists():
@@ -139,6 +138,23 @@ def _read_beir(folder: Path, split: str) -> RetrievalTask:
             relevant.setdefault(query, {})[document] = int(grade)
     queries = {query: texts[0].get(query, "") for query in relevant}  # BEIR keeps those of all splits in one file
     return RetrievalTask(folder.resolve().name, queries, texts[1], relevant)
+
+
+def packed(path: Path) -> Path:
+    """The file, or the same with ``.gz`` where only that is there."""
+    compressed = path.with_name(f"{path.name}.gz")
+    return compressed if compressed.exists() and not path.exists() else path
+
+
+def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
+    """The first columns of each line; only a line feed ends a line, because texts may hold carriage returns."""
+    with open_text(packed(path), newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            row = line.rstrip("\n").split(delimiter)
+            if line.strip() and len(row) < count:
+                raise ValueError(f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}.")
+            if line.strip():
+                yield row[:count]
 
 
 # --- The search
@@ -194,21 +210,16 @@ def search(
         return {options.model: rank_by_scores(task, scores(queries, documents))}
     source = open_source(options, MEANS)
     stored = encode_once(options, args, source, queries + documents)
-    plain = [[stored[text] for text in side] for side in (queries, documents)]
-    if options.model == "sbert":
-        plain = [[rows[:1] for rows in side] for side in plain]
-    chunks, vectors = plain, [mean_vectors(side) for side in plain]
-    name, rows = public_name(options.model), {}
+    chunks = [[stored[text] for text in side] for side in (queries, documents)]
+    vectors, name, rows = [mean_vectors(side) for side in chunks], public_name(options.model), {}
     if options.model not in MEANS and source.kind != "other":
-        rows[MEAN] = rank_documents(task, vectors[0], vectors[1])
+        rows[MEAN] = rank_documents(task, *vectors)
         model = open_model(options, source).to(args.device)
-        sides = [document_vectors(model, side) for side in plain]
-        chunks, vectors = [side[1] for side in sides], [side[0] for side in sides]
-    rows = {name: rank_documents(task, vectors[0], vectors[1]), **rows}
+        vectors, chunks = map(list, zip(*(document_vectors(model, side) for side in chunks), strict=True))
+    rows = {name: rank_documents(task, *vectors), **rows}
     if args.score == "document":
         return rows
-    kind: Any = "maxsim" if args.score == "maxsim" else "nearest"
-    similarity = chunk_similarity(chunks[0], chunks[1], kind, args.top_chunks)
+    similarity = chunk_similarity(*chunks, "maxsim" if args.score == "maxsim" else "nearest", args.top_chunks)
     if args.score == "both":
         similarity = similarity + normalize(vectors[0], dim=1) @ normalize(vectors[1], dim=1).T
     return {f"{name}, {args.score}": rank_by_scores(task, similarity.numpy().round(6)), **rows}

@@ -80,7 +80,7 @@ def test_a_task_s_help_and_what_it_does_not_have(task, capsys):
         main(["--task", task, "--help"])
     text = capsys.readouterr().out
     assert end.value.code == 0
-    assert ("--class_weights" in text) == (task == "classification")
+    assert ("--sigmoid" in text) == (task == "classification")
     assert ("--candidates_column" in text) == (task == "multiple_choice")
     assert ("--seeds" in text) == (task != "retrieval")
 

@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score
-from sklearn.utils.class_weight import compute_class_weight
 from torch import nn
 from transformers import (
     AutoModelForMultipleChoice,
@@ -27,7 +26,7 @@ from transformers import (
 from nextlevelbert import HateForSequenceClassification, HateModel, NextLevelBertModel
 from nextlevelbert.tasks import main
 from nextlevelbert.tasks.baselines import MeanClassifier, tfidf
-from nextlevelbert.tasks.classification import freeze, head_config, weighted_loss
+from nextlevelbert.tasks.classification import freeze
 from nextlevelbert.tasks.labelled_documents import Example, LabelledDocuments
 
 from ..finetuning_toys import predictions, sea_rows, write
@@ -41,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("no_drawing")
 def no_drawing(monkeypatch):
     """Drawing takes longer than training here."""
     monkeypatch.setattr("nextlevelbert.finetuning.seeds.plot_curves", lambda *arguments: None)
-    monkeypatch.setattr("nextlevelbert.tasks.classification_report.plot_confusion", lambda *arguments: None)
+    monkeypatch.setattr("nextlevelbert.tasks.classification.plot_confusion", lambda *arguments: None)
 
 
 def run(output: Path, *words: str, task: str = "classification", **options: str) -> dict:
@@ -142,7 +141,7 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     options = {"--train_file": write(tmp_path / "rows.jsonl", rows), "--text_column": "story"}
     options |= {"--validation_file": write(tmp_path / "more.jsonl", rows[:12]), "--num_train_epochs": "1"}
     options |= {"--question_column": "asked", "--label_column": "answer", "--model": toy_checkpoint}
-    results = run(tmp_path / "model", "--halve_validation", "--class_weights", **options)
+    results = run(tmp_path / "model", "--halve_validation", **options)
     assert results["reported"] == "test"
     found = [predictions(tmp_path / "model" / f"{name}_predictions.jsonl") for name in ("validation", "test")]
     assert [len(part) for part in found] == [6, 6]
@@ -285,18 +284,6 @@ def test_word_counts_with_several_labels():
         tfidf({"train": LabelledDocuments("regression", [Example("x", "y", label=0.5)], None, "here")})
 
 
-def test_class_weights_as_scikit_learn_has_them():
-    labels = [0, 1, 1, 1, 2, 2]
-    train = LabelledDocuments(SINGLE, [Example(f"{n}", "x", label=n) for n in labels], ("a", "b", "c"), "here")
-    logits, truth = torch.randn(6, 3), torch.tensor(labels)
-    weights = torch.tensor(compute_class_weight("balanced", classes=np.arange(3), y=labels))
-    expected = (nn.functional.cross_entropy(logits, truth, reduction="none") * weights[truth]).mean()
-    torch.testing.assert_close(weighted_loss(train, 0.0)({"logits": logits}, truth), expected.float())
-    with pytest.raises(ValueError, match="class_weights"):
-        weighted_loss(LabelledDocuments(SINGLE, train.examples[:4], ("a", "b", "c"), "here"), 0.0)
-    assert head_config(train, sigmoid=False)["id2label"] == {0: "a", 1: "b", 2: "c"}
-
-
 @pytest.mark.parametrize(
     ("words", "culprit"),
     [
@@ -304,7 +291,7 @@ def test_class_weights_as_scikit_learn_has_them():
         (["--sigmoid", "--label_column", "id"], "--sigmoid"),
         (["--halve_validation", "--test_file", "x.jsonl"], "--halve_validation"),
         (["--lora", "--freeze_encoder"], "--lora"),
-        (["--class_weights", "--sigmoid"], "--class_weights"),
+        (["--label_smoothing_factor", "0.1", "--sigmoid"], "--label_smoothing_factor"),
         (["--model_type", "textrank"], "textrank"),
         (["--learning_rate", "1e30"], "--learning_rate"),
         (["--model", "no-such-model"], "no-such-model"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from dataclasses import replace
 
@@ -16,12 +15,11 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 
 from nextlevelbert.data.rows import open_rows
+from nextlevelbert.tasks.classification import collate_tokens, collate_vectors, token_rows
 from nextlevelbert.tasks.labelled_documents import (
     ColumnArguments,
     Example,
     LabelledDocuments,
-    TokenRows,
-    VectorRows,
     halve_by_document,
     hold_out_documents,
     read_choices,
@@ -223,16 +221,6 @@ def test_seeds_of_splits_and_what_cannot_be_split():
         halve_by_document(data_of([1, 1]))
 
 
-def test_questions_before_their_documents():
-    rows = [Example("a", "one", "Who?", label=0), Example("b", "one", "Why?", label=1)]
-    data = LabelledDocuments(SINGLE, rows, ("no", "yes"), "here").questions_first()
-    assert [(row.text, row.question, row.label) for row in data.examples] == [
-        ("Who?\none", None, 0), ("Why?\none", None, 1)
-    ]  # fmt: skip
-    with pytest.raises(ValueError, match="question_column"):
-        data.questions_first()
-
-
 # Batches and predictions
 
 
@@ -249,34 +237,30 @@ def test_a_batch_holds_each_document_once():
         "q1": torch.eye(2),
         "q2": torch.ones(1, 2),
     }
-    dataset = VectorRows(data, vectors, sigmoid=False)
-    batch = dataset.collate([dataset[number] for number in range(3)])
+    batch = collate_vectors(data, vectors, False, rows)
     assert next(iter(batch)) == "document_index"  # Trainer takes its length for the batch size
     assert batch["document_index"].tolist() == [0, 1, 0]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert torch.equal(batch["inputs_embeds"][0], vectors["two"])
     assert batch["labels"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     assert batch["pair_embeds"].tolist() == [[0.5, 0.5], [1, 1], [0.5, 0.5]]  # the mean of a long question
-    first = VectorRows(data, vectors, sigmoid=False, first=True)
-    assert first.collate([first[0]])["inputs_embeds"].tolist() == [[[0, 1]]]
-    two = VectorRows(
-        LabelledDocuments(SINGLE, [Example("a", "one", label=1)], ("n", "y"), "here"), vectors, sigmoid=True
-    )
-    assert two[0]["labels"].tolist() == [1.0]
+    data = LabelledDocuments(SINGLE, [Example("a", "one", label=1)], ("n", "y"), "here")
+    assert collate_vectors(data, vectors, True, data.examples)["labels"].tolist() == [[1.0]]
 
 
 def test_tokens_are_cut_and_padded_on_the_right(minilm):
     tokenizer = minilm.tokenizer
-    data = LabelledDocuments(SINGLE, [Example("a", "one two three four"), Example("b", "five")], ("n", "y"), "here")
-    ids = tokenizer(["one two three four", "five"])["input_ids"]
+    examples = [Example("a", "two three four", "one"), Example("b", "five")]
+    data = LabelledDocuments(SINGLE, examples, ("n", "y"), "here")
+    ids = tokenizer(["one two three four", "five"])["input_ids"]  # a question before its document
     for kind, expected in (("chunkbert", ids[0][:4]), ("truncated", [*ids[0][:3], tokenizer.sep_token_id])):
-        rows = TokenRows(data, tokenizer, False, 4, kind)
-        assert rows.lengths.tolist() == [6, 3]
-        batch = rows.collate([rows[0], rows[1]])
+        rows, lengths = token_rows(data, tokenizer, 4, kind)
+        assert lengths.tolist() == [6, 3]
+        batch = collate_tokens(data, tokenizer.pad_token_id, False, rows)
         assert batch["input_ids"].tolist() == [expected, [*ids[1], tokenizer.pad_token_id]]
         assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     with pytest.raises(ValueError, match="'b'"):
-        TokenRows(replace(data, examples=[data.examples[0], Example("b", "\u200b")]), tokenizer, False)
+        token_rows(replace(data, examples=[data.examples[0], Example("b", "\u200b")]), tokenizer, None, "")
 
 
 @pytest.mark.parametrize(
@@ -294,4 +278,25 @@ def test_predictions_in_words(tmp_path, problem, names, label, logits, expected)
     write_predictions(tmp_path / "p.jsonl", data, np.array(logits))
     assert predictions(tmp_path / "p.jsonl") == [{"id": "ü", **expected}]
     assert "ü" in (tmp_path / "p.jsonl").read_text(encoding="utf-8")
-    assert json.loads(json.dumps(list(data.content())))  # what the fingerprint of a set is made of
+
+
+def test_scores_worked_by_hand():
+    def data(problem, *labels):
+        return LabelledDocuments(problem, [Example("x", "y", label=label) for label in labels], ("n", "y"), "here")
+
+    single = data(SINGLE, 0, 1, 0, 1)
+    scores = single.scores(np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 2.0], [5.0, 1.0]]))  # says 0, 1, 1, 0
+    # Class 1: one found of two, one of two findings right: precision = recall = 1/2; class 0 likewise.
+    assert scores == {"accuracy": 0.5, "f1": 0.5, "macro_f1": 0.5, "micro_f1": 0.5}
+    assert single.scores(np.eye(2)[[0, 1, 0, 0]], np.array([True, False, False, True]))["accuracy"] == 0.5
+    several = data("multi_label_classification", (0,), (0,), (1,))
+    scores = several.scores(np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]]))  # says {0}, {0, 1}, {}
+    # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 said and of 3 that are.
+    assert scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.5, "micro_f1": 2 / 3})
+    assert (several.trivial_logits() > 0).tolist() == [[True, False]]
+    values = data("regression", 1.0, 2.0, 3.0)
+    assert np.isnan(values.scores(values.trivial_logits().repeat(3, axis=0))["pearson"])
+    scores = values.scores(np.array([[1.0], [2.0], [4.0]]))
+    assert scores == pytest.approx({"mse": 1 / 3, "pearson": 0.98198, "spearman": 1.0}, abs=1e-5)
+    assert data("multiple_choice", 0, 1, 0, 0).scores(np.eye(4)) == {"accuracy": 0.5}
+    assert data(SINGLE, 1, 1, 0).trivial_logits().argmax() == 1

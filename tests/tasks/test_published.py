@@ -8,8 +8,13 @@ import json
 
 import pytest
 
-from nextlevelbert.tasks.labelled_documents import ColumnArguments, read_choices, read_classes
-from nextlevelbert.tasks.published import choice_table, classification_table
+from nextlevelbert.tasks.labelled_documents import (
+    ColumnArguments,
+    choice_table,
+    classification_table,
+    read_choices,
+    read_classes,
+)
 
 from ..finetuning_toys import write
 
@@ -63,15 +68,10 @@ def test_quality_in_sets_flattened_or_without_labels(tmp_path):
         choices(write(tmp_path / "wrong.jsonl", [{"article": "x", "questions": "Who?"}]))
 
 
-def test_race_and_swag(tmp_path):
+def test_race(tmp_path):
     race = {"example_id": "high1.txt", "article": "A story.", "question": "Who is _ ?", "options": ["Ann", "Bob"]}
     data = choices(write(tmp_path / "race.jsonl", [{**race, "answer": "B"}, {**race, "answer": "A"}]))
     assert (labels_of(data), data.examples[0].asked) == ([1, 0], ["Who is _ ? Ann", "Who is _ ? Bob"])
-    swag = {"sent1": "A man sits.", "sent2": "He", "ending0": "eats.", "ending1": "flies.", "label": 1}
-    data = choices(write(tmp_path / "swag.jsonl", [swag, {**swag, "sent1": "A dog runs.", "label": 0}]))
-    assert (labels_of(data), data.examples[0].text, data.examples[0].asked) == (
-        [1, 0], "A man sits.", ["He eats.", "He flies."]
-    )  # fmt: skip
 
 
 def test_muld_character_archetypes(tmp_path):

@@ -83,18 +83,6 @@ def test_ms_marco_files_that_do_not_fit(msmarco, name, line, culprit):
         read_ranking(msmarco, "dev", RankingArguments())
 
 
-def test_candidates_beside_pairs(tmp_path):
-    rows = [{"query": "the sea", "document": "A whale."}, {"query": "a ball", "document": "A dance at Bath."}]
-    write(tmp_path / "pairs.jsonl", [json.dumps(row) for row in rows])
-    lines = ["query-000000 Q0 document-000001 1 0.5 run", "query-000001 Q0 document-000001 1 0.5 run"]
-    write(tmp_path / "run", lines)
-    data = read_ranking(tmp_path / "pairs.jsonl", "test", RankingArguments(), tmp_path / "run")
-    assert data.candidates == {"query-000000": ["document-000001"], "query-000001": ["document-000001"]}
-    write(tmp_path / "run", [lines[0], "query-000001 Q0 elsewhere 1 0.5 run"])
-    with pytest.raises(ValueError, match="'elsewhere'"):
-        read_ranking(tmp_path / "pairs.jsonl", "test", RankingArguments(), tmp_path / "run")
-
-
 def toy_task(stories=6, **relevant) -> RetrievalTask:
     documents = {f"d{n}": f"document {n}" for n in range(stories)}
     return RetrievalTask("toy", {query: f"query {query}" for query in relevant}, documents, relevant)

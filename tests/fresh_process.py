@@ -60,7 +60,8 @@ class FreshProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._process.communicate()
+        self._process.kill()
+        self._process.wait()
 
     def __call__(self, script: str, *arguments: str | os.PathLike, hidden: bool = False, fails: bool = False) -> str:
         """Runs a script; gives what it prints, or, where it `fails` as it should, its error.

@@ -1,7 +1,7 @@
 """A small Hugging Face Hub on 127.0.0.1: enough of its HTTP interface to create, fill and read repositories.
 
-The real client library talks to it, so a push and a load are tested whole without the network. It keeps
-everything in memory, takes any token, and answers 501 to what it does not know.
+The real client library talks to it, so a push and a load are tested whole without the network. It keeps everything in
+memory, takes any token, has every file sent with its commit, and answers 501 to what it does not know.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ _ROUTES = [
     ("POST", r"/api/repos/create", "create"),
     ("POST", r"/api/validate-yaml", "validate_card"),
     ("POST", rf"/api/{_REPO}/preupload/(?P<revision>[^/]+)", "choose_upload_modes"),
-    ("POST", rf"{_PAGE}\.git/info/lfs/objects/batch", "offer_uploads"),
-    ("PUT", r"/lfs/(?P<oid>[0-9a-f]{64})", "store_object"),
     ("POST", rf"/api/{_REPO}/commit/(?P<revision>[^/]+)", "commit"),
     ("GET", rf"/api/{_REPO}(/revision/{_REVISION})?", "describe"),
     ("GET", rf"/api/{_REPO}/tree/{_REVISION}(/(?P<path>.+))?", "list_tree"),
@@ -50,7 +48,7 @@ class Repository:
         self.add_commit({})
 
     def add_commit(self, files: dict[str, bytes], branch: str = "main") -> str:
-        ids = {path: _object_id(path, content) for path, content in files.items()}
+        ids = {path: _object_id(content) for path, content in files.items()}
         sha = hashlib.sha1(f"{list(self.commits)} {ids}".encode()).hexdigest()
         self.commits[sha] = files
         self.branches[branch] = sha
@@ -64,14 +62,8 @@ class Repository:
         return sha, self.commits[sha]
 
 
-def _upload_mode(path: str) -> str:
-    return "lfs" if path.endswith(".safetensors") else "regular"
-
-
-def _object_id(path: str, content: bytes) -> str:
-    """What the Hub gives as a file's id: SHA-256 of large files, git's SHA-1 of small ones."""
-    if _upload_mode(path) == "lfs":
-        return hashlib.sha256(content).hexdigest()
+def _object_id(content: bytes) -> str:
+    """What the Hub gives as a file's id: git's SHA-1."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
@@ -84,7 +76,6 @@ class HubServer:
 
     def __init__(self) -> None:
         self._repositories: dict[tuple[str, str], Repository] = {}
-        self._objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"hub": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -161,23 +152,9 @@ class HubServer:
         _, files = self._repository(kind, repo).find(revision)
         answers = []
         for path in (file["path"] for file in json.loads(body)["files"]):
-            oid = _object_id(path, files[path]) if path in files else None
-            answers.append({"path": path, "uploadMode": _upload_mode(path), "shouldIgnore": False, "oid": oid})
+            oid = _object_id(files[path]) if path in files else None
+            answers.append({"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": oid})
         return {"files": answers}
-
-    def _offer_uploads(self, body: bytes, kind: str | None, repo: str) -> Any:
-        self._repository(kind, repo)
-        answers = []
-        for file in json.loads(body)["objects"]:
-            upload = {"actions": {"upload": {"href": f"{self.endpoint}/lfs/{file['oid']}"}}}
-            answers.append(file if file["oid"] in self._objects else file | upload)
-        return {"transfer": "basic", "objects": answers}
-
-    def _store_object(self, body: bytes, oid: str) -> Any:
-        if hashlib.sha256(body).hexdigest() != oid:
-            raise Refused(400, "WrongHash")
-        self._objects[oid] = body
-        return {}
 
     def _commit(self, body: bytes, kind: str, repo: str, revision: str) -> Any:
         repository = self._repository(kind, repo)
@@ -185,10 +162,6 @@ class HubServer:
         for key, value in ((line["key"], line["value"]) for line in map(json.loads, body.splitlines())):
             if key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif key == "lfsFile" and value["oid"] in self._objects:
-                files[value["path"]] = self._objects[value["oid"]]
-            elif key == "deletedFile" and value["path"] in files:
-                del files[value["path"]]
             elif key != "header":
                 raise Refused(400, "BadCommit")
         sha = repository.add_commit(files)
@@ -203,7 +176,7 @@ class HubServer:
         if path is not None:  # no repository here has folders
             raise Refused(404, "EntryNotFound")
         return [
-            {"type": "file", "path": name, "size": len(content), "oid": _object_id(name, content)}
+            {"type": "file", "path": name, "size": len(content), "oid": _object_id(content)}
             for name, content in files.items()
         ]
 
@@ -211,7 +184,7 @@ class HubServer:
         sha, files = self._repository(kind, repo).find(revision)
         if path not in files:
             raise Refused(404, "EntryNotFound", **{"X-Repo-Commit": sha})
-        return 200, {"ETag": f'"{_object_id(path, files[path])}"', "X-Repo-Commit": sha}, files[path]
+        return 200, {"ETag": f'"{_object_id(files[path])}"', "X-Repo-Commit": sha}, files[path]
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -101,12 +101,13 @@ def test_any_run_of_vectors_across_documents_and_parts(corpus):
         corpus.vectors(3, 999)
 
 
-def test_a_run_of_vectors_is_a_view_also_in_a_spawned_process(corpus, tmp_path):
+def test_a_run_of_vectors_is_a_view_also_in_another_process(corpus, fresh_process, tmp_path):
     whole = corpus.vectors(0, 5)
     assert corpus.vectors(2, 4).data_ptr() == whole[2:].data_ptr()
     assert torch.equal(pickle.loads(pickle.dumps(corpus)).vectors(2, 9), corpus.vectors(2, 9))
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert torch.equal(pool.apply(corpus.vectors, (2, 9)), corpus.vectors(2, 9))
+    (tmp_path / "corpus").write_bytes(pickle.dumps(corpus))
+    script = "import pickle, sys\nprint(pickle.load(open(sys.argv[1], 'rb')).vectors(2, 9).tolist())"
+    assert json.loads(fresh_process(script, tmp_path / "corpus")) == corpus.vectors(2, 9).tolist()
     folder = shutil.copytree(corpus.path, tmp_path / "copy", ignore=shutil.ignore_patterns(".vectors"))
     (folder / ".vectors").write_text("no folder: the vectors stay in memory")
     assert all_equal(VectorCorpus(folder), corpus)

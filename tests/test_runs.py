@@ -78,11 +78,8 @@ class Run:
 def books(mixed: bool) -> list[dict]:
     """Twelve books on four subjects: one a book, so that the context tells what is missing; or all, in any order."""
     subjects = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
-    order = (
-        np.random.default_rng(0).integers(4, size=(12, 110))
-        if mixed
-        else np.arange(12).repeat(110).reshape(12, -1) % 4
-    )
+    mix, alike = np.random.default_rng(0).integers(4, size=(12, 110)), np.arange(12).repeat(110).reshape(12, -1) % 4
+    order = mix if mixed else alike
     texts = [" ".join(f"{subjects[k]} {day} times." for day, k in enumerate(row)) for row in order.tolist()]
     return [{"id": f"book-{n}", "text": text} for n, text in enumerate(texts)]
 
@@ -157,11 +154,8 @@ def summarizes_as_stored(folder: Path, toys: Toys) -> None:
     stored = [json.loads(line) for line in (folder / "validation_predictions.jsonl").read_text().splitlines()]
     for record, row in zip(stored, stories(12, 1), strict=True):
         summary = model.summarize(row["text"], sentences=2)
-        assert (record["id"], record["indices"], record["sentences"]) == (
-            row["id"],
-            summary.indices,
-            summary.sentences,
-        )
+        chosen = [record["id"], record["indices"], record["sentences"]]
+        assert chosen == [row["id"], summary.indices, summary.sentences]
         assert record["scores"] == pytest.approx(summary.scores, abs=1e-4)
 
 
@@ -208,16 +202,8 @@ def links_got_better(results: dict[str, Any]) -> bool:
 
 
 SEGMENTS = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--pooling", "residual"]
-MASKS = [
-    "--loss",
-    "cross_entropy",
-    "--masking_probability",
-    "0.3",
-    "--learning_rate",
-    "1e-2",
-    "--num_train_epochs",
-    "8",
-]
+MASKS = ["--loss", "cross_entropy", "--masking_probability", "0.3"]
+MASKS += ["--learning_rate", "1e-2", "--num_train_epochs", "8"]
 HATE = ["--model_type", "hate", "--hidden_size", "16", "--num_hidden_layers", "1", "--chunk_size", "32", *MASKS]
 RUNS = [
     Run(
@@ -410,15 +396,12 @@ def files(folder: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in kept.items()}
 
 
-def test_it_learns_and_publishes_no_path(run, toys, straight):
+def test_it_learns_and_its_card_runs_and_names_no_path(run, toys, straight, monkeypatch):
     assert run.learned(json.loads((straight / "results.json").read_text()))
     for name, content in files(straight).items():
         assert str(straight.parent).encode() not in content, name
         assert str(toys.folder).encode() not in content, name
     run.check(straight, toys)
-
-
-def test_the_code_of_its_card_runs(run, straight, toys, monkeypatch):
     [code] = re.findall(r"```python\n(.*?)```", (straight / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(straight.parent)  # the name of the model is that of its folder
     names: dict[str, Any] = {}
@@ -452,20 +435,15 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(run, toys, straight, tm
     assert [name for name in left if left[name] != expected[name] and not name.endswith("result.json")] == []  # times
 
 
-def test_a_second_start_does_nothing(run, toys, straight, monkeypatch):
+def test_a_second_start_does_nothing_and_another_recipe_is_refused(run, toys, straight, monkeypatch, capsys):
     def stamps():
         return {path: path.stat().st_mtime_ns for path in straight.rglob("*") if path.is_file()}
 
     before = stamps()
     monkeypatch.setattr(CardTrainer, "training_step", None)
     start(run, toys, straight)
-    assert stamps() == before
-
-
-def test_another_recipe_is_refused(run, toys, straight, capsys):
-    before = files(straight)
     with pytest.raises(SystemExit) as end:
         start(run, toys, straight, *run.other)
     assert end.value.code == 1
     assert run.other[0].removeprefix("--") in capsys.readouterr().err
-    assert files(straight) == before
+    assert stamps() == before

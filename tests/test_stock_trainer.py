@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,32 +77,16 @@ def stored_vectors(source, folder, encoder) -> Triple:
     return Triple(model, rows, nlb.DataCollatorForLabelledVectors())
 
 
-def texts_for(model, **values) -> Triple:
-    rows = Dataset.from_dict({"text": TEXTS, "label": [n % 4 for n in range(len(TEXTS))]})
-    rows = rows.map(lambda row: model.tokenizer(row["text"]), batched=True)
-    return Triple(model, rows, DataCollatorWithPadding(model.tokenizer))
+def texts(new: Callable[[Any, str], Any]) -> Callable[..., Triple]:
+    """Texts with classes, for a new model over a sentence encoder or of an encoder."""
 
+    def make(source, folder, encoder) -> Triple:
+        model = new(source, encoder)
+        rows = Dataset.from_dict({"text": TEXTS, "label": [n % 4 for n in range(len(TEXTS))]})
+        rows = rows.map(lambda row: model.tokenizer(row["text"]), batched=True)
+        return Triple(model, rows, DataCollatorWithPadding(model.tokenizer))
 
-def texts_nextlevelbert(source, folder, encoder) -> Triple:
-    kind = nlb.NextLevelBertForSequenceClassification
-    return texts_for(kind.from_chunk_encoder(source, chunk_size=16, num_labels=4))
-
-
-def texts_hate(source, folder, encoder) -> Triple:
-    kind = nlb.HateForSequenceClassification
-    return texts_for(kind.from_chunk_encoder(source, hidden_size=16, num_hidden_layers=1, num_labels=4))
-
-
-def texts_chunkbert(source, folder, encoder) -> Triple:
-    return texts_for(
-        nlb.ChunkBertForSequenceClassification.from_encoder(
-            encoder, chunk_size=32, num_averaged_layers=2, num_labels=4
-        )
-    )
-
-
-def texts_bert_al(source, folder, encoder) -> Triple:
-    return texts_for(nlb.BertAlForSequenceClassification.from_encoder(encoder, segment_length=32, num_labels=4))
+    return make
 
 
 def choices(source, folder, encoder) -> Triple:
@@ -112,8 +97,18 @@ def choices(source, folder, encoder) -> Triple:
     return Triple(model, rows, DataCollatorForMultipleChoice(model.tokenizer))
 
 
-ALL = [masked, hate, contrastive, cdlm, stored_vectors, texts_nextlevelbert, texts_hate, texts_chunkbert]
-ALL += [texts_bert_al, choices]
+SMALL = {"chunk_size": 32, "num_averaged_layers": 2, "num_labels": 4}
+HATE = {"hidden_size": 16, "num_hidden_layers": 1, "num_labels": 4}
+ALL = {
+    "masked": masked, "hate": hate, "contrastive": contrastive, "cdlm": cdlm, "stored_vectors": stored_vectors,
+    "nextlevelbert": texts(lambda source, _: nlb.NextLevelBertForSequenceClassification.from_chunk_encoder(
+        source, chunk_size=16, num_labels=4)),
+    "hate texts": texts(lambda source, _: nlb.HateForSequenceClassification.from_chunk_encoder(source, **HATE)),
+    "chunkbert": texts(lambda _, encoder: nlb.ChunkBertForSequenceClassification.from_encoder(encoder, **SMALL)),
+    "bert-al": texts(lambda _, encoder: nlb.BertAlForSequenceClassification.from_encoder(
+        encoder, segment_length=32, num_labels=4)),
+    "choices": choices,
+}  # fmt: skip
 
 
 class Recorder:
@@ -127,7 +122,7 @@ class Recorder:
         return {name: value.clone() for name, value in self.batches[-1].items()}
 
 
-@pytest.mark.parametrize("make", ALL, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", ALL.values(), ids=ALL)
 def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path):
     set_seed(0)
     triple = make(source, tmp_path / "vectors", encoder)

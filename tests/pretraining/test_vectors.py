@@ -129,15 +129,13 @@ def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     words = ["--corpus_dir", str(halves.path), "--model_type", "hate", "--hidden_size", "16", "--chunk_size", "32"]
     run(tmp_path / "hate", *words, "--num_hidden_layers", "1", "--max_steps", "1", "--validation_share", "0")
     card = ModelCard.load(tmp_path / "hate" / "README.md")
-    for line in (
+    assert {
         "| chunking | sentences, at most 32 tokens per chunk |",
         "| encoder over chunks | 1 layers of 16, 15 chunks in a window |",
         f"| sentences | found by `{__name__}.in_halves` |",
         "Nothing: the run had no evaluation.",
-    ):
-        assert line in card.text.splitlines(), line
+    } <= set(card.text.splitlines())
     assert card.data.base_model is None  # a folder, not a name on the Hub
-    assert read_json(tmp_path / "hate" / "results.json")["baseline"] is None
     with pytest.raises(ValueError, match="splitter"):
         run(tmp_path / "wrong", *words, "--train_file", str(books))
 
@@ -182,17 +180,12 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
 
 
 def test_model_types_have_their_own_options(capsys):
-    for model_type, option, foreign in (
-        ("nextlevelbert", "--whiten_chunks", "--hidden_size"),
-        ("hate", "--hidden_size", "--objective"),
-        ("cdlm", "--global_attention", "--chunk_encoder"),
-    ):
-        with pytest.raises(SystemExit) as end:
+    options = {"nextlevelbert": "--whiten_chunks", "hate": "--norm_order", "cdlm": "--global_attention"}
+    for model_type in options:
+        with pytest.raises(SystemExit):
             main(["--model_type", model_type, "--help"])
         text = capsys.readouterr().out
-        assert end.value.code == 0
-        assert option in text
-        assert foreign not in text
+        assert [name for name, option in options.items() if option in text] == [model_type]
     with pytest.raises(SystemExit) as end:
         main(["--model_type", "longformer"])
     assert end.value.code == 2

@@ -93,13 +93,13 @@ class CdlmSelfAttention(LongformerSelfAttention):
         else:
             length = hidden_states.shape[1]
             missing = (0, 0, 0, 0, 0, -length % plan.block)
-            query, keys, values = (nn.functional.pad(each, missing) for each in (query, key, value))
-            keys, values = (_windows(each, plan.block) for each in (keys, values))  # [B, n, 3c, H, d]
+            query, keys, values = (nn.functional.pad(heads, missing) for heads in (query, key, value))
+            keys, values = (_windows(heads, plan.block) for heads in (keys, values))  # [B, n, 3c, H, d]
             if plan.global_index.shape[1]:
                 blocks = keys.shape[1]
                 keys, values = (
-                    torch.cat([near, _take(each, plan.global_index)[:, None].expand(-1, blocks, -1, -1, -1)], dim=2)
-                    for near, each in ((keys, key), (values, value))
+                    torch.cat([near, _take(heads, plan.global_index)[:, None].expand(-1, blocks, -1, -1, -1)], dim=2)
+                    for near, heads in ((keys, key), (values, value))
                 )
             query = query.unflatten(1, (-1, plan.block)).flatten(0, 1)  # [B · n, c, H, d]
             output = self._attend(query, keys.flatten(0, 1), values.flatten(0, 1), plan.allowed)
@@ -118,7 +118,7 @@ class CdlmSelfAttention(LongformerSelfAttention):
 
     def _attend(self, query: Any, key: Any, value: Any, allowed: torch.Tensor) -> torch.Tensor:
         """Attention over ``[…, positions, H, d]``; `allowed` broadcasts over the heads."""
-        query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+        query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
         dropout = self.dropout if self.training else 0.0
         output = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=allowed, dropout_p=dropout)
         return output.transpose(1, 2)

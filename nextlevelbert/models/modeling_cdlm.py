@@ -2,37 +2,46 @@
 
 Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv 2101.00406). The encoder is
 transformers' Longformer; weights have its names, so that `allenai/longformer-base-4096` and `biu-nlp/cdlm` load as
-they are. Shapes: B sequences in a batch (each a set of documents), L token positions, D hidden size, V words.
+they are. Shapes: B sequences in a batch (each a set of documents), L token positions, D hidden size, V words; M
+mentions and P pairs of them, S sentences, T titles in the sequence with most.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM
 from transformers import initialization as init
 from transformers.models.longformer import modeling_longformer as longformer
-from transformers.utils import can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple
 
 from .cdlm_attention import CdlmSelfAttention, first_token, plan_attention, real_tokens
-from .cdlm_from_bert import LongformerStartModel
-from .cdlm_heads import (
-    MentionPairOutput,
-    MultiHopQuestionAnsweringOutput,
-    PairScorer,
-    check_spans,
-    question_loss,
-    take_positions,
-)
 from .configuration_cdlm import CdlmConfig
-from .losses import classification_loss, labelled_loss
+from .losses import classification_loss, labelled_loss, single_label_loss
+from .pretrained import NextLevelPreTrainedModel, load_backbone, load_tokenizer
+
+_OFFSET = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding id, as Longformer does
+_FIELDS = (
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
+    "hidden_dropout_prob", "type_vocab_size", "layer_norm_eps", "initializer_range",
+)  # fmt: skip
+# The parts of a word head: BERT's names, and Longformer's, which RoBERTa has as well.
+_BERT_HEAD = ("cls.predictions.transform.dense.", "cls.predictions.transform.LayerNorm.", "cls.predictions.bias")
+_HEAD = ("lm_head.dense.", "lm_head.layer_norm.", "lm_head.bias")
 
 
-class CdlmPreTrainedModel(LongformerStartModel):
+class CdlmPreTrainedModel(NextLevelPreTrainedModel):
+    """A family around transformers' Longformer: opened from a Longformer, or made from a BERT or RoBERTa."""
+
     config: CdlmConfig
     config_class = CdlmConfig
+    base_model_prefix = "longformer"
     family_auto_map = {
         "AutoConfig": "configuration_cdlm.CdlmConfig",
         "AutoModel": "modeling_cdlm.CdlmModel",
@@ -48,11 +57,103 @@ class CdlmPreTrainedModel(LongformerStartModel):
     _input_embed_layer = "word_embeddings"
     _keys_to_ignore_on_load_unexpected = [r"pooler", r"position_ids"]
     accepts_loss_kwargs = False  # losses are means over the batch
+    has_word_head = False
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, longformer.LongformerLMHead):  # transformers leaves this bias uninitialised
             init.zeros_(module.bias)
+
+    @classmethod
+    def _read_as(cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+        """As in the base class; a Longformer, such as `biu-nlp/cdlm`, is opened, too."""
+        if stored.get("model_type") != "longformer":
+            return super()._read_as(source, stored, arguments)
+        names = ({*cls.config_class.__dataclass_fields__} - {"dtype"} | {"num_labels"}) & arguments.keys()
+        fields = {name: arguments.pop(name) for name in names}
+        dropped = ("model_type", "architectures", "auto_map", "transformers_version", "mask_token_id")
+        values = {key: value for key, value in stored.items() if key not in dropped}
+        return {"config": cls.config_class(**{"mask_token_id": None, **values, **fields})}
+
+    @classmethod
+    def from_encoder(
+        cls, name_or_path: str | PathLike[str], max_length: int = 4096, attention_window: int | list[int] = 512,
+        **config_kwargs: Any,
+    ) -> Self:  # fmt: skip
+        """A CDLM around a pretrained BERT or RoBERTa: its position table repeated, its projections used twice.
+
+        The projections of global attention start as copies of the local ones, as in Longformer's own conversion. The
+        word head is the encoder's if its checkpoint has one; otherwise it is new. Where the `attention_window` is
+        twice the sequence's length, the outputs are the encoder's own.
+
+        A sequence has at most `max_length` tokens, and each sees `attention_window` others, half on either side;
+        `config_kwargs` are fields of the configuration, and loading arguments such as `revision` and `token`.
+        """
+        loading, fields = cls.split_arguments(config_kwargs)
+        values, weights, tokenizer = longformer_weights(name_or_path, max_length, loading)
+        if cls.has_word_head:
+            weights |= word_head(name_or_path, loading)
+        model = cls(cls.config_class(**{**values, "attention_window": attention_window, **fields}))
+        prefix = "" if model.base_model is model else "longformer."
+        weights = {name if name.startswith("lm_head") else prefix + name: value for name, value in weights.items()}
+        model.load_state_dict(weights, strict=False)
+        model.tie_weights()
+        model.base_model.copy_local_to_global()
+        model.base_model.tokenizer = tokenizer
+        return model.eval()
+
+    @torch.no_grad()
+    def copy_local_to_global(self) -> None:
+        """Copies the projections of local attention to those of global attention, as in Longformer's fine-tuning."""
+        for layer in self.base_model.encoder.layer:
+            attention = layer.attention.self
+            for name in ("query", "key", "value"):
+                getattr(attention, f"{name}_global").load_state_dict(getattr(attention, name).state_dict())
+
+
+def longformer_weights(
+    name_or_path: str | PathLike[str], max_length: int, loading: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Tensor], Any]:
+    """Configuration fields, weights of the base model and tokenizer of a Longformer that starts from an encoder."""
+    source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
+    kind, pad = source.config.model_type, tokenizer.pad_token_id
+    if kind not in (known := ("bert", *_OFFSET)) or pad is None:
+        raise ValueError(
+            f"{str(name_or_path)!r} is a {kind}; a CDLM starts from one of {', '.join(known)} with a padding token. "
+            "A Longformer is opened by from_pretrained."
+        )
+    fields = {
+        **{name: getattr(source.config, name) for name in _FIELDS},
+        "attention_probs_dropout_prob": 0.0,
+        "max_position_embeddings": max_length + pad + 1,
+        "pad_token_id": pad,
+        "bos_token_id": tokenizer.cls_token_id,
+        "eos_token_id": tokenizer.sep_token_id,
+        "sep_token_id": tokenizer.sep_token_id,
+        "mask_token_id": tokenizer.mask_token_id,
+    }
+    weights = source.state_dict()
+    table = weights["embeddings.position_embeddings.weight"]
+    learnt = table[source.config.pad_token_id + 1 :] if kind in _OFFSET else table
+    unused = torch.zeros(pad + 1, table.shape[1])  # up to the padding id
+    rows = torch.arange(max_length) % len(learnt)
+    weights["embeddings.position_embeddings.weight"] = torch.cat([unused, learnt[rows]])
+    return fields, weights, tokenizer
+
+
+def word_head(name_or_path: str | PathLike[str], loading: dict[str, Any]) -> dict[str, Tensor]:
+    """The word head under Longformer's names; nothing if the checkpoint has none, or one with another activation."""
+    loading = {"dtype": torch.float32, "output_loading_info": True, **loading}
+    model, info = AutoModelForMaskedLM.from_pretrained(name_or_path, **loading)
+    names = _BERT_HEAD if model.config.model_type == "bert" else _HEAD
+    if model.config.hidden_act != "gelu" or any(name.startswith(names) for name in info["missing_keys"]):
+        return {}
+    return {
+        new + name.removeprefix(old): weight
+        for name, weight in model.state_dict().items()
+        for old, new in zip(names, _HEAD, strict=True)
+        if name.startswith(old)
+    }
 
 
 class CdlmModel(CdlmPreTrainedModel):
@@ -79,14 +180,12 @@ class CdlmModel(CdlmPreTrainedModel):
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
         Args:
-            input_ids, attention_mask, token_type_ids, inputs_embeds: ``[B, L]``, or ``[B, L, D]`` in place of ids.
             global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others, else 0. All 0 by
                 default, as in transformers' Longformer; the models for tasks choose by what they predict.
             output_attentions: attentions exist only in ``"eager"`` mode, which the pass then uses.
 
         Returns:
-            `last_hidden_state` ``[B, L, D]``, `pooler_output` ``[B, D]`` (its mean over the tokens of the sequence),
-            and on request `hidden_states`, `attentions` and `global_attentions`, as transformers' Longformer.
+            As transformers' Longformer, with `pooler_output` ``[B, D]``, the mean over the tokens of a sequence.
         """
         real = real_tokens(input_ids, attention_mask, inputs_embeds)
         is_global = torch.zeros_like(real) if global_attention_mask is None else global_attention_mask.bool() & real
@@ -170,12 +269,9 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         masked = labels != -100
         if not masked.any():
             raise ValueError("No position of the batch is masked (labels are -100 everywhere): mask some.")
-        if self.config.sparse_prediction:
-            logits = scores = self.lm_head(states[masked])  # [N, V]
-        else:
-            logits = self.lm_head(states)  # [B, L, V]
-            scores = logits[masked]
-        loss = nn.functional.cross_entropy(scores.float(), labels[masked])
+        sparse = self.config.sparse_prediction
+        logits = self.lm_head(states[masked] if sparse else states)  # [N, V] or [B, L, V]
+        loss = nn.functional.cross_entropy((logits if sparse else logits[masked]).float(), labels[masked])
         return longformer.LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
 
@@ -205,6 +301,60 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         logits = self.classifier(take_positions(output.last_hidden_state, first.long().argmax(dim=1)[:, None]))
         loss = None if labels is None else classification_loss(logits, labels, self.config)
         return longformer.LongformerSequenceClassifierOutput(loss=loss, logits=logits, **_extras(output))
+
+
+class PairScorer(nn.Module):
+    """One hidden layer with tanh over [s ; m_i ; m_j ; m_i ∘ m_j] (paper, appendix C.1)."""
+
+    def __init__(self, hidden_size: int, units: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(4 * hidden_size, units)
+        self.projection = nn.Linear(units, 1)
+
+    def forward(self, states: Tensor, first: Tensor, spans: Tensor, pairs: Tensor) -> Tensor:
+        """Scores ``[B, P]`` of `pairs` ``[B, P, 2]`` of `spans` ``[B, M, 2]``; `first` ``[B]`` is where [CLS] is."""
+        position = torch.arange(states.shape[1], device=states.device)
+        inside = (position >= spans[..., :1]) & (position < spans[..., 1:])  # [B, M, L]
+        mentions = inside.to(states.dtype) @ states  # [B, M, D]
+        left, right = (take_positions(mentions, pairs[..., side]) for side in (0, 1))  # [B, P, D]
+        document = take_positions(states, first[:, None]).expand_as(left)
+        features = torch.cat([document, left, right, left * right], dim=-1)  # [B, P, 4D]
+        return self.projection(self.dense(self.dropout(features)).tanh()).squeeze(-1)
+
+
+def take_positions(states: Tensor, index: Tensor) -> Tensor:
+    """States ``[B, S, D]`` at positions ``[B, S]`` of ``[B, L, D]``; position 0 where the index is -1."""
+    return states[torch.arange(len(states), device=states.device)[:, None], index.clamp(min=0)]
+
+
+def check_spans(spans: Tensor, real: Tensor) -> None:
+    """Raises a ValueError for the first span ``[B, M, 2]`` that is empty or outside its sequence (-1: padding)."""
+    ends = real.long().cumsum(dim=1).argmax(dim=1)[:, None] + 1  # one past the last real position
+    bad = (spans[..., 0] < 0) | (spans[..., 1] <= spans[..., 0]) | (spans[..., 1] > ends)
+    bad &= (spans != -1).any(dim=-1)  # [B, M]
+    if bad.any():
+        row, mention = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"Mention {mention} of row {row} has the span {spans[row, mention].tolist()}; it must not be empty, and "
+            f"must lie between 0 and {int(ends[row])}, the end of its sequence."
+        )
+
+
+@dataclass
+class MentionPairOutput(ModelOutput):
+    """Scores of pairs of mentions.
+
+    `loss` is the mean over sets of the mean binary cross-entropy over their pairs, `logits` are ``[B, P]``, zero where
+    `pair_mask` says that there is no pair. The others are on request, as transformers' Longformer gives them.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    pair_mask: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    global_attentions: tuple[Tensor, ...] | None = None
 
 
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
@@ -251,6 +401,39 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         logits = logits.masked_fill(~pair_mask, 0.0)
         loss = None if labels is None else labelled_loss(logits, labels)
         return MentionPairOutput(loss=loss, logits=logits, pair_mask=pair_mask, **_extras(output))
+
+
+def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
+    """Minus the log-probability that any one of several positions is meant (Clark and Gardner, 2018).
+
+    `logits` are ``[B, L]``, minus infinity at padding; `positions` ``[B, A]``, -1 is padding. Rows without an answer
+    do not count in the mean.
+    """
+    log_probabilities = logits.float().log_softmax(dim=-1).gather(1, positions.clamp(min=0))
+    answered = (positions >= 0).any(dim=1)
+    if not answered.any():
+        return logits.float().flatten()[:1].sum() * 0.0
+    return -log_probabilities.masked_fill(positions < 0, -torch.inf)[answered].logsumexp(dim=1).mean()
+
+
+@dataclass
+class MultiHopQuestionAnsweringOutput(ModelOutput):
+    """Answers to a batch of questions.
+
+    `loss` is the sum over all heads with labels. Logits: where the answer begins and at which token it ends,
+    ``[B, L]``; its type (a span, yes, no), ``[B, 3]``; whether a sentence supports it, ``[B, S]``, and a paragraph,
+    ``[B, T]``, zero where there is none. The others are on request, as transformers' Longformer gives them.
+    """
+
+    loss: Tensor | None = None
+    start_logits: Tensor | None = None
+    end_logits: Tensor | None = None
+    type_logits: Tensor | None = None
+    sentence_logits: Tensor | None = None
+    paragraph_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    global_attentions: tuple[Tensor, ...] | None = None
 
 
 class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
@@ -300,15 +483,17 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
             head(take_positions(states, index)).squeeze(-1).masked_fill(index < 0, 0.0)
             for head, index in ((self.qa_sentence, sentence_index), (self.qa_paragraph, paragraph_index))
         )  # [B, S] and [B, T]
-        heads = {
-            "start_logits": (spans[..., 0], start_positions),  # [B, L]
-            "end_logits": (spans[..., 1], end_positions),
-            "type_logits": (self.qa_type(take_positions(states, first[:, None]).squeeze(1)), type_labels),  # [B, 3]
-            "sentence_logits": (sentence, sentence_labels),
-            "paragraph_logits": (paragraph, paragraph_labels),
-        }
-        logits = {name: values for name, (values, _) in heads.items()}
-        return MultiHopQuestionAnsweringOutput(loss=question_loss(heads), **logits, **_extras(output))
+        start, end = spans.unbind(dim=-1)  # [B, L]
+        kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))  # [B, 3]
+        # The sum over all heads that have labels (Beltagy et al., 2020, appendix D).
+        heads = (
+            (any_of_loss, start, start_positions), (any_of_loss, end, end_positions),
+            (single_label_loss, kind, type_labels), (labelled_loss, sentence, sentence_labels),
+            (labelled_loss, paragraph, paragraph_labels),
+        )  # fmt: skip
+        losses = [of_head(logits, labels) for of_head, logits, labels in heads if labels is not None]
+        loss = torch.stack(losses).sum() if losses else None
+        return MultiHopQuestionAnsweringOutput(loss, start, end, kind, sentence, paragraph, **_extras(output))
 
 
 def _extras(output: longformer.LongformerBaseModelOutputWithPooling) -> dict[str, Any]:

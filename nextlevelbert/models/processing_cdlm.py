@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.processing_utils import ProcessorMixin
 
-# One sequence, before padding: lists and numbers under the names by which the models take them. What is not for a
-# model, such as `lost_tokens`, is left out of batches.
-Row = dict[str, Any]
+Row = dict[str, Any]  # one sequence, before padding, under the names by which the models take them
 
 DOCUMENT, MENTION, QUESTION = ("<doc-s>", "</doc-s>"), ("<m>", "</m>"), ("[q]", "[/q]")
 TITLE, SENTENCE = ("<t>", "</t>"), ("<s>", "</s>")
@@ -23,14 +22,12 @@ MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
 # A token of a sequence: its id, whether it has global attention, its text by number, and its characters there.
 Token = tuple[int, bool, int, int, int]
 
-# What pads each entry of a row to the longest of the batch; entries not named here are not for the model.
+# What pads each entry of a row to the longest of the batch; others, such as `lost_tokens`, are not for the model.
 _FILL = {
     "input_ids": 0, "attention_mask": 0, "global_attention_mask": 0, "context_mask": 0, "labels": -100,
     "mention_spans": -1, "mention_pairs": -1, "sentence_index": -1, "paragraph_index": -1, "start_positions": -1,
     "end_positions": -1, "type_labels": -100, "sentence_labels": -100, "paragraph_labels": -100,
 }  # fmt: skip
-
-
 _PLAIN = {"add_special_tokens": False, "return_offsets_mapping": True, "split_special_tokens": True}
 
 
@@ -46,10 +43,7 @@ class Piece:
         """First token that covers one of the characters, and one past the last."""
         tokens = [number for number, (first, last) in enumerate(self.offsets) if first < end and last > start]
         if start < 0 or end <= start or end > len(self.text) or not tokens:
-            raise ValueError(
-                f"{name} spans the characters {start} to {end}; it must contain words, and lie within its document of "
-                f"{len(self.text)} characters."
-            )
+            raise ValueError(f"{name} spans {start} to {end}, which are no words of its {len(self.text)} characters.")
         return tokens[0], tokens[-1] + 1
 
 
@@ -57,12 +51,8 @@ class CdlmProcessor(ProcessorMixin):
     """Lays sets of documents out in sequences: ``[CLS] <doc-s> … </doc-s> <doc-s> … </doc-s> [SEP]``.
 
     If a set is too long, its documents are cut, the longest first, and a warning counts the lost tokens; markers are
-    never cut. Markers within a document are plain text: a ``<doc-s>`` there is no separator. Only the tokenizer's mask
-    token keeps its meaning.
-
-    Args:
-        tokenizer: one that knows the markers; `from_model` adds them.
-        max_length: most tokens in a sequence; methods take a smaller one.
+    never cut. Markers within a document are plain text; only the tokenizer's mask token keeps its meaning. The
+    tokenizer has to know the markers: `from_model` adds them. Methods take a smaller `max_length`.
 
     Example:
         >>> from nextlevelbert import CdlmModel
@@ -82,8 +72,7 @@ class CdlmProcessor(ProcessorMixin):
     def from_model(cls, model: PreTrainedModel, max_length: int | None = None) -> CdlmProcessor:
         """The processor of any CDLM; adds missing markers to its tokenizer, and embeddings for them to the model.
 
-        The vocabulary grows in place the first time; new rows are random, as in the paper. A sequence has as many
-        tokens as the model reads, or fewer with `max_length`.
+        The vocabulary grows in place the first time; new rows are random, as in the paper.
         """
         limit = model.config.max_sequence_length
         if max_length is not None and not 1 <= max_length <= limit:
@@ -108,7 +97,7 @@ class CdlmProcessor(ProcessorMixin):
         if text is not None and documents is None:
             return self.tokenizer(text, **kwargs.get("text_kwargs", {}), **kwargs.get("common_kwargs", {}))
         kinds = {isinstance(item, str) for item in documents or ()}
-        if documents is None or isinstance(documents, str) or len(kinds) != 1 or kwargs or text is not None:
+        if isinstance(documents, str) or len(kinds) != 1 or kwargs or text is not None:
             raise ValueError("Give the documents of a set in a list, or a list of such lists, and max_length alone.")
         sets: Any = [documents] if kinds == {True} else documents
         rows = [self.cluster(texts, max_length) for texts in sets]
@@ -130,11 +119,8 @@ class CdlmProcessor(ProcessorMixin):
         has to be cut keeps its mentions: it loses its end first, and its beginning if they are too far from it.
 
         `mentions` are document, first character and one past the last of each; the markers of nested ones count as
-        tokens of the outer one. `pairs` are numbers of the mentions to compare, `labels` those of the pairs.
-
-        Raises:
-            ValueError: for a blank document, a mention outside its document or that does not fit (each named), or
-                more documents than fit.
+        tokens of the outer one. `pairs` are numbers of the mentions to compare, `labels` those of the pairs. A
+        ValueError names a blank document and a mention that is outside its document or does not fit.
         """
         limit = self._limit(max_length)
         if not documents:
@@ -185,10 +171,9 @@ class CdlmProcessor(ProcessorMixin):
         """One question with its paragraphs, not padded (paper, appendix C.3).
 
         ``[CLS] [q] question [/q] <doc-s> <t> title </t> <s> sentence </s> … </doc-s> … [SEP]``, with global attention
-        on [CLS], the question, title starts and sentence starts. (Tokenizers such as RoBERTa's already have
-        ``<s>`` and ``</s>`` as their [CLS] and [SEP]; these then mark sentences, as in the paper.)
-
-        `paragraphs` are title and sentences of each; long ones lose their ends.
+        on [CLS], the question, title starts and sentence starts. (``<s>`` and ``</s>``, which are RoBERTa's [CLS] and
+        [SEP], then mark sentences, as in the paper.) `paragraphs` are title and sentences of each; long ones lose
+        their ends.
 
         Returns:
             Ids and masks; `sentence_index` and `paragraph_index`, positions of the starts of all sentences and titles
@@ -229,27 +214,17 @@ class CdlmProcessor(ProcessorMixin):
                 text += 1
             tokens += self._mark(DOCUMENT[1])
         tokens += self._mark(self.tokenizer.sep_token)
-        return {
-            **self._row(tokens),
-            "context_mask": [int(text >= 0) for _, _, text, _, _ in tokens],
-            "sentence_index": index[SENTENCE],
-            "paragraph_index": index[TITLE],
-            "token_spans": [token[2:] for token in tokens],
-            "lost_tokens": lost,
-        }
+        row = self._row(tokens) | {"sentence_index": index[SENTENCE], "paragraph_index": index[TITLE]}
+        row["context_mask"] = [int(text >= 0) for _, _, text, _, _ in tokens]
+        return row | {"token_spans": [token[2:] for token in tokens], "lost_tokens": lost}
 
     def pad(self, rows: Sequence[Row]) -> BatchEncoding:
         """A batch of rows: tensors padded to the longest; entries that no model reads are left out."""
         batch = {}
-        for name, fill in _FILL.items():
-            if not any(name in row for row in rows):
-                continue
-            values = [torch.as_tensor(row[name], dtype=torch.long) for row in rows]  # an empty list would be of floats
-            if values[0].ndim == 0:
-                batch[name] = torch.stack(values)
-            else:
-                fill = self.tokenizer.pad_token_id if name == "input_ids" else fill
-                batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=fill)
+        for name, fill in {**_FILL, "input_ids": self.tokenizer.pad_token_id}.items():
+            if any(name in row for row in rows):
+                values = [torch.as_tensor(row[name], dtype=torch.long) for row in rows]  # [] would be of floats
+                batch[name] = pad_sequence(values, True, fill) if values[0].ndim else torch.stack(values)
         return BatchEncoding(batch)
 
     def tokenize(self, text: str | Piece, name: str = "a document", blank: bool = False) -> Piece:
@@ -280,10 +255,7 @@ class CdlmProcessor(ProcessorMixin):
     def _mark(self, marker: str, is_global: bool = False) -> list[Token]:
         number = self.tokenizer.convert_tokens_to_ids(marker)
         if number is None or number == self.tokenizer.unk_token_id:
-            raise ValueError(
-                f"The tokenizer does not know {marker}: make the processor with CdlmProcessor.from_model(model), "
-                "which adds the markers and their embeddings."
-            )
+            raise ValueError(f"The tokenizer does not know {marker}; CdlmProcessor.from_model(model) adds it.")
         return [(number, is_global, -1, -1, -1)]
 
     @staticmethod
@@ -300,10 +272,8 @@ class CdlmProcessor(ProcessorMixin):
 def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[int]:
     """How many tokens each text keeps: all if there is room, otherwise at most an equal share, but the `least`."""
     if budget < sum(min(length, least) for length in lengths):
-        raise ValueError(
-            f"{len(lengths)} documents ({sum(lengths):,} tokens) do not fit a sequence: markers leave room for "
-            f"{max(budget, 0)} tokens. Give fewer documents, or a larger max_length."
-        )
+        size = f"{len(lengths)} documents ({sum(lengths):,} tokens) do not fit the {max(budget, 0)} beside the markers"
+        raise ValueError(f"{size}; give fewer documents, or a larger max_length.")
     kept, room = [0] * len(lengths), budget
     order = sorted(range(len(lengths)), key=lambda number: lengths[number])
     for done, number in enumerate(order):  # the shortest first: the others get what it does not need
@@ -320,17 +290,13 @@ def keep_around(marked: Sequence[tuple[int, int, int]], count: int, name: str, p
             words = piece.text[piece.offsets[begin][0] : piece.offsets[end - 1][1]]
             raise ValueError(
                 f"Mention {number} ({words!r}, tokens {begin} to {end} of {name}) would be lost: {count} tokens are "
-                "left for the document, and its mentions are further apart. Give a larger max_length, or fewer "
-                "mentions at a time."
+                "left for the document. Give a larger max_length, or fewer mentions at a time."
             )
     return first
 
 
 def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """A text without the ``<m>`` and ``</m>`` in it, and the spans ``[start, end)`` that they enclose.
-
-    Raises:
-        ValueError: for markers that do not match; they may be nested.
+    """A text without the ``<m>`` and ``</m>`` in it (perhaps nested), and the spans ``[start, end)`` they enclose.
 
     Example:
         >>> read_marked("Stocks <m>fell</m> on Friday.")
@@ -358,7 +324,6 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
 def warn_of_cuts(rows: Sequence[Row]) -> None:
     """Warns once of how many tokens the documents of these rows lose."""
     lost = [tokens for row in rows for tokens in row["lost_tokens"]]
-    if total := sum(lost):
-        cut = f"{sum(map(bool, lost))} of {len(lost)} documents lose {total:,} tokens"
-        advice = "raise max_length, or give fewer documents"
-        warnings.warn(f"{cut}, so that {len(rows)} sets fit their sequences; {advice}.", stacklevel=3)
+    if any(lost):
+        cut = f"{sum(map(bool, lost))} of {len(lost)} documents lose {sum(lost):,} tokens"
+        warnings.warn(f"{cut}; raise max_length, or give fewer documents in a set.", stacklevel=3)

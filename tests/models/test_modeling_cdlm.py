@@ -1,17 +1,198 @@
-"""CDLM's attention from its definition and beside transformers' Longformer, and what all its classes share."""
+"""What CDLM's models compute: masked words, matching, pairs of mentions and answers, worked by hand."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
 
 from nextlevelbert import (
     CdlmConfig,
+    CdlmForCrossDocumentCoreference,
+    CdlmForDocumentMatching,
     CdlmForMaskedLM,
     CdlmForMultiHopQuestionAnswering,
 )
 
-from ..cdlm_toys import HEADS, SIZE, inputs_of, masked_batch, tiny
+from ..cdlm_toys import (
+    ANSWERS,
+    HEADS,
+    PAIRS,
+    SIZE,
+    SPANS,
+    batch,
+    globals_of,
+    inputs_of,
+    masked_batch,
+    mentions_batch,
+    question_batch,
+    tiny,
+)
+
+# Masked words.
+
+
+def test_the_loss_over_words_is_that_of_torch_and_sparse_prediction_has_it():
+    ids, mask, labels = masked_batch()
+    outputs, gradients = [], []
+    for sparse in (False, True):
+        model = tiny(CdlmForMaskedLM, sparse_prediction=sparse)
+        outputs.append(model(ids, mask, labels=labels))
+        outputs[-1].loss.backward()
+        gradients.append([weight.grad for weight in model.parameters()])
+        assert model(ids, mask).logits.shape == (*ids.shape, 100)  # without labels there is nothing to leave out
+    whole, chosen = outputs
+    expected = torch.nn.functional.cross_entropy(whole.logits.flatten(0, 1), labels.flatten())
+    torch.testing.assert_close(whole.loss, expected)
+    torch.testing.assert_close(chosen.loss, expected)
+    torch.testing.assert_close(chosen.logits, whole.logits[labels != -100], atol=1e-5, rtol=0)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_masked_words_have_global_attention_by_default():
+    model = tiny(CdlmForMaskedLM, attention_window=4)
+    ids, mask, _ = masked_batch()
+    by_default = model(ids, mask).logits
+    assert torch.equal(by_default, model(ids, mask, (ids == 4).long()).logits)
+    assert not torch.allclose(by_default, model(ids, mask, torch.zeros_like(ids)).logits, atol=0.1)
+    model.config.mask_token_id = None
+    assert torch.equal(model(ids, mask).logits, model(ids, mask, torch.zeros_like(ids)).logits)
+
+
+# Document matching.
+
+
+@torch.no_grad()
+def test_matching_gives_global_attention_to_cls():
+    model = tiny(CdlmForDocumentMatching, attention_window=4, num_labels=2)
+    ids, mask = batch()
+    by_default = model(ids, mask).logits
+    first = globals_of([[0]] * 4, ids.shape[1])
+    assert torch.equal(by_default, model(ids, mask, first).logits)
+    assert not torch.allclose(by_default, model(ids, mask, torch.zeros_like(first)).logits, atol=1e-2)
+    labels = torch.tensor([1, 0, 0, 1])
+    loss = model(ids, mask, labels=labels).loss
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(by_default, labels))
+
+
+# Coreference.
+
+
+@torch.no_grad()
+def test_the_score_of_a_pair_worked_by_hand():
+    model = tiny(CdlmForCrossDocumentCoreference)
+    ids, mask = mentions_batch()
+    output = model(ids, SPANS, PAIRS, mask, output_hidden_states=True)
+    states = output.hidden_states[-1]
+    first, last = model.scorer.dense, model.scorer.projection
+    for row, pair, (one, other) in ((0, 0, ([3, 4], [20])), (0, 1, ([30, 31, 32, 33], [3, 4])),
+                                    (1, 0, ([0], [0])), (2, 0, ([18, 19], [6, 7, 8]))):  # fmt: skip
+        m_i = sum(states[row, token] for token in one)
+        m_j = sum(states[row, token] for token in other)
+        features = torch.cat([states[row, 0], m_i, m_j, m_i * m_j])
+        score = last.weight[0] @ torch.tanh(first.weight @ features + first.bias) + last.bias[0]
+        torch.testing.assert_close(output.logits[row, pair], score, atol=1e-4, rtol=0)
+    assert output.pair_mask.tolist() == [[True, True], [True, False], [True, False]]
+    assert output.logits[1:, 1].tolist() == [0.0, 0.0]
+    alone = model(ids[2:, :20], SPANS[2:, :2])  # two mentions need no pairs
+    torch.testing.assert_close(alone.logits[0], model(ids[2:, :20], SPANS[2:, :2], torch.tensor([[[0, 1]]])).logits[0])
+
+
+@torch.no_grad()
+def test_mentions_and_their_markers_have_global_attention():
+    model = tiny(CdlmForCrossDocumentCoreference, attention_window=4)
+    ids, mask = mentions_batch()
+    wide = globals_of([[0, *range(2, 6), 19, 20, 21, *range(29, 35)], [0], [0, *range(5, 10), 17, 18, 19]], 37)
+    by_default = model(ids, SPANS, PAIRS, mask).logits
+    torch.testing.assert_close(by_default, model(ids, SPANS, PAIRS, mask, wide).logits)
+    for place in (0, 2, 5, 20, 34):
+        fewer = wide.clone()
+        fewer[0, place] = 0
+        assert not torch.allclose(by_default[0], model(ids, SPANS, PAIRS, mask, fewer).logits[0], atol=1e-4)
+
+
+def test_the_loss_of_pairs_leaves_out_what_is_unknown():
+    model = tiny(CdlmForCrossDocumentCoreference)
+    ids, mask = mentions_batch()
+    output = model(ids, SPANS, PAIRS, mask, labels=torch.tensor([[1, -100], [0, -100], [1, -100]]))
+    scores = [1 / (1 + math.exp(-score)) for score in output.logits[:, 0].tolist()]
+    expected = -(math.log(scores[0]) + math.log(1 - scores[1]) + math.log(scores[2])) / 3
+    assert float(output.loss.detach()) == pytest.approx(expected, abs=1e-4)
+    assert float(model(ids, SPANS, PAIRS, mask, labels=torch.full((3, 2), -100)).loss.detach()) == 0.0
+
+
+# Questions over several paragraphs.
+
+
+def any_of(scores, *positions):
+    """Minus the log of the share that these positions have of the softmax."""
+    highest = max(scores)
+    powers = [math.exp(score - highest) for score in scores]
+    return -math.log(sum(powers[position] for position in positions) / sum(powers))
+
+
+def binary(score, label):
+    return math.log(1 + math.exp(-score if label else score))
+
+
+def test_scores_and_losses_of_a_question_worked_by_hand():
+    model = tiny(CdlmForMultiHopQuestionAnswering, num_labels=2)
+    output = model(**question_batch(), **ANSWERS, output_hidden_states=True)
+    states = output.hidden_states[-1]
+
+    def head(layers, state):
+        return layers[2](torch.nn.functional.gelu(layers[0](state)))
+
+    # Scores are read where the layout says; what is not there has none, what cannot be an answer no probability.
+    torch.testing.assert_close(output.type_logits, head(model.qa_type, states[:, 0]), atol=1e-5, rtol=0)
+    expected = head(model.qa_sentence, states[0, [12, 19, 30]])[:, 0]
+    torch.testing.assert_close(output.sentence_logits[0], expected, atol=1e-5, rtol=0)
+    expected = head(model.qa_paragraph, states[0, [9, 25]])[:, 0]
+    torch.testing.assert_close(output.paragraph_logits[0], expected, atol=1e-5, rtol=0)
+    assert output.sentence_logits[1, 1:].tolist() == [0.0, 0.0]
+    assert output.paragraph_logits[1, 1:].tolist() == [0.0]
+    possible = question_batch()["context_mask"].bool()
+    for logits, column in ((output.start_logits, 0), (output.end_logits, 1)):
+        expected = states @ model.qa_outputs.weight[column] + model.qa_outputs.bias[column]
+        torch.testing.assert_close(logits[possible], expected[possible], atol=1e-5, rtol=0)
+        assert not logits.softmax(-1)[~possible].any()
+    start, end, kind = (logits.tolist() for logits in (output.start_logits, output.end_logits, output.type_logits))
+    sentence, paragraph = output.sentence_logits.tolist(), output.paragraph_logits.tolist()
+    parts = {
+        "start_positions": (any_of(start[0], 10, 14, 33) + any_of(start[1], 8)) / 2,
+        "end_positions": (any_of(end[0], 11, 14, 35) + any_of(end[1], 8)) / 2,
+        "type_labels": (any_of(kind[0], 0) + any_of(kind[1], 2)) / 2,
+        "sentence_labels": (binary(sentence[0][0], 1) + binary(sentence[0][1], 0)) / 4 + binary(sentence[1][0], 1) / 2,
+        "paragraph_labels": (binary(paragraph[0][0], 1) + binary(paragraph[0][1], 0)) / 4
+        + binary(paragraph[1][0], 1) / 2,
+    }
+    for name, part in parts.items():
+        alone = model(**question_batch(), **{name: ANSWERS[name]}).loss
+        assert float(alone.detach()) == pytest.approx(part, abs=1e-4), name
+    assert float(output.loss.detach()) == pytest.approx(sum(parts.values()), abs=1e-4)
+    assert model(**question_batch()).loss is None
+
+
+def test_what_is_unknown_of_a_question_is_left_out():
+    model = tiny(CdlmForMultiHopQuestionAnswering)
+    one = {name: values[:1] for name, values in question_batch().items()}
+    for name, nothing in (
+        ("start_positions", torch.tensor([[10, 14, 33], [-1, -1, -1]])),
+        ("type_labels", torch.tensor([0, -100])),
+        ("sentence_labels", torch.tensor([[1, 0, -100], [-100, -100, -100]])),
+        ("paragraph_labels", torch.tensor([[1, 0], [-100, -100]])),
+    ):
+        together = model(**question_batch(), **{name: nothing}).loss
+        alone = model(**one, **{name: nothing[:1]}).loss
+        torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+        none = model(**question_batch(), **{name: torch.full_like(nothing, -1 if "pos" in name else -100)}).loss
+        assert float(none.detach()) == 0.0
+        none.backward()
+        assert all(torch.isfinite(weight.grad).all() for weight in model.parameters() if weight.grad is not None)
+
 
 # All classes.
 
@@ -28,40 +209,36 @@ def test_padding_on_the_left_changes_nothing(cls):
             moved[name] = torch.where(values >= 0, values + 3, values)
         else:
             moved[name] = values if name == "mention_pairs" else torch.nn.functional.pad(values, (3, 0))
-    scores, again = (model(**each).to_tuple() for each in (inputs, moved))
+    scores, again = (model(**batch).to_tuple() for batch in (inputs, moved))
     if cls is CdlmForMultiHopQuestionAnswering:
         again = (again[0][:, 3:], again[1][:, 3:], *again[2:])
     for one, other in zip(scores, again, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 
 
-def test_new_words_keep_the_head_tied(tmp_path):
+def test_new_words_keep_the_head_tied():
     model = tiny(CdlmForMaskedLM)
-    ids, mask, labels = masked_batch()
+    ids, mask, _ = masked_batch()
     with torch.no_grad():
         before = model(ids, mask).logits
-    model.resize_token_embeddings(107, mean_resizing=False)
+        model.resize_token_embeddings(107, mean_resizing=False)
+        torch.testing.assert_close(model(ids, mask).logits[..., :100], before)
     assert model.lm_head.decoder.weight is model.longformer.embeddings.word_embeddings.weight
     assert model.lm_head.decoder.bias is model.lm_head.bias
-    with torch.no_grad():
-        torch.testing.assert_close(model(ids, mask).logits[..., :100], before)
-    labels[0, 2] = 106
-    ids[0, 3] = 106
-    expected = model(ids, mask, labels=labels)
-    expected.loss.backward()
-    model.save_pretrained(tmp_path)
-    again, info = CdlmForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
-    assert not info["missing_keys"]
-    assert again.config.vocab_size == 107
-    assert again.lm_head.decoder.weight is again.longformer.embeddings.word_embeddings.weight
-    torch.testing.assert_close(again(ids, mask, labels=labels).loss, expected.loss)
+    assert model.config.vocab_size == 107
 
 
-def test_what_the_model_refuses():
-    with pytest.raises(ValueError, match="attention_window"):
-        CdlmConfig(**{**SIZE, "attention_window": [4, 4, 7]})
-    with pytest.raises(ValueError, match="65 tokens"):
-        tiny()(torch.full((1, 65), 7))
+def test_what_the_models_refuse():
     ids, mask, labels = masked_batch()
-    with pytest.raises(ValueError, match="masked"):
-        tiny(CdlmForMaskedLM)(ids, mask, labels=torch.full_like(labels, -100))
+    spans = torch.tensor([[[3, 5], [5, 6]], [[0, 1], [0, 2]], [[0, 1], [1, 2]]])
+    for word, call in (
+        ("attention_window", lambda: CdlmConfig(**{**SIZE, "attention_window": [4, 4, 7]})),
+        ("65 tokens", lambda: tiny()(torch.full((1, 65), 7))),
+        ("masked", lambda: tiny(CdlmForMaskedLM)(ids, mask, labels=torch.full_like(labels, -100))),
+        (
+            "Mention 1 of row 1",
+            lambda: tiny(CdlmForCrossDocumentCoreference)(*mentions_batch()[:1], spans, None, mask[:3]),
+        ),
+    ):
+        with pytest.raises(ValueError, match=word):
+            call()

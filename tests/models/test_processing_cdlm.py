@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 import warnings
 
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoProcessor, RobertaConfig, RobertaModel, RobertaTokenizer
+from transformers import AutoProcessor, RobertaTokenizer
 
 from nextlevelbert import CdlmForMaskedLM, CdlmForMultiHopQuestionAnswering, CdlmModel, CdlmProcessor, read_marked
 from nextlevelbert.models.processing_cdlm import share_tokens
@@ -34,18 +32,11 @@ def processor(model):
 
 
 @pytest.fixture(scope="module")
-def roberta(tmp_path_factory):
-    """A CDLM made of a toy RoBERTa, and its processor."""
-    folder = tmp_path_factory.mktemp("roberta")
+def roberta():
+    """A processor over a tokenizer of RoBERTa's kind."""
     tokenizer = byte_level_tokenizer()
-    config = RobertaConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        max_position_embeddings=66, type_vocab_size=1,
-    )  # fmt: skip
-    RobertaModel(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    model = CdlmModel.from_encoder(folder, max_length=120, attention_window=8)
-    return model, CdlmProcessor.from_model(model)
+    tokenizer.add_special_tokens({"extra_special_tokens": MARKERS}, replace_extra_special_tokens=False)
+    return CdlmProcessor(tokenizer, 120)
 
 
 def tokens(processor, row):
@@ -95,13 +86,9 @@ def test_the_mask_token_is_what_it_says(processor):
 
 def test_the_longest_documents_are_cut_and_markers_never(processor):
     long, short = "one two three four five six seven eight nine ten", "one two"
-    with pytest.warns(UserWarning, match="lose") as told:
-        batch = processor([[long, short, long], [short], [long]], max_length=20)
     # 20 - 2 - 3 * 2 = 12 tokens; the short one has 2, the others 5 each and lose 5. Alone a document has room.
-    assert [str(each.message) for each in told] == [
-        "2 of 5 documents lose 10 tokens, so that 3 sets fit their sequences; raise max_length, or give fewer "
-        "documents."
-    ]
+    with pytest.warns(UserWarning, match="2 of 5 documents lose 10 tokens"):
+        batch = processor([[long, short, long], [short], [long]], max_length=20)
     assert processor.tokenizer.decode(batch["input_ids"][0]) == (
         "[CLS] <doc-s> one two three four five </doc-s> <doc-s> one two </doc-s> "
         "<doc-s> one two three four five </doc-s> [SEP]"
@@ -114,15 +101,9 @@ def test_the_longest_documents_are_cut_and_markers_never(processor):
 
 def test_sentence_transformers_get_what_the_tokenizer_makes(processor):
     options = {"text_kwargs": {"padding": True}, "common_kwargs": {"return_tensors": "pt"}}
-    found = processor(text=["It rained.", "Tea."], **options)
+    batch = processor(text=["It rained.", "Tea."], **options)
     expected = processor.tokenizer(["It rained.", "Tea."], padding=True, return_tensors="pt")
-    assert torch.equal(found["input_ids"], expected["input_ids"])
-
-
-def test_mentions_of_the_same_words_stand_within_each_other(processor):
-    row = processor.mentions(["A storm came ."], [(0, 2, 7), (0, 2, 7)])
-    assert words(processor, row) == "[CLS] <doc-s> a <m> <m> storm </m> </m> came . </doc-s> [SEP]"
-    assert row["mention_spans"] == [[4, 7], [5, 6]]
+    assert torch.equal(batch["input_ids"], expected["input_ids"])
 
 
 # Mentions.
@@ -148,6 +129,9 @@ def test_a_mention_of_a_part_of_a_token_is_the_token(processor):
     assert words(processor, row) == "[CLS] <doc-s> it had snow <m> ##storm </m> ##s . </doc-s> [SEP]"
     row = processor.mentions(["It had snowstorms."], [(0, 8, 12)])  # "nows"
     assert words(processor, row) == "[CLS] <doc-s> it had <m> snow ##storm </m> ##s . </doc-s> [SEP]"
+    row = processor.mentions(["A storm came ."], [(0, 2, 7), (0, 2, 7)])  # the same words twice
+    assert words(processor, row) == "[CLS] <doc-s> a <m> <m> storm </m> </m> came . </doc-s> [SEP]"
+    assert row["mention_spans"] == [[4, 7], [5, 6]]
 
 
 def test_a_cut_document_keeps_its_mentions(processor):
@@ -161,12 +145,7 @@ def test_a_cut_document_keeps_its_mentions(processor):
     assert words(processor, before) == "[CLS] <doc-s> <m> one </m> two three four </doc-s> [SEP]"
     both = processor.mentions([numbers], [(0, 19, 23), (0, 34, 39)], max_length=12)
     assert words(processor, both) == "[CLS] <doc-s> <m> five </m> six seven <m> eight </m> </doc-s> [SEP]"
-
-
-def test_a_mention_that_would_be_lost_is_named(processor):
-    numbers = "one two three four five six seven eight nine ten"
-    message = "Mention 0 ('two', tokens 1 to 2 of document 1) would be lost: 5 tokens are left"
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=r"Mention 0 \('two', .*: 5 tokens are left"):
         # 19 - 2 - 4 - 4 = 9 tokens: 4 for the first document, 5 for the second
         processor.mentions([numbers, numbers], [(1, 4, 7), (1, 34, 39)], max_length=19)
 
@@ -204,9 +183,6 @@ def test_sentences_behind_the_cut_have_no_place(processor):
         "</doc-s> <doc-s> <t> tea </t> <s> tea was served . </s> </doc-s> [SEP]"
     )
     assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == ([11, 16, 26], [8, 23], [2, 0])
-    # 19 are shared as 10 and 9: the 2 that the second sentence gets are only enough for its markers.
-    row = processor.question("Who cut power?", PARAGRAPHS, max_length=31)
-    assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == ([11, -1, 21], [8, 18], [5, 0])
     # 17 are shared as 9 and 8: the second sentence is gone, and so is the last token of the other paragraph.
     row = processor.question("Who cut power?", PARAGRAPHS, max_length=29)
     assert words(processor, row) == (
@@ -223,24 +199,19 @@ def test_sentences_behind_the_cut_have_no_place(processor):
 
 
 def test_sentences_are_marked_by_the_special_tokens_of_roberta(roberta):
-    model, processor = roberta
-    assert "".join(tokens(processor, processor.cluster(["Ab", "<s>c</doc-s>"]))) == (
-        "<s><doc-s>Ab</doc-s><doc-s><s>c</doc-s></doc-s></s>"
-    )
-    ids = processor.cluster(["Ab", "<s>c</doc-s>"])["input_ids"]
-    assert ids.count(processor.tokenizer.cls_token_id) == 1
-    row = processor.question("Q", [("T", ["A b.", "<mask>"])])
-    assert tokens(processor, row) == [
+    row = roberta.cluster(["Ab", "<s>c</doc-s>"])
+    assert "".join(tokens(roberta, row)) == "<s><doc-s>Ab</doc-s><doc-s><s>c</doc-s></doc-s></s>"
+    assert row["input_ids"].count(roberta.tokenizer.cls_token_id) == 1
+    row = roberta.question("Q", [("T", ["A b.", "<mask>"])])
+    assert tokens(roberta, row) == [
         "<s>", "[q]", "Q", "[/q]", "<doc-s>", "<t>", "T", "</t>", "<s>", "A", "Ġ", "b", ".", "</s>", "<s>", "<mask>",
         "</s>", "</doc-s>", "</s>",
     ]  # fmt: skip
     assert row["sentence_index"] == [8, 14]
-    row = processor.mentions(["It fell"], [(0, 3, 7)])
-    assert tokens(processor, row)[5:12] == ["<m>", "f", "e", "l", "l", "</m>", "</doc-s>"]
+    row = roberta.mentions(["It fell"], [(0, 3, 7)])
+    assert tokens(roberta, row)[5:12] == ["<m>", "f", "e", "l", "l", "</m>", "</doc-s>"]
     assert row["mention_spans"] == [[6, 10]]
-    batch = processor([["Ab", "c"], ["d"]])
-    assert batch["input_ids"][1, -1] == processor.tokenizer.pad_token_id == 1
-    assert torch.isfinite(model(**batch).last_hidden_state).all()
+    assert roberta([["Ab", "c"], ["d"]])["input_ids"][1, -1] == roberta.tokenizer.pad_token_id == 1
 
 
 # Processors and models.
@@ -249,29 +220,22 @@ def test_sentences_are_marked_by_the_special_tokens_of_roberta(roberta):
 def test_markers_are_added_once(toy_encoder_path):
     model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=64)
     before = model.get_input_embeddings().weight.detach().clone()
+    with pytest.raises(ValueError, match="does not know <doc-s>"):
+        CdlmProcessor(model.tokenizer)(["Rain."])
     model.config.mask_token_id = None  # as of a Longformer
     processor = CdlmProcessor.from_model(model, 32)
     weight = model.get_input_embeddings().weight
     assert (processor.max_length, len(processor.tokenizer), model.config.vocab_size) == (32, 30532, 30532)
     assert torch.equal(weight[:30522], before)
-    assert weight[30522:].std(dim=1).min() > 0  # drawn, every one by itself
-    assert len(weight[30522:].unique(dim=0)) == 10
+    assert len(weight[30522:].unique(dim=0)) == 10  # drawn, every one by itself
+    assert weight[30522:].std(dim=1).min() > 0
     assert model.config.mask_token_id == processor.tokenizer.mask_token_id
     after = weight.detach().clone()
     again = CdlmProcessor.from_model(model)
-    assert again.max_length == 64
-    assert len(again.tokenizer) == 30532
-    assert model.get_input_embeddings().weight is weight
-    assert torch.equal(weight, after)
-    assert again.cluster(["Rain."]) == processor.cluster(["Rain."])
-    for wrong in (0, 65):
-        with pytest.raises(ValueError, match=f"max_length must be 1 to 64, the model's limit, got {wrong}"):
-            CdlmProcessor.from_model(model, wrong)
-
-
-def test_a_tokenizer_without_markers_is_refused(minilm):
-    with pytest.raises(ValueError, match=r"does not know <doc-s>: make the processor with CdlmProcessor\.from_model"):
-        CdlmProcessor(minilm.tokenizer)(["Rain."])
+    assert (again.max_length, len(again.tokenizer)) == (64, 30532)
+    assert torch.equal(model.get_input_embeddings().weight, after)
+    with pytest.raises(ValueError, match="max_length must be 1 to 64"):
+        CdlmProcessor.from_model(model, 65)
 
 
 def test_saved_and_loaded_it_lays_out_the_same(model, processor, tmp_path):
@@ -282,13 +246,9 @@ def test_saved_and_loaded_it_lays_out_the_same(model, processor, tmp_path):
     assert again.max_length == 33
     assert again.mentions(STORM, [(0, 4, 9)]) == processor.mentions(STORM, [(0, 4, 9)])
     assert again.question("Who [q]?", PARAGRAPHS) == processor.question("Who [q]?", PARAGRAPHS, 33)
-    config = json.loads((tmp_path / "processor_config.json").read_text())
-    assert config["max_length"] == 33
     loaded = CdlmModel.from_pretrained(tmp_path)
-    of_model = CdlmProcessor.from_model(loaded)
-    assert len(of_model.tokenizer) == len(processor.tokenizer)
+    batch = CdlmProcessor.from_model(loaded)(["It rained.", "Tea."])
     assert loaded.config.vocab_size == model.config.vocab_size
-    batch = of_model(["It rained.", "Tea."])
     torch.testing.assert_close(loaded(**batch).pooler_output, model(**batch).pooler_output)
 
 
@@ -336,22 +296,20 @@ def test_marked_text_is_read(marked, plain, spans):
 
 
 def test_what_is_refused_is_named(processor):
-    for documents, word in ((["It rained.", "  "], "document 1"), (["A.", None], "document 1"), ([], "no document"),
-                            (["one two"] * 7, "7 documents"), (["It rained.", "\u200b"], "document 1")):  # fmt: skip
+    for word, call in (
+        ("document 1", lambda: processor.cluster(["It rained.", "  "])),
+        ("document 1", lambda: processor.cluster(["A.", None])),
+        ("no document", lambda: processor.cluster([])),
+        ("7 documents", lambda: processor.cluster(["one two"] * 7, 20)),
+        ("document 2", lambda: processor.mentions(STORM, [(2, 0, 3)])),
+        ("40 to 45", lambda: processor.mentions(STORM, [(1, 40, 45)])),
+        ("the question", lambda: processor.question(" ", PARAGRAPHS)),
+        ("no paragraph", lambda: processor.question("Who?", [])),
+        ("list", lambda: processor("It rained.")),
+        ("list", lambda: processor([["It rained."], "Tea."])),
+        ("max_length", lambda: processor.cluster(["It rained."], 10_000)),
+        ("m>", lambda: read_marked("one </m> two")),
+        ("m>", lambda: read_marked("<m>a <m>b</m>")),
+    ):
         with pytest.raises(ValueError, match=word):
-            processor.cluster(documents, 20)
-    for mention, word in (((2, 0, 3), "document 2"), ((1, 40, 45), "40 to 45"), ((0, 3, 4), "words")):
-        with pytest.raises(ValueError, match=word):
-            processor.mentions(STORM, [mention])
-    for question, paragraphs, word in ((" ", PARAGRAPHS, "the question"), ("Who?", [], "no paragraph"),
-                                       ("Who?", [("", ["x"])], "title of paragraph 0")):  # fmt: skip
-        with pytest.raises(ValueError, match=word):
-            processor.question(question, paragraphs)
-    for batch in ("It rained.", [], [["It rained."], "Tea."]):
-        with pytest.raises(ValueError, match="list"):
-            processor(batch)
-    with pytest.raises(ValueError, match="max_length"):
-        processor.cluster(["It rained."], 10_000)
-    for marked in ("one </m> two", "<m>a</m> b</m>", "<m>a <m>b</m>"):
-        with pytest.raises(ValueError, match="m>"):
-            read_marked(marked)
+            call()

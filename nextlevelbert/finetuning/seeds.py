@@ -1,7 +1,9 @@
-"""One training per seed, resumed where it was killed; then one table, and the best seed's model with its card."""
+"""A fine-tuning: its options and sets, a training per seed, one table, and the best seed's model with its card."""
 
 from __future__ import annotations
 
+import argparse
+import copy
 import json
 import logging
 import math
@@ -9,25 +11,128 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from transformers import EarlyStoppingCallback, set_seed
 
 from ..training.cards import CURVE, model_card, plot_curves, results_table
-from ..training.trainer import CardTrainer, claim, count_parameters, last_whole_checkpoint, read_json, write_whole
-from .arguments import FinetuningArguments
+from ..training.trainer import (
+    BaseTrainingArguments,
+    CardTrainer,
+    claim,
+    count_parameters,
+    last_whole_checkpoint,
+    read_json,
+    write_whole,
+)
 
 logger = logging.getLogger(__name__)
 
 Scores = dict[str, float]
 Row = dict[str, float | tuple[float, float]]
 """Scores in a table; a pair is a mean and a standard deviation."""
-MakeTrainer = Callable[[FinetuningArguments], CardTrainer]
-Score = Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]]
+Data = TypeVar("Data")
 
 # Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
 _NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", ".tmp*", "results.json"]
+
+
+def option(default: Any, help: str, **metadata: Any) -> Any:
+    """A field of a dataclass with its help."""
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+@dataclass
+class FinetuningArguments(BaseTrainingArguments):
+    """`TrainingArguments` for small supervised sets: several seeds, the best evaluation kept, early stopping."""
+
+    seeds: list[int] = field(
+        default_factory=lambda: [0],
+        metadata={"help": "A training for each seed; the mean is reported, and the best one kept."},
+    )
+    learning_rate: float | None = option(  # type: ignore[assignment]
+        None, "By default 5e-5, for models trained from text 3e-5, and 1e-3 for a head or adapters alone."
+    )
+    num_train_epochs: float = option(20.0, "Maximum number of epochs.")
+    per_device_eval_batch_size: int = option(32, "Batch size per device.")
+    warmup_steps: float = option(0.1, "Number of steps, or a share of them if below 1.")
+    seed: int = option(42, "Seed of the documents that are held out; trainings use --seeds.")
+    logging_strategy: str = option("epoch", "no, steps or epoch.")
+    eval_strategy: str = option("epoch", "no, steps or epoch.")
+    save_strategy: str = option("epoch", "no, steps or epoch.")
+    save_total_limit: int | None = option(1, "Checkpoints to keep besides the best one.")
+    load_best_model_at_end: bool = option(True, "Keep the weights of the best evaluation.")
+    metric_for_best_model: str | None = option("loss", "Validation score that selects the best evaluation.")
+    early_stopping_patience: int = option(3, "Evaluations without progress after which training stops.")
+    # Without this, a resumed run would forget how long it has made no progress.
+    restore_callback_states_from_checkpoint: bool = option(True, argparse.SUPPRESS)
+
+    # Not options: every row is trained on and scored, and a killed run goes on by itself.
+    label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])  # an adapter hides them
+    prediction_loss_only: bool = field(init=False, default=False)
+    dataloader_drop_last: bool = field(init=False, default=False)
+    resume_from_checkpoint: str | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"--seeds names a seed twice: {self.seeds}.")
+        if self.n_gpu > 1:
+            raise ValueError(f"Start a process for each of the {self.n_gpu} GPUs: torchrun --nproc_per_node N ...")
+
+    def for_seed(self, seed: int, folder: Path) -> Self:
+        """The arguments of one training; its model is published at the end, not by the training."""
+        args = copy.copy(self)
+        args.output_dir, args.seed, args.data_seed, args.push_to_hub = str(folder), seed, seed, False
+        return args
+
+
+@dataclass(kw_only=True)
+class DataArguments:
+    """Files or splits of a training set, and of sets to validate and to report on."""
+
+    _argument_group_name = "data"
+
+    train_file: str | None = option(
+        None,
+        "Training set: .jsonl, .json, .csv or .parquet (also .gz), a quoted pattern, or a folder of save_to_disk.",
+    )
+    validation_file: str | None = option(None, "Validation set, which selects the epoch; by default, it is held out.")
+    test_file: str | None = option(None, "Test set, which is only reported; by default, the validation set is.")
+    dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
+    dataset_config_name: str | None = option(None, "Configuration of that dataset.")
+    train_split: str | None = option(None, "Split of the dataset, or of a folder, to train on; by default train.")
+    validation_split: str | None = option(None, "Split to validate on.")
+    test_split: str | None = option(None, "Split to report on.")
+    validation_share: float = option(0.15, "Share to hold out if there is no validation set.")
+
+    def __post_init__(self) -> None:
+        files = {name: getattr(self, f"{name}_file") for name in ("train", "validation", "test")}
+        if bool(self.dataset_name) == any(files.values()) or not (self.dataset_name or self.train_file):
+            raise ValueError("Give the training set with --train_file or with --dataset_name, not with both.")
+        for name, file in files.items():
+            folder = Path(file or self.train_file or "").is_dir()
+            if getattr(self, f"{name}_split") and not (self.dataset_name or folder):
+                raise ValueError(f"--{name}_split is of --dataset_name or a folder; give a file with --{name}_file.")
+
+    def place(self, name: str) -> tuple[str, str] | None:
+        """File, folder or dataset of the set `name`, and its split; None for a set that was not given."""
+        file, split = getattr(self, f"{name}_file"), getattr(self, f"{name}_split")
+        if name != "train" and file is None and split is None:
+            return None
+        return self.dataset_name or file or self.train_file or "", split or "train"
+
+    def read_sets(self, read: Callable[[str, str, str], Data], hold_out: Callable[..., Any]) -> dict[str, Data]:
+        """The sets by name, from `read(name, source, split)`; without a validation set, ``hold_out(train, share)``."""
+        places = {name: self.place(name) for name in ("train", "validation", "test")}
+        sets = {name: read(name, *place) for name, place in places.items() if place is not None}
+        if "validation" not in sets:
+            sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share)
+        return sets
+
+
+# --- A training per seed
 
 
 @dataclass
@@ -43,6 +148,10 @@ class Result:
     log: list[Scores] = field(default_factory=list)
     steps: int = 0
     parameters: tuple[int, int] = (0, 0)
+
+
+MakeTrainer = Callable[[FinetuningArguments], CardTrainer]
+Score = Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]]
 
 
 def run_seeds(

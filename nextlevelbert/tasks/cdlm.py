@@ -11,8 +11,7 @@ import numpy as np
 from transformers import set_seed
 
 from ..data.rows import draw, fingerprint
-from ..finetuning.arguments import FinetuningArguments
-from ..finetuning.seeds import Scores, caveat, publish, report, run_seeds, training_facts
+from ..finetuning.seeds import FinetuningArguments, Scores, caveat, publish, report, run_seeds, training_facts
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments

@@ -20,10 +20,9 @@ from transformers import AutoModelForSequenceClassification as AutoClassifier
 from ..corpus import pad_vectors
 from ..data.labels import read_label_names
 from ..data.rows import fingerprint
-from ..finetuning import arguments, encoding
-from ..finetuning.arguments import DataArguments, FinetuningArguments, LoraArguments, hub_name, option, public_name
-from ..finetuning.lora import SavedAdapter, with_lora
-from ..finetuning.seeds import Result, caveat, mean_and_deviation, publish, report, run_seeds, training_facts
+from ..finetuning import models, seeds
+from ..finetuning.models import LoraArguments, SavedAdapter, hub_name, public_name, with_lora
+from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, option
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForSequenceClassification
 from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
@@ -93,13 +92,13 @@ class HeadArguments:
 
 
 # The options of each --model_type, and the class of those that are trained from text.
-_OVER_VECTORS = (arguments.VectorModelArguments, HeadArguments, LoraArguments)
+_OVER_VECTORS = (models.VectorModelArguments, HeadArguments, LoraArguments)
 KINDS: dict[str, tuple[type, ...]] = {
     "nextlevelbert": _OVER_VECTORS,
     "hate": _OVER_VECTORS,
-    "chunkbert": (arguments.TextModelArguments, arguments.ChunkBertArguments, LoraArguments),
-    "bert-al": (arguments.TextModelArguments, arguments.BertAlArguments, LoraArguments),
-    "truncated": (arguments.TextModelArguments,),
+    "chunkbert": (models.TextModelArguments, models.ChunkBertArguments, LoraArguments),
+    "bert-al": (models.TextModelArguments, models.BertAlArguments, LoraArguments),
+    "truncated": (models.TextModelArguments,),
 }
 TEXT_MODELS: dict[str, Any] = {
     "chunkbert": ChunkBertForSequenceClassification,
@@ -231,7 +230,7 @@ def over_vectors(
 ) -> Model:
     """NextLevelBERT, HATE, or a baseline over the vectors of a frozen encoder, which are made once."""
     choice = sets["train"].problem_type == "multiple_choice"
-    source = encoding.open_source(options, ("avg_sbert", "sbert") + ("tfidf",) * (not choice))
+    source = models.open_source(options, ("avg_sbert", "sbert") + ("tfidf",) * (not choice))
     baseline = options.model in ("avg_sbert", "sbert") or source.kind == "other"
     if (baseline and (head.freeze_encoder or lora.lora or args.push_to_hub)) or (
         lora.lora and (head.freeze_encoder or options.model == "untrained")
@@ -241,11 +240,11 @@ def over_vectors(
             "neither, and no --push_to_hub."
         )
     auto = AutoModelForMultipleChoice if choice else AutoClassifier
-    if not baseline and auto not in encoding.MODELS[source.kind]:
+    if not baseline and auto not in models.MODELS[source.kind]:
         raise ValueError(f"A {source.kind} has no head for multiple choice; give a NextLevelBERT with --model.")
     asked = [text for data in sets.values() for example in data.examples for text in example.asked]
     documents = [text for data in sets.values() for text in data.documents()]
-    vectors = encoding.encode_once(options, args, source, documents + asked)
+    vectors = models.encode_once(options, args, source, documents + asked)
     if long := sum(len(vectors[text]) > 1 for text in set(asked)):
         logger.warning("%d questions are longer than a chunk; each is the mean of its chunk vectors.", long)
     outputs, size = 1 if choice else len(config["id2label"]), next(iter(vectors.values())).shape[1]
@@ -254,12 +253,12 @@ def over_vectors(
     def new() -> Any:
         if baseline:
             return MeanClassifier(size, outputs, bool(asked), choice, config["problem_type"])
-        model = encoding.open_model(options, source, auto, **head_options)
+        model = models.open_model(options, source, auto, **head_options)
         if head.freeze_encoder:
             freeze(model.base_model)
         return with_lora(model, lora) if lora.lora else model
 
-    trained: Any = None if baseline else partial(encoding.with_chunk_encoder, source, auto)
+    trained: Any = None if baseline else partial(models.with_chunk_encoder, source, auto)
     if lora.lora:
         trained = partial(SavedAdapter, tokenizer=source.encoder.tokenizer, base=hub_name(options.model))  # type: ignore[union-attr]
     rows, collate = (
@@ -354,7 +353,7 @@ def main(words: list[str], task: str = "classification") -> None:
         for name, logits in tfidf(sets).items():
             result.scores |= scored(args, folder, name, sets[name], logits)
         return finish(args, [result], sets, "tfidf", None)
-    prepare = over_vectors if kind in encoding.MODELS else from_text
+    prepare = over_vectors if kind in models.MODELS else from_text
     model = prepare(args, sets, head_config(train, sigmoid), sigmoid, *parts)
     args.learning_rate = model.rate if args.learning_rate is None else args.learning_rate
 
@@ -387,7 +386,7 @@ def main(words: list[str], task: str = "classification") -> None:
     settings |= {"task": task, "model": public_name(options.model), "weights": model.weights, **args.signature()}
     contents = {name: [part.label_names, *map(vars, part.examples)] for name, part in sets.items()}
     settings |= {f"{name}_sha256": fingerprint(content) for name, content in contents.items()}
-    results = run_seeds(args, settings, make_trainer, score)
+    results = seeds.run_seeds(args, settings, make_trainer, score)
 
     # 3. The table, the pictures, and the model of the best seed with its card.
     if args.should_save:
@@ -424,9 +423,9 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
     if model and f"{reported}, long" in results[0].scores:
         lengths = model.lengths[reported]
         count = f"{(lengths > model.window).sum()} of {len(lengths)} documents over {model.window} tokens"
-        long = mean_and_deviation([result.scores[f"{reported}, long"] for result in results])
+        long = seeds.mean_and_deviation([result.scores[f"{reported}, long"] for result in results])
         rows = {f"{title}, {reported}, long ({count})": long, **rows}
-    best, table = report(args, results, reported, title, rows, "loss" if model else "accuracy", not model)
+    best, table = seeds.report(args, results, reported, title, rows, "loss" if model else "accuracy", not model)
     if train.problem_type == "single_label_classification":
         files = [output / f"seed-{result.seed}" / f"{reported}_predictions.jsonl" for result in results]
         names = list(train.label_names or ())
@@ -434,7 +433,7 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
         numbers = np.array([names.index(json.loads(line)["prediction"]) for line in lines])
         plot_confusion(np.tile(data.labels(), len(results)), numbers, names, output / CONFUSION)
     if model is None or model.trained is None:
-        return publish(args, best, None, {})
+        return seeds.publish(args, best, None, {})
     (paper, limit), choice = _CARDS[model.kind], train.problem_type == "multiple_choice"
     name, pictures = args.repository(), {CURVE: "Loss over epochs", CONFUSION: "Confusion matrix"}
     chosen = f"This checkpoint is the best epoch by {args.metric_for_best_model} of the seed with the lowest loss."
@@ -444,9 +443,9 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
         "summary": f"A {paper} fine-tuned on {plain(train.source)}.",
         "snippet": snippet(name, train, hub_name(source) or "the base checkpoint", model),
         "model": {"classes": ", ".join(map(plain, train.label_names or ())) or "none"},
-        "training": {**training_facts(args, best, public_name(source)), "examples": examples},
+        "training": {**seeds.training_facts(args, best, public_name(source)), "examples": examples},
         "pictures": {file: text for file, text in pictures.items() if (output / file).exists()},
-        "measured": f"{table}\n\n{chosen}{caveat(reported, 'the checkpoint')}",
+        "measured": f"{table}\n\n{chosen}{seeds.caveat(reported, 'the checkpoint')}",
         "limits": [
             "Small sets have wide margins; the deviation over seeds does not cover the choice of the set.",
             limit,
@@ -458,12 +457,12 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
         "scores": {metric: value for metric, value in best.scores[reported].items() if metric != "loss"},
         "dataset": data.source,
     }
-    publish(args, best, model.trained, card)
+    seeds.publish(args, best, model.trained, card)
 
 
 def snippet(name: str, train: LabelledDocuments, base: str, model: Model) -> str:
     """Code that opens the model, or an adapter on its base, and reads a document, with what is asked about it."""
-    choice, pair = train.problem_type == "multiple_choice", train.examples[0].asked and model.kind in encoding.MODELS
+    choice, pair = train.problem_type == "multiple_choice", train.examples[0].asked and model.kind in models.MODELS
     auto = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
     lines = ["import nextlevelbert  # registers the architecture"]
     if model.adapter:

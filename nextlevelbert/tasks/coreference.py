@@ -15,7 +15,7 @@ from sklearn.cluster import AgglomerativeClustering
 from torch.utils.data import Dataset
 
 from ..evaluation.coreference import coreference_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments, option
+from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece
 from ..pretraining.cdlm import CdlmModelArguments

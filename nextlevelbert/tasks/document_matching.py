@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from ..data.rows import Place, open_rows, open_text, short
 from ..evaluation.scores import binary_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments, option
+from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments

@@ -16,7 +16,7 @@ import torch
 
 from ..data.labels import Labels, ProblemType, all_labelled, check_types, class_indices, class_name, guess_problem
 from ..data.rows import Place, Rows, Table, draw, open_rows, short
-from ..finetuning.arguments import option
+from ..finetuning.seeds import option
 from ..training.trainer import write_whole
 
 logger = logging.getLogger(__name__)

@@ -22,9 +22,16 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from ..corpus import pad_vectors
 from ..data.rows import fingerprint
 from ..evaluation.retrieval import RetrievalTask, rank_documents, retrieval_scores
-from ..finetuning.arguments import DataArguments, FinetuningArguments, VectorModelArguments, option, public_name
-from ..finetuning.encoding import encode_once, open_model, open_source, with_chunk_encoder
-from ..finetuning.seeds import caveat, mean_and_deviation, publish, report, run_seeds, training_facts
+from ..finetuning import seeds
+from ..finetuning.models import (
+    VectorModelArguments,
+    encode_once,
+    open_model,
+    open_source,
+    public_name,
+    with_chunk_encoder,
+)
+from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.pooling import masked_mean
 from ..training.cards import CURVE, SIMILARITY_WIDGET, plain
 from ..training.trainer import CardTrainer, parse
@@ -237,17 +244,19 @@ def main(words: list[str]) -> None:
     content = [[*vars(task).values(), named] for task, named in sets.values()]
     settings = {"task": "ranking", "model": public_name(options.model), "weights": source.weights, "k": ranking.k}
     settings |= {"chunks": str(source.rule), "encoder_dtype": options.encoder_dtype, "sets": fingerprint(content)}
-    results = run_seeds(args, settings | args.signature(), make_trainer, score)
+    results = seeds.run_seeds(args, settings | args.signature(), make_trainer, score)
     if not args.should_save:
         return
-    rows = {"before training": mean_and_deviation([result.scores["before"] for result in results])}
+    rows = {"before training": seeds.mean_and_deviation([result.scores["before"] for result in results])}
     if source.kind != "other":
         rows[MEAN] = {**scores_of(reported)}
-    best, table = report(args, results, reported, public_name(options.model), rows, metric, greater_is_better=True)
+    best, table = seeds.report(
+        args, results, reported, public_name(options.model), rows, metric, greater_is_better=True
+    )
     pool, name = sets[reported], args.repository()
     searched = f"{len(pool.task.documents):,} documents" if pool.candidates is None else "its candidates"
     measured = f"{len(pool.task.queries):,} queries of {plain(pool.task.name)}, each ranking {searched}."
-    facts = training_facts(args, best, public_name(options.model))
+    facts = seeds.training_facts(args, best, public_name(options.model))
     card = {
         "name": name,
         "summary": "A model that gives a query and the long documents that answer it nearby vectors.",
@@ -255,7 +264,7 @@ def main(words: list[str]) -> None:
         "training": {**facts, "pairs": sum(map(len, sets["train"].task.relevant.values()))},
         "training_note": "Each query looks for its document among those of its batch (cosine × 20, cross-entropy).",
         "pictures": {CURVE: "Loss and validation score over epochs"},
-        "measured": f"{measured}{caveat(reported, 'epoch')}\n\n{table}",
+        "measured": f"{measured}{seeds.caveat(reported, 'epoch')}\n\n{table}",
         "limits": _LIMITS,
         "pipeline_tag": "sentence-similarity",
         "tags": ["long-documents", "sentence-transformers", "document-ranking"],
@@ -264,4 +273,4 @@ def main(words: list[str]) -> None:
         "scored_task": "text-retrieval",
         "widget": SIMILARITY_WIDGET,
     }
-    publish(args, best, None if baseline else partial(with_chunk_encoder, source, AutoModel), card)
+    seeds.publish(args, best, None if baseline else partial(with_chunk_encoder, source, AutoModel), card)

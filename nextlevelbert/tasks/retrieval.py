@@ -27,8 +27,8 @@ from ..evaluation.retrieval import (
     retrieval_scores,
     write_run,
 )
-from ..finetuning.arguments import VectorModelArguments, option, public_name
-from ..finetuning.encoding import encode_once, open_model, open_source
+from ..finetuning.models import VectorModelArguments, encode_once, open_model, open_source, public_name
+from ..finetuning.seeds import option
 from ..training.cards import results_table, save_figure
 from ..training.trainer import parse, write_whole
 

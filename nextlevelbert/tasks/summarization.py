@@ -26,16 +26,9 @@ from transformers import AutoConfig, TrainerCallback
 
 from ..data.rows import Place, fingerprint, hold_out, open_rows
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
-from ..finetuning.arguments import (
-    BertAlArguments,
-    DataArguments,
-    FinetuningArguments,
-    TextModelArguments,
-    hub_name,
-    option,
-    public_name,
-)
-from ..finetuning.seeds import caveat, publish, report, run_seeds, training_facts
+from ..finetuning import seeds
+from ..finetuning.models import BertAlArguments, TextModelArguments, hub_name, public_name
+from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
@@ -308,7 +301,7 @@ def main(words: list[str]) -> None:
         "model": public_name(options.model), **args.signature(),
         **{f"{name}_sha256": fingerprint(data.documents) for name, data in sets.items()},
     }  # fmt: skip
-    results = run_seeds(args, settings, make_trainer, score)
+    results = seeds.run_seeds(args, settings, make_trainer, score)
     if not args.should_save:
         return
     for result in results:
@@ -316,9 +309,9 @@ def main(words: list[str]) -> None:
 
     # 3. The table, and the model of the best seed with its card.
     trivial = trivial_summaries(documents, options.summary_sentences)
-    best, table = report(args, results, reported, f"{public_name(options.model)} ({kind})", trivial)
+    best, table = seeds.report(args, results, reported, f"{public_name(options.model)} ({kind})", trivial)
     if kind != "bert-al":
-        publish(args, best, None, {})  # a baseline: its predictions alone
+        seeds.publish(args, best, None, {})  # a baseline: its predictions alone
         return
     name, hub, source = args.repository(), hub_name(options.model), sets[reported].source
     rule = f"sentences={options.summary_sentences}" + ", trigram_blocking=True" * options.trigram_blocking
@@ -327,13 +320,13 @@ def main(words: list[str]) -> None:
     card = {
         "name": name, "pipeline_tag": "summarization", "base_model": hub, "dataset": source,
         "tags": ["bert-al", "long-documents", "extractive-summarization"],
-        "training": {**training_facts(args, best, public_name(options.model)), **facts},
+        "training": {**seeds.training_facts(args, best, public_name(options.model)), **facts},
         "summary": "A BERT-AL that picks the sentences of a document, of any length, which make up its summary.",
         "snippet": _SNIPPET.format(name=name, rule=rule), "pictures": {CURVE: "Loss over epochs"},
         "measured": f"Summaries of {plain(source)} by `summarize(..., {rule})`: F1 of ROUGE with stemming, rougeL on "
         "the summary as a whole, and precision, the share of chosen sentences that are labelled. The first row is the "
         "mean of the evaluations with the lowest validation loss, at most three; this checkpoint is the best of them."
-        f"{caveat(reported, 'the evaluation')}\n\n{table}",
+        f"{seeds.caveat(reported, 'the evaluation')}\n\n{table}",
         "limits": [
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
             "Information flows forward only: a sentence is scored without knowledge of later segments.",
@@ -341,4 +334,4 @@ def main(words: list[str]) -> None:
         ],
         "scores": {metric: best.scores["evaluation 1"][metric] for metric in ROUGE},
     }  # fmt: skip
-    publish(args, best, BertAlForExtractiveSummarization.from_pretrained, card)
+    seeds.publish(args, best, BertAlForExtractiveSummarization.from_pretrained, card)

@@ -19,7 +19,7 @@ from transformers import AutoModel
 from nextlevelbert import HateModel
 from nextlevelbert.corpus import pad_vectors
 from nextlevelbert.evaluation import RetrievalTask
-from nextlevelbert.finetuning.arguments import FinetuningArguments
+from nextlevelbert.finetuning.seeds import FinetuningArguments
 from nextlevelbert.tasks.ranking import (
     MeanRanker,
     Pairs,

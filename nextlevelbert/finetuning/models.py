@@ -1,17 +1,20 @@
-"""Models by name, and the chunk vectors of texts: encoded once, into a corpus that all seeds and later runs read."""
+"""Models by name, with their options; chunk vectors of texts, encoded once for all seeds and runs; adapters."""
 
 from __future__ import annotations
 
 import copy
+import json
 import logging
+import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
 
 from ..corpus import chunk_table, corpus_schema, encode_corpus
@@ -25,7 +28,8 @@ from ..models.modeling_nextlevelbert import (
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
-from .arguments import VectorModelArguments
+from ..training.trainer import safe_name, write_whole
+from .seeds import option
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +44,101 @@ MODELS: dict[str, dict[Any, Any]] = {
 """The models over chunk vectors, by family and auto class."""
 
 
+# --- Options
+
+
+@dataclass(kw_only=True)
+class VectorModelArguments:
+    """A model over the chunk vectors of a frozen sentence encoder, or a baseline over them."""
+
+    _argument_group_name = "model"
+
+    model: str = option(
+        MISSING, "A checkpoint (folder or name on the Hub), or untrained: a new model around --chunk_encoder. "
+        "Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first chunk; tfidf or bm25, words where "
+        "the task has them; any other encoder, one vector of what it reads.",
+    )  # fmt: skip
+    model_type: str = option(
+        "nextlevelbert", "Of untrained and the baselines; a checkpoint has its own.", choices=["nextlevelbert", "hate"]
+    )
+    chunk_encoder: str = option(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "Sentence encoder of untrained, the baselines, and checkpoints without one: name or folder.",
+    )
+    chunk_encoder_name: str | None = option(None, "The encoder's name on the Hub, if --chunk_encoder is a folder.")
+    chunk_size: int | None = option(
+        None, "Most tokens of a chunk, for untrained and the baselines; by default 256, and for sbert what it reads."
+    )
+    encoder_dtype: str = option("float32", "Precision of encoding.", choices=["float32", "bfloat16", "float16"])
+    cache_dir: str | None = option(None, "Encoded texts, which runs can share; by default OUTPUT_DIR/vectors.")
+
+
+@dataclass(kw_only=True)
+class TextModelArguments:
+    """An encoder that is trained from text."""
+
+    _argument_group_name = "model"
+
+    model: str = option(MISSING, "Encoder to train (BERT or similar), or a saved model: folder or name on the Hub.")
+    model_type: str = option("bert-al", "What is made of the encoder.")
+    attn_implementation: str | None = option(None, "Attention of the encoder, as in transformers.")
+
+
+@dataclass(kw_only=True)
+class ChunkBertArguments:
+    """A ChunkBERT: chunks of tokens through an encoder, and convolutions over them."""
+
+    _argument_group_name = "model"
+
+    chunk_size: int | None = option(None, "Tokens of a chunk; by default 128, or as saved with the model.")
+    max_training_tokens: int | None = option(None, "Training documents are cut to this length; by default 4096.")
+    chunk_batch_size: int = option(256, "Chunks to encode at a time; fewer take less memory in evaluation.")
+
+
+@dataclass(kw_only=True)
+class BertAlArguments:
+    """A BERT-AL: an encoder that reads segment after segment, with recurrence between them."""
+
+    _argument_group_name = "model"
+
+    segment_length: int | None = option(None, "Tokens of a segment; by default 128, or as saved with the model.")
+    recurrence: str | None = option(
+        None, "From segment to segment: replace is the paper's; by default residual, or as saved with the model.",
+        choices=["replace", "residual", "none"],
+    )  # fmt: skip
+    max_training_tokens: int | None = option(None, "Training documents are cut to this length; by default whole.")
+
+
+@dataclass(kw_only=True)
+class LoraArguments:
+    """Low-rank adapters in place of all weights (LoRA, arXiv 2106.09685)."""
+
+    _argument_group_name = "adapters"
+
+    lora: bool = option(False, "Train only low-rank adapters and the head.")
+    lora_r: int = option(8, "Rank of the adapters.")
+    lora_alpha: int = option(16, "Scale of the adapters, before division by the rank.")
+    lora_target_modules: list[str] | None = field(
+        default=None, metadata={"help": "Linear layers to adapt, or all-linear; by default query and value."}
+    )
+
+
+# --- Names, models and vectors
+
+
+def public_name(model: str) -> str:
+    """The model's name in tables and cards: never a local path."""
+    return safe_name(Path(model).resolve().name if Path(model).exists() else model)
+
+
+def hub_name(model: str) -> str | None:
+    """The model's name on the Hub; None for a folder, whose path means nothing to anyone else."""
+    return None if Path(model).exists() else model
+
+
 @dataclass(frozen=True)
 class VectorSource:
-    """What texts are encoded with, and what of: the `rule` cuts them into chunks, `weights` is the hash of the model.
+    """What texts are encoded with; the `rule` cuts them into chunks, `weights` is the hash of the model.
 
     `kind` is the family of models over its vectors; ``"other"`` for an encoder of another kind, without a rule.
     """
@@ -54,11 +150,7 @@ class VectorSource:
 
 
 def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> VectorSource:
-    """Opens what makes the vectors for --model: ``untrained``, a checkpoint, any other encoder, or a baseline.
-
-    Raises:
-        ValueError: for a name that is none of these, or a model that reads no vectors.
-    """
+    """Opens what makes the vectors for --model: ``untrained``, a checkpoint, any other encoder, or a baseline."""
     name, known = options.model, ("untrained", *baselines)
     if name in known:
         encoder = load_chunk_encoder(options.chunk_encoder, options.chunk_encoder_name)
@@ -75,8 +167,6 @@ def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> Vect
         ) from error
     if kind in ("chunkbert", "bert-al", "cdlm"):
         raise ValueError(f"--model {name!r} is a {kind}, which reads text and no chunk vectors; give a NextLevelBERT.")
-    if options.model_type == "hate" != kind:
-        raise ValueError(f"--model {name!r} is a {kind}; give a HATE, or leave out --model_type hate.")
     if kind not in MODELS:
         other = FirstTokens(name)
         return VectorSource("other", other, None, other.fingerprint)
@@ -117,16 +207,16 @@ class FirstTokens:
 
         self.encoder = SentenceTransformer(name, device="cpu")
         self.fingerprint = weights_fingerprint(self.encoder)
-        self.hidden_size = int(self.encoder.get_embedding_dimension() or 0)
-        encoder = {"name": Path(name).name, "fingerprint": self.fingerprint, "hidden_size": self.hidden_size}
+        size = int(self.encoder.get_embedding_dimension() or 0)
+        encoder = {"name": Path(name).name, "fingerprint": self.fingerprint, "hidden_size": size}
         self.schema = corpus_schema({"encoder": encoder, "chunking": {"splitter": None}})
 
     def __call__(self, batch: dict[str, list[str]]) -> pa.Table:
         """The rows of a batch of documents, as `ChunkVectors` makes them; a line says how many are cut."""
         limit = self.encoder.max_seq_length or 10**9
-        texts = self.encoder.tokenizer(batch["text"], verbose=False)["input_ids"]
-        if longer := sum(len(ids) > limit for ids in texts):
-            logger.warning("The first %d tokens of a text are read; %d of %d are longer.", limit, longer, len(texts))
+        lengths = [len(ids) for ids in self.encoder.tokenizer(batch["text"], verbose=False)["input_ids"]]
+        if longer := sum(length > limit for length in lengths):
+            logger.warning("The first %d tokens of a text are read; %d of %d are longer.", limit, longer, len(lengths))
         vectors = self.encoder.encode(batch["text"], convert_to_tensor=True, show_progress_bar=False)  # [B, D]
         spans = [np.array([[0, len(text)]]) for text in batch["text"]]
         return chunk_table(self.schema, batch["id"], spans, vectors)
@@ -137,8 +227,8 @@ def encode_once(
 ) -> dict[str, torch.Tensor]:
     """Chunk vectors ``[n, D]`` of every text, in float16, from a corpus in ``--cache_dir`` that is made where missing.
 
-    Of `args`, only `output_dir` and `device` are looked at. For ``sbert`` it is the first chunk
-    alone. A text without a token is refused.
+    Of `args`, only `output_dir` and `device` are looked at. A text without a token is refused. For
+    ``sbert`` it is the first chunk alone.
     """
     distinct = list(dict.fromkeys(texts))
     name = fingerprint([source.encoder.fingerprint, str(source.rule), options.encoder_dtype, *distinct])[:16]
@@ -151,3 +241,33 @@ def encode_once(
     if empty := [text for text, chunks in vectors.items() if not len(chunks)]:
         raise ValueError(f"{len(empty)} texts contain no token, {short(empty[0])} first; leave their rows out.")
     return vectors
+
+
+# --- Adapters
+
+
+def with_lora(model: Any, options: LoraArguments) -> PeftModel:
+    """Adds low-rank adapters to a model; its head is trained whole, and a chunk encoder stays frozen."""
+    targets = model.lora_targets()
+    if names := options.lora_target_modules:
+        targets["target_modules"] = "all-linear" if names == ["all-linear"] else names
+    return get_peft_model(model, LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **targets))
+
+
+@dataclass(frozen=True)
+class SavedAdapter:
+    """An adapter in the folder of its training, to be published with the tokenizer of its base.
+
+    `base` is the base model's name on the Hub; None for a local folder, whose path means nothing to anyone else.
+    """
+
+    folder: Path
+    tokenizer: Any
+    base: str | None
+
+    def save_pretrained(self, output: Path) -> None:
+        """Writes weights, configuration and tokenizer."""
+        shutil.copy(self.folder / "adapter_model.safetensors", output)
+        adapter = json.loads((self.folder / "adapter_config.json").read_text())
+        write_whole(output / "adapter_config.json", json.dumps({**adapter, "base_model_name_or_path": self.base}))
+        self.tokenizer.save_pretrained(output)

@@ -1,4 +1,4 @@
-"""Long-document encoders for Hugging Face Transformers: half a million tokens as one sequence of chunk vectors.
+"""Long-document encoders for Hugging Face Transformers: a book as one sequence of chunk vectors.
 
 Importing this package registers its models with `AutoConfig`, `AutoModel` and the `AutoModelFor…` classes, so
 that `AutoModel.from_pretrained` and `SentenceTransformer` open its checkpoints without a flag.

@@ -50,8 +50,10 @@ def commands(page: Path) -> Iterator[list[str]]:
     for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             words = ["chunkbert" if word == "$kind" else word for word in shlex.split(line, comments=True)]
-            words = words[1:] if words[:1] == ["python"] else words
-            if words[:1] in (["run_pretraining.py"], ["run_finetune.py"]):
+            words = words[1:] if words[:1] in (["python"], ["nextlevelbert"]) else words
+            scripts = {"pretrain": "run_pretraining.py", "finetune": "run_finetune.py"}
+            words[:1] = [scripts.get(word, word) for word in words[:1]]
+            if words[:1] and words[0] in scripts.values():
                 yield words
 
 

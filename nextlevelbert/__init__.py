@@ -8,13 +8,8 @@ import transformers
 
 __version__ = "0.1.0"
 
-from .corpus import (
-    ChunkVectors,
-    DataCollatorForDocumentChoice,
-    DataCollatorForLabelledVectors,
-    VectorCorpus,
-    encode_corpus,
-)
+from .collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
+from .corpus import ChunkVectors, VectorCorpus, encode_corpus
 from .data.documents import Document, read_documents
 from .encoders import load_chunk_encoder
 from .evaluation.chunk_scores import chunk_similarity

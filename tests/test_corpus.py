@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import multiprocessing
 import os
 import pickle
 import shutil
-import time
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +26,10 @@ from nextlevelbert import (
     VectorCorpus,
     encode_corpus,
     load_chunk_encoder,
+    read_documents,
     text_sentences,
 )
-from nextlevelbert.corpus import chunk_table, corpus_schema, pad_vectors, write_part
+from nextlevelbert.corpus import chunk_table, corpus_schema, write_part
 from tests.faults.harness import forked, tree
 
 STATIC = str(Path(__file__).parents[1] / "nextlevelbert" / "static")
@@ -70,18 +70,17 @@ def all_equal(one: VectorCorpus, other: VectorCorpus) -> bool:
     )
 
 
-def test_its_vectors_are_the_model_s(minilm, tmp_path):
-    model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=16, num_hidden_layers=0)
-    corpus = encode_corpus(DOCUMENTS, minilm, model.config.chunking_rule(), tmp_path, **SMALL)
+def test_its_vectors_are_the_model_s(source, corpus):
+    model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, num_hidden_layers=0)
     corpus.check_model(model.config)
     assert corpus.document_ids == ["whale", "short", "tale", "family"]
     encodings = model.encode([document.text for document in DOCUMENTS if document.text.strip()])
     for stored, encoded in zip(corpus, encodings, strict=True):
         assert stored.spans.tolist() == encoded.spans.tolist()
         torch.testing.assert_close(stored.vectors.float(), encoded.plain.float(), atol=1e-3, rtol=0)
-    other = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32, num_hidden_layers=0)
+    model.config.chunk_size = 32
     with pytest.raises(ValueError, match=r"chunking\.chunk_size: 16, 32"):
-        corpus.check_model(other.config)
+        corpus.check_model(model.config)
 
 
 def test_any_run_of_vectors_across_documents_and_parts(corpus):
@@ -94,8 +93,8 @@ def test_any_run_of_vectors_across_documents_and_parts(corpus):
     assert corpus.document_offsets.tolist() == np.cumsum([0] + [len(document.vectors) for document in corpus]).tolist()
     assert (corpus[-1].id, corpus[1].id, corpus.empty) == ("family", "short", {"blank"})
     assert corpus["blank"].vectors.shape == (0, corpus.hidden_size)
-    for missing, error in (("nobody", KeyError), (4, IndexError), (-5, IndexError)):
-        with pytest.raises(error, match=str(missing)):
+    for missing in ("nobody", 4, -5):
+        with pytest.raises(LookupError, match=str(missing)):
             corpus[missing]
     with pytest.raises(IndexError, match="3:999"):
         corpus.vectors(3, 999)
@@ -119,10 +118,9 @@ def test_a_kill_or_a_full_disk_at_every_file_operation(source, rule, corpus, tmp
         return repr(encode_corpus(DOCUMENTS, source, rule, folder, **SMALL))
 
     straight = forked(lambda: encode(tmp_path / "straight"), tmp_path)
-    assert straight.error is None
-    assert straight.operations >= 9
+    assert straight.operations >= 9, straight.error
     assert parts(tmp_path / "straight") == parts(corpus.path)
-    for at in range(straight.operations):
+    for at in range(0, straight.operations, 1 if how == "kill" else 3):
         folder = tmp_path / f"{how}-{at}" / "corpus"
         first = forked(lambda folder=folder: encode(folder), tmp_path, at, how)
         assert first.killed if how == "kill" else "No space left on device" in str(first.error), (at, first)
@@ -134,14 +132,11 @@ def test_a_kill_or_a_full_disk_at_every_file_operation(source, rule, corpus, tmp
         assert parts(folder) == parts(corpus.path), at
 
 
-def test_a_finished_corpus_is_left_as_it_is(corpus, source, rule):
-    before = {file: file.stat().st_mtime_ns for file in corpus.path.glob("*")}
-    encode_corpus(DOCUMENTS, replace(source, name="the same weights elsewhere"), rule, corpus.path, **SMALL)
-    assert {file: file.stat().st_mtime_ns for file in corpus.path.glob("*")} == before
-
-
 def test_a_folder_belongs_to_its_documents_and_its_recipe(corpus, source, rule, tmp_path):
     folder = shutil.copytree(corpus.path, tmp_path / "corpus")
+    stamps = {file: file.stat().st_mtime_ns for file in folder.glob("*")}
+    encode_corpus(DOCUMENTS, replace(source, name="the same weights elsewhere"), rule, folder, **SMALL)
+    assert {file: file.stat().st_mtime_ns for file in folder.glob("*")} == stamps
     changed = [Document("whale", DOCUMENTS[0].text[:-1] + "!"), *DOCUMENTS[1:]]
     other = ChunkingRule.from_tokenizer(source.tokenizer, 32)
     for documents, new_rule, message in (
@@ -149,19 +144,15 @@ def test_a_folder_belongs_to_its_documents_and_its_recipe(corpus, source, rule, 
         ([*DOCUMENTS, ("new", "text")], rule, "part-000002-.* holds other documents"),
         (DOCUMENTS[:3], rule, "more documents than are given, in part-000001"),
         (DOCUMENTS, other, r"chunking\.chunk_size: 16, 32"),
-        ([*DOCUMENTS, DOCUMENTS[0]], rule, "two documents.*'whale'|Two documents have the id 'whale'"),
+        ([*DOCUMENTS, DOCUMENTS[0]], rule, "Two documents have the id 'whale'"),
     ):
         with pytest.raises(ValueError, match=message):
             encode_corpus(documents, source, new_rule, folder, **SMALL)
         assert parts(folder) == parts(corpus.path)
-    half = load_chunk_encoder(STATIC)
-    half.encoder.to(torch.bfloat16)
-    with pytest.raises(ValueError, match=r"encoder\.dtype: 'float32', 'bfloat16'"):
-        encode_corpus(DOCUMENTS, half, rule, folder, **SMALL)
 
 
 def test_documents_that_make_no_corpus(source, rule, tmp_path):
-    for documents, message in (([], "No document"), ([" ", "\n"], "holds a token, from '0' on")):
+    for documents, message in (([], "No document"), ([" ", "\n"], "no token, from '0' on")):
         with pytest.raises(ValueError, match=message):
             encode_corpus(documents, source, rule, tmp_path / "none", progress=False)
     with pytest.raises(FileNotFoundError, match="no encoded corpus"):
@@ -174,18 +165,15 @@ def test_documents_are_appended_in_further_parts(corpus, source, rule, tmp_path)
     for _ in range(2):  # the second time, they are there
         longer = encode_corpus(new, source, rule, folder, append=True, **SMALL)
         assert longer.document_ids == [*corpus.document_ids, "new", "last"]
-    assert (
-        parts(folder).items()
-        >= {name: data for name, data in parts(corpus.path).items() if name != "_SUCCESS"}.items()
-    )
+    assert {*parts(folder).items()} >= {item for item in parts(corpus.path).items() if item[0] != "_SUCCESS"}
     assert longer.fingerprint() != corpus.fingerprint()
-    with pytest.raises(ValueError, match="'whale' already"):
+    with pytest.raises(ValueError, match="Two documents have the id 'whale'"):
         encode_corpus([("other", "Another. " * 50), DOCUMENTS[0]], source, rule, folder, append=True, **SMALL)
 
 
 def test_a_missing_part_is_named_and_a_deleted_one_is_written_again(corpus, source, rule, tmp_path):
+    folder = shutil.copytree(corpus.path, tmp_path / "copy")
     for number in range(3):
-        folder = shutil.copytree(corpus.path, tmp_path / str(number))
         next(folder.glob(f"part-00000{number}-*")).unlink()
         with pytest.raises(ValueError, match=f"lacks part {number}"):
             VectorCorpus(folder)
@@ -194,11 +182,11 @@ def test_a_missing_part_is_named_and_a_deleted_one_is_written_again(corpus, sour
 
 
 def test_every_flipped_bit_of_a_part_changes_nothing_or_is_named(corpus, tmp_path):
-    """One bit of every byte; what is left is in statistics and padding, where nobody reads."""
+    """In one byte of 17; what is left is in statistics and padding, where nobody reads."""
     folder = shutil.copytree(corpus.path, tmp_path / "corpus", ignore=shutil.ignore_patterns(".vectors"))
     part = sorted(folder.glob("part-*"))[0]
     whole, silent = part.read_bytes(), 0
-    places = list(range(0, len(whole), 5 if len(whole) < 30_000 else 50))
+    places = range(0, len(whole), 17)
     for place in places:
         part.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
         try:
@@ -297,25 +285,25 @@ def test_plain_tools_read_it(corpus):
     assert window.dtype == np.float16
     streamed = load_dataset(str(corpus.path), split="train", streaming=True, cache_dir=cache)
     assert [row["document"] for row in streamed if row["chunk"] == 0] == corpus.document_ids
-    found = duckdb.sql(f"SELECT document, count(*), max(vector[1]) FROM '{files}' GROUP BY document").fetchall()
-    assert {name: count for name, count, _ in found} == dict(zip(corpus.document_ids, counts, strict=True))
-    assert max(value for _, _, value in found) == corpus.vectors(0, corpus.num_chunks)[:, 0].max().item()
+    counted = duckdb.sql(f"SELECT document, count(*), max(vector[1]) FROM '{files}' GROUP BY document").fetchall()
+    assert {name: count for name, count, _ in counted} == dict(zip(corpus.document_ids, counts, strict=True))
+    assert max(value for _, _, value in counted) == corpus.vectors(0, corpus.num_chunks)[:, 0].max().item()
     table = polars.read_parquet(files)
     assert np.array_equal(table["vector"].to_numpy(), corpus.vectors(0, corpus.num_chunks).numpy())
 
 
 def test_two_processes_write_what_one_writes(corpus, source, rule, tmp_path):
-    def process(rank):
+    def encode(rank):
         os.environ.update(RANK=str(rank), WORLD_SIZE="2")
         torch.set_num_threads(1)  # the parent's threads did not come along
         encode_corpus(DOCUMENTS, source, rule, tmp_path / "both", **SMALL)
 
-    processes = [multiprocessing.get_context("fork").Process(target=process, args=(rank,)) for rank in range(2)]
-    for each in processes:
-        each.start()
-    for each in processes:
-        each.join(timeout=60)
-    assert [each.exitcode for each in processes] == [0, 0]
+    processes = [multiprocessing.get_context("fork").Process(target=encode, args=(rank,)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=60)
+    assert [process.exitcode for process in processes] == [0, 0]
     assert parts(tmp_path / "both") == parts(corpus.path)
 
 
@@ -349,24 +337,20 @@ def test_the_encoder_travels_by_name_or_whole(source, rule):
 def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(shared, source, tmp_path):
     """Eight novels, two workers, one of which dies once."""
     ray = pytest.importorskip("ray")
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, 256)
-    with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
-        novels = [json.loads(line) for _, line in zip(range(8), lines, strict=False)]
-    novels = [{"id": str(novel["id"]), "text": novel["text"]} for novel in novels]
+    rule, mark = ChunkingRule.from_tokenizer(source.tokenizer, 256), tmp_path / "killed"
+    novels = list(islice(read_documents(shared / "data/novels/validation.jsonl.gz"), 8))
     straight = encode_corpus(novels, source, rule, tmp_path / "straight", progress=False)
-    mark = tmp_path / "killed"
 
     class OnceKilled(ChunkVectors):
         def __call__(self, batch):
             if not mark.exists():
                 mark.touch()
                 os._exit(1)
-            time.sleep(0.1)
             return super().__call__(batch)
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        rows = ray.data.from_items(novels, override_num_blocks=4)
+        rows = ray.data.from_items([{"id": novel.id, "text": novel.text} for novel in novels], override_num_blocks=4)
         options = {"fn_constructor_args": (STATIC, rule), "batch_size": 2, "batch_format": "pyarrow"}
         rows.map_batches(OnceKilled, concurrency=2, **options).write_parquet(str(tmp_path / "ray"))
     finally:
@@ -374,18 +358,15 @@ def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(shared, sourc
     assert mark.exists()
     corpus = VectorCorpus(tmp_path / "ray")
     assert all_equal(corpus, straight)
-    assert corpus.recipe["encoder"]["fingerprint"] == straight.recipe["encoder"]["fingerprint"]
+    assert corpus.recipe["encoder"]["fingerprint"] == source.fingerprint
 
 
 def test_batches_of_labelled_vectors(corpus):
-    rows = [
-        {"labels": 1, "inputs_embeds": corpus["tale"].vectors},
-        {"labels": 0, "inputs_embeds": corpus["short"].vectors},
-    ]
+    documents = [corpus["tale"], corpus["short"]]
+    rows = [{"labels": label, "inputs_embeds": documents[1 - label].vectors} for label in (1, 0)]
     batch = DataCollatorForLabelledVectors()(rows)
-    n, m = len(corpus["tale"].vectors), len(corpus["short"].vectors)
+    n, m = (len(document.vectors) for document in documents)
     assert batch["labels"].tolist() == [1, 0]
     assert batch["attention_mask"].tolist() == [[1] * n, [1] * m + [0] * (n - m)]
-    assert torch.equal(batch["inputs_embeds"][1, :m], corpus["short"].vectors.float())
+    assert torch.equal(batch["inputs_embeds"][1, :m], documents[1].vectors.float())
     assert batch["inputs_embeds"][1, m:].abs().sum() == 0
-    assert pad_vectors([corpus["tale"].vectors])["inputs_embeds"].shape == (1, n, corpus.hidden_size)

@@ -30,7 +30,7 @@ CHECKPOINT = 2_460  # lines in a NextLevelBERT's checkpoint, of eight files
 ORDER = (
     ("models",),
     ("data",),
-    ("encoders", "word_lookup", "vector_cache", "fitting", "vector_corpus", "corpus"),
+    ("encoders", "word_lookup", "vector_cache", "fitting", "collators", "corpus"),
     ("evaluation",),
     ("training",),
     ("pretraining",),

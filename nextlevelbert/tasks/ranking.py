@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from transformers import AutoModel, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..corpus import pad_vectors
+from ..collators import pad_vectors
 from ..data.rows import fingerprint
 from ..evaluation.retrieval import RetrievalTask, rank_documents, retrieval_scores
 from ..finetuning import seeds

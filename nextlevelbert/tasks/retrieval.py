@@ -15,7 +15,7 @@ from accelerate import PartialState
 from torch.nn.functional import normalize
 from transformers import set_seed
 
-from ..corpus import pad_vectors
+from ..collators import pad_vectors
 from ..data.rows import open_rows, open_text, placed_rows
 from ..evaluation.chunk_scores import chunk_similarity
 from ..evaluation.retrieval import (

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from nextlevelbert import HateModel
-from nextlevelbert.corpus import pad_vectors
+from nextlevelbert.collators import pad_vectors
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.finetuning.seeds import FinetuningArguments
 from nextlevelbert.tasks.ranking import (

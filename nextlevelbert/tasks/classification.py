@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForMultipleChoice, AutoTokenizer, set_seed
 from transformers import AutoModelForSequenceClassification as AutoClassifier
 
-from ..corpus import pad_vectors
+from ..collators import pad_vectors
 from ..data.labels import read_label_names
 from ..data.rows import fingerprint
 from ..finetuning import models, seeds

@@ -50,7 +50,7 @@ faults: .venv/.installed-test  ## Kill, starve and damage what is written, at ev
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults -n 2 --dist worksteal
 
 fuzz: .venv/.installed-test  ## 20,000 random files, texts, batches and configurations
-	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --hypothesis-profile=fuzz -n 2 --dist worksteal
+	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile=fuzz -n 2 --dist worksteal
 
 .venv-lowest/.installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest

@@ -12,6 +12,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 import pytest
 import torch
 import transformers
+from hypothesis import settings
 from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertModel, load_chunk_encoder
@@ -19,6 +20,8 @@ from nextlevelbert import NextLevelBertConfig, NextLevelBertModel, load_chunk_en
 from .finetuning_toys import sea_rows, write
 from .fresh_process import FreshProcess
 from .hub_server import HubServer
+
+settings.register_profile("fuzz")  # make fuzz
 
 
 def pytest_configure(config):

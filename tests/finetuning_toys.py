@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
 import sys
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 SEA = ("whale", "ship", "harbour", "sail", "captain")
@@ -40,11 +38,11 @@ def predictions(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def run_here(*words: str) -> None:
+def run_here(*words: str, script: Path = SCRIPT) -> None:
     """Runs the script in this process."""
-    before, sys.argv = sys.argv, [str(SCRIPT), *words]
+    before, sys.argv = sys.argv, [str(script), *words]
     try:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+        runpy.run_path(str(script), run_name="__main__")
     finally:
         sys.argv = before
 
@@ -67,18 +65,3 @@ def refusal(capsys: pytest.CaptureFixture[str], call: Callable[[], None]) -> str
     assert error.startswith("error: ")
     assert len(rest) < 8
     return error
-
-
-def published(folder: Path) -> str:
-    """All text of the files that a push uploads."""
-    files = [file for file in folder.iterdir() if file.is_file() and file.suffix in (".json", ".md", ".py")]
-    return "\n".join(file.read_text() for file in files if file.name != "results.json")
-
-
-def run_the_card(folder: Path, card: str, base: str = "") -> torch.Tensor:
-    """Runs the code of a card, with the folder in place of the name, and gives back its scores."""
-    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    code = code.replace(f'"{folder.name}"', repr(str(folder))).replace("the base checkpoint", base)
-    names: dict = {}
-    exec(code, names)
-    return names["scores"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import json
 import sys
 from pathlib import Path
@@ -123,11 +122,7 @@ def test_pairs_of_mentions_are_ranked(encoder):
     assert attention_alignment.rank(model, processor, long) is None
 
 
-def test_the_permutation_test_counts_all_exchanges_and_the_interval_is_that_of_a_paired_t_test():
-    first, second = [0.9, 0.8, 0.7, 0.9, 0.6], [0.1, 0.4, 0.6, 0.8, 0.5]
-    signs = np.array(list(itertools.product([1, -1], repeat=5)))
-    as_large = np.abs((signs * np.subtract(first, second)).mean(axis=1)) >= 0.3 - 1e-12
-    assert compare_runs.compare(first, second, resamples=500).permutation_p == pytest.approx(as_large.mean())
+def test_the_interval_is_that_of_a_paired_t_test():
     rng = np.random.default_rng(0)
     second = rng.normal(size=400)
     first = second + rng.normal(0.1, 0.5, size=400)

@@ -21,37 +21,21 @@ from typing import Any
 import safetensors.torch
 import torch
 
-# Audit events that change files, and where the path stands among their arguments.
-EVENTS = {
-    "os.rename": 0,
-    "os.remove": 0,
-    "os.mkdir": 0,
-    "os.rmdir": 0,
-    "os.truncate": 0,
-    "os.link": 0,
-    "os.symlink": 0,
-}
+# Audit events that change files; the path is their first argument.
+EVENTS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 SECONDS = 120
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a forked call ended.
+    """How a forked call ended, after so many file operations."""
 
-    Attributes:
-        killed: by the harness, at the operation that it was told.
-        stuck: it did not end in time.
-        error: what it raised, as "Type: message"; None where it returned.
-        operations: file operations until then.
-        value: what it returned.
-    """
-
-    killed: bool
-    stuck: bool
-    error: str | None
+    killed: bool  # by the harness
+    stuck: bool  # it did not end in time
+    error: str | None  # what it raised, as "Type: message"
     operations: int
-    value: Any = None
+    value: Any = None  # what it returned
 
 
 def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, how: str = "kill") -> Outcome:
@@ -107,7 +91,7 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
             if not isinstance(flags, int) or not flags & WRITES:
                 return
         elif event in EVENTS and not (event == "os.mkdir" and os.path.isdir(arguments[0])):  # that changes nothing
-            path = arguments[EVENTS[event]]
+            path = arguments[0]
         else:
             return
         path = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""

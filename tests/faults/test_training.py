@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
-import runpy
-import sys
+import shutil
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.finetuning_toys import sea_rows, write
-
-from .harness import Outcome, forked
-from .runs import differences_after_a_restart, finished, results, states_of_a_kill, straight_run
+from ..finetuning_toys import run_here, sea_rows, write
+from .harness import Outcome, forked, tree
 
 pytestmark = pytest.mark.faults
+Run = Callable[[Path], object]
+# Files with times in them, and checkpoints, of which a finished run keeps others than one that was killed.
+TIMED = ("all_results.json", "eval_results.json", "train_results.json", "trainer_state.json", "result.json")
 ROOT = Path(__file__).parents[2]
 QUIET = "--use_cpu --disable_tqdm true --report_to none --logging_strategy steps --logging_steps 1".split()
 STEPS = ["--max_steps", "3", "--save_strategy", "steps", "--save_steps", "1", "--save_total_limit", "1",
@@ -28,14 +29,11 @@ LORA = ["--lora", "--lora_target_modules", "all-linear"]
 
 def script(name: str, *words: str) -> None:
     """Runs a script in this process; what it says before it exits becomes a part of the error."""
-    before, sys.argv = sys.argv, [name, *words]
     try:
         with redirect_stderr(io.StringIO()) as said:
-            runpy.run_path(str(ROOT / name), run_name="__main__")
+            run_here(*words, script=ROOT / name)
     except SystemExit as end:
         raise SystemExit(f"{end.code}\n{said.getvalue()}") from None
-    finally:
-        sys.argv = before
 
 
 def summaries(rows):
@@ -45,6 +43,38 @@ def summaries(rows):
         sentences = [f"{sentence}." for sentence in row["text"].split(". ")[:5]]
         made.append({"id": row["id"], "text": sentences, "summary": " ".join(sentences[::3])})
     return made
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    """What a run leaves, but for checkpoints, copies of vectors to map into memory, and times."""
+    files = tree(folder, TIMED).items()
+    return {name: data for name, data in files if "checkpoint-" not in name and "/.vectors/" not in name}
+
+
+def finished(outcome: Outcome) -> bool:
+    """Whether a run came to its end by itself, and without an error."""
+    return outcome.error is None and not outcome.killed and not outcome.stuck
+
+
+def states_of_a_kill(run: Run, folder: Path) -> list[Path]:
+    """The output folder before every file operation of a run; those that differ in copied code only are one."""
+    folder.mkdir()
+    assert finished(forked(lambda: run(folder), folder, how="copy"))
+    return sorted(folder.with_name(f"{folder.name}-states").iterdir())
+
+
+def differences_after_a_restart(run: Run, states: Iterable[Path], expected: dict[str, bytes], place: Path) -> dict:
+    """Starts a run again in copies of folders; by state, its error, or the files that differ from a straight run's."""
+    different = {}
+    for state in states:
+        folder = shutil.copytree(state, place / state.name / "model")  # the folder's name is in the card
+        outcome = forked(lambda folder=folder: run(folder), folder)
+        left = results(folder)
+        names = [name for name in {**expected, **left} if left.get(name) != expected.get(name)]
+        if not finished(outcome) or names:
+            different[state.name] = outcome.error or names
+        shutil.rmtree(place / state.name)
+    return different
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +120,18 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def straight(runs, tmp_path_factory):
-    """The folder of a run that nothing stopped, and its number of file operations, made once."""
-    made = {}
+    """The folder of a run that nothing stopped, and its number of file operations, made once.
 
+    Before it comes one in this process, for its forks to have loaded everything.
+    """
+
+    @functools.cache
     def straight_of(name: str) -> tuple[Path, int]:
-        if name not in made:
-            place = tmp_path_factory.mktemp(name)
-            made[name] = place / "model", straight_run(runs[name], place)
-        return made[name]
+        place = tmp_path_factory.mktemp(name)
+        runs[name](place / "first" / "model")
+        outcome = forked(lambda: runs[name](place / "model"), place)
+        assert finished(outcome), outcome
+        return place / "model", outcome.operations
 
     return straight_of
 
@@ -127,7 +161,7 @@ def test_full_disks_and_signals(runs, straight, name, how, tmp_path):
     folder, operations = straight(name)
     for at in range(3, operations - 2, operations // 4):
         place = tmp_path / f"{at}"
-        run = partial(runs[name], place / "model")
+        run = functools.partial(runs[name], place / "model")
         first = forked(run, place, at, how)
         assert not finished(first), (at, first)
         if how == "full":  # told in a sentence

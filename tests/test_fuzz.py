@@ -1,23 +1,62 @@
-"""Texts of any kind: whatever the route to a vector, it is the same vector, and no token is lost on the way."""
+"""Random rows, texts and configurations: 400 cases, always the same ones; 20,000 others by `make fuzz`.
+
+What is read is what was written; whatever the route to a vector, it is the same vector; no token is lost on the way.
+"""
 
 from __future__ import annotations
 
+import csv
 import functools
+import gzip
 import itertools
+import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 import nextlevelbert as nlb
+from nextlevelbert.data.documents import as_documents
 from nextlevelbert.models.chunking import tokenize_document
 
-from ..frozen.cases import backbone, chunk_encoder, filled
-from .cases import DOCUMENTS, TEXTS, cases
+from .frozen.cases import backbone, chunk_encoder, filled
+
+# White space, marks, control and unassigned characters, several scripts, what tokenizers treat in ways of their own.
+PIECES = (
+    "the whale", "swims. ", "Mr. Hill ", "3.5 pages ", " ", "\n", "\t", "\r\n", "\x00", "\x1f", "\x85", "\xa0", "\xad",
+    "e\u0301", "\u200b", "\u200d", "\u2028", "\u202e", "\ufeff", "\ufffd", "\U000e0001", "ﬁ", "ß", "İ", "한국어",
+    "中文。",
+    "ไทย", "أهلا", "👩\u200d👩\u200d👧", "🇩🇪", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "##s", "<m>", "</m>",
+    "<doc-s>", "“No!” ", "a" * 120, "?!…",
+)  # fmt: skip
+TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14).map("".join)
+DOCUMENTS = st.lists(TEXTS | TEXTS.map(lambda text: (text + " the whale swims.") * 8), min_size=1, max_size=4)
+
+
+def cases(share: float) -> Callable[[Any], Any]:
+    """A share of all cases: of 400 in the suite, always the same ones; of 20,000 others in the long run."""
+    long = settings.get_current_profile_name() == "fuzz"
+    return settings(
+        max_examples=max(1, round(share * (20_000 if long else 400))),
+        deadline=10_000,  # milliseconds for one case: nothing hangs
+        derandomize=not long,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+IDS = st.sampled_from(["2024-01-01", "007", "1e5", "null", "NA", "9" * 30, "a b", "é"])
+ROWS = st.lists(
+    st.tuples(IDS, TEXTS.filter(lambda text: "\0" not in text)), min_size=1, max_size=5, unique_by=lambda r: r[0]
+)
 
 
 # Functions, not fixtures: hypothesis shows all arguments of a case that fails.
@@ -58,6 +97,45 @@ def cdlm():
 
 def close(one, other, tolerance=2e-5):
     torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+@cases(0.3)
+@given(ROWS, st.sampled_from(["jsonl", "json", "csv", "parquet"]), st.booleans())
+def test_rows_come_back(rows, kind, packed):
+    path, values = folder() / f"x.{kind}", [{"id": name, "text": text} for name, text in rows]
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(values), path)
+    else:
+        path = path.with_name(f"x.{kind}.gz") if packed else path
+        with (gzip.open if packed else open)(path, "wt", encoding="utf-8", newline="") as file:
+            if kind == "csv":
+                writer = csv.DictWriter(file, ["id", "text"])
+                writer.writeheader()
+                writer.writerows(values)
+            else:
+                lines = "\n".join(json.dumps(row) for row in values)
+                file.write(lines if kind == "jsonl" else json.dumps(values))
+    documents = list(nlb.read_documents(path))
+    path.unlink()
+    assert [(document.id, document.text) for document in documents] == rows
+
+
+@cases(0.2)
+@given(ROWS)
+def test_documents_in_every_form_are_the_same(rows):
+    documents = [nlb.Document(name, text) for name, text in rows]
+    for form in (rows, [{"id": name, "text": text} for name, text in rows], documents):
+        assert [(document.id, document.text) for document in as_documents(form)] == rows
+
+
+@cases(0.1)
+@given(TEXTS)
+def test_marks_are_taken_out(text):
+    """Text without marks comes back as it is; a mark in it stands at its place."""
+    if "<m>" in text or "</m>" in text:
+        return
+    assert nlb.read_marked(text) == (text, [])
+    assert nlb.read_marked(f"{text}<m>whale</m>{text}") == (f"{text}whale{text}", [(len(text), len(text) + 5)])
 
 
 @cases(0.025)

@@ -42,10 +42,8 @@ def split_document(
 ) -> tuple[str, list[tuple[int, int]]]:
     """A document's text, and the first character of each sentence and one past its last.
 
-    Sentences are joined by line breaks; a text is cut by `text_sentences`, or where a splitter starts a sentence.
-
-    Raises:
-        ValueError, TypeError: for a document without words, or what is blank or no text in it (numbered).
+    Sentences are joined by line breaks; a text is cut by `text_sentences`, or where a splitter starts a sentence. A
+    ValueError tells of a document without words, and of sentences that are blank or no text (numbered).
     """
     if isinstance(document, str):
         spans = text_sentences(document)
@@ -57,10 +55,9 @@ def split_document(
             raise ValueError(f"The document has no words ({len(document)} characters); give at least one sentence.")
         return document, spans
     sentences = list(document or ())
-    if wrong := [number for number, sentence in enumerate(sentences) if not isinstance(sentence, str)]:
-        raise TypeError(f"Sentences {wrong} of the document are no text; give a text or a list of texts.")
-    if not sentences or (wrong := [number for number, sentence in enumerate(sentences) if not sentence.strip()]):
-        raise ValueError(f"The document has no sentences, or blank ones ({wrong}); leave them out.")
+    wrong = [number for number, text in enumerate(sentences) if not isinstance(text, str) or not text.strip()]
+    if wrong or not sentences:
+        raise ValueError(f"The document has no sentences, or some that are blank or no text ({wrong}).")
     ends = [end - 1 for end in accumulate(len(sentence) + 1 for sentence in sentences)]
     return "\n".join(sentences), [(end - len(sentence), end) for end, sentence in zip(ends, sentences, strict=True)]
 
@@ -71,8 +68,7 @@ def encode_sentences(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBas
     Words that spell a special token ("[CLS]") are read as words; where a tokenizer cannot do that, one that would
     start a sentence becomes the unknown word.
     """
-    plain: dict[str, Any] = dict.fromkeys(("add_special_tokens", "truncation", "verbose"), False)
-    plain["split_special_tokens"] = True
+    plain: dict[str, Any] = {"add_special_tokens": False, "verbose": False, "split_special_tokens": True}
     ids: list[np.ndarray] = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
         for words in tokenizer(list(sentences[first : first + _SENTENCES_PER_CALL]), **plain)["input_ids"]:

@@ -20,9 +20,6 @@ class CdlmConfig(LongformerConfig):
         pair_scorer_hidden_size: units of the one hidden layer that scores a pair of mentions (appendix C.1).
         coreference_threshold: mean probability from which clusters of mentions are merged; fine-tuning sets it.
         classifier_dropout: on the inputs of the pair scorer; by default `hidden_dropout_prob`.
-
-    Raises:
-        ValueError: for an attention window that is odd, or not one for each layer.
     """
 
     model_type = "cdlm"
@@ -45,10 +42,8 @@ class CdlmConfig(LongformerConfig):
             self.classifier_dropout = float(self.hidden_dropout_prob)
         windows = self.windows()
         if len(windows) != self.num_hidden_layers or any(window < 4 or window % 2 for window in windows):
-            raise ValueError(
-                "attention_window must be an even number of 4 or more, half of it on either side of a token, or a "
-                f"list of one for each of the {self.num_hidden_layers} layers; got {self.attention_window}."
-            )
+            needed = f"an even number of 4 or more, or one for each of the {self.num_hidden_layers} layers"
+            raise ValueError(f"attention_window must be {needed}; got {self.attention_window}.")
 
     @property
     def max_sequence_length(self) -> int:

@@ -30,7 +30,6 @@ from .token_document import TokenDocumentPreTrainedModel, TokenFeaturesOutput, a
 
 State = tuple[Tensor, Tensor]  # h and c of an LSTM, [channels, D]
 Place = tuple[Tensor, Tensor]  # step and document of every segment of a pass, [R]
-
 _GATES = 4  # input, forget, cell and output, in torch's order
 
 
@@ -58,8 +57,8 @@ class LayerNormLSTM(nn.Module):
         exact = torch.promote_types(dtype, torch.float32)
         h, c = state or (projected.new_zeros(inputs.shape[1:]),) * 2
         h, c, recurrent = h.to(dtype), c.to(exact), self.recurrent_weight.to(dtype)
-        gate_weight, gate_bias = self.gate_weight.to(exact), self.gate_bias.to(exact)
-        cell_weight, cell_bias = self.cell_weight.to(exact), self.cell_bias.to(exact)
+        scales = self.gate_weight, self.gate_bias, self.cell_weight, self.cell_bias
+        gate_weight, gate_bias, cell_weight, cell_bias = (weight.to(exact) for weight in scales)
         outputs = []
         with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled above
             for step in projected:
@@ -124,16 +123,13 @@ class RecurrentLayer:
 def wrap_layers(encoder: PreTrainedModel) -> None:
     """Puts `RecurrentLayers` in place of the one stack that has a module for each layer (ALBERT and XLM have none)."""
     count = encoder.config.num_hidden_layers
-    for parent in encoder.modules():
-        lists = [item for item in parent.named_children() if isinstance(item[1], nn.ModuleList)]
-        stacks = [(name, layers) for name, layers in lists if len(layers) == count]
-        if len(stacks) == 1:
-            setattr(parent, stacks[0][0], RecurrentLayers(stacks[0][1]))
-            return
-        if stacks:  # XLM has a stack of attentions, one of normalisations, and so on
-            break
-    needed = "one with separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or similar"
-    raise ValueError(f"{type(encoder).__name__} has no stack of {count} layers for a recurrence; use {needed}.")
+    children = [(parent, *child) for parent in encoder.modules() for child in parent.named_children()]
+    stacks = [child for child in children if isinstance(child[2], nn.ModuleList) and len(child[2]) == count]
+    if len(stacks) != 1:  # XLM has a stack of attentions, one of normalisations, and so on
+        needed = "one with separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or similar"
+        raise ValueError(f"{type(encoder).__name__} has no stack of {count} layers for a recurrence; use {needed}.")
+    [(parent, name, layers)] = stacks
+    setattr(parent, name, RecurrentLayers(layers))
 
 
 class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
@@ -199,11 +195,11 @@ class BertAlModel(BertAlPreTrainedModel):
     ) -> TokenFeaturesOutput:  # fmt: skip
         """Cuts documents of any length ``[B, T]``, padded anywhere, into segments and reads them in order.
 
-        What adapters pass on in `kwargs` has no meaning; states of single layers are not returned.
+        What adapters pass on in `kwargs` has no meaning.
         """
         mask = self.tokens_to_read(input_ids, attention_mask)
         tokens, features = zip(*self.passes(input_ids, mask, token_type_ids), strict=True)
-        return at_their_places([torch.cat(features)[torch.cat(tokens).argsort()]], mask)
+        return at_their_places(torch.cat(features)[torch.cat(tokens).argsort()], mask)
 
     def passes(self, input_ids: Tensor, mask: Tensor, types: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
         """Reads some segments of every document at a time, so that a caller keeps only what it needs.
@@ -307,9 +303,7 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
 
 
 class BertAlForSequenceClassification(BertAlPreTrainedModel):
-    """Classifies documents by the mean of their token features (the first [CLS] knows nothing of later segments): one
-    label, several, or values. The paper describes no such head ("can be adapted to various tasks").
-    """
+    """Classifies documents by the mean of their token features (the first [CLS] knows nothing of later segments)."""
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)

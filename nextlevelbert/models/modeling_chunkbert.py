@@ -55,8 +55,6 @@ class TextCnnClassifier(nn.Module):
 
 
 class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
-    """What all ChunkBERT classes share."""
-
     config: ChunkBertConfig
     config_class = ChunkBertConfig
     family_auto_map = {
@@ -65,6 +63,7 @@ class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
         "AutoModelForSequenceClassification": "modeling_chunkbert.ChunkBertForSequenceClassification",
     }
     model_tags = ["chunkbert", "nextlevelbert", "sentence-transformers"]
+    accepts_loss_kwargs = False  # the loss is a mean over the batch
 
 
 class ChunkBertModel(ChunkBertPreTrainedModel):
@@ -95,45 +94,31 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        output_hidden_states: bool | None = None,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
         **kwargs: Any,
-    ) -> TokenFeaturesOutput:
-        """Cuts the documents into chunks, runs the encoder over them, and joins its outputs.
+    ) -> TokenFeaturesOutput:  # fmt: skip
+        """Cuts documents of any length ``[B, T]``, padded anywhere, into chunks, and joins the encoder's outputs.
 
-        Args:
-            input_ids, attention_mask, token_type_ids: ``[B, T]``, of whole documents of any length as the stock
-                tokenizer gives them, padded anywhere.
-            output_hidden_states: also return every hidden state of the encoder, joined like the features.
-            kwargs: what adapters pass on has no meaning here.
+        What adapters pass on in `kwargs` has no meaning.
         """
-        return at_their_places(*self.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states))
+        return at_their_places(*self.token_features(input_ids, attention_mask, token_type_ids))
 
-    def token_states(
-        self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None, all_states: bool | None
-    ) -> tuple[list[Tensor], Tensor]:
-        """Features ``[N, D]``, document after document, and all hidden states if asked for; the mask ``[B, T]``."""
-        all_states = self.config.output_hidden_states if all_states is None else all_states
+    def token_features(
+        self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Features ``[N, D]``, document after document, and the mask ``[B, T]`` of their tokens."""
         mask = self.tokens_to_read(input_ids, attention_mask)
         row, offset, chunks = place_in_chunks(mask, self.config.chunk_size)  # [N], [N], R
         fields, real = self.lay_out(input_ids, types, mask, (row, offset))  # [R, C]
-        parts = torch.arange(chunks, device=mask.device).split(self.config.chunk_batch_size or chunks)
-        states = [self._encode(fields, real, part, bool(all_states)) for part in parts]
-        return [torch.cat(flat) for flat in zip(*states, strict=True)], mask
-
-    def _encode(self, fields: dict[str, Tensor], real: Tensor, part: Tensor, all_states: bool) -> list[Tensor]:
-        """Features ``[n, D]`` of the real tokens of some chunks, then their hidden states if asked for."""
-        keep = real[part, : int(real[part].sum(dim=1).max())]  # [r, C]
-        inputs = {name: values[part, : keep.shape[1]] for name, values in fields.items()}
         last = list(range(-self.config.num_averaged_layers, 0))  # of a list, the encoder does not keep the others
-        states = self.encoder(
-            **inputs, attention_mask=keep.long(), output_hidden_states=all_states or last, return_dict=True
-        ).hidden_states
-        features = torch.stack([states[number] for number in last]).mean(dim=0)  # [r, C, D]
-        return [state[keep] for state in (features, *(states if all_states else ()))]
+        features = []
+        for part in torch.arange(chunks, device=mask.device).split(self.config.chunk_batch_size or chunks):
+            keep = real[part, : int(real[part].sum(dim=1).max())]  # [r, C]
+            inputs = {name: values[part, : keep.shape[1]] for name, values in fields.items()}
+            output = self.encoder(**inputs, attention_mask=keep.long(), output_hidden_states=last, return_dict=True)
+            states = torch.stack([output.hidden_states[number] for number in last])  # [averaged, r, C, D]
+            features.append(states.mean(dim=0)[keep])
+        return torch.cat(features), mask
 
 
 class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
@@ -148,8 +133,6 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         torch.Size([2, 20])
     """
 
-    accepts_loss_kwargs = False  # the loss is a mean over the batch
-
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__(config)
         self.model = ChunkBertModel(config)
@@ -158,20 +141,11 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput:
-        """Scores ``[B, K]`` of whole documents; other arguments are those of `ChunkBertModel`.
-
-        `labels` are ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
-        """
-        states, mask = self.model.token_states(input_ids, attention_mask, token_type_ids, output_hidden_states)
-        logits = self.classifier(states[0], mask.sum(dim=1))  # [B, K]
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None, **kwargs: Any,
+    ) -> SequenceClassifierOutput:  # fmt: skip
+        """Scores ``[B, K]``; `labels` are ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values."""
+        features, mask = self.model.token_features(input_ids, attention_mask, token_type_ids)
+        logits = self.classifier(features, mask.sum(dim=1))  # [B, K]
         loss = None if labels is None else classification_loss(logits, labels, self.config)
-        hidden = at_their_places(states, mask).hidden_states if len(states) > 1 else None
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=hidden)
+        return SequenceClassifierOutput(loss=loss, logits=logits)

@@ -55,11 +55,11 @@ class TokenDocumentConfig(PreTrainedConfig):
 
     def check(self, piece: str) -> None:
         """Raises a ValueError if `piece`, the field of tokens in a piece, is not what the encoder can read."""
-        for name, most in ((piece, usable_positions(self.encoder_config)), ("max_training_tokens", None)):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= (most or value):
-                allowed = f"1 to {most}, the positions of the encoder" if most else "1 or more"
-                raise ValueError(f"{name} must be {allowed}, got {value}.")
+        most = usable_positions(self.encoder_config)
+        if not 1 <= (tokens := getattr(self, piece)) <= (most or tokens):
+            raise ValueError(f"{piece} must be 1 to {most}, the positions of the encoder; got {tokens}.")
+        if self.max_training_tokens is not None and self.max_training_tokens < 1:
+            raise ValueError(f"max_training_tokens must be 1 or more, got {self.max_training_tokens}.")
 
 
 @dataclass
@@ -69,7 +69,6 @@ class TokenFeaturesOutput(ModelOutput):
     last_hidden_state: Tensor | None = None
     pooler_output: Tensor | None = None
     token_mask: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
 
 
 class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
@@ -128,11 +127,10 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         return fields, mask.new_zeros(shape).index_put(place, mask.new_ones(()))
 
 
-def at_their_places(states: list[Tensor], mask: Tensor) -> TokenFeaturesOutput:
-    """Features, then hidden states, ``[N, D]`` of the real tokens at their places in the batch ``[B, T]``."""
-    places = [flat.new_zeros(*mask.shape, flat.shape[-1]).masked_scatter(mask.unsqueeze(-1), flat) for flat in states]
-    pooled = places[0].sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]
-    return TokenFeaturesOutput(places[0], pooled, mask, tuple(places[1:]) or None)
+def at_their_places(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
+    """Features ``[N, D]`` of the real tokens at their places in the batch ``[B, T]``."""
+    states = features.new_zeros(*mask.shape, features.shape[-1]).masked_scatter(mask.unsqueeze(-1), features)
+    return TokenFeaturesOutput(states, states.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1), mask)
 
 
 def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:

@@ -119,7 +119,7 @@ def sentences_of(
     lines = [line for line in value.splitlines() if line.strip()] if by_line and isinstance(value, str) else []
     try:
         text, spans = split_document(lines if len(lines) > 1 else value)
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise place.error(column, str(error)) from error
     return [text[start:end] for start, end in spans]
 

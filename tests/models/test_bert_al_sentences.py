@@ -60,14 +60,9 @@ def test_what_a_splitter_leaves_out_belongs_to_the_sentence_before():
 
 
 @pytest.mark.parametrize(
-    ("document", "error", "message"),
-    [
-        (" \n\n ", ValueError, "no words"),
-        ([], ValueError, "no sentences"),
-        (["A sentence.", " "], ValueError, r"\[1\]"),
-        (["A sentence.", 7], TypeError, r"\[1\]"),
-    ],
+    ("document", "message"),
+    [(" \n\n ", "no words"), ([], "no sentences"), (["A sentence.", " "], r"\[1\]"), (["A sentence.", 7], r"\[1\]")],
 )
-def test_documents_that_are_refused(document, error, message):
-    with pytest.raises(error, match=message):
+def test_documents_that_are_refused(document, message):
+    with pytest.raises(ValueError, match=message):
         split_document(document)

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AlbertConfig,
     AutoModel,
-    AutoTokenizer,
     BertConfig,
     DistilBertConfig,
     ModernBertConfig,
@@ -23,7 +22,7 @@ from transformers import (
     XLMConfig,
 )
 
-from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAlForSequenceClassification, BertAlModel
+from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAlModel
 from nextlevelbert.models import modeling_bert_al
 from nextlevelbert.models.modeling_bert_al import LayerNormLSTM
 
@@ -134,21 +133,17 @@ def test_the_lstm_under_bfloat16():
 
 
 @torch.no_grad()
-def test_one_segment_without_recurrence_is_plain_bert(minilm_path):
+def test_a_new_residual_model_is_plain_bert(minilm_path):
     plain = AutoModel.from_pretrained(minilm_path)
-    tokens = AutoTokenizer.from_pretrained(minilm_path)(
-        ["Call me Ishmael.", "Some years ago, never mind how long."], padding=True, return_tensors="pt"
-    )
-    expected = plain(**tokens)
-    real = tokens["attention_mask"].bool()
-    for recurrence in ("none", "residual"):
-        model = BertAlModel.from_encoder(minilm_path, recurrence=recurrence)
-        assert {f"encoder.{name}" for name in plain.state_dict() if "pooler" not in name} == {
-            name for name in model.state_dict() if not name.startswith("recurrences.")
-        }
-        features = model(**tokens).last_hidden_state
-        assert torch.equal(features[real], expected.last_hidden_state[real])
-        assert not features[~real].any()
+    model = BertAlModel.from_encoder(minilm_path, recurrence="residual")
+    tokens = model.tokenizer(["Call me Ishmael.", "Some years ago, never mind."], padding=True, return_tensors="pt")
+    expected, real = plain(**tokens).last_hidden_state, tokens["attention_mask"].bool()
+    assert {f"encoder.{name}" for name in plain.state_dict() if "pooler" not in name} == {
+        name for name in model.state_dict() if not name.startswith("recurrences.")
+    }
+    features = model(**tokens).last_hidden_state
+    assert torch.equal(features[real], expected[real])
+    assert not features[~real].any()
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -162,7 +157,14 @@ def test_a_new_residual_model_is_the_encoder_segment_by_segment(encoder):
     for row, document in enumerate(documents):
         expected = torch.cat([model.encoder(part[None]).last_hidden_state[0] for part in document.split(8)])
         torch.testing.assert_close(features[row, : len(document)], expected, atol=1e-5, rtol=0)
-    assert not torch.allclose(awake(model)(ids, mask).last_hidden_state, features, atol=1e-3)
+    # Once the recurrence is heard, information flows forward only.
+    ids = ids[:1]
+    before = awake(model)(ids).last_hidden_state[0]
+    assert not torch.allclose(before, features[0], atol=1e-3)
+    ids[0, 19] = 55  # in the third segment
+    after = model(ids).last_hidden_state[0]
+    assert torch.equal(before[:16], after[:16])
+    assert (before[16:] != after[16:]).any(dim=1).all()  # attention spreads it within the segments
 
 
 @pytest.mark.parametrize("recurrence", ["replace", "residual"])
@@ -184,25 +186,12 @@ def test_layer_by_layer_and_channel_by_channel(recurrence):
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 @torch.no_grad()
-def test_information_flows_forward_only(encoder):
-    model = awake(tiny(encoder=encoder))
-    _, ids, _ = batch(lengths=(40,))
-    before = model(ids).last_hidden_state[0].split(8)
-    ids[0, 19] = 55  # in the third segment
-    after = model(ids).last_hidden_state[0].split(8)
-    assert [torch.equal(one, other) for one, other in zip(before, after, strict=True)] == [True, True] + [False] * 3
-    changed = (before[3] != after[3]).any(dim=1)
-    assert changed.all()  # also where the channel saw no change: attention spreads it within the segment
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
-@torch.no_grad()
 def test_any_pass_and_any_padding_give_the_same(encoder):
     model = awake(tiny(BertAlForExtractiveSummarization, encoder, tokens_at_once=None))
     documents, ids, mask = batch()
     whole = model(ids, mask)
     assert whole.sentence_mask.sum(dim=1).tolist() == [6, 1, 2, 3]
-    for at_once in (1, 32, 64, 1000):
+    for at_once in (1, 64):
         model.config.tokens_at_once = at_once
         torch.testing.assert_close(model(ids, mask).logits, whole.logits, atol=1e-5, rtol=0)
         states = model.model(ids, mask).last_hidden_state
@@ -245,7 +234,7 @@ def test_threads_do_not_hear_each_other():
     _, ids, mask = batch()
     expected = model(ids, mask).logits
     with ThreadPoolExecutor(4) as pool:
-        for logits in pool.map(lambda _: model(ids, mask).logits, range(40)):
+        for logits in pool.map(lambda _: model(ids, mask).logits, range(12)):
             torch.testing.assert_close(logits, expected, atol=1e-6, rtol=0)
 
 
@@ -259,24 +248,15 @@ def test_a_copy_has_its_recurrence():
         assert torch.equal(other(ids, mask).last_hidden_state, expected)
 
 
-@pytest.mark.parametrize(
-    ("cls", "task"),
-    [
-        (BertAlForExtractiveSummarization, "TOKEN_CLS"),
-        (BertAlForSequenceClassification, "SEQ_CLS"),
-        (BertAlModel, "FEATURE_EXTRACTION"),
-    ],
-)
-def test_adapters_that_name_their_task(cls, task):
-    model = awake(tiny(cls))
+def test_an_adapter_that_names_its_task():
+    model = awake(tiny(BertAlForExtractiveSummarization))
     _, ids, mask = batch()
-    expected = model(ids, mask)[0]
-    adapted = get_peft_model(
-        model, LoraConfig(task_type=task, target_modules=["query", "value", "input_projection", "residual"])
-    )
-    outputs = adapted.eval()(input_ids=ids, attention_mask=mask)[0]
-    torch.testing.assert_close(outputs, expected, atol=1e-6, rtol=0)  # a new adapter changes nothing
-    outputs.sum().backward()
+    expected = model(ids, mask).logits
+    targets = ["query", "value", "input_projection", "residual"]
+    adapted = get_peft_model(model, LoraConfig(task_type="TOKEN_CLS", target_modules=targets)).eval()
+    logits = adapted(input_ids=ids, attention_mask=mask).logits
+    torch.testing.assert_close(logits, expected, atol=1e-6, rtol=0)  # a new adapter changes nothing
+    logits.sum().backward()
     adapters = [name for name, weight in adapted.named_parameters() if "lora_B" in name and weight.grad is None]
     assert adapters == []  # and each is heard
 
@@ -319,9 +299,6 @@ def test_a_summary_stands_in_its_document(summarizer):
     same = summarizer.summarize(everything.sentences, sentences=2)
     assert (same.indices, same.scores) == (summary.indices, summary.scores)
     assert ["\n".join(everything.sentences)[start:end] for start, end in same.spans] == summary.sentences
-    assert summarizer.summarize("One").sentences == ["One"]
-    longer = "so it went on and on, " * 30  # one sentence of several segments
-    assert summarizer.summarize([longer, "The end."], sentences=1).sentences[0] in (longer, "The end.")
     repeated = summarizer.summarize(["The match was off again."] * 3, trigram_blocking=True)
     assert len(repeated.indices) == 1
     assert len(summarizer.summarize(text, splitter=lambda text: [text[:9], text[9:]]).scores) == 2
@@ -329,10 +306,9 @@ def test_a_summary_stands_in_its_document(summarizer):
         summarizer.summarize(text, sentences=0)
 
 
-@pytest.mark.parametrize("length", [0, 41])
-def test_segments_that_the_encoder_cannot_read(length):
+def test_segments_that_the_encoder_cannot_read():
     with pytest.raises(ValueError, match="segment_length must be 1 to 40"):
-        tiny(segment_length=length)
+        tiny(segment_length=41)
 
 
 def test_encoders_without_a_stack_of_layers():

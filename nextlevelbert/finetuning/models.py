@@ -111,10 +111,11 @@ class BertAlArguments:
 
 @dataclass(kw_only=True)
 class LoraArguments:
-    """Low-rank adapters in place of all weights (LoRA, arXiv 2106.09685)."""
+    """What is trained in place of all weights: the head alone, or low-rank adapters, too (arXiv 2106.09685)."""
 
     _argument_group_name = "adapters"
 
+    freeze_encoder: bool = option(False, "Train only the head, on the model's frozen document vectors.")
     lora: bool = option(False, "Train only low-rank adapters and the head.")
     lora_r: int = option(8, "Rank of the adapters.")
     lora_alpha: int = option(16, "Scale of the adapters, before division by the rank.")

@@ -17,7 +17,6 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForMultipleChoice, AutoTokenizer, set_seed
 from transformers import AutoModelForSequenceClassification as AutoClassifier
 
-from ..collators import pad_vectors
 from ..data.labels import read_label_names
 from ..data.rows import fingerprint
 from ..finetuning import models, seeds
@@ -38,6 +37,7 @@ logger = logging.getLogger(__name__)
 Sets = dict[str, LabelledDocuments]
 _PROBLEMS = ["single_label_classification", "multi_label_classification", "regression"]
 _CHUNKS = "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector."
+_SMALL = "Small sets have wide margins; the deviation over seeds does not cover the choice of the set."
 # What cards say of each --model_type.
 _CARDS = {
     "nextlevelbert": ("[NextLevelBERT](https://arxiv.org/abs/2402.17682)", _CHUNKS),
@@ -82,22 +82,13 @@ class ChoiceArguments:
     candidates_column: str = option("choices", "Column of the lists of candidate answers.")
 
 
-@dataclass(kw_only=True)
-class HeadArguments:
-    """What of a model over chunk vectors is trained."""
-
-    _argument_group_name = "model"
-
-    freeze_encoder: bool = option(False, "Train only the head, on the model's frozen document vectors.")
-
-
 # The options of each --model_type, and the class of those that are trained from text.
-_OVER_VECTORS = (models.VectorModelArguments, HeadArguments, LoraArguments)
+_OVER_VECTORS = (models.VectorModelArguments, LoraArguments)
 KINDS: dict[str, tuple[type, ...]] = {
     "nextlevelbert": _OVER_VECTORS,
     "hate": _OVER_VECTORS,
-    "chunkbert": (models.TextModelArguments, models.ChunkBertArguments, LoraArguments),
-    "bert-al": (models.TextModelArguments, models.BertAlArguments, LoraArguments),
+    "chunkbert": (models.TextModelArguments, models.ChunkBertArguments),
+    "bert-al": (models.TextModelArguments, models.BertAlArguments),
     "truncated": (models.TextModelArguments,),
 }
 TEXT_MODELS: dict[str, Any] = {
@@ -163,7 +154,7 @@ def collate_vectors(
     if rows[0].asked:
         pairs = [torch.stack([vectors[text].float().mean(dim=0) for text in row.asked]) for row in rows]
         batch["pair_embeds"] = torch.stack([pair if rows[0].choices else pair[0] for pair in pairs])
-    return batch | pad_vectors([vectors[text].float() for text in place])
+    return batch | padded("inputs_embeds", [vectors[text].float() for text in place])
 
 
 def collate_tokens(
@@ -171,9 +162,13 @@ def collate_tokens(
 ) -> dict[str, torch.Tensor]:
     """N examples with their token ids, padded on the right: ``input_ids`` and ``attention_mask`` ``[N, T]``."""
     examples, ids = map(list, zip(*rows, strict=True))
-    batch = {"input_ids": pad_sequence(ids, batch_first=True, padding_value=pad)}
-    batch["attention_mask"] = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
-    return batch | targets(data, sigmoid, examples)
+    return padded("input_ids", ids, pad) | targets(data, sigmoid, examples)
+
+
+def padded(name: str, rows: list[torch.Tensor], pad: int = 0) -> dict[str, torch.Tensor]:
+    """Rows of one length, filled up on the right, and the ``attention_mask`` of what is theirs."""
+    mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in rows], batch_first=True)
+    return {name: pad_sequence(rows, batch_first=True, padding_value=pad), "attention_mask": mask}
 
 
 def targets(data: LabelledDocuments, sigmoid: bool, rows: list[Example]) -> dict[str, torch.Tensor]:
@@ -219,26 +214,20 @@ class Model(NamedTuple):
     trained: Callable[[Path], Any] | None  # from the folder of a seed, to be published; None for a baseline
     weights: str  # hash of what a training starts from
     rate: float  # usual learning rate
-    adapter: bool
-    base: dict[str, Any]  # what opens the base of an adapter, beside its name
+    base: dict[str, Any] | None = None  # of an adapter: what opens its base, beside the name
     window: int | None = None  # most tokens that the encoder reads at once, where that says something
     lengths: Mapping[str, np.ndarray] = {}  # of documents in tokens, where there is a window
 
 
-def over_vectors(
-    args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, options: Any, head: Any, lora: Any
-) -> Model:
+def over_vectors(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, options: Any, part: Any) -> Model:
     """NextLevelBERT, HATE, or a baseline over the vectors of a frozen encoder, which are made once."""
-    choice = sets["train"].problem_type == "multiple_choice"
+    train, choice = sets["train"], sets["train"].problem_type == "multiple_choice"
     source = models.open_source(options, ("avg_sbert", "sbert") + ("tfidf",) * (not choice))
     baseline = options.model in ("avg_sbert", "sbert") or source.kind == "other"
-    if (baseline and (head.freeze_encoder or lora.lora or args.push_to_hub)) or (
-        lora.lora and (head.freeze_encoder or options.model == "untrained")
-    ):
-        raise ValueError(
-            f"--model {options.model}: --lora is for a saved checkpoint, without --freeze_encoder; a baseline takes "
-            "neither, and no --push_to_hub."
-        )
+    if part.lora and (baseline or part.freeze_encoder or options.model == "untrained"):
+        raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
+    if baseline and (part.freeze_encoder or args.push_to_hub):
+        raise ValueError(f"--model {options.model} is a baseline, without --freeze_encoder and --push_to_hub.")
     auto = AutoModelForMultipleChoice if choice else AutoClassifier
     if not baseline and auto not in models.MODELS[source.kind]:
         raise ValueError(f"A {source.kind} has no head for multiple choice; give a NextLevelBERT with --model.")
@@ -254,34 +243,30 @@ def over_vectors(
         if baseline:
             return MeanClassifier(size, outputs, bool(asked), choice, config["problem_type"])
         model = models.open_model(options, source, auto, **head_options)
-        if head.freeze_encoder:
+        if part.freeze_encoder:
             freeze(model.base_model)
-        return with_lora(model, lora) if lora.lora else model
+        return with_lora(model, part) if part.lora else model
 
     trained: Any = None if baseline else partial(models.with_chunk_encoder, source, auto)
-    if lora.lora:
+    if part.lora:
         trained = partial(SavedAdapter, tokenizer=source.encoder.tokenizer, base=hub_name(options.model))  # type: ignore[union-attr]
-    rows, collate = (
-        {name: data.examples for name, data in sets.items()},
-        partial(collate_vectors, sets["train"], vectors, sigmoid),
-    )
-    rate = 1e-3 if baseline or head.freeze_encoder or lora.lora else 5e-5
+    rows = {name: data.examples for name, data in sets.items()}
+    collate = partial(collate_vectors, train, vectors, sigmoid)
+    rate = 1e-3 if baseline or part.freeze_encoder or part.lora else 5e-5
     base = {} if choice else {"num_labels": outputs, "text_pair": bool(asked)}
-    return Model(source.kind, rows, collate, new, trained, source.weights, rate, lora.lora, base)
+    return Model(source.kind, rows, collate, new, trained, source.weights, rate, base if part.lora else None)
 
 
 def from_text(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, options: Any, *parts: Any) -> Model:
     """ChunkBERT, BERT-AL, or (`truncated`) any encoder with a head on the start of each document, trained whole."""
-    kind, lora = options.model_type, parts[-1] if parts else LoraArguments()
+    kind = options.model_type
     try:
         stored = AutoConfig.from_pretrained(options.model).model_type
     except (OSError, ValueError) as error:
         raise ValueError(f"--model {options.model!r} is neither a folder with an encoder nor on the Hub.") from error
-    if stored != kind and (stored in KINDS or lora.lora):
-        raise ValueError(
-            f"--model is a {stored}; a {kind} is made of a plain encoder, and --lora takes a saved {kind}."
-        )
-    chosen = {key: value for part in parts[:-1] for key, value in vars(part).items() if value is not None}
+    if stored != kind and stored in KINDS:
+        raise ValueError(f"--model is a {stored}; a {kind} is made of a plain encoder.")
+    chosen = {key: value for part in parts for key, value in vars(part).items() if value is not None}
     model_class = TEXT_MODELS[kind]
 
     def new() -> Any:
@@ -291,11 +276,9 @@ def from_text(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, opti
             model = model_class.from_encoder(options.model, **config, **chosen)
         if options.attn_implementation:
             model.set_attn_implementation(options.attn_implementation)
-        return with_lora(model, lora) if lora.lora else model
+        return model
 
     def trained(folder: Path) -> Any:
-        if lora.lora:
-            return SavedAdapter(folder, tokenizer, hub_name(options.model))
         tokenizer.save_pretrained(str(args.output_dir))
         return model_class.from_pretrained(folder)
 
@@ -308,9 +291,7 @@ def from_text(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, opti
     read = {name: token_rows(data, tokenizer, limits.get(name), kind) for name, data in sets.items()}
     rows, lengths = ({name: pair[place] for name, pair in read.items()} for place in (0, 1))
     collate = partial(collate_tokens, sets["train"], tokenizer.pad_token_id or 0, sigmoid)
-    base = {"num_labels": len(config["id2label"]), **chosen, "ignore_mismatched_sizes": True}
-    rate, weights = 1e-3 if lora.lora else 3e-5, weights_fingerprint(reader)
-    return Model(kind, rows, collate, new, trained, weights, rate, lora.lora, base, window, lengths)
+    return Model(kind, rows, collate, new, trained, weights_fingerprint(reader), 3e-5, None, window, lengths)
 
 
 def freeze(encoder: nn.Module) -> None:
@@ -446,13 +427,10 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
         "training": {**seeds.training_facts(args, best, public_name(source)), "examples": examples},
         "pictures": {file: text for file, text in pictures.items() if (output / file).exists()},
         "measured": f"{table}\n\n{chosen}{seeds.caveat(reported, 'the checkpoint')}",
-        "limits": [
-            "Small sets have wide margins; the deviation over seeds does not cover the choice of the set.",
-            limit,
-        ],
+        "limits": [_SMALL, limit],
         "pipeline_tag": "multiple-choice" if choice else "text-classification",
         "tags": [model.kind, "long-documents"],
-        "adapter": model.adapter,
+        "adapter": model.base is not None,
         "base_model": hub_name(source),
         "scores": {metric: value for metric, value in best.scores[reported].items() if metric != "loss"},
         "dataset": data.source,
@@ -465,7 +443,7 @@ def snippet(name: str, train: LabelledDocuments, base: str, model: Model) -> str
     choice, pair = train.problem_type == "multiple_choice", train.examples[0].asked and model.kind in models.MODELS
     auto = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
     lines = ["import nextlevelbert  # registers the architecture"]
-    if model.adapter:
+    if model.base is not None:
         more = "".join(f", {key}={value!r}" for key, value in model.base.items())
         lines += ["from peft import PeftModel", f"from transformers import {auto}, AutoTokenizer", ""]
         lines += [f'base = {auto}.from_pretrained("{base}"{more})']

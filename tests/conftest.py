@@ -150,18 +150,3 @@ def mpnet_path(tmp_path_factory) -> str:
     with zipfile.ZipFile(folder / "whole.zip") as archive:
         archive.extractall(folder)
     return str(folder / "all-mpnet-base-v2")
-
-
-@pytest.fixture
-def run_script(monkeypatch, capfd):
-    """Runs a script in this process, seconds faster than in a new one; gives what it prints, errors as they are."""
-    import runpy
-    import sys
-
-    def run(script: Path, *arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
-        capfd.readouterr()
-        runpy.run_path(str(script), run_name="__main__")
-        return "".join(capfd.readouterr())
-
-    return run

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import nextlevelbert
+
+from .finetuning_toys import run_here, write
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(nextlevelbert.__file__).parent
@@ -17,80 +20,61 @@ PACKAGE = Path(nextlevelbert.__file__).parent
 CEILINGS = {"encode": 7, "pretraining": 18, "multiple choice": 25}
 
 
-class Footsteps:
-    """Collects the functions of the package that are entered while it is on, and not by an import."""
+@contextlib.contextmanager
+def walk(name: str, *passed: str) -> Iterator[None]:
+    """Counts files whose functions are entered, but by imports; every such walk has `passed` some."""
+    codes: set[CodeType] = set()
+    files: dict[str, None] = {}
 
-    def __init__(self) -> None:
-        self.seen: dict[CodeType, None] = {}
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+    def step(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code not in self.seen and code.co_filename.startswith(str(PACKAGE)):
+        if event == "call" and code not in codes and code.co_filename.startswith(str(PACKAGE)):
             if code.co_flags & 0x2 and not by_import(frame):  # bodies of modules and classes have no fast locals
-                self.seen[code] = None
+                codes.add(code)
+                files[str(Path(code.co_filename).relative_to(PACKAGE))] = None
 
-    def __enter__(self) -> Footsteps:
-        threading.setprofile(self)
-        sys.setprofile(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    threading.setprofile(step)
+    sys.setprofile(step)
+    try:
+        yield
+    finally:
         sys.setprofile(None)
         threading.setprofile(None)
-
-    def files(self) -> list[str]:
-        """Files in the order in which they were entered."""
-        return list(dict.fromkeys(str(Path(code.co_filename).relative_to(PACKAGE)) for code in self.seen))
+    assert set(passed) <= set(files)
+    assert len(files) <= CEILINGS[name], f"{name} passes {len(files)} files: {', '.join(files)}"
 
 
 def by_import(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
-    return False
-
-
-def check(walk: str, footsteps: Footsteps, *passed: str) -> None:
-    """At most as many files as allowed, among them those that every such walk must pass."""
-    files = footsteps.files()
-    assert set(passed) <= set(files)
-    assert len(files) <= CEILINGS[walk], f"{walk} passes {len(files)} files: {', '.join(files)}"
-
-
-def written(path: Path, rows: list[dict[str, object]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+    return frame is not None
 
 
 def test_encode(toy_checkpoint):
     model = nextlevelbert.NextLevelBertModel.from_pretrained(toy_checkpoint)
-    with Footsteps() as footsteps:
+    with walk("encode", "models/chunking.py", "models/chunk_encoder.py"):
         model.encode("A ship sailed many miles. " * 40)
-    check("encode", footsteps, "models/chunking.py", "models/chunk_encoder.py")
 
 
-def test_pretraining(toy_encoder_path, tmp_path, run_script):
+def test_pretraining(toy_encoder_path, tmp_path):
     novels = [
         {"id": f"{n}", "text": " ".join(f"On day {n * day} the ship sailed {day} miles." for day in range(100))}
         for n in range(8)
     ]
-    words = ["--train_file", written(tmp_path / "novels.jsonl", novels), "--chunk_encoder", toy_encoder_path]
+    words = ["--train_file", write(tmp_path / "novels.jsonl", novels), "--chunk_encoder", toy_encoder_path]
     words += ["--chunk_size", "16", "--do_train", "--sequence_length", "32", "--max_steps", "2", "--use_cpu"]
-    with Footsteps() as footsteps:
-        run_script(ROOT / "run_pretraining.py", *words, "--output_dir", str(tmp_path / "out"))
-    check("pretraining", footsteps, "pretraining/sequences.py", "pretraining/vectors.py")
+    with walk("pretraining", "pretraining/sequences.py", "pretraining/vectors.py"):
+        run_here(*words, "--output_dir", str(tmp_path / "out"), script=ROOT / "run_pretraining.py")
 
 
-def test_multiple_choice(toy_checkpoint, tmp_path, run_script):
+def test_multiple_choice(toy_checkpoint, tmp_path):
     questions = [
         {"id": f"{n}", "text": f"The keeper of house {n} has {n % 4} cats. " * 20, "question": "How many cats?",
          "candidates": ["none", "one", "two", "three"], "label": n % 4}
         for n in range(16)
     ]  # fmt: skip
-    words = ["--task", "multiple_choice", "--train_file", written(tmp_path / "questions.jsonl", questions)]
+    words = ["--task", "multiple_choice", "--train_file", write(tmp_path / "questions.jsonl", questions)]
     words += ["--model", toy_checkpoint, "--question_column", "question", "--candidates_column", "candidates"]
     words += ["--max_steps", "2", "--validation_share", "0.25", "--use_cpu", "--output_dir", str(tmp_path / "out")]
-    with Footsteps() as footsteps:
-        run_script(ROOT / "run_finetune.py", *words)
-    check("multiple choice", footsteps, "models/modeling_nextlevelbert.py", "models/pooling.py")
+    with walk("multiple choice", "models/modeling_nextlevelbert.py", "models/pooling.py"):
+        run_here(*words)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 # Sub-commands with options of their own: (module, what they do).
 _DELEGATED = {
-    "pretrain": ("nextlevelbert.pretraining.vectors", "pretrain a model on documents"),
-    "finetune": ("nextlevelbert.tasks", "train or test a model on a task"),
-    "convert": ("nextlevelbert.convert", "turn a checkpoint of NextLevelBERT's authors into one of this package"),
+    "pretrain": ("nextlevelbert.pretraining.vectors", "Pretrains a model on documents"),
+    "finetune": ("nextlevelbert.tasks", "Trains or tests a model on a task"),
+    "convert": ("nextlevelbert.convert", "Turns a checkpoint of NextLevelBERT's authors into one of this package"),
 }
 _READS = """\
 SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. Text, Markdown, HTML, EPUB, PDF and DOCX (the

@@ -321,7 +321,7 @@ def main(words: list[str], task: str = "classification") -> None:
     if kind not in (kinds := ["nextlevelbert"] if choice else [*KINDS]):
         raise ValueError(f"--task {task} takes --model_type {', '.join(kinds)}, not {kind!r}.")
     classes = (ColumnArguments, ChoiceArguments if choice else ClassArguments, DataArguments, FinetuningArguments)
-    prog = f"run_finetune.py --task {task} --model_type {kind}"
+    prog = f"--task {task} --model_type {kind}"
     *parts, columns, labels, data, args = parse((*KINDS[kind], *classes), words, prog, main.__doc__ or "", f"{task}-")
 
     # 1. The sets, and what all seeds share.

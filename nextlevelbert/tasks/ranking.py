@@ -210,8 +210,8 @@ class RankingTrainer(CardTrainer):
 def main(words: list[str]) -> None:
     """Reads, encodes once, trains a model per seed, and publishes that with the highest validation MRR."""
     classes = (VectorModelArguments, RankingArguments, DataArguments, FinetuningArguments)
-    about = "Train a model to rank documents for queries. Further values of --model: avg_sbert, sbert."
-    options, ranking, data, args = parse(classes, words, "run_finetune.py --task ranking", about)
+    about = "Trains a model to rank documents for queries. Further values of --model: avg_sbert, sbert."
+    options, ranking, data, args = parse(classes, words, "--task ranking", about)
     metric = args.metric_for_best_model = f"mrr@{ranking.k}"
     args.greater_is_better = True
     sets: dict[str, RankingData] = data.read_sets(

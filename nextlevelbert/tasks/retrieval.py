@@ -262,8 +262,8 @@ def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, ti
 def main(words: list[str]) -> None:
     """Ranks the collection, prints the table, and writes scores, ranks and the picture over lengths."""
     classes = (VectorModelArguments, RetrievalArguments)
-    about = "Search a collection without training. Further values of --model: avg_sbert, sbert, tfidf, bm25."
-    options, args = parse(classes, words, "run_finetune.py --task retrieval", about)
+    about = "Searches a collection without training. Further values of --model: avg_sbert, sbert, tfidf, bm25."
+    options, args = parse(classes, words, "--task retrieval", about)
     set_seed(args.seed)
     source, columns = args.test_file or args.dataset_name, (args.query_column, args.document_column)
     task = read_retrieval_task(source, *columns, args.test_split, args.dataset_config_name)

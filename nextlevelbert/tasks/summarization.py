@@ -227,8 +227,8 @@ def main(words: list[str]) -> None:
     kind, _ = take_option(words, "model_type", "bert-al")
     kind_arguments = BertAlArguments if kind == "bert-al" else FirstSegmentArguments
     classes = (SummaryArguments, DataArguments, FinetuningArguments, kind_arguments)
-    prog = f"run_finetune.py --task summarization --model_type {kind}"
-    about = "Select the sentences of a summary. Each --model_type has its own options: bert-al, truncated, extended."
+    prog = f"--task summarization --model_type {kind}"
+    about = "Selects the sentences of a summary. Each --model_type has its own options: bert-al, truncated, extended."
     options, places, args, sizes = parse(classes, words, prog, about, recipes="summarization-")
     args.learning_rate = 2e-5 if args.learning_rate is None else args.learning_rate
     base = AutoConfig.from_pretrained(options.model)

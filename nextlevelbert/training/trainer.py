@@ -44,13 +44,15 @@ class _Parser(HfArgumentParser):
     """Tells an error before a line of usage; of the options of `TrainingArguments` the help shows those in `SHOWN`."""
 
     def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
-        prog, usage = prog or Path(sys.argv[0]).name, "%(prog)s [options]"
+        prog, usage = f"{Path(sys.argv[0]).name} {prog}".strip(), "%(prog)s [options]"
         super().__init__(classes, prog=prog, usage=usage, description=about, allow_abbrev=False)
         bases = {base for kind in classes for base in kind.__mro__ if base is not TrainingArguments}
         shown = {name for base in bases for name in inspect.get_annotations(base)} | SHOWN
         for action in self._actions:
             if action.dest in {option.name for option in fields(TrainingArguments)} - shown:
                 action.help = argparse.SUPPRESS
+            if action.default is None:
+                action.help = f"{action.help}%(default).0s"  # in place of "(default: None)"
             action.option_strings = action.option_strings[:1]  # the spelling that the help shows; all are accepted
 
     def error(self, message: str) -> NoReturn:
@@ -66,7 +68,7 @@ def parse(
     Args:
         classes: dataclasses, whose `_argument_group_name` is the title of their options in the help.
         words: of the command line; a YAML or JSON file in front stands for the options that it holds.
-        prog, about: the command, with the options that led here; the text above the options in the help.
+        prog, about: the options that led here, after the command; the text above the options in the help.
         recipes: offers ``--recipe paper``, a file in ``recipes/`` whose name starts so and ends in the
             ``--model_type``. Options beside the recipe win.
     """

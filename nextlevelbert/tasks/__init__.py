@@ -32,7 +32,8 @@ def _main(words: list[str]) -> None:
     task, rest = take_option(words, "task")
     if task is None and {"-h", "--help"} & set(words):
         listed = "\n".join(f"  {name:20}{about}" for name, (_, about) in TASKS.items())
-        print(f"usage: {Path(sys.argv[0]).name} --task TASK [options]\n\nTasks:\n{listed}\n\nThe options of a task: --task TASK --help")
+        usage = f"{Path(sys.argv[0]).name} --task TASK [options]"
+        print(f"usage: {usage}\n\nTasks:\n{listed}\n\nThe options of a task: --task TASK --help")
     elif task not in TASKS:
         raise ValueError(f"--task is one of {', '.join(TASKS)}; got {task}.")
     else:

@@ -51,7 +51,7 @@ class _Parser(HfArgumentParser):
         for action in self._actions:
             if action.dest in {option.name for option in fields(TrainingArguments)} - shown:
                 action.help = argparse.SUPPRESS
-            if action.default is None:
+            elif action.default is None:
                 action.help = f"{action.help}%(default).0s"  # in place of "(default: None)"
             action.option_strings = action.option_strings[:1]  # the spelling that the help shows; all are accepted
 

@@ -28,7 +28,7 @@ class Arguments(BaseTrainingArguments):
 
 
 def read(*words, **kwargs):
-    return parse((Model, Arguments), ["--model", "m", "--use_cpu", *words], "run.py --task t", **kwargs)
+    return parse((Model, Arguments), ["--model", "m", "--use_cpu", *words], "--task t", **kwargs)
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
@@ -65,7 +65,7 @@ def test_the_error_comes_before_the_usage(capsys, words, culprit):
     assert end.value.code == 2
     assert error.startswith("error: ")
     assert culprit in error
-    assert usage.startswith("usage: run.py --task t")
+    assert "--task t [options]" in usage
 
 
 def test_help_has_groups_one_spelling_and_only_the_usual_options(capsys):

@@ -1,19 +1,17 @@
 """Passages that need their book, judged by the functions of ``nextlevelbert search``; and the weight of its vectors.
 
-    python -m benchmarks.studies.book_context --data DATA --pool aside --output_dir RESULTS
+    python -m benchmarks.studies.hold_out --data DATA --output_dir novels
+    python -m benchmarks.studies.book_context --novels novels/held_out.jsonl --output_dir RESULTS
 
 A question is a sentence of a passage without names and without the passage's three rarest words, and a cue that the
 passage lacks: a main character or a place of its book, a word of the title, or a rare name. Forms: *kept*, *half* of
 the other words dropped, and *common*, without any word of the passage's rarer half. *Hard*: the passage is not among
-the first ten by Lucene's BM25. *Cut out*: a sentence is taken out of its passage and looks for it. In the pools of
-SQuALITY, answers without names, and questions of one story only, look for a passage of their story.
+the first ten by Lucene's BM25. *Cut out*: a sentence is taken out of its passage and looks for it.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
 import re
 import shutil
 from collections import Counter
@@ -30,14 +28,11 @@ import torch
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from benchmarks.common.measuring import print_table, with_interval
-from benchmarks.common.novels import load_tasks
-from benchmarks.studies.hold_out import BOOKS
 from nextlevelbert import text_sentences
 from nextlevelbert.commands import search
 from nextlevelbert.commands.shelf import Part, open_model, open_shelf
 from nextlevelbert.corpus import write_part
 from nextlevelbert.data.rows import table_rows
-from nextlevelbert.evaluation import RetrievalTask
 
 COUNT, FORMS, CUES = 1_500, ("kept", "half", "common"), ("person", "place", "title", "rare")
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)  # of vectors in the score
@@ -52,25 +47,9 @@ REFERENCE = "search, with the book's words"
 
 class Question(NamedTuple):
     text: str
-    right: list[int]  # passages that answer it
+    right: int  # the passage that it was made from
     book: int
     form: str
-
-
-def answers_of(data: Path) -> RetrievalTask:
-    return next(task for task in load_tasks(data, masked=True) if task.name.startswith("squality"))
-
-
-def texts_of(data: Path, pool: str) -> list[tuple[str, str, str]]:
-    """Id, title and text of each document."""
-    if pool == "answers":
-        return [(name, "", text) for name, text in answers_of(data).documents.items()]
-    if pool == "stories":
-        return [(row["id"], "", row["text"]) for row in table_rows(data / "squality/validation.jsonl.gz")]
-    novels = list(table_rows(data / f"novels/{'train' if pool == 'aside' else pool}.jsonl.gz"))
-    by_hash = sorted((row["id"] for row in novels), key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-    kept = by_hash[:BOOKS] if pool == "aside" else by_hash  # as in hold_out
-    return [(row["id"], row["title"], row["text"]) for row in novels if row["id"] in kept]
 
 
 def words(text: str) -> list[str]:
@@ -86,18 +65,18 @@ def names_of(text: str) -> tuple[Counter[str], set[str]]:
     return names, {word.lower() for word, n in after.items() if n > 0.4 * capital[word] and word.lower() in names}
 
 
-def with_a_cue(library: search.Library, documents: list[tuple[str, str, str]]) -> list[Question]:
+def with_a_cue(library: search.Library, novels: list[dict[str, str]]) -> list[Question]:
     """The same number of questions for each book, where it has so many."""
     draw, passages = np.random.default_rng(0), [words(library.passage(n)) for n in range(len(library.spans))]
     spread, starts = Counter(word for passage in passages for word in set(passage)), library.first.tolist()
     number, questions = {word: place for place, word in enumerate(spread)}, list[Question]()
     chosen = first_words([[number[word] for word in passage] for passage in passages], starts)
-    for book, (_, title, text) in enumerate(documents):
-        (names, places), first_ones, made = names_of(text), {list(number)[word] for word in chosen[book]}, 0
+    for book, novel in enumerate(novels):
+        (names, places), first_ones, made = names_of(novel["text"]), {list(number)[word] for word in chosen[book]}, 0
         cues = {
             "person": [name for name, _ in names.most_common(12) if name not in places][:5],
             "place": [name for name, _ in names.most_common(60) if name in places][:5],
-            "title": [word for word in words(title) if word not in ENGLISH_STOP_WORDS],
+            "title": [word for word in words(novel["title"]) if word not in ENGLISH_STOP_WORDS],
             "rare": [name for name, n in names.items() if n <= 12 and name not in first_ones],
         }
         for passage in starts[book] + draw.permutation(starts[book + 1] - starts[book]):
@@ -105,9 +84,9 @@ def with_a_cue(library: search.Library, documents: list[tuple[str, str, str]]) -
             missing = [word for word in cues[CUES[made // 3 % 4]] if word not in inside and word in spread]
             if missing and (sentence := without_names(library.passage(passage), inside, names, spread, form, draw)):
                 cue = missing[draw.integers(len(missing))]
-                questions.append(Question(" ".join([*sentence, cue]), [int(passage)], book, form))
+                questions.append(Question(" ".join([*sentence, cue]), int(passage), book, form))
                 made += 1
-            if made == COUNT // len(documents):
+            if made == COUNT // len(novels):
                 break
     return questions
 
@@ -137,7 +116,7 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
             if len(spans) >= 3:
                 start, end = spans[draw.integers(len(spans))]
                 altered[int(passage)] = text[:start] + text[end:]
-                questions.append(Question(text[start:end], [int(passage)], book, "cut out"))
+                questions.append(Question(text[start:end], int(passage), book, "cut out"))
     vectors = dict(zip(altered, library.model.encode(list(altered.values())), strict=True))
     copies, row = [Part(part.file, part.path.parent / "cut out" / part.path.name) for part in parts], 0
     copies[0].path.parent.mkdir(exist_ok=True)
@@ -154,18 +133,6 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
             table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
         write_part(copy.path, table)
     return copies, questions
-
-
-def of_stories(library: search.Library, data: Path, pool: str) -> list[Question]:
-    if pool == "stories":
-        rows = enumerate(table_rows(data / "squality/validation.jsonl.gz"))
-        asked = [(question["question"], book) for book, row in rows for question in row["questions"]]
-        times = Counter(text for text, _ in asked)
-        asked = [(text, book) for text, book in asked if times[text] == 1]
-    else:
-        task = answers_of(data)
-        asked = [(text, [*task.documents].index(next(iter(task.relevant[key])))) for key, text in task.queries.items()]
-    return [Question(text, list(range(*library.first[book : book + 2])), book, pool) for text, book in asked]
 
 
 def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str, np.ndarray]:
@@ -188,10 +155,8 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
     return {name: np.array(values) for name, values in ranked.items()}
 
 
-def _rank(scores: torch.Tensor, right: list[int]) -> int:
-    target, other = scores[right].max(), torch.ones(len(scores), dtype=torch.bool)
-    other[right] = False
-    return 1 + int((scores[other] >= target).sum())
+def _rank(scores: torch.Tensor, right: int) -> int:
+    return int((scores >= scores[right]).sum())
 
 
 def report(title: str, table: dict[str, np.ndarray], questions: list[Question]) -> None:
@@ -199,44 +164,34 @@ def report(title: str, table: dict[str, np.ndarray], questions: list[Question]) 
     books, forms = np.array([question.book for question in questions]), np.array([q.form for q in questions])
     hard = table["Lucene's BM25"] > 10
     groups = {"all": hard | ~hard, "hard": hard, "easy": ~hard, **{form: forms == form for form in sorted({*forms})}}
-    rows = []
+    rows, head = [], [f"{name}, {mask.sum()}" for name, mask in groups.items()]
     for name, ranked in table.items():
         gain, cells = 1 / ranked - 1 / table[REFERENCE], []
-        for mask in (mask for mask in groups.values() if mask.any()):
+        for mask in groups.values():
             _, low, high = with_interval(gain[mask], books[mask], 0)
-            cells.append(
-                f"{(1 / ranked[mask]).mean():.3f} ({(ranked[mask] <= 10).mean():.3f}) {low:+.3f} to {high:+.3f}"
-            )
+            mrr, recall = (1 / ranked[mask]).mean(), (ranked[mask] <= 10).mean()
+            cells.append(f"{mrr:.3f} ({recall:.3f}) {low:+.3f} to {high:+.3f}")
         rows.append([name, *cells])
     print(f"\n{title}")
-    print_table(
-        [f"{len(hard)} questions", *(f"{name}, {n}" for name, mask in groups.items() if (n := mask.sum()))], rows
-    )
+    print_table([f"{len(hard)} questions", *head], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with novels/, retrieval/ and squality/")
-    parser.add_argument("--pool", choices=["validation", "aside", "stories", "answers"], required=True)
+    parser.add_argument("--novels", type=Path, required=True, help="rows with title and text")
     parser.add_argument("--model", help="as of search, but its passages have 256 tokens")
     parser.add_argument("--chunk_encoder", help="as of search, but it computes in bfloat16")
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args(namespace=argparse.Namespace(device="cpu", dtype="float32"))
-    model, documents = open_model(args), texts_of(args.data, args.pool)
+    model, novels = open_model(args), list(table_rows(args.novels))
     model.config.chunk_size = 256 + len(model.config.chunk_prefix_ids) + len(model.config.chunk_suffix_ids)
     if (encoder := model.get_chunk_encoder()).has_layers:
         encoder.to(torch.bfloat16)
-    (folder := args.output_dir / "texts" / args.pool).mkdir(parents=True, exist_ok=True)
-    for number, (name, _, text) in enumerate(documents):
-        (folder / f"{number:03d}.jsonl").write_text(json.dumps({"id": name, "text": text}) + "\n", encoding="utf-8")
-    parts = open_shelf(model, str(folder), args.output_dir / "cache")
-    library, judges = search.Library(model, parts), dict[str, tuple[list[Part], list[Question]]]()
-    if args.pool in ("stories", "answers"):
-        judges[args.pool] = parts, of_stories(library, args.data, args.pool)
-    if args.pool != "answers":
-        judges |= {"a cue from elsewhere": (parts, with_a_cue(library, documents)), "cut out": cut_out(library, parts)}
+    parts = open_shelf(model, str(args.novels), args.output_dir / "cache")
+    library = search.Library(model, parts)
+    judges = {"a cue from elsewhere": (parts, with_a_cue(library, novels)), "cut out": cut_out(library, parts)}
     for title, (shelf, questions) in judges.items():
-        report(f"{args.pool}, {title}: {len(library.spans)} passages", ranks(model, shelf, questions), questions)
+        report(f"{title}: {len(library.spans)} passages", ranks(model, shelf, questions), questions)
 
 
 if __name__ == "__main__":

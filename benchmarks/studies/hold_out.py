@@ -29,7 +29,9 @@ def main() -> None:
     args.output_dir.mkdir(parents=True, exist_ok=True)
     for name, is_held_out in (("held_out", True), ("train", False)):
         chosen = [row for row in rows if (row["id"] in held_out) == is_held_out]
-        lines = [json.dumps({key: row[key] for key in ("id", "text")}, ensure_ascii=False) + "\n" for row in chosen]
+        lines = [
+            json.dumps({key: row[key] for key in ("id", "title", "text")}, ensure_ascii=False) + "\n" for row in chosen
+        ]
         (args.output_dir / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
         print(f"{name}: {len(chosen)} novels")
 

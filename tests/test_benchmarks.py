@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import sys
@@ -13,8 +14,10 @@ import torch
 from scipy import stats
 from transformers import LongformerConfig, LongformerModel
 
-from benchmarks.studies import attention_alignment, compare_runs
+from benchmarks.studies import attention_alignment, book_context, compare_runs
 from nextlevelbert import CdlmModel, CdlmProcessor
+from nextlevelbert.commands.search import Library
+from nextlevelbert.commands.shelf import open_model, open_shelf
 from nextlevelbert.evaluation import coreference_scores
 from nextlevelbert.tasks.ecbplus import CoreferenceDocument, CoreferenceMention
 
@@ -68,6 +71,35 @@ def test_two_runs_compared(tmp_path):
     assert compare_runs.value({"query": "q", "ranks_of_relevant_documents": [4, 7]}) == 0.25
     assert compare_runs.value({"id": 1, "probability": 0.4, "label": 0}) == 1.0
     assert compare_runs.value({"id": 1, "prediction": "a", "label": "b"}) == 0.0
+
+
+def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(book_context, "COUNT", 24)
+    draw, letters = (
+        np.random.default_rng(0),
+        [f"{a}{b}{c}" for a, b, c in itertools.product("bdfgk", "aeiou", "lmnst")],
+    )
+    novels = []
+    for name in ("Franklin", "Ophelia"):
+        scenes = [" ".join(["They", *draw.choice(letters, 12), "and went."]) for _ in range(300)]
+        meetings = [f"They met there, {name} came home." for _ in range(40)]
+        novels.append({"title": f"The {name}", "text": " ".join([*scenes[:150], *meetings, *scenes[150:]])})
+    (tmp_path / "novels.jsonl").write_text("".join(json.dumps(novel) + "\n" for novel in novels))
+    model = open_model(argparse.Namespace(model=None, chunk_encoder=None, device="cpu", dtype="float32"))
+    parts = open_shelf(model, str(tmp_path / "novels.jsonl"), tmp_path / "cache")
+    library, words = Library(model, parts), book_context.words
+    questions = book_context.with_a_cue(library, novels)
+    assert {question.form for question in questions} == {"kept", "half", "common"}
+    for question in questions:
+        *sentence, cue = question.text.split()
+        assert cue == words(novels[question.book]["title"])[1]
+        assert cue not in words(library.passage(question.right))
+        assert set(sentence) < set(words(library.passage(question.right)))
+    shelf, questions = book_context.cut_out(library, parts)
+    texts = [text for part in shelf for text in part.read("text")["text"].to_pylist()]
+    assert len(questions) > 20  # a short passage has no sentence to spare
+    assert all(question.text in library.passage(question.right) for question in questions)
+    assert not any(question.text in texts[question.right] for question in questions)
 
 
 def test_attention_between_a_token_and_the_source_in_both_directions():

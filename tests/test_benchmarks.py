@@ -75,13 +75,10 @@ def test_two_runs_compared(tmp_path):
 
 def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch):
     monkeypatch.setattr(book_context, "COUNT", 24)
-    draw, letters = (
-        np.random.default_rng(0),
-        [f"{a}{b}{c}" for a, b, c in itertools.product("bdfgk", "aeiou", "lmnst")],
-    )
+    draw, syllables = np.random.default_rng(0), [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnst"]
     novels = []
     for name in ("Franklin", "Ophelia"):
-        scenes = [" ".join(["They", *draw.choice(letters, 12), "and went."]) for _ in range(300)]
+        scenes = [" ".join(["They", *draw.choice(syllables, 12), "and went."]) for _ in range(300)]
         meetings = [f"They met there, {name} came home." for _ in range(40)]
         novels.append({"title": f"The {name}", "text": " ".join([*scenes[:150], *meetings, *scenes[150:]])})
     (tmp_path / "novels.jsonl").write_text("".join(json.dumps(novel) + "\n" for novel in novels))

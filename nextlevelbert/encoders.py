@@ -13,10 +13,9 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .models.chunk_encoder import STEPS, ChunkEncoder, LoadedChunkEncoder, StaticEmbeddingConfig
+from .models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder, PoolingMode, StaticEmbeddingConfig
 from .models.chunking import special_token_ids
-from .models.hybrid_encoder import OWN_KINDS, chunk_encoder_config, new_chunk_encoder
-from .models.pooling import PoolingMode
+from .models.hybrid_encoder import STATIC_MODELS
 from .models.pretrained import load_tokenizer
 
 
@@ -44,12 +43,12 @@ def load_chunk_encoder(
     public = name or (Path(path).name if Path(path).is_dir() else path)
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name)
-    if stored.get("model_type") in OWN_KINDS:
-        encoder = new_chunk_encoder(chunk_encoder_config(stored))
-        encoder.model = type(encoder.model).from_pretrained(path, config=encoder.model.config, dtype=torch.float32)
-        return LoadedChunkEncoder(
-            encoder.train(False), load_tokenizer(path, config=encoder.model.config), public, encoder.fingerprint()
-        )
+    if (static := STATIC_MODELS.get(stored.get("model_type"))) is not None:
+        model: Any = static.from_pretrained(path, dtype=torch.float32)
+        encoder = ChunkEncoder(model.config)
+        encoder.model = model
+        tokenizer = load_tokenizer(path, config=model.config)
+        return LoadedChunkEncoder(encoder.train(False), tokenizer, public, encoder.fingerprint())
     if modules is None and plain is not None:  # sentence-transformers would take the mean, without normalisation
         raise ValueError(
             f"{path!r} has no modules.json, which says how it pools. A plain transformers model becomes a sentence "
@@ -106,7 +105,7 @@ def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | No
         further["prompt"] = source.prompts[source.default_prompt_name]
         tokenizer = _prompting(tokenizer, further["prompt"])
     if further:
-        setattr(config, STEPS, further)
+        config.sentence_steps = further
     encoder = ChunkEncoder(config, pooling or mode, normalize)
     weights = network.state_dict()
     encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})

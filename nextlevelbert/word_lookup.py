@@ -9,6 +9,7 @@ Notation for shapes: S bytes of a text, W words in it, T tokens.
 
 from __future__ import annotations
 
+import re
 import string
 from threading import Lock
 from weakref import WeakKeyDictionary
@@ -21,6 +22,8 @@ from transformers import PreTrainedTokenizerBase
 
 # With more different words, which only odd texts have, the table starts anew.
 _MOST_WORDS = 1_000_000
+_BLOCK_CHARACTERS = 2_000_000  # looked up at once: a byte takes some 50 bytes of arrays
+_WHITE_SPACE = re.compile(r"[ \n]")
 
 # Classes of bytes: part of a word, white space, and ASCII punctuation. Tabs and further white space count as parts of
 # words, which the tokenizer takes apart.
@@ -100,20 +103,25 @@ class WordLookup:
 _tables: WeakKeyDictionary[PreTrainedTokenizerBase, tuple[object, WordLookup]] = WeakKeyDictionary()
 
 
-def word_lookup(tokenizer: PreTrainedTokenizerBase, text: str) -> WordLookup | None:
-    """The table of a tokenizer for a text; None where words cannot be looked up.
+def look_up_words(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """What `WordLookup` gives for a text of any length; None where words cannot be looked up.
 
-    That is so for tokenizers of another kind than BERT's, for texts that contain an added token such as ``[SEP]``
-    (which is more than one word).
+    That is so for tokenizers of another kind than BERT's, and for texts with an added token such as ``[SEP]``.
     """
     backend = tokenizer.backend_tokenizer
     bert = isinstance(backend.normalizer, BertNormalizer) and isinstance(backend.pre_tokenizer, BertPreTokenizer)
-    if not bert:
-        return None
     added = tokenizer.added_tokens_decoder.values()
-    if any(token.normalized or token.content in text for token in added):
+    if not bert or any(token.normalized or token.content in text for token in added):
         return None
     state = (repr(backend.normalizer), backend.get_vocab_size(with_added_tokens=True))
     if (table := _tables.get(tokenizer)) is None or table[0] != state:
         table = _tables[tokenizer] = (state, WordLookup(tokenizer))
-    return table[1]
+    parts, start = [np.zeros((3, 0), np.int32)], 0
+    while start < len(text):
+        end = _WHITE_SPACE.search(text, min(start + _BLOCK_CHARACTERS, len(text)))
+        block = text[start : end.start() if end else len(text)]
+        ids, *places = table[1](block)
+        parts.append(np.stack([ids, *(place + np.int32(start) for place in places)]))
+        start += len(block)
+    ids, first, last = np.concatenate(parts, axis=1)
+    return ids, first, last

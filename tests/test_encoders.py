@@ -32,7 +32,7 @@ from nextlevelbert import (
 )
 from nextlevelbert.models.chunk_encoder import ChunkEncoder, micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.models.pooling import DenseLayer
+from nextlevelbert.models.chunk_encoder import DenseLayer
 
 from .vector_toys import save_random_table
 

@@ -28,7 +28,7 @@ from nextlevelbert import (
     load_chunk_encoder,
 )
 from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder, fit_whitening
-from nextlevelbert.models.pooling import pool
+from nextlevelbert.models.chunk_encoder import pool
 
 from .frozen.cases import TEXTS as FROZEN
 from .frozen.cases import text as story

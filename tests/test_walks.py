@@ -17,7 +17,7 @@ from .finetuning_toys import run_here, write
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(nextlevelbert.__file__).parent
 # Files of the package that a walk may enter; they may go down, never up.
-CEILINGS = {"encode": 7, "pretraining": 18, "multiple choice": 25}
+CEILINGS = {"encode": 6, "pretraining": 18, "multiple choice": 25}
 
 
 @contextlib.contextmanager
@@ -76,5 +76,5 @@ def test_multiple_choice(toy_checkpoint, tmp_path):
     words = ["--task", "multiple_choice", "--train_file", write(tmp_path / "questions.jsonl", questions)]
     words += ["--model", toy_checkpoint, "--question_column", "question", "--candidates_column", "candidates"]
     words += ["--max_steps", "2", "--validation_share", "0.25", "--use_cpu", "--output_dir", str(tmp_path / "out")]
-    with walk("multiple choice", "models/modeling_nextlevelbert.py", "models/pooling.py"):
+    with walk("multiple choice", "models/modeling_nextlevelbert.py", "models/chunking.py"):
         run_here(*words)

@@ -52,7 +52,7 @@ def found(tokenizer, text):
 @example("\u2018\u0301a")
 def test_any_text(tokenizer, text):
     if not any(token.content in text for token in tokenizer.added_tokens_decoder.values()):
-        assert word_lookup.word_lookup(tokenizer, text) is not None
+        assert word_lookup.look_up_words(tokenizer, text) is not None
     assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
 
 
@@ -73,15 +73,15 @@ def test_a_novel(minilm, shared):
 def test_blocks_of_a_long_text(minilm, monkeypatch):
     text = "The sea, the sea’s tides — unaffected.\n" * 40
     expected = by_tokenizer(minilm.tokenizer, text)
-    monkeypatch.setattr(chunking, "_BLOCK_CHARACTERS", 50)
+    monkeypatch.setattr(word_lookup, "_BLOCK_CHARACTERS", 50)
     assert found(minilm.tokenizer, text) == expected
 
 
 def test_texts_with_added_tokens_go_through_the_tokenizer(minilm):
     tokenizer = copy.deepcopy(minilm.tokenizer)
     text = "A [MASK] here, <doc-s> there."
-    assert word_lookup.word_lookup(tokenizer, text) is None
-    assert word_lookup.word_lookup(tokenizer, "A <doc-s> there.") is not None
+    assert word_lookup.look_up_words(tokenizer, text) is None
+    assert word_lookup.look_up_words(tokenizer, "A <doc-s> there.") is not None
     before = found(tokenizer, "A <doc-s> there.")
     tokenizer.add_tokens(["<doc-s>"], special_tokens=True)
     assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
@@ -101,7 +101,7 @@ def test_the_table_stays_small(minilm, monkeypatch):
     for start in range(0, 60, 6):
         text = " ".join(f"word{number}" for number in range(start, start + 9))
         assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
-        assert len(word_lookup.word_lookup(tokenizer, text)._numbers) <= 10 + 2 * 9
+        assert len(word_lookup._tables[tokenizer][1]._numbers) <= 10 + 2 * 9
 
 
 def test_several_threads(minilm):
@@ -115,5 +115,5 @@ def test_several_threads(minilm):
 def test_without_the_lookup(minilm, monkeypatch):
     """Where a checkpoint is opened without the package."""
     expected = found(minilm.tokenizer, "The sea’s tides.")
-    monkeypatch.setattr(chunking, "word_lookup", None)
+    monkeypatch.setattr(chunking, "look_up_words", None)
     assert found(minilm.tokenizer, "The sea’s tides.") == expected

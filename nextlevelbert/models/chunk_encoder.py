@@ -4,7 +4,7 @@ A transformer has the pooling, layers and normalisation of the sentence-transfor
 fast as the tokenizer: a chunk's vector is the mean of its tokens'.
 
 Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a micro-batch, T tokens in
-all, D size of a chunk vector.
+all, D size of a chunk vector; in pooling, B entries of L vectors.
 """
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
@@ -14,31 +14,64 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.modules import activation as _activations
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .chunking import ChunkingRule
-from .pooling import DenseLayer, PoolingMode, masked_mean, pool
 from .pretrained import backbone_from_config, usable_positions
+
+PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 # Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
 _TOKENS_PER_BATCH, _TOKENS_PER_BATCH_ACCELERATOR = 2_048, 131_072
 # Chunks of at least this share of the longest one's length cost little padding beside it.
 _SIMILAR = 15 / 16
-STEPS = "sentence_steps"  # the field of a backbone's configuration that the function reads
 
 
-def default_tokens_per_batch(device: torch.device) -> int:
-    """Token positions of one forward pass that suit a device."""
-    return _TOKENS_PER_BATCH if device.type == "cpu" else _TOKENS_PER_BATCH_ACCELERATOR
+def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Mean of the rows that a mask keeps (all by default): ``[B, L, D]`` to ``[B, D]`` float32, zero without rows."""
+    if mask is None:
+        return hidden.mean(dim=1, dtype=torch.float32)
+    keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
+    total = hidden.masked_fill(~keep, 0.0).sum(dim=1, dtype=torch.float32)  # [B, D]
+    return total / keep.sum(dim=1).clamp(min=1)
+
+
+def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
+    """Pools the rows of ``[B, L, D]`` that a mask ``[B, L]`` keeps, as sentence-transformers defines it: ``[B, D]``.
+
+    ``"cls"`` is the first such row, ``"lasttoken"`` the last one, ``"mean_sqrt_len_tokens"`` their sum over the square
+    root of their number; in ``"weightedmean"`` the k-th weighs k. Zero without rows.
+    """
+    keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
+    if mode in ("mean", "sum", "mean_sqrt_len_tokens"):
+        power = {"mean": 0.0, "sum": 1.0, "mean_sqrt_len_tokens": 0.5}[mode]
+        return (masked_mean(hidden, mask) * keep.sum(dim=1).float() ** power).to(hidden.dtype)
+    if mode == "weightedmean":
+        weights = (keep.cumsum(dim=1) * keep).float()  # [B, L, 1]
+        total = (weights * hidden.masked_fill(~keep, 0.0).float()).sum(dim=1)  # [B, D]
+        return (total / weights.sum(dim=1).clamp(min=1)).to(hidden.dtype)
+    if mode == "max":
+        row = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
+    else:
+        flags = keep.squeeze(-1).long()  # [B, L]
+        position = flags.argmax(dim=1) if mode == "cls" else flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
+        row = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
+    return row.masked_fill(~keep.any(dim=1), 0.0)
+
+
+def unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Rows scaled to length 1, zero rows unchanged; in float32, since the epsilon against zero vanishes in float16."""
+    return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
 
 
 def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
@@ -74,13 +107,28 @@ def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule. ``"dense"`` lists the arguments
     of each `DenseLayer` after pooling. They stand in the network's configuration, so that all that carry it have them.
     """
-    return getattr(config, STEPS, None) or {}
+    return getattr(config, "sentence_steps", None) or {}
 
 
 def vector_size(config: PreTrainedConfig) -> int:
     """Dimensions of the vectors that a chunk encoder of this configuration gives."""
     dense = sentence_steps(config).get("dense")
     return dense[-1]["out_features"] if dense else config.hidden_size
+
+
+class DenseLayer(nn.Module):
+    """sentence-transformers' `Dense`, with the same names of weights; `activation` is a class of `torch.nn`."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, activation: str) -> None:
+        super().__init__()
+        if activation not in (*_activations.__all__, "Identity"):  # not whatever a changed config.json names
+            raise ValueError(f"{activation!r} is no activation of torch.nn, such as 'Tanh' and 'Identity'.")
+        self.activation_function = getattr(nn, activation)()
+        self.linear = nn.Linear(in_features, out_features, bias)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """``[N, D]`` float32 to ``[N, K]`` float32, computed in the dtype of the weights."""
+        return self.activation_function(self.linear(vectors.to(self.linear.weight.dtype))).float()
 
 
 @strict
@@ -97,15 +145,20 @@ class StaticEmbeddingConfig(PreTrainedConfig):
 
 
 class StaticModel(PreTrainedModel):
-    """Stands where a chunk encoder has its transformer: the mean of the tokens' vectors, whatever these are."""
+    """Stands where a chunk encoder has its transformer, and makes chunk vectors by itself."""
 
     base_model_prefix = "static"
 
-    def means(self, input_ids: np.ndarray, boundaries: np.ndarray) -> torch.Tensor:
-        """Mean token vector of each chunk, ``[N, D]`` float32; zero for a chunk without tokens.
+    def encode(
+        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None,
+        bar: tqdm | None,
+    ) -> torch.Tensor:  # fmt: skip
+        """Mean token vector of each chunk, arguments and result as those of `ChunkEncoder.encode`.
 
         Warns of chunks in which the tokenizer knows nothing: they all have the vector of its unknown token.
         """
+        if bar is not None:
+            bar.update(len(boundaries) - 1)
         known = input_ids != self.config.unk_token_id
         if not known.all():
             before = np.append(0, np.cumsum(known))  # known tokens before each place
@@ -137,6 +190,10 @@ class StaticEmbeddingModel(StaticModel):
         return F.embedding_bag(ids, self.embedding.weight, offsets, mode="mean", include_last_offset=True).float()
 
 
+# What `AutoModel` does not know, by `model_type`; `hybrid_encoder` adds to it.
+STATIC_MODELS: dict[str, type[PreTrainedModel]] = {StaticEmbeddingConfig.model_type: StaticEmbeddingModel}
+
+
 @dataclass
 class LoadedChunkEncoder:
     """A sentence encoder read from disk or the Hub, in float32 on the CPU, with its tokenizer.
@@ -157,22 +214,18 @@ class LoadedChunkEncoder:
 class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 2.2 "Input Encoding").
 
-    `config` is that of the backbone, any `AutoModel` over token ids, or of a table of token vectors; its
+    `config` is that of the backbone, any `AutoModel` over token ids, or of one of the `STATIC_MODELS`; its
     `sentence_steps` may add layers after `pooling`, which makes the chunk's vector of token vectors.
     """
 
     def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
         super().__init__()
-        self.model: Any = self.new_network(config)
+        static = STATIC_MODELS.get(config.model_type)
+        self.model: Any = backbone_from_config(config) if static is None else static(config)
         self.dense = nn.Sequential(*(DenseLayer(**layer) for layer in sentence_steps(config).get("dense", [])))
         self.pooling: PoolingMode = pooling
         self.normalize = normalize
         self.eval()
-
-    def new_network(self, config: Any) -> nn.Module:
-        """What makes token vectors, or chunk vectors at once; other kinds of chunk encoders have others."""
-        static = config.model_type == StaticEmbeddingConfig.model_type
-        return StaticEmbeddingModel(config) if static else backbone_from_config(config)
 
     def train(self, mode: bool = True) -> Self:
         """Stays frozen and in evaluation mode, whatever the argument and whatever loading did to the parameters."""
@@ -200,7 +253,7 @@ class ChunkEncoder(nn.Module):
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
         """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""
         hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # [N, C, D]
-        if self.pooling == "mean":  # by far the most common; in float32 whatever the encoder computes in
+        if self.pooling == "mean":  # in float32 whatever the encoder computes in
             return self._finished(masked_mean(hidden, attention_mask))
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         return self._finished(pool(hidden, mask, self.pooling).float())
@@ -227,14 +280,13 @@ class ChunkEncoder(nn.Module):
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
         """
         if not self.has_layers:  # a bag of tokens needs no micro-batches
-            if bar is not None:
-                bar.update(len(boundaries) - 1)
-            return self._finished(self.model.means(input_ids, boundaries))
+            return self._finished(self.model.encode(input_ids, boundaries, rule, tokens_per_batch, bar))
         device = self.device
+        usual = _TOKENS_PER_BATCH if device.type == "cpu" else _TOKENS_PER_BATCH_ACCELERATOR
         lengths = np.diff(boundaries) + len(rule.prefix_ids) + len(rule.suffix_ids)
         pad_id = getattr(self.model.config, "pad_token_id", None) or 0
         vectors = torch.empty(len(lengths), self.hidden_size, device=device)
-        for rows in micro_batches(lengths, tokens_per_batch or default_tokens_per_batch(device)):
+        for rows in micro_batches(lengths, tokens_per_batch or usual):
             width = int(lengths[rows[0]])
             ids = np.full((len(rows), width), pad_id, np.int64)  # [N, C]
             for row, chunk in zip(ids, rows, strict=True):

@@ -1,41 +1,31 @@
 """From text to token ids, from token ids to chunks, and back: pure functions, nothing learned.
 
-A document is tokenised once, as a whole, without special tokens. A *chunk* is a run of consecutive
-token ids; the chunks of a document tile it, so every token is in exactly one chunk, in order. Each
-chunk reaches the encoder wrapped in the tokenizer's own special tokens ([CLS] ... [SEP] for BERT).
+A document is tokenised once, as a whole, without special tokens. Its chunks are runs of consecutive ids that tile it;
+each reaches the encoder between the tokenizer's own special tokens ([CLS] ... [SEP] for BERT).
 
 Notation for shapes: T tokens in a document, n chunks in a document.
 """
 
 from __future__ import annotations
 
-import copy
-import functools
 import hashlib
 import itertools
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
-from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
 try:
-    from nextlevelbert.word_lookup import word_lookup
+    from nextlevelbert.word_lookup import look_up_words
 except ImportError:  # a checkpoint that is opened without the package gets the same ids, more slowly
-    word_lookup: Any = None  # type: ignore[no-redef]
+    look_up_words: Any = None  # type: ignore[no-redef]
 
 ChunkingMode = Literal["fixed", "sentences", "packed_sentences"]
 # A sentence splitter: from a text to the sentences in it, as (start, end) or as texts, in order.
 Splitter = Callable[[str], Sequence[str] | Sequence[tuple[int, int]]]
-
-# Long enough for a call, short enough that the Python lists of one batch stay around 10 MB. Words are looked up in
-# longer pieces, in which a byte takes some 50 bytes of arrays.
-_PIECE_CHARACTERS, _PIECES_PER_CALL, _BLOCK_CHARACTERS = 16_384, 16, 2_000_000
-_WHITE_SPACE = re.compile(r"[ \n]")
 
 # Of 40 novels in chunks of 256 ids, an edit of one sentence changes 0.6 % of the chunks, which are 88 % full. With
 # twice as many landmarks they are 84 % full; with half as many an edit reaches 1.5 times as far.
@@ -64,10 +54,10 @@ class TokenizedDocument:
 
 
 def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
-    """The texts of one document or several, in a list, generator, array, pandas Series or `datasets.Dataset`.
+    """The texts of one document or several; a TypeError or ValueError gives the number of what is no text.
 
-    A document is a str, (id, text), a dict with a column ``text``, or an object with a `text`. A TypeError or
-    ValueError gives the number of what is no text, or holds a lone surrogate.
+    A document is a str, (id, text), a dict with a column ``text``, or an object with a `text`; several stand in a
+    list, generator, array, pandas Series or `datasets.Dataset`.
     """
     # Going through a dict or a DataFrame would give its keys or the names of its columns.
     if isinstance(documents, (Mapping, Set)) or getattr(documents, "ndim", 1) != 1 or not np.iterable(documents):
@@ -85,59 +75,17 @@ def iter_texts(documents: str | Iterable[Any]) -> Iterator[str]:
         yield text
 
 
-def safe_cut(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str] | None:
-    """Where a text may be cut, just before the match, without changing an id; None if that is not known.
-
-    The pre-tokenizer of BERT, MPNet and MiniLM removes white space first, so any space will do. A byte-level one
-    (RoBERTa, ModernBERT) makes a single space the start of the next word. Others may look across spaces.
-    """
-    added = tokenizer.added_tokens_decoder.values()
-    if any(token.rstrip or any(character.isspace() for character in token.content) for token in added):
-        return None
-    backend = tokenizer.backend_tokenizer
-    if isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer):
-        return _WHITE_SPACE
-    plain = backend.normalizer is None and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel)
-    if plain and not backend.pre_tokenizer.add_prefix_space and backend.pre_tokenizer.use_regex:
-        return re.compile(r"(?<=[A-Za-z0-9]) (?=[A-Za-z0-9])")
-    return None
-
-
-def _pieces(text: str, size: int, cut: re.Pattern[str] | None) -> Iterator[tuple[int, str]]:
-    """Start and text of pieces of at least `size` characters, if there are places to cut."""
-    start = 0
-    while start < len(text):
-        match = cut.search(text, min(start + size, len(text))) if cut else None
-        end = match.start() if match else len(text)
-        yield start, text[start:end]
-        start = end
-
-
 def tokenize_document(tokenizer: PreTrainedTokenizerBase, text: str) -> TokenizedDocument:
-    """Tokenises a whole document: no special tokens, no truncation, no length warning.
-
-    If the tokenizer, which must be a fast one, allows it, its words are looked up (see `word_lookup`), or it gets the
-    text in pieces (see `safe_cut`), on all cores and in constant memory; the ids are those of a single call.
-    """
+    """Tokenises a whole document with a fast tokenizer: no special tokens, no truncation, no length warning."""
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(f"{type(tokenizer).__name__} has no offsets; use an encoder with a tokenizer.json.")
-    parts: list[Any] = [np.zeros((3, 0), np.int32)]  # ids, first and last characters
-    if word_lookup is not None and (lookup := word_lookup(tokenizer, text)) is not None:
-        for start, block in _pieces(text, _BLOCK_CHARACTERS, _WHITE_SPACE):
-            ids, first, last = lookup(block)
-            parts.append((ids, first + np.int32(start), last + np.int32(start)))
-        return TokenizedDocument(*map(np.concatenate, zip(*parts, strict=True)))
-    pieces = _pieces(text, _PIECE_CHARACTERS, safe_cut(tokenizer))
-    while batch := list(itertools.islice(pieces, _PIECES_PER_CALL)):
-        encoded = tokenizer(
-            [piece for _, piece in batch],
-            add_special_tokens=False, truncation=False, padding=False, return_attention_mask=False,
-            return_token_type_ids=False, return_offsets_mapping=True, verbose=False,
-        )  # fmt: skip
-        for (start, _), ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-            spans = np.asarray(offsets, dtype=np.int32).reshape(-1, 2) + np.int32(start)
-            parts.append((np.asarray(ids, dtype=np.int32), *spans.T))
-    return TokenizedDocument(*map(np.concatenate, zip(*parts, strict=True)))
+    if look_up_words is not None and (arrays := look_up_words(tokenizer, text)) is not None:
+        return TokenizedDocument(*arrays)
+    encoded = tokenizer(
+        text, add_special_tokens=False, truncation=False, padding=False, return_offsets_mapping=True, verbose=False
+    )
+    starts, ends = np.asarray(encoded["offset_mapping"], np.int32).reshape(-1, 2).T
+    return TokenizedDocument(np.asarray(encoded["input_ids"], np.int32), starts, ends)
 
 
 @dataclass(frozen=True)
@@ -148,10 +96,9 @@ class ChunkingRule:
 
     Args:
         chunk_size: most token ids in a chunk, the encoder's special tokens included (16 to 512 in the paper).
-        mode: ``"fixed"`` cuts every ``chunk_size - specials`` ids. ``"sentences"`` makes one chunk a
-            sentence; a longer sentence continues in further chunks. ``"packed_sentences"`` makes chunks of
-            whole sentences whose boundaries do not move with edits elsewhere (see `pack_sentences`):
-            about 14 % more chunks than ``"fixed"`` on novels, of which an edit changes about 1 %.
+        mode: ``"fixed"`` cuts every ``chunk_size - specials`` ids. ``"sentences"`` makes one chunk a sentence; a
+            longer one continues in further chunks. ``"packed_sentences"`` makes chunks of whole sentences whose
+            boundaries do not move with edits elsewhere (`pack_sentences`): 14 % more chunks on novels.
         prefix_ids, suffix_ids: the special tokens put around every chunk.
         sentence_token_ids: the ids that matter to the sentence rule, by class (see `sentence_token_ids`).
         max_chunk_size: the encoder's own limit; None if it has none.
@@ -187,7 +134,7 @@ class ChunkingRule:
         max_chunk_size: int | None = None,
     ) -> ChunkingRule:  # fmt: skip
         """Takes the special tokens (and, for sentences, the ids that end them) from a tokenizer."""
-        ids = {} if mode == "fixed" else copy.deepcopy(_cached_token_ids(tokenizer, len(tokenizer)))
+        ids = {} if mode == "fixed" else sentence_token_ids(tokenizer)
         return cls(chunk_size, mode, *special_token_ids(tokenizer), ids, max_chunk_size)
 
     @property
@@ -239,17 +186,17 @@ class ChunkingRule:
 def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) -> np.ndarray:
     """Chunks of several whole sentences, with boundaries that depend on the words near them.
 
-    One sentence in 20 is a landmark, chosen by a hash of its ids. A chunk ends with the landmark among
-    the sentences that end in the second half of its capacity (of several, the one with the smallest hash; of equal
-    ones, the last). Without a landmark there, it ends with the last sentence that fits. A sentence above the capacity
-    is cut at it.
+    One sentence in 20 is a landmark, chosen by a hash of its ids. A chunk ends with the landmark among the sentences
+    that end in the second half of its capacity (of several, the one with the smallest hash; of equal ones, the last),
+    else with the last sentence that fits. A sentence above the capacity is cut at it.
 
-    Chunks that always end with the last sentence that fits would be 5 % fewer on novels, but an edit would shift the
-    boundary of its chunk, hence of the next, and so on. Landmarks bring them back: two runs over the same text
-    from different starts soon end a chunk with the same landmark, and agree from there on.
+    If chunks always ended with the last sentence that fits, they would be 5 % fewer on novels, but an edit would shift
+    all boundaries after it. Two runs over one text from different starts soon end a chunk with the same landmark.
     """
     total, ends = len(input_ids), sentences[1:].tolist()
-    hashes = _sentence_hashes(input_ids, sentences)
+    data = input_ids.astype("<i4").tobytes()
+    digests = (hashlib.blake2b(data[4 * a : 4 * b], digest_size=8) for a, b in itertools.pairwise(sentences.tolist()))
+    hashes = [int.from_bytes(digest.digest(), "big") for digest in digests]  # `hash` differs between processes
     boundaries = [0]
     while (start := boundaries[-1]) < total:
         first = bisect_left(ends, start + (capacity + 1) // 2)
@@ -264,13 +211,6 @@ def pack_sentences(input_ids: np.ndarray, sentences: np.ndarray, capacity: int) 
         else:
             boundaries.append(start + capacity)
     return np.asarray(boundaries, dtype=np.int64)
-
-
-def _sentence_hashes(input_ids: np.ndarray, sentences: np.ndarray) -> list[int]:
-    """A number from 0 to 2**64 - 1 for every sentence; not `hash`, which differs between processes."""
-    data = input_ids.astype("<i4").tobytes()
-    digests = (hashlib.blake2b(data[4 * a : 4 * b], digest_size=8) for a, b in itertools.pairwise(sentences.tolist()))
-    return [int.from_bytes(digest.digest(), "big") for digest in digests]
 
 
 def chunk_spans(document: TokenizedDocument, boundaries: np.ndarray) -> np.ndarray:
@@ -323,11 +263,6 @@ def sentence_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, list[int
     if not classes["end"]:
         raise ValueError(f"The vocabulary of {type(tokenizer).__name__} ends no sentence; use chunking='fixed'.")
     return {name: sorted(ids) for name, ids in classes.items()}
-
-
-@functools.lru_cache(maxsize=4)  # reading the vocabulary takes longer than reading a text
-def _cached_token_ids(tokenizer: PreTrainedTokenizerBase, size: int) -> dict[str, list[int]]:
-    return sentence_token_ids(tokenizer)
 
 
 def sentence_boundaries(input_ids: np.ndarray, classes: dict[str, list[int]]) -> np.ndarray:

@@ -8,10 +8,9 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 
-from .chunk_encoder import vector_size
+from .chunk_encoder import PoolingMode, vector_size
 from .chunking import ChunkingRule
-from .hybrid_encoder import OWN_KINDS
-from .pooling import PoolingMode
+from .hybrid_encoder import chunk_encoder_config
 from .pretrained import usable_positions
 
 # Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
@@ -93,9 +92,8 @@ class NextLevelBertConfig(PreTrainedConfig):
     eos_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        chunks = self.chunk_encoder_config
-        if isinstance(chunks, dict) and chunks.get("model_type") in OWN_KINDS:
-            self.chunk_encoder_config = OWN_KINDS[chunks["model_type"]][0](**chunks)
+        if isinstance(self.chunk_encoder_config, dict):
+            self.chunk_encoder_config = chunk_encoder_config({"model_type": "bert", **self.chunk_encoder_config})
         super().__post_init__(**kwargs)
         # From JSON they come back as lists; to compare equal, they have to be lists from the start.
         self.chunk_prefix_ids, self.chunk_suffix_ids = list(self.chunk_prefix_ids), list(self.chunk_suffix_ids)

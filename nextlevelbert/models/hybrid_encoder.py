@@ -1,7 +1,9 @@
-"""Chunk encoders fitted to text: hashed TF-IDF, and several encoders side by side.
+"""What is fitted to text: whitening of chunk vectors, hashed TF-IDF, and several chunk encoders side by side.
 
-A table of token vectors knows words and style, a transformer knows meaning, TF-IDF the words themselves; together they
-know more than either.
+Whitening centres chunk vectors and scales them down where chunks of one document differ most. Sentence encoders leave
+a large common direction in every vector, and what varies most from chunk to chunk of a book (dialogue or narration,
+indoors or out) says little about which book it is. A table of token vectors knows words and style, a transformer
+meaning, TF-IDF the words themselves; together they know more than either.
 
 Notation for shapes: N chunks, T tokens in all, D size of the whole vector.
 """
@@ -14,11 +16,40 @@ import torch
 from huggingface_hub.dataclasses import strict
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig
 
-from .chunk_encoder import ChunkEncoder, StaticEmbeddingConfig, StaticModel
+from .chunk_encoder import STATIC_MODELS, ChunkEncoder, StaticEmbeddingConfig, StaticModel, unit
 from .chunking import ChunkingRule
-from .pooling import ChunkCentring, ChunkWhitening, PoolingMode
+
+
+class ChunkCentring(nn.Module):
+    """``[..., D]`` chunk vectors to centred ones of length 1: normalise(v - m).
+
+    Mean and weight are buffers, not parameters: saved with the model, but out of reach of optimisers and of
+    unfreezing. Before `fitting.fit_whitening` gives others they are zero and the identity.
+    """
+
+    mean: torch.Tensor
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(hidden_size))
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return unit(vectors.to(self.mean.dtype) - self.mean)
+
+
+class ChunkWhitening(ChunkCentring):
+    """``[..., D]`` chunk vectors to whitened ones of length 1, ``[..., K]``: normalise(W (v - m))."""
+
+    weight: torch.Tensor
+
+    def __init__(self, hidden_size: int, size: int | None = None) -> None:
+        super().__init__(hidden_size)
+        self.register_buffer("weight", torch.eye(size or hidden_size, hidden_size))  # [K, D]
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return unit((vectors.to(self.mean.dtype) - self.mean) @ self.weight.T)
 
 
 @strict
@@ -63,13 +94,6 @@ class HashedTfidfModel(StaticModel):
         return sums.view(-1, size) / lengths.clamp(min=1)[:, None]  # [N, D]
 
 
-class HashedTfidfEncoder(ChunkEncoder):
-    """Hashed TF-IDF vectors ``[N, D]``."""
-
-    def new_network(self, config: HashedTfidfConfig) -> nn.Module:
-        return HashedTfidfModel(config)
-
-
 @strict
 class HybridConfig(PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
@@ -94,19 +118,17 @@ class HybridConfig(PreTrainedConfig):
         return sum(part["size"] for part in self.parts or [])
 
 
-class HybridModel(PreTrainedModel):
-    """The weights of a hybrid: its parts, how each is centred or whitened, and how much it counts."""
+class HybridModel(StaticModel):
+    """Several encoders side by side, each centred or whitened and weighted so that chunk vectors have length 1."""
 
     config_class = HybridConfig
-    base_model_prefix = "hybrid"
     weights: torch.Tensor
 
     def __init__(self, config: HybridConfig) -> None:
         super().__init__(config)
         parts = config.parts or []
         encoders = [
-            new_chunk_encoder(chunk_encoder_config(part["config"]), part["pooling"], part["normalize"])
-            for part in parts
+            ChunkEncoder(chunk_encoder_config(part["config"]), part["pooling"], part["normalize"]) for part in parts
         ]
         self.parts = nn.ModuleList(encoders)
         self.whitenings = nn.ModuleList(
@@ -121,47 +143,23 @@ class HybridModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Nothing: the parts come with weights."""
 
-
-class HybridChunkEncoder(ChunkEncoder):
-    """Chunk vectors ``[N, D]`` of several encoders side by side, centred or whitened and weighted, of length 1."""
-
-    def new_network(self, config: HybridConfig) -> nn.Module:
-        return HybridModel(config)
-
-    @property
-    def has_layers(self) -> bool:
-        return False
-
-    @torch.no_grad()
     def encode(
-        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None = None,
-        bar: tqdm | None = None,
+        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None,
+        bar: tqdm | None,
     ) -> torch.Tensor:  # fmt: skip
         """Arguments and result as those of `ChunkEncoder.encode`."""
         shares = []
-        encoders: list[Any] = list(self.model.parts)
-        slowest = max(range(len(encoders)), key=lambda number: encoders[number].has_layers)
-        for number, (encoder, whitening) in enumerate(zip(encoders, self.model.whitenings, strict=True)):
-            vectors = encoder.encode(input_ids, boundaries, rule, tokens_per_batch, bar if number == slowest else None)
-            shares.append(self.model.weights[number] * whitening(vectors.to(self.device)).float())
+        slowest = max(self.parts, key=lambda part: part.has_layers)
+        for part, whitening, weight in zip(self.parts, self.whitenings, self.weights, strict=True):
+            vectors = part.encode(input_ids, boundaries, rule, tokens_per_batch, bar if part is slowest else None)
+            shares.append(weight * whitening(vectors.to(self.device)).float())
         return torch.cat(shares, dim=1)  # [N, D]
 
 
-# Chunk encoders that `AutoModel` does not know, by `model_type`.
-OWN_KINDS: dict[str, tuple[type[PreTrainedConfig], type[ChunkEncoder]]] = {
-    StaticEmbeddingConfig.model_type: (StaticEmbeddingConfig, ChunkEncoder),
-    HashedTfidfConfig.model_type: (HashedTfidfConfig, HashedTfidfEncoder),
-    HybridConfig.model_type: (HybridConfig, HybridChunkEncoder),
-}
+STATIC_MODELS |= {HashedTfidfConfig.model_type: HashedTfidfModel, HybridConfig.model_type: HybridModel}
 
 
 def chunk_encoder_config(values: dict[str, Any]) -> PreTrainedConfig:
     """The configuration of a chunk encoder of any kind."""
-    kind = OWN_KINDS.get(values["model_type"])
-    return AutoConfig.for_model(**values) if kind is None else kind[0](**values)
-
-
-def new_chunk_encoder(config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> ChunkEncoder:
-    """A chunk encoder of any kind, with new weights."""
-    _, kind = OWN_KINDS.get(config.model_type, (None, ChunkEncoder))
-    return kind(config, pooling, normalize)
+    static: Any = STATIC_MODELS.get(values["model_type"])
+    return AutoConfig.for_model(**values) if static is None else static.config_class(**values)

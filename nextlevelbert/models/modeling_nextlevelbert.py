@@ -28,10 +28,10 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoModel
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutput, MultipleChoiceModelOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, sentence_steps
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, sentence_steps, unit
 from .chunking import (
     ChunkingMode,
     ChunkingRule,
@@ -43,9 +43,8 @@ from .chunking import (
     tokenize_document,
 )
 from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP, NextLevelBertConfig
-from .hybrid_encoder import OWN_KINDS, new_chunk_encoder
+from .hybrid_encoder import ChunkCentring, ChunkWhitening
 from .losses import CONTRASTIVE_LOSSES, classification_loss, masked_vector_loss, pair_loss, single_label_loss
-from .pooling import ChunkCentring, ChunkWhitening, PlainPooling, ResidualPooling, ResidualProjection, pool
 from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
@@ -60,8 +59,7 @@ logger = logging.getLogger(__name__)
 _POSITIONS_PER_PASS = 4_096
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
 _CHUNKS_PER_GROUP = 4_096
-_EXTRAS = ("hidden_states", "attentions")
-_PRETRAINING_HEADS = [r"^head\.", r"^logit_scale$"]  # dropped on purpose
+_OTHER_HEADS = [r"^head\.", r"^logit_scale$", r"^classifier\."]  # dropped on purpose
 
 
 @dataclass
@@ -116,10 +114,6 @@ class DocumentEmbedding:
     plain: Tensor
     spans: np.ndarray
 
-    def __repr__(self) -> str:
-        shapes = (f"{name}={list(values.shape)}" for name, values in vars(self).items())
-        return f"DocumentEmbedding({', '.join(shapes)})"
-
 
 @dataclass(frozen=True)
 class DocumentPlan:
@@ -133,9 +127,6 @@ class DocumentPlan:
 class NextLevelBertSpecialVectors(nn.Embedding):
     """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section 2.2)."""
 
-    def __init__(self, config: NextLevelBertConfig) -> None:
-        super().__init__(4, config.hidden_size, padding_idx=PAD)
-
 
 class NoEncoder(nn.Module):
     """In place of an encoder over chunks: contextual chunk vectors are the chunk vectors."""
@@ -145,16 +136,31 @@ class NoEncoder(nn.Module):
         self.embeddings = nn.Identity()
 
     def forward(self, inputs_embeds: Tensor, attention_mask: Tensor | None = None, **extras: bool) -> BaseModelOutput:
-        hidden = self.embeddings(inputs_embeds)
-        return BaseModelOutput(hidden, (hidden,) if extras.get("output_hidden_states") else None)
+        return BaseModelOutput(self.embeddings(inputs_embeds))
 
 
-class NextLevelBertPredictionHead(nn.Sequential):
-    """Linear, GELU, Linear: from a contextual vector to the chunk vector that stood there (paper, section 2.2)."""
+class ResidualProjection(nn.Linear):
+    """A square matrix that starts as a multiple of the identity."""
+
+    def __init__(self, hidden_size: int, start: float) -> None:
+        super().__init__(hidden_size, hidden_size, bias=False)
+        self.start = start
+
+
+class ResidualPooling(nn.Module):
+    """Document vectors ``[B, H]`` of length 1 that keep the plain mean: normalise(A p + C c).
+
+    p is the mean of the chunk vectors and c that of the contextual ones, both normalised. A starts as the identity and
+    C at zero, so that training starts no worse than the mean of the chunk vectors.
+    """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
-        size = config.hidden_size
-        super().__init__(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
+        super().__init__()
+        self.plain = ResidualProjection(config.hidden_size, 1.0)
+        self.contextual = ResidualProjection(config.hidden_size, config.residual_start)
+
+    def forward(self, plain: Tensor, contextual: Tensor) -> Tensor:
+        return unit(self.plain(unit(plain)) + self.contextual(unit(contextual)))
 
 
 class TaskClassifier(nn.Sequential):
@@ -269,21 +275,21 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         (torch.Size([384]), torch.Size([1, 384]), [[0, 78]])
     """
 
-    _keys_to_ignore_on_load_unexpected = [*_PRETRAINING_HEADS, r"^classifier\."]
+    _keys_to_ignore_on_load_unexpected = _OTHER_HEADS
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         self.special_embeddings: Any = self.new_special_vectors()
         self.encoder: nn.Module = self.new_encoder()
         self.whitening = ChunkWhitening(config.chunk_hidden_size) if config.whiten_chunks else None
-        self.residual_pooling: nn.Module | None = PlainPooling() if config.pooling == "plain" else None
-        if config.pooling == "residual":
-            self.residual_pooling = ResidualPooling(config.hidden_size, config.residual_start)
+        self.residual_pooling = ResidualPooling(config) if config.pooling == "residual" else None
         self.chunk_encoder = self._new_chunk_encoder() if config.include_chunk_encoder else None
+        if self.chunk_encoder is None:  # a checkpoint that holds one is opened without it
+            self._keys_to_ignore_on_load_unexpected = [*_OTHER_HEADS, r"\bchunk_encoder\."]
         self.post_init()
 
     def new_special_vectors(self) -> nn.Module:
-        return NextLevelBertSpecialVectors(self.config)
+        return NextLevelBertSpecialVectors(4, self.config.hidden_size, padding_idx=PAD)
 
     def new_encoder(self) -> nn.Module:
         """The encoder over chunks: from ``inputs_embeds`` ``[B, S, D]`` to contextual vectors ``[B, S, H]``."""
@@ -312,24 +318,19 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of chunks.")
-        requested = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
-        extras = {name: True for name, value in requested.items() if value}
-        if inputs_embeds is None:
-            assert input_ids is not None  # one of the two
+        flags = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+        extras = {name: True for name, value in flags.items() if value}
+        if input_ids is not None:
             documents = self.encode_ids(input_ids, attention_mask)
             lengths = torch.tensor([len(rows) for rows in documents], device=self.device)
             inputs_embeds = pad_sequence([*documents, self.special_embeddings.weight[:1]], batch_first=True)[:-1]
             attention_mask = torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
-        marks = attention_mask if special_ids is None else special_ids
-        shape, size = inputs_embeds.shape[:2], self.config.chunk_hidden_size
-        if inputs_embeds.shape[2:] != (size,) or (marks is not None and marks.shape != shape):
-            got = f"{[*inputs_embeds.shape]} and {None if marks is None else [*marks.shape]}"
-            raise ValueError(
-                f"Give inputs_embeds [B, L, {size}] of this model's encoder, and masks [B, L]; got {got}."
-            )
+        assert inputs_embeds is not None
         if special_ids is not None:
             return self._read_packed(inputs_embeds, special_ids, extras)
-        mask = torch.ones(shape, device=self.device).bool() if marks is None else marks.bool()
+        if attention_mask is None:
+            attention_mask = torch.ones(inputs_embeds.shape[:2], device=self.device)
+        mask = attention_mask.bool()
         vectors = inputs_embeds.to(self.dtype).masked_fill(~mask.unsqueeze(-1), 0.0)  # [B, L, D]
         read = self._readable(mask)
         # Real chunks move to the front, wherever the padding is; a chunk's place is its number among them.
@@ -341,7 +342,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         hidden, first, output = self._read_windows(front, read.sum(dim=1), extras)
         hidden = hidden.gather(1, place.expand(-1, -1, hidden.shape[-1])).masked_fill(~read.unsqueeze(-1), 0.0)
         pooled = self._pool(chunks, hidden, first, read)
-        return DocumentModelOutput(hidden, pooled, vectors, read, *(output.get(name) for name in _EXTRAS))
+        return DocumentModelOutput(
+            hidden, pooled, vectors, read, output.get("hidden_states"), output.get("attentions")
+        )
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Where there are chunks to read ``[B, L]``: all, but for what `long_documents` says."""
@@ -380,44 +383,44 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             document, number = used.nonzero(as_tuple=True)
             place = torch.minimum(start[number], last[document])[:, None] + torch.arange(size, device=device)
         reach = (counts[document] - place[:, :1].sum(dim=1)).clamp(max=place.shape[1])  # [J], chunks of each window
-        width = self.config.hidden_size
-        hidden, times, first = (
-            chunks.new_zeros(*shape) for shape in ((batch, length, width), (batch, length, 1), (batch, width))
-        )
-        for rows in self._passes(reach, place.shape[1], at_once=bool(extras)):
-            where = place if rows is None else place[rows, : int(reach[rows].max())]  # [J, S] of this pass
-            owner, n = (document, reach) if rows is None else (document[rows], reach[rows])
-            real = (torch.arange(where.shape[1], device=device) < n[:, None]).unsqueeze(-1)  # [J, S, 1]
-            embeds = chunks if rows is None and length <= size else chunks[owner[:, None], where]
-            embeds, keep = self._with_special_vectors(embeds.masked_fill(~real, 0.0), n)
-            mask = keep.long() if traced() or not keep.all() else None  # kernels without a mask are faster
-            output = self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
-            states = output.last_hidden_state[:, 1 : where.shape[1] + 1].masked_fill(~real, 0.0)
-            summary = output.last_hidden_state[:, 0] * (n > 0).unsqueeze(-1)
-            if rows is None and length <= size:
+        hidden = chunks.new_zeros(batch, length, self.config.hidden_size)
+        times, first = chunks.new_zeros(batch, length, 1), chunks.new_zeros(batch, self.config.hidden_size)
+        specials = self.config.special_positions
+        for rows, width in self._passes(reach, place.shape[1], at_once=bool(extras)):
+            where, owner, n = place[rows, :width], document[rows], reach[rows, None]  # [J, S], [J], [J, 1]
+            alone = length <= size and isinstance(rows, slice)
+            position = torch.arange(width + specials, device=device)
+            marks = torch.where(position <= n, NOT_SPECIAL, PAD).masked_fill(position == 0, CLS)  # [J, S + specials]
+            if specials == 2:  # HATE has no [SEP]
+                marks = marks.masked_fill(position == n + 1, SEP)
+            vectors = chunks if alone else chunks[owner[:, None], where]
+            output = self._run_encoder(pad(vectors, (0, 0, 1, specials - 1)), marks, extras)
+            real = (position[:width] < n).unsqueeze(-1)  # [J, S, 1]
+            states = output.last_hidden_state[:, 1 : width + 1].masked_fill(~real, 0.0)
+            summary = output.last_hidden_state[:, 0] * (n > 0)
+            if alone:
                 return states, summary, output
             hidden = hidden.index_put((owner[:, None], where), states, accumulate=True)
             times = times.index_put((owner[:, None], where), real.to(times.dtype), accumulate=True)
             first = first.index_add(0, owner, summary)
         return hidden / times.clamp(min=1), first / document.bincount(minlength=batch).unsqueeze(-1), output
 
-    def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[Tensor | None]:
-        """Numbers of the windows of each pass of the encoder, of similar lengths; None for all windows at once."""
-        if at_once or traced() or len(reach) * (width + self.config.special_positions) <= _POSITIONS_PER_PASS:
-            yield None
+    def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[tuple[Any, int]]:
+        """The windows of each pass of the encoder, of similar lengths, and the chunks of the longest."""
+        specials = self.config.special_positions
+        if at_once or traced() or len(reach) * (width + specials) <= _POSITIONS_PER_PASS:
+            yield slice(None), width
             return
-        for rows in micro_batches(reach.cpu().numpy() + self.config.special_positions, _POSITIONS_PER_PASS):
-            yield torch.from_numpy(rows).to(reach.device)
+        for rows in micro_batches(reach.cpu().numpy() + specials, _POSITIONS_PER_PASS):
+            yield torch.from_numpy(rows).to(reach.device), int(reach[rows[0]])
 
-    def _with_special_vectors(self, vectors: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        """Windows ``[J, S + 2, D]`` and the mask of their real positions; HATE has no [SEP]."""
-        table, specials = self.special_embeddings.weight.to(vectors.dtype), self.config.special_positions
-        embeds = pad(vectors, (0, 0, 1, specials - 1))
-        position = torch.arange(embeds.shape[1], device=embeds.device)
-        embeds = torch.where((position == 0).unsqueeze(-1), table[CLS], embeds)
-        if specials == 2:
-            embeds = torch.where((position == counts[:, None] + 1).unsqueeze(-1), table[SEP], embeds)
-        return embeds, position < counts[:, None] + specials
+    def _run_encoder(self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool]) -> BaseModelOutput:
+        """The encoder over sequences ``[J, S, D]`` with a special vector wherever `special_ids` has its number."""
+        table = self.special_embeddings(special_ids.clamp(min=PAD)).to(vectors.dtype)
+        embeds = torch.where((special_ids == NOT_SPECIAL).unsqueeze(-1), vectors, table)
+        real = special_ids != PAD
+        mask = real.long() if traced() or not real.all() else None  # kernels without a mask are faster
+        return self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
 
     def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
         """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no chunk."""
@@ -426,34 +429,27 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             return first
         if self.residual_pooling is not None:
             return self.residual_pooling(pool(chunks, mask), pool(hidden, mask))
-        return pool(hidden, mask, mode)
+        return unit(pool(chunks, mask)) if mode == "plain" else pool(hidden, mask, mode)
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
         """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the configuration says so."""
         return vectors if self.whitening is None else self.whitening(vectors)
 
     def _read_packed(self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]) -> DocumentModelOutput:
-        """Sequences that hold their special positions already, as pretraining packs them.
+        """Sequences that hold their special positions already, of one document or several, as pretraining packs them.
 
-        Several documents can share one sequence, so its vector is the mean of all chunks even where `pooling` is
-        another; residual pooling reads all chunks that are not masked.
+        Each has one vector, of all its chunks; residual and plain pooling read those that are not masked.
         """
-        specials = self.config.special_positions
-        if special_ids.shape[1] > (most := self.config.window()[0] + specials):
+        most = self.config.window()[0] + self.config.special_positions
+        if special_ids.shape[1] > most:
             raise ValueError(f"Sequences have {special_ids.shape[1]} positions, the model {most} (--sequence_length).")
-        special = special_ids != NOT_SPECIAL
-        chunks = self.prepare_chunks(inputs_embeds.to(self.dtype))
-        embeds = torch.where(special.unsqueeze(-1), self.special_embeddings(special_ids.clamp(min=PAD)), chunks)
-        real = special_ids != PAD
-        mask = real.long() if traced() or not real.all() else None
-        output = self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
-        hidden, mode = output.last_hidden_state, self.config.pooling
-        pooled = pool(hidden, ~special, "sum" if mode == "sum" else "mean")
-        if specials == 1 and mode == "cls":  # one document a sequence
-            pooled = hidden[:, 0]
-        elif self.residual_pooling is not None:
-            pooled = self.residual_pooling(pool(chunks, ~special), pooled)
-        return DocumentModelOutput(hidden, pooled, inputs_embeds, ~special, *(output.get(name) for name in _EXTRAS))
+        chunks, real = self.prepare_chunks(inputs_embeds.to(self.dtype)), special_ids == NOT_SPECIAL
+        output = self._run_encoder(chunks, special_ids, extras)
+        hidden = output.last_hidden_state
+        pooled = self._pool(chunks, hidden, hidden[:, 0], real)
+        return DocumentModelOutput(
+            hidden, pooled, inputs_embeds, real, output.get("hidden_states"), output.get("attentions")
+        )
 
     def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         """`forward` for documents of very different lengths: each is padded beside those of similar length.
@@ -480,16 +476,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     ) -> DocumentEmbedding | list[DocumentEmbedding]:  # fmt: skip
         """Document vector, contextual and plain chunk vectors and their characters, in one pass.
 
-        Documents may have any length. Beside the results, memory holds one micro-batch.
-
         Args:
-            texts: a document, or several in any form that `chunking.iter_texts` knows.
+            texts: a document of any length, or several in any form that `chunking.iter_texts` knows.
             tokens_per_batch: token positions of one forward pass of the chunk encoder.
             show_progress_bar: show a bar that counts chunks.
-            chunk_encoder: another form of the model's own chunk encoder, such as one that keeps what it has seen:
-                ``CachedEncoder(model.chunk_encoder, folder)``. A ValueError says where it is another encoder.
-            splitter: a function that finds the sentences of a text instead of the model's rule, as `text_sentences`
-                does: from a text to (start, end) of each, or to their texts. For chunks made of sentences only.
+            chunk_encoder: the model's own chunk encoder in another form, such as ``CachedEncoder(model.chunk_encoder,
+                folder)``, which keeps what it has seen. A ValueError says where it is another encoder.
+            splitter: finds the sentences of a text instead of the model's rule, as `text_sentences` does: from a text
+                to (start, end) of each, or to their texts. For chunks made of sentences only.
         """
         books = list(self.iter_encode(texts, tokens_per_batch, show_progress_bar, chunk_encoder, splitter))
         return books[0] if isinstance(texts, str) else books
@@ -499,7 +493,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         chunk_encoder: Any = None, splitter: Splitter | None = None,
     ) -> Iterator[DocumentEmbedding]:  # fmt: skip
         """As `encode`, one document after the other: for more of them than memory holds."""
-        encoder, rule, chunks = self._usable_encoder(chunk_encoder), self.config.chunking_rule(), 0
+        rule, chunks = self.config.chunking_rule(), 0
+        encoder = self.get_chunk_encoder() if chunk_encoder is None else self._same_encoder(chunk_encoder)
         group: list[tuple[TokenizedDocument, np.ndarray]] = []
         empty: list[int] = []
         with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
@@ -551,8 +546,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     def encode_ids(self, input_ids: Tensor, attention_mask: Tensor | None) -> list[Tensor]:
         """Token ids ``[B, T]`` of whole documents to their chunk vectors, each ``[n, D]``."""
         mask, rule = token_mask(input_ids, attention_mask), self.config.chunking_rule()
-        if input_ids.numel():
-            self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         rows = zip(input_ids.cpu(), mask.cpu(), strict=True)
         ids = [rule.strip_special_tokens(row[real].numpy().astype(np.int32)) for row, real in rows]
         flat_ids, boundaries, offsets = flatten_chunks(ids, [rule.boundaries(document) for document in ids])
@@ -576,9 +569,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def _new_chunk_encoder(self) -> ChunkEncoder:
         config = self.config
-        return new_chunk_encoder(
-            config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize
-        )
+        return ChunkEncoder(config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize)
 
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
         """Makes a chunk encoder, the one that the model was trained with, part of it and of its checkpoint."""
@@ -591,52 +582,42 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
         """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy; `attach` puts it back."""
-        encoder, name = self.get_chunk_encoder(), self.config.chunk_encoder_name or "the model's own chunk encoder"
-        fingerprint = self.config.chunk_encoder_fingerprint or encoder.fingerprint()
-        source = LoadedChunkEncoder(encoder, self.tokenizer, name, fingerprint)
-        self.chunk_encoder = None
-        self.config.include_chunk_encoder = False
-        return source
+        encoder, config = self.get_chunk_encoder(), self.config
+        name = config.chunk_encoder_name or "the model's own chunk encoder"
+        self.chunk_encoder, config.include_chunk_encoder = None, False
+        fingerprint = config.chunk_encoder_fingerprint or encoder.fingerprint()
+        return LoadedChunkEncoder(encoder, self.tokenizer, name, fingerprint)
 
     def check_chunk_encoder(self, source: Any) -> None:
         """Raises a ValueError for a chunk encoder with other weights, pooling or normalisation than the model's."""
-        known, got = self.config.chunk_encoder_fingerprint, source.fingerprint
+        expected, got = self.config.chunk_encoder_fingerprint, source.fingerprint
         got = got if isinstance(got, str) else got()
-        if known and got != known:
+        if expected and got != expected:
             raise ValueError(
                 f"chunk_encoder_fingerprint: the model was made with the encoder {self.config.chunk_encoder_name} "
-                f"({known[:12]}…), but this one is {getattr(source, 'name', 'an unnamed one')} ({got[:12]}…)."
+                f"({expected[:12]}…), but this one is {getattr(source, 'name', 'an unnamed one')} ({got[:12]}…)."
             )
 
-    def _usable_encoder(self, chunk_encoder: Any) -> Any:
-        """The model's own chunk encoder, or another form of it: whatever can `encode` chunks."""
-        if chunk_encoder is None:
-            return self.get_chunk_encoder()
-        inner = getattr(chunk_encoder, "encoder", chunk_encoder)  # of a loaded or a cached one
+    def _same_encoder(self, chunk_encoder: Any) -> Any:
+        """Another form of the model's own chunk encoder, loaded or cached, that can `encode`."""
+        inner, able = getattr(chunk_encoder, "encoder", chunk_encoder), hasattr(chunk_encoder, "encode")
         if inner is not self.chunk_encoder:
-            self.check_chunk_encoder(inner if hasattr(chunk_encoder, "encode") else chunk_encoder)
-        return chunk_encoder if hasattr(chunk_encoder, "encode") else inner
-
-    def named_chunk_encoder(self) -> str:
-        """The name under which the checkpoint finds its chunk encoder on the Hub, not a folder of this machine.
-
-        Without a fingerprint, nothing would say what its weights must be: it could be any encoder, in silence.
-        """
-        name = self.config.chunk_encoder_name
-        if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
-            raise ValueError(
-                f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not of the Hub, or "
-                "has no fingerprint: model.attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder FOLDER."
-            )
-        return name
+            self.check_chunk_encoder(inner if able else chunk_encoder)
+        return chunk_encoder if able else inner
 
     def get_chunk_encoder(self) -> ChunkEncoder:
         """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not hold it."""
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if (encoder := self.__dict__.get("borrowed_encoder")) is None:
-            name, encoder = self.named_chunk_encoder(), self._new_chunk_encoder().float()
-            if self.config.chunk_encoder_config.model_type in OWN_KINDS or sentence_steps(encoder.model.config):
+            name, encoder = self.config.chunk_encoder_name, self._new_chunk_encoder().float()
+            # Without a fingerprint, nothing would say what its weights must be: it could be any encoder, in silence.
+            if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
+                raise ValueError(
+                    f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not of the Hub, "
+                    "or has no fingerprint: model.attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder FOLDER."
+                )
+            if not encoder.has_layers or sentence_steps(encoder.model.config):
                 encoder = open_chunk_encoder(name).encoder
             else:
                 weights = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False).state_dict()
@@ -654,17 +635,15 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         if config.pooling == "plain":
-            raise ValueError(
-                "pooling='plain' has no encoder to predict with; choose 'mean', 'max', 'cls', 'residual'."
-            )
-        if config.pooling == "residual":
-            logger.info("pooling='residual' is not trained by masked vector modelling: the vector stays the mean.")
+            raise ValueError("pooling='plain' has no encoder to predict with; choose another.")
         self.model = self.new_model()
         self.head = self.new_head()
         self.post_init()
 
     def new_head(self) -> nn.Module:
-        return NextLevelBertPredictionHead(self.config)
+        """From a contextual vector to the chunk vector that stood there (paper, section 2.2)."""
+        size = self.config.hidden_size
+        return nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, size))
 
     @can_return_tuple
     def forward(
@@ -700,7 +679,6 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
     """
 
     main_input_name = "inputs_embeds"
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^classifier\."]
     family_auto_map = {
         **NextLevelBertPreTrainedModel.family_auto_map,
         "AutoModelForPreTraining": "modeling_nextlevelbert.NextLevelBertForContrastiveLearning",
@@ -732,20 +710,18 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         return SegmentPairOutput(loss=loss, scores=scores)
 
 
-class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
-    """Classifies documents, alone or with a question: one label, several, or values (paper, section 3.2).
+class NextLevelBertForTask(NextLevelBertPreTrainedModel):
+    """A classifier over [document vector ; vector of a text that goes with it] (paper, section 3.2).
 
-    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
-    ``config.text_pair`` the classifier reads [document vector ; encoded question].
+    These texts have vectors of `pair_axes`: 2 of questions ``[N, D]``, 3 of candidates ``[N, C, D]``; 0 for none.
     """
 
-    _keys_to_ignore_on_load_unexpected = _PRETRAINING_HEADS
-
-    def __init__(self, config: NextLevelBertConfig) -> None:
+    def __init__(self, config: NextLevelBertConfig, pair_axes: int, outputs: int) -> None:
         super().__init__(config)
+        self.pair_axes = pair_axes
         self.model = self.new_model()
-        width = config.hidden_size + (config.chunk_hidden_size if config.text_pair else 0)
-        self.classifier = TaskClassifier(width, config.classifier_hidden_size, config.num_labels)
+        width = config.hidden_size + (config.chunk_hidden_size if pair_axes else 0)
+        self.classifier = TaskClassifier(width, config.classifier_hidden_size, outputs)
         self.post_init()
 
     @can_return_tuple
@@ -756,85 +732,65 @@ class NextLevelBertForSequenceClassification(NextLevelBertPreTrainedModel):
         pair_embeds: Tensor | None = None, document_index: Tensor | None = None, labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:  # fmt: skip
-        """Reads each document once, however many questions it has.
+        """Reads each document once, however many questions and candidates it has.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: documents, as in the model's own `forward`.
-            token_type_ids: ``[B, T]``; if the tokenizer was given pairs, 1 marks the question.
-            pair_input_ids, pair_attention_mask, pair_embeds: the questions, ids ``[N, Q]`` or encoded ``[N, D]``.
+            input_ids, attention_mask, inputs_embeds: documents, as in the model's own `forward`; or pairs, with
+                `token_type_ids` that are 1 at the question: ``[B, T]``, or ``[B, C, T]`` with a row for each
+                candidate, as transformers' `DataCollatorForMultipleChoice` makes them.
+            pair_input_ids, pair_attention_mask, pair_embeds: N questions, ids ``[N, Q]`` or encoded ``[N, D]``; of
+                questions with C candidates, each as one text, ids ``[N, C, Q]`` or encoded ``[N, C, D]``.
             document_index: ``[N]``, the document of each question (or label); by default one each, in order.
-            labels: ``[N]`` integers, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
+            labels: ``[N]`` integers, the numbers of classes or of the right candidates; or, of several labels,
+                ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
             kwargs: `output_hidden_states`, `output_attentions`.
         """
         if input_ids is not None and token_type_ids is not None and bool((token_type_ids == 1).any()):
             attention_mask, pair_attention_mask = split_pair(self.config, input_ids, attention_mask, token_type_ids)
             pair_input_ids = input_ids
+            if input_ids.ndim == 3:
+                documents = input_ids * attention_mask
+                if not bool((documents == documents[:, :1]).all()):
+                    raise ValueError("The candidates of a row have different documents; give each row one document.")
+                input_ids, attention_mask = input_ids[:, 0], attention_mask[:, 0]
         pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
-        if (pairs is not None) != self.config.text_pair:
+        if (0 if pairs is None else pairs.ndim) != self.pair_axes:
+            what = {0: "no questions (text_pair=False)", 2: "questions", 3: "candidates [N, C, …]"}[self.pair_axes]
             raise ValueError(
-                f"This model has text_pair={self.config.text_pair} and was given {'a' if pairs is not None else 'no'} "
-                "question: give pair_input_ids or pair_embeds, or load it with the other text_pair."
+                f"This model reads {what}: pair_input_ids, pair_embeds or token_type_ids of 1. Where the tokenizer "
+                "gives no such types, take DataCollatorForDocumentChoice."
             )
         output = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
-        logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index))  # [N, num_labels]
-        loss = None if labels is None else classification_loss(logits, labels, self.config)
+        logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index))  # [N, (C,) outputs]
+        if self.pair_axes == 3:
+            logits = logits.squeeze(-1)  # [N, C]
+        loss = None
+        if labels is not None and self.pair_axes == 3:
+            loss = single_label_loss(logits, labels)
+        elif labels is not None:
+            loss = classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 
-class NextLevelBertForMultipleChoice(NextLevelBertPreTrainedModel):
-    """Chooses among candidate answers to a question about a document (paper, section 3.2).
+class NextLevelBertForSequenceClassification(NextLevelBertForTask):
+    """Classifies documents, alone or with a question: one label, several, or values.
 
-    Each candidate is encoded together with the question as one text; its score is computed from [document vector ;
-    that vector], and the softmax runs over the candidates of a question.
+    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
+    ``config.text_pair`` the classifier reads [document vector ; encoded question].
     """
 
-    _keys_to_ignore_on_load_unexpected = _PRETRAINING_HEADS
+    def __init__(self, config: NextLevelBertConfig) -> None:
+        super().__init__(config, 2 if config.text_pair else 0, config.num_labels)
+
+
+class NextLevelBertForMultipleChoice(NextLevelBertForTask):
+    """Chooses among candidate answers to a question about a document.
+
+    Each candidate is encoded together with the question as one text, and scored beside the document's vector.
+    """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
-        super().__init__(config)
-        self.model = self.new_model()
-        width = config.hidden_size + config.chunk_hidden_size
-        self.classifier = TaskClassifier(width, config.classifier_hidden_size, 1)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None, inputs_embeds: Tensor | None = None,
-        pair_input_ids: Tensor | None = None, pair_attention_mask: Tensor | None = None,
-        pair_embeds: Tensor | None = None, document_index: Tensor | None = None, labels: Tensor | None = None,
-        **kwargs: Any,
-    ) -> MultipleChoiceModelOutput:  # fmt: skip
-        """Reads each document once, however many questions and candidates it has.
-
-        Args:
-            input_ids, attention_mask, inputs_embeds: documents, as in `NextLevelBertModel`; or, with `token_type_ids`
-                (0 document, 1 question and candidate), ``[B, C, T]`` pairs of the document and each candidate, as
-                transformers' `DataCollatorForMultipleChoice` makes them; the document of a row is read once.
-            pair_input_ids, pair_attention_mask, pair_embeds: question and candidate as one text, N questions with C
-                candidates each: ids ``[N, C, Q]`` or encoded ``[N, C, D]``.
-            document_index: ``[N]``, the document of each question; by default one each, in order.
-            labels: ``[N]``, the number of the right candidate.
-            kwargs: `output_hidden_states`, `output_attentions`.
-        """
-        if input_ids is not None and input_ids.ndim == 3:
-            if token_type_ids is None or not bool((token_type_ids == 1).any()):
-                raise ValueError(
-                    "input_ids [B, C, T] need token_type_ids (0 document, 1 question and candidate), which this "
-                    "tokenizer does not give; take DataCollatorForDocumentChoice, which reads text, question, choices."
-                )
-            mask, pair_attention_mask = split_pair(self.config, input_ids, attention_mask, token_type_ids)
-            pair_input_ids, documents = input_ids, input_ids * mask
-            if not bool((documents == documents[:, :1]).all()):
-                raise ValueError("The candidates of a row have different documents; give each row one document.")
-            input_ids, attention_mask = input_ids[:, 0], mask[:, 0]
-        pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
-        if pairs is None or pairs.ndim != 3:
-            raise ValueError("Give the candidates as pair_input_ids [N, C, Q], pair_embeds [N, C, D] or token types.")
-        output = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
-        logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index)).squeeze(-1)  # [N, C]
-        loss = None if labels is None else single_label_loss(logits, labels)
-        return MultipleChoiceModelOutput(loss, logits, output.hidden_states, output.attentions)
+        super().__init__(config, 3, 1)
 
 
 def concatenate_pairs(documents: Tensor, pairs: Tensor | None, document_index: Tensor | None) -> Tensor:

@@ -32,7 +32,7 @@ from ..finetuning.models import (
     with_chunk_encoder,
 )
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
-from ..models.pooling import masked_mean
+from ..models.chunk_encoder import masked_mean
 from ..training.cards import CURVE, SIMILARITY_WIDGET, plain
 from ..training.trainer import CardTrainer, parse
 from .retrieval import MEAN, MEANS, columns_of, document_vectors, mean_vectors, packed, read_retrieval_task

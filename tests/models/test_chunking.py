@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -18,11 +18,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModel, PreTrainedTokenizerFast
 
 from nextlevelbert import Document, NextLevelBertModel, VectorCorpus, encode_corpus, load_chunk_encoder
-from nextlevelbert.models import chunking
 from nextlevelbert.models.chunking import (
     ChunkingMode,
     ChunkingRule,
@@ -60,7 +59,13 @@ def byte_level() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
-def check_lossless(rule: ChunkingRule, tokenizer, text: str) -> None:
+@functools.cache
+def rule_of_mode(tokenizer, mode: ChunkingMode) -> ChunkingRule:
+    return ChunkingRule.from_tokenizer(tokenizer, mode=mode)
+
+
+def check_lossless(tokenizer, text: str, size: int, mode: ChunkingMode) -> None:
+    rule = dataclasses.replace(rule_of_mode(tokenizer, mode), chunk_size=size)
     document = tokenize_document(tokenizer, text)
     boundaries = rule.boundaries(document.input_ids)
     plain = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -80,30 +85,16 @@ def check_lossless(rule: ChunkingRule, tokenizer, text: str) -> None:
     assert not outside & tokenised
 
 
-@settings(deadline=None, max_examples=200)
-@given(text=TEXTS, size=st.integers(3, 20), mode=MODES, piece=st.integers(1, 40))
-def test_every_token_is_in_exactly_one_chunk(tokenizer, text, size, mode, piece):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunking, "_PIECE_CHARACTERS", piece)  # so that short texts are tokenised in pieces too
-        check_lossless(ChunkingRule.from_tokenizer(tokenizer, size, mode), tokenizer, text)
+@settings(deadline=None)
+@given(text=TEXTS, size=st.integers(3, 20), mode=MODES)
+def test_every_token_is_in_exactly_one_chunk(tokenizer, text, size, mode):
+    check_lossless(tokenizer, text, size, mode)
 
 
-@settings(deadline=None, max_examples=200)
-@given(text=TEXTS | WORDS, size=st.integers(3, 20), mode=MODES, piece=st.integers(1, 9))
-def test_a_tokenizer_that_keeps_spaces_is_cut_between_words_only(byte_level, text, size, mode, piece):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunking, "_PIECE_CHARACTERS", piece)
-        check_lossless(ChunkingRule.from_tokenizer(byte_level, size, mode), byte_level, text)
-    assert len(list(chunking._pieces("one two  three", 1, chunking.safe_cut(byte_level)))) == 2
-
-
-def test_a_tokenizer_that_is_not_known_is_given_the_text_whole(byte_level):
-    tokenizer = Tokenizer(models.Unigram([("a", -1.0), ("▁", -2.0), ("<unk>", -3.0)], unk_id=2))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    assert chunking.safe_cut(PreTrainedTokenizerFast(tokenizer_object=tokenizer)) is None
-    swallowing = copy.deepcopy(byte_level)
-    swallowing.add_tokens(AddedToken("<x>", rstrip=True))
-    assert chunking.safe_cut(swallowing) is None
+@settings(deadline=None)
+@given(text=TEXTS | WORDS, size=st.integers(3, 20), mode=MODES)
+def test_a_tokenizer_that_keeps_spaces_loses_nothing_either(byte_level, text, size, mode):
+    check_lossless(byte_level, text, size, mode)
 
 
 def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_call(tokenizer, transformers_log):
@@ -120,13 +111,6 @@ def test_a_long_sentence_goes_on_in_further_chunks(tokenizer):
     rule = ChunkingRule.from_tokenizer(tokenizer, 6, "sentences")
     document = tokenize_document(tokenizer, "one two three four five six. seven.")
     assert np.diff(rule.boundaries(document.input_ids)).tolist() == [4, 3, 2]
-
-
-def test_fixed_chunks_count_the_special_tokens(tokenizer):
-    rule = ChunkingRule.from_tokenizer(tokenizer, 16, max_chunk_size=512)
-    assert (rule.prefix_ids, rule.suffix_ids, rule.capacity) == ((101,), (102,), 14)
-    assert rule.boundaries(np.arange(30)).tolist() == [0, 14, 28, 30]
-    assert rule.boundaries(np.arange(0)).tolist() == [0]
 
 
 def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
@@ -149,22 +133,6 @@ SENTENCES = st.lists(st.sampled_from([*LANDMARKS, [END], [10, END], [10, 11, 12,
 
 def rule_of(capacity: int) -> ChunkingRule:
     return ChunkingRule(capacity + 2, "packed_sentences", (101,), (102,), CLASSES)
-
-
-def equal_sentences(count: int, length: int) -> np.ndarray:
-    """Ids of sentences of one length, no two alike."""
-    ids = np.random.default_rng(0).integers(100, 30_000, (count, length))
-    ids[:, -1] = END
-    return ids.ravel()
-
-
-def greedy(sentences: np.ndarray, capacity: int) -> np.ndarray:
-    """Chunks with as many sentences as go in, none above the capacity: what borders that stay are compared to."""
-    assert np.diff(sentences).max() <= capacity
-    borders = [0]
-    while borders[-1] < sentences[-1]:
-        borders.append(int(sentences[sentences <= borders[-1] + capacity][-1]))
-    return np.array(borders)
 
 
 def number_of(sentence: Sequence[int] | np.ndarray) -> float:
@@ -204,21 +172,12 @@ def test_quotes_take_turns_until_something_is_known(gaps, end):
     assert closing_quotes(quotes).tolist() == read_quotes(quotes.tolist())
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ('"One." "Two." He went. "Three."', ['"One."', '"Two."', "He went.", '"Three."']),
-        ('"One. "Two." "Three." He left. "Four."', ['"One. "', 'Two."', '"Three."', "He left.", '"Four."']),
-        ('He said "No." She left.', ['He said "No."', "She left."]),
-        ('"Go," he said. "Now!" (He went.)', ['"Go," he said.', '"Now!"', "(He went.)"]),
-        ("“One.” “Two.”) Three?!", ["“One.”", "“Two.”)", "Three?!"]),
-    ],
-)
-def test_quotes(minilm, text, sentences):
-    """In the second one a mark is missing, so the next is misread; two in a row put all others right."""
-    document = tokenize_document(minilm.tokenizer, text)
-    rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 64, "sentences")
-    spans = chunk_spans(document, rule.boundaries(document.input_ids))
+def test_a_quote_without_its_mark_does_not_turn_all_later_ones(tokenizer):
+    """The second is misread; two in a row put all others right."""
+    text = '"One. "Two." "Three." He left. “Four.”) Five?!'
+    document = tokenize_document(tokenizer, text)
+    spans = chunk_spans(document, rule_of_mode(tokenizer, "sentences").boundaries(document.input_ids))
+    sentences = ['"One. "', 'Two."', '"Three."', "He left.", "“Four.”)", "Five?!"]
     assert [text[a:b] for a, b in spans] == sentences
 
 
@@ -275,27 +234,12 @@ def test_landmarks_end_a_chunk():
     assert pack_sentences(ids, borders, 3).tolist() == [0, 3, 6, 8, 11, 14, 17]
 
 
-def test_an_inserted_sentence_changes_a_few_chunks_only():
-    """Equal sentences, so that filled chunks would stay one sentence behind for the whole document."""
-    capacity, length = 254, 20
-    old = equal_sentences(5_000, length)
-    rule = rule_of(capacity)
-    for place in (0, 3, 50, 400):
-        new = np.insert(old, place * length, equal_sentences(5_001, length)[-length:])
-        borders = [rule.boundaries(ids) for ids in (old, new)]
-        filled = [greedy(sentence_boundaries(ids, CLASSES), capacity) for ids in (old, new)]
-        few, chunks = changed((old, borders[0]), (new, borders[1]))
-        most, _ = changed((old, filled[0]), (new, filled[1]))
-        assert 1 <= few <= 12 < 0.03 * chunks
-        assert most > 0.85 * len(filled[1])
-
-
 def test_an_edit_of_a_novel_changes_about_one_percent_of_its_chunks(minilm, shared):
     """Sentences of other chapters inserted, taken away and replaced in the first twentieth of a book."""
-    rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 256, "packed_sentences")
+    rule = rule_of_mode(minilm.tokenizer, "packed_sentences")
     random, shares, fills = np.random.default_rng(0), [], []
     with gzip.open(shared / "data" / "novels" / "validation.jsonl.gz", "rt", encoding="utf-8") as lines:
-        novels = [json.loads(line)["text"] for line in itertools.islice(lines, 8)]
+        novels = [json.loads(line)["text"] for line in itertools.islice(lines, 3)]
     for text in novels:
         ids = tokenize_document(minilm.tokenizer, text).input_ids
         sentences = sentence_boundaries(ids, rule.sentence_token_ids)
@@ -336,19 +280,12 @@ def test_packed_chunks_are_the_same_from_text_ids_and_a_corpus(toy_encoder_path,
         corpus.check_model(NextLevelBertModel.from_chunk_encoder(source, 32, chunking="sentences").config)
 
 
-def cut(text: str, embedding) -> list[str]:
-    return [text[a:b] for a, b in embedding.spans]
-
-
 SPLITTERS = {
     "spans": lambda text: [(0, 9), (10, 24), (25, len(text))],
     "texts": lambda text: [text[:10], text[10:24], " ", text[25:]],
     "gaps": lambda text: [(2, 5), (10, 12), (25, 26)],
     "arrays": lambda text: np.array([(0, 9), (10, 24), (25, len(text))]),
 }
-
-
-PIECES = ["three, four;", "five six."]
 
 
 @pytest.mark.parametrize("name", SPLITTERS)
@@ -359,11 +296,10 @@ def test_a_splitter_finds_the_sentences_instead_of_the_rule(toy_encoder_path, na
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunking=chunking, chunk_size=9)
     embedding = model.encode(text, splitter=SPLITTERS[name])
     packed = chunking == "packed_sentences"  # seven tokens a chunk
-    assert cut(text, embedding) == ["One. Two;", *(["three, four; five six."] if packed else PIECES)]
+    pieces = ["three, four; five six."] if packed else ["three, four;", "five six."]
+    assert [text[a:b] for a, b in embedding.spans] == ["One. Two;", *pieces]
     assert model.plan(text, splitter=SPLITTERS[name]).chunks == len(embedding.plain)
-    with pytest.warns(UserWarning, match="no token"):
-        again = model.encode(["", text, " \n"], splitter=SPLITTERS[name])
-    torch.testing.assert_close(again[1].plain, embedding.plain)
+    assert model.plan([" \n"], splitter=SPLITTERS[name])[0].chunks == 0
 
 
 @pytest.mark.parametrize(

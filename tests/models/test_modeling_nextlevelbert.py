@@ -243,8 +243,7 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, m
     assert (tmp_path / "model.safetensors").stat().st_size < 50e6
     again = NextLevelBertModel.from_pretrained(tmp_path)
     expected = whole.encode(TEXTS[2]).document
-    for own in (minilm, minilm.encoder):
-        close(again.encode(TEXTS[2], chunk_encoder=own).document, expected)
+    close(again.encode(TEXTS[2], chunk_encoder=minilm).document, expected)
     for field, value in (("chunk_encoder_fingerprint", ""), ("chunk_encoder_name", minilm_path)):
         other = copy.deepcopy(again)
         setattr(other.config, field, value)
@@ -264,9 +263,6 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, m
     [
         ({}, "either"),
         ({"input_ids": torch.ones(1, 3, dtype=torch.long), "inputs_embeds": torch.ones(1, 3, 32)}, "either"),
-        ({"inputs_embeds": torch.ones(2, 3, 31)}, r"\[B, L, 32\]"),
-        ({"inputs_embeds": torch.ones(3, 32)}, r"\[B, L, 32\]"),
-        ({"inputs_embeds": torch.ones(2, 3, 32), "attention_mask": torch.ones(2, 4)}, "masks"),
         ({"inputs_embeds": torch.ones(2, 11, 32), "special_ids": torch.ones(2, 11).long()}, "--sequence_length"),
         ({"input_ids": torch.ones(5, dtype=torch.long)}, r"\[B, T\]"),
     ],

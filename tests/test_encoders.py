@@ -30,9 +30,8 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
 )
-from nextlevelbert.models.chunk_encoder import ChunkEncoder, micro_batches, weights_fingerprint
+from nextlevelbert.models.chunk_encoder import ChunkEncoder, DenseLayer, micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
-from nextlevelbert.models.chunk_encoder import DenseLayer
 
 from .vector_toys import save_random_table
 

@@ -615,7 +615,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
                 raise ValueError(
                     f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not of the Hub, "
-                    "or has no fingerprint: model.attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder FOLDER."
+                    "or has no fingerprint: model.attach_chunk_encoder(load_chunk_encoder(path)), --chunk_encoder FOLDER."
                 )
             if not encoder.has_layers or sentence_steps(encoder.model.config):
                 encoder = open_chunk_encoder(name).encoder

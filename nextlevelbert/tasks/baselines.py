@@ -13,7 +13,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..models.losses import classification_loss
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
-from ..models.pooling import masked_mean
+from ..models.chunk_encoder import masked_mean
 from .labelled_documents import LabelledDocuments
 
 

@@ -11,9 +11,9 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from ..models.chunk_encoder import masked_mean
 from ..models.losses import classification_loss
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
-from ..models.chunk_encoder import masked_mean
 from .labelled_documents import LabelledDocuments
 
 

@@ -614,8 +614,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             # Without a fingerprint, nothing would say what its weights must be: it could be any encoder, in silence.
             if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
                 raise ValueError(
-                    f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not of the Hub "
-                    "or has no fingerprint: give it by attach_chunk_encoder(load_chunk_encoder(path)), --chunk_encoder."
+                    f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not of the Hub, "
+                    "or has no fingerprint: attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder."
                 )
             if not encoder.has_layers or sentence_steps(encoder.model.config):
                 encoder = open_chunk_encoder(name).encoder

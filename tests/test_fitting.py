@@ -19,11 +19,9 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 from nextlevelbert import (
-    CachedEncoder,
     ChunkingRule,
     Document,
     NextLevelBertModel,
-    encode_corpus,
     fitting,
     load_chunk_encoder,
 )
@@ -85,12 +83,6 @@ def test_pooling_by_hand():
         torch.testing.assert_close(pool(hidden, mask, mode), torch.tensor([row, [0.0, 0.0]]))
 
 
-@pytest.mark.parametrize("mode", ["mean", "sum", "max", "cls", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"])
-def test_one_vector_alone_is_its_own_pool(mode):
-    hidden = torch.tensor([[[9.0, 9.0], [3.0, -1.0], [9.0, 9.0]]])
-    torch.testing.assert_close(pool(hidden, torch.tensor([[0, 1, 0]]), mode), torch.tensor([[3.0, -1.0]]))
-
-
 def documents_with_an_own_spread():
     """Chunks around 9 centres, spread unlike in every direction; one document has a single chunk."""
     draw = np.random.default_rng(4)
@@ -100,8 +92,8 @@ def documents_with_an_own_spread():
 
 
 @pytest.mark.filterwarnings("ignore:Only one sample available")  # sklearn, of the document of one chunk
-@pytest.mark.parametrize("shrinkage", [0.1, 2.0])
-def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_sklearn_has_it(shrinkage):
+def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_sklearn_has_it():
+    shrinkage = 2.0
     documents = documents_with_an_own_spread()
     chunks = torch.cat(documents).double().numpy()
     owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
@@ -113,12 +105,9 @@ def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_skl
     np.testing.assert_allclose(weight, fractional_matrix_power(within + held_back, -0.5), atol=1e-6, rtol=1e-5)
     np.testing.assert_allclose(mean, chunks.mean(axis=0), atol=1e-6, rtol=1e-5)
     assert abs(weight - weight.diag().diag()).max() > 0.02  # directions were mixed, so that this shows something
-    other_way_round = fit_whitening((document.flip(0) for document in reversed(documents)), shrinkage)
-    close(mean, other_way_round[0], atol=1e-6)
-    close(weight, other_way_round[1], atol=1e-6)
 
 
-@pytest.mark.parametrize("shrinkage", [1e-6, 0.1, 3.0])
+@pytest.mark.parametrize("shrinkage", [1e-6, 3.0])
 def test_fewer_chunks_than_dimensions_are_whitened_without_a_large_decomposition(shrinkage, monkeypatch):
     torch.manual_seed(4)
     spread = torch.linspace(0.01, 2, 60)
@@ -141,7 +130,6 @@ def test_fewer_chunks_than_dimensions_are_whitened_without_a_large_decomposition
 @pytest.mark.parametrize(
     ("documents", "shrinkage", "message"),
     [
-        ([torch.ones(5, 3)], 0.1, r"got 5 chunk\(s\) in 1 document\(s\)"),
         ([torch.randn(1, 3) for _ in range(4)], 0.1, r"got 4 chunk\(s\) in 4 document\(s\)"),
         ([torch.ones(3, 4), torch.zeros(3, 4)], 0.1, "do not differ"),
     ],
@@ -153,8 +141,6 @@ def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
 
 def test_whitening_cut_to_the_directions_that_tell_documents_apart(monkeypatch):
     """Against scikit-learn's linear discriminant analysis: the same subspace, in the same order."""
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-
     draw = torch.Generator().manual_seed(0)
     spread = torch.randn(6, 6, generator=draw)
     documents = [torch.randn(6, generator=draw) + torch.randn(40, 6, generator=draw) @ spread for _ in range(12)]
@@ -216,15 +202,6 @@ def test_similarities_are_those_of_scikit_learn(whole, tfidf, tmp_path, sublinea
     assert (exact @ exact.T)[np.triu_indices(len(exact), 1)].std() > 2 / np.sqrt(4_096)  # there is something to see
 
 
-def test_weights_by_hand(tfidf):
-    counts, *_ = counted(tfidf, TEXTS)
-    words, model = tfidf.tokenizer.get_vocab(), tfidf.encoder.model
-    row = words["the"]
-    expected = np.log((1 + len(counts)) / (1 + (counts[:, row] > 0).sum()))
-    assert abs(model.weight[row].item()) == pytest.approx(expected, rel=1e-5)
-    assert model.weight[words["."]] == 0 == model.weight[words["[UNK]"]]
-
-
 def test_same_seed_same_encoder(whole, tfidf, tmp_path):
     again = fit_tfidf_encoder(whole, TEXTS, tmp_path / "again", hidden_size=4_096, chunk_size=CHUNK_SIZE)
     assert again.fingerprint == tfidf.fingerprint == load_chunk_encoder(tmp_path / "again").fingerprint
@@ -280,34 +257,6 @@ def test_a_part_that_is_not_whitened_is_centred(parts, model, tmp_path):
     assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
     with pytest.raises(ValueError, match="nothing to fit"):
         combine_chunk_encoders(parts, [""], tmp_path / "no", whiten=[False, False], chunk_size=12)
-
-
-def test_one_encoder_everywhere(hybrid, model, tmp_path):
-    book = model.encode(TEXTS[3])
-    batch = model.tokenizer(TEXTS[3], return_tensors="pt")
-    torch.testing.assert_close(model(**batch).pooler_output[0], book.document)
-    cached = CachedEncoder(model.chunk_encoder, tmp_path / "cache")
-    for _ in range(2):
-        torch.testing.assert_close(model.encode(TEXTS[3], chunk_encoder=cached).plain, book.plain)
-    rule = model.config.chunking_rule()
-    corpus = encode_corpus([Document("a", TEXTS[3])], hybrid, rule, tmp_path / "corpus", progress=False)
-    corpus.check_model(model.config)
-    torch.testing.assert_close(corpus[0].vectors.float(), book.plain, atol=1e-3, rtol=0)
-
-
-def test_cosines_are_weighted_means(parts, tmp_path):
-    """Of the parts' cosines, by the squares of the weights."""
-    alone = [
-        combine_chunk_encoders([part, part], TEXTS, tmp_path / f"{size}", chunk_size=size)
-        for size, part in zip((10, 12), parts, strict=True)  # the first knows no special tokens
-    ]
-    both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", weights=[1, 2], chunk_size=12)
-    model = NextLevelBertModel.from_chunk_encoder(both, chunk_size=12)
-    cosines = []
-    for part in (*alone, both):
-        vectors = chunks_of(part, model, TEXTS[4])
-        cosines.append(vectors @ vectors.T)
-    torch.testing.assert_close(cosines[2], 0.2 * cosines[0] + 0.8 * cosines[1], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -6,7 +6,6 @@ import copy
 import gzip
 import json
 import unicodedata
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -59,7 +58,7 @@ def test_any_text(tokenizer, text):
 def test_every_character(tokenizer):
     """Each character of Unicode, between letters and beside each kind of mark."""
     characters = [chr(code) for code in range(0x11_0000) if unicodedata.category(chr(code)) not in ("Cs", "Cn", "Co")]
-    characters = characters[:: max(1, len(characters) // 20_000)] + characters[:12_000]
+    characters = characters[:: max(1, len(characters) // 8_000)] + characters[:6_000]
     text = " ".join(f"a{each}b {each}. .{each} ’{each} {each}’" for each in characters)
     assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
 
@@ -102,14 +101,6 @@ def test_the_table_stays_small(minilm, monkeypatch):
         text = " ".join(f"word{number}" for number in range(start, start + 9))
         assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
         assert len(word_lookup._tables[tokenizer][1]._numbers) <= 10 + 2 * 9
-
-
-def test_several_threads(minilm):
-    tokenizer = copy.deepcopy(minilm.tokenizer)
-    texts = [" ".join(f"{stem}{number}" for stem in ("sea", "un", "x")) for number in range(200)]
-    with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda text: found(tokenizer, text), texts))
-    assert results == [by_tokenizer(tokenizer, text) for text in texts]
 
 
 def test_without_the_lookup(minilm, monkeypatch):

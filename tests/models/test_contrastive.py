@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 
-import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
-from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from transformers.models.clip.modeling_clip import image_text_contrastive_loss
 
 from nextlevelbert import (
@@ -150,24 +146,6 @@ def test_scores_and_loss_of_a_batch_of_pairs():
         close(output.loss, image_text_contrastive_loss(expected))
         batch["document_ids"] = torch.tensor([0, 1, 1, 2])
         assert (model(**batch).scores == -torch.inf).nonzero().tolist() == [[1, 2], [2, 1]]
-
-
-def test_sentence_transformers_and_the_copied_code_give_the_same_vectors(minilm, tmp_path, monkeypatch):
-    model = shaken(residual(include_chunk_encoder=True))
-    model.tokenizer = minilm.tokenizer
-    texts = ["Call me Ishmael. " * 30, "It was the best of times."]
-    expected = np.stack([embedding.document.numpy() for embedding in model.encode(texts)])
-    assert abs(expected[0] - expected[1]).max() > 1e-3
-    whole = NextLevelBertForContrastiveLearning(model.config)
-    whole.model = model  # as pretraining saves it
-    whole.save_pretrained(tmp_path)
-    np.testing.assert_allclose(SentenceTransformer(str(tmp_path), device="cpu").encode(texts), expected, atol=1e-5)
-    assert {file.name for file in tmp_path.iterdir()} >= {"chunking.py", "modeling_nextlevelbert.py"}
-    monkeypatch.setitem(sys.modules, "nextlevelbert", None)  # importing it is an error now
-    remote = get_class_from_dynamic_module("modeling_nextlevelbert.NextLevelBertModel", str(tmp_path))
-    assert remote.__module__.startswith("transformers_modules.")
-    again = remote.from_pretrained(tmp_path)
-    np.testing.assert_allclose([found.document.numpy() for found in again.encode(texts)], expected, atol=1e-6)
 
 
 def test_masked_vectors_are_predicted_as_whitened_ones():

@@ -88,26 +88,6 @@ def test_values_and_several_labels(documents, config, labels, loss):
     torch.testing.assert_close(output.loss, loss(output.logits.squeeze(-1), labels))
 
 
-def test_text_and_vectors_give_the_same(tokenizer):
-    model = toy(NextLevelBertForMultipleChoice)
-    texts = [WORDS * 3, "A short one."]
-    questions = [["Who wrote? The keeper.", "Who wrote? Nobody."], ["Is it short? " * 20, "Is it long?"]]
-    ids = tokenizer(texts, padding=True, return_tensors="pt")
-    flat = tokenizer([text for row in questions for text in row], padding=True, return_tensors="pt")
-    pairs = {f"pair_{key}": flat[key].reshape(2, 2, -1) for key in ("input_ids", "attention_mask")}
-    from_text = model(**ids, **pairs).logits
-    base = model.model
-    base.tokenizer = tokenizer
-    stored = [base.encode(text).plain for text in texts]
-    vectors = nn.utils.rnn.pad_sequence(stored, batch_first=True)
-    mask = torch.tensor([[i < len(rows) for i in range(vectors.shape[1])] for rows in stored])
-    # The long question is cut like a document; the mean of its chunks stands for it.
-    encoded = torch.stack([torch.stack([base.encode(text).plain.mean(0) for text in row]) for row in questions])
-    assert len(base.encode(questions[1][0]).plain) > 1
-    from_vectors = model(inputs_embeds=vectors, attention_mask=mask, pair_embeds=encoded).logits
-    torch.testing.assert_close(from_text, from_vectors, atol=1e-5, rtol=1e-5)
-
-
 def test_the_stock_tokenizer_s_pairs(tokenizer):
     model = toy(NextLevelBertForSequenceClassification, text_pair=True)
     texts, questions = [WORDS, WORDS * 2], ["Who wrote?", "What passed on the evening of the storm?"]

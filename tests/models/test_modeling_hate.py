@@ -61,11 +61,10 @@ def close(actual, expected, atol=1e-5):
 
 @pytest.mark.parametrize(
     ("narrow", "widths"),
-    # step = floor((128 - H) / 2) is 32, 48, 56.
+    # step = floor((128 - H) / 2) is 32, 48.
     [
         (64, [128, 128, 96, 64]),
         (32, [128, 128, 80, 32]),
-        (16, [128, 128, 72, 16]),
         (128, [128]),
         (127, [128, 127, 127, 127]),
     ],
@@ -179,17 +178,16 @@ def test_masked_sentences_are_predicted_in_their_own_space(loss, hidden_size):
     assert not untouched
 
 
-@pytest.mark.parametrize("loss", ["p_norm", "cross_entropy"])
-def test_it_learns_to_tell_masked_sentences_apart_by_their_context(loss):
+def test_it_learns_to_tell_masked_sentences_apart_by_their_context():
     """Each sequence is one sentence over and over, so that its neighbours tell what is masked."""
-    model = toy(HateForMaskedSentencePrediction, loss=loss).train()
+    model = toy(HateForMaskedSentencePrediction).train()
     sentences = unit(6, 1, 32).expand(6, 6, 32)
     special_ids = torch.full((6, 6), NOT_SPECIAL)
     special_ids[:, 0], special_ids[:, 3] = CLS, MASK
     batch = {"inputs_embeds": sentences, "special_ids": special_ids, "mask_positions": special_ids == MASK}
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     history = []
-    for _ in range(60):
+    for _ in range(40):
         output = model(**batch, labels=sentences)
         optimizer.zero_grad()
         output.loss.backward()
@@ -212,16 +210,6 @@ def test_a_batch_changes_nothing_and_text_is_as_good_as_vectors(minilm):
         ids = model.tokenizer(text, return_tensors="pt")
         close(model(**ids).pooler_output[0], found.document)
     assert len(together[1].plain) > 8  # more than a window
-
-
-def test_windows_start_at_position_zero_and_are_averaged():
-    model = toy(window_overlap=4, pooling="sum")
-    vectors = unit(12, 32)
-    first, second = (model(inputs_embeds=part[None]).last_hidden_state[0] for part in (vectors[:8], vectors[4:]))
-    both = model(inputs_embeds=vectors[None])
-    close(both.last_hidden_state[0, :4], first[:4])
-    close(both.last_hidden_state[0, 4:8], (first[4:] + second[:4]) / 2)
-    close(both.pooler_output[0], both.last_hidden_state[0].sum(0))
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "sum"])

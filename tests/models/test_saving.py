@@ -56,13 +56,6 @@ def test_the_limit_that_it_names_is_none_that_a_document_reaches(folder):
     assert unlimited.model_max_length == int(1e30)  # if it were None, None could be saved
 
 
-def test_saving_it_again_changes_nothing(folder, tmp_path):
-    original = SentenceTransformer(str(folder), device="cpu")
-    original.save_pretrained(str(tmp_path))
-    again = SentenceTransformer(str(tmp_path), device="cpu")
-    np.testing.assert_array_equal(again.encode(TEXTS[1:2]), original.encode(TEXTS[1:2]))
-
-
 def test_the_trainer_of_sentence_transformers(folder, tmp_path):
     model = SentenceTransformer(str(folder), device="cpu")
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -88,12 +81,6 @@ def test_peft_adapts_attention_and_leaves_the_chunk_encoder_alone():
         assert sum("lora_A" in name for name in trained) == 4  # query and value of two layers
         assert not any("chunk_encoder" in name for name in trained)
         assert any("classifier" in name for name in trained) == (made is NextLevelBertForSequenceClassification)
-
-
-def test_a_model_without_attention_has_nothing_to_adapt():
-    layers = {**toy_config().encoder_config.to_dict(), "num_hidden_layers": 0}
-    with pytest.raises(ValueError, match="no linear layer named"):
-        NextLevelBertModel(toy_config(encoder_config=layers)).lora_targets()
 
 
 def test_the_card_that_is_published_opens_the_model(folder, tmp_path, monkeypatch):

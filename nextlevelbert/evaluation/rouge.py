@@ -59,7 +59,7 @@ def greedy_oracle(sentences: Sequence[str], reference: Sequence[str], limit: int
             together = [word for taken in sorted([*chosen, number]) for word in tokens[taken]]
             scores = scorer.score(target, together)
             gains[number] = scores["rouge1"].fmeasure + scores["rouge2"].fmeasure
-        number = min(gains, key=lambda each: (-gains[each], each))
+        number = min(gains, key=lambda candidate: (-gains[candidate], candidate))
         if gains[number] < best + _LEAST_GAIN:
             break
         best = gains[number]

@@ -48,12 +48,12 @@ PUBLISHED = {
 @pytest.mark.parametrize("case", PUBLISHED)
 def test_published_cases(case):
     key, response, expected = PUBLISHED[case]
-    found = cluster_scores(clusters(key), clusters(response))
+    scores = cluster_scores(clusters(key), clusters(response))
     for metric, (recall, precision) in expected.items():
         f1 = 2 * recall * precision / (recall + precision) if recall + precision else 0.0
-        got = [found[f"{metric}_{part}"] for part in ("recall", "precision", "f1")]
+        got = [scores[f"{metric}_{part}"] for part in ("recall", "precision", "f1")]
         assert got == pytest.approx([recall, precision, f1], abs=1e-5), metric
-    assert found["conll_f1"] == pytest.approx((found["muc_f1"] + found["b3_f1"] + found["ceafe_f1"]) / 3)
+    assert scores["conll_f1"] == pytest.approx((scores["muc_f1"] + scores["b3_f1"] + scores["ceafe_f1"]) / 3)
 
 
 def test_random_clusters_by_the_definitions():
@@ -68,8 +68,8 @@ def test_random_clusters_by_the_definitions():
         ]
         return [group for group in groups if group] or [{0}]
 
-    def parts(cluster: set[int], others: list[set[int]]) -> int:
-        return sum(bool(cluster & other) for other in others) + len(cluster - set().union(*others))
+    def parts(cluster: set[int], response: list[set[int]]) -> int:
+        return sum(bool(cluster & other) for other in response) + len(cluster - set().union(*response))
 
     def links(cluster: set[int]) -> set[frozenset[int]]:
         return {frozenset(pair) for pair in itertools.combinations(cluster, 2)} or {frozenset(cluster)}
@@ -77,8 +77,8 @@ def test_random_clusters_by_the_definitions():
     def recalls(key: list[set[int]], response: list[set[int]]) -> dict[str, float]:
         size, needed = sum(map(len, key)), sum(len(cluster) - 1 for cluster in key)
         b3 = sum(len(one & other) ** 2 / len(one) for one in key for other in response)
-        there = set().union(*map(links, response))
-        lea = sum(len(cluster) * len(links(cluster) & there) / len(links(cluster)) for cluster in key)
+        linked = set().union(*map(links, response))
+        lea = sum(len(cluster) * len(links(cluster) & linked) / len(links(cluster)) for cluster in key)
         short, long = sorted((key, response), key=len)
         ceafe = max(
             sum(2 * len(one & other) / (len(one) + len(other)) for one, other in zip(short, order, strict=False))
@@ -90,9 +90,9 @@ def test_random_clusters_by_the_definitions():
 
     for _ in range(100):
         key, response = draw(), draw()
-        found = cluster_scores(key, response)
+        scores = cluster_scores(key, response)
         for part, expected in (("recall", recalls(key, response)), ("precision", recalls(response, key))):
-            assert {name: found[f"{name}_{part}"] for name in expected} == pytest.approx(expected), (key, response)
+            assert {name: scores[f"{name}_{part}"] for name in expected} == pytest.approx(expected), (key, response)
 
 
 def test_labels_stand_for_clusters():

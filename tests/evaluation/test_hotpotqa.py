@@ -23,7 +23,7 @@ def test_scores_worked_by_hand():
         "3": ("city of York", [["B", 2], ["C", 0], ["C", 1], ["A", 0]]),  # 2 of 3 words, 2 of 3; 2 of 4 facts, 2 of 3
         "other": ("no", []),
     }
-    found = hotpotqa_scores(predictions, questions)
+    scores = hotpotqa_scores(predictions, questions)
     joint = 2 / 3 * 1 / 2, 2 / 3 * 2 / 3
     expected = {
         "answer_em": (1 + 0 + 0) / 3,
@@ -39,8 +39,8 @@ def test_scores_worked_by_hand():
         "joint_precision": (1 + 0 + joint[0]) / 3,
         "joint_recall": (1 + 0 + joint[1]) / 3,
     }
-    assert found == pytest.approx(expected)
-    assert list(found) == list(expected)
+    assert scores == pytest.approx(expected)
+    assert list(scores) == list(expected)
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_scores_worked_by_hand():
     ],
 )
 def test_answers_worked_by_hand(predicted, answer, em, f1):
-    found = hotpotqa_scores({"1": (predicted, [("A", 0)])}, {"1": reference(answer, ("A", 0))})
-    assert (found["answer_em"], found["answer_f1"]) == (em, pytest.approx(f1))
-    assert (found["joint_em"], found["joint_f1"]) == (em, pytest.approx(f1))
+    scores = hotpotqa_scores({"1": (predicted, [("A", 0)])}, {"1": reference(answer, ("A", 0))})
+    assert (scores["answer_em"], scores["answer_f1"]) == (em, pytest.approx(f1))
+    assert (scores["joint_em"], scores["joint_f1"]) == (em, pytest.approx(f1))
 
 
 def test_facts_that_miss_score_nothing():
-    found = hotpotqa_scores({"1": ("x", [])}, {"1": reference("x", ("A", 0))})
-    assert [found[f"support_{name}"] for name in ("em", "f1", "precision", "recall")] == [0, 0, 0, 0]
-    assert (found["answer_em"], found["joint_em"], found["joint_f1"]) == (1, 0, 0)
+    scores = hotpotqa_scores({"1": ("x", [])}, {"1": reference("x", ("A", 0))})
+    assert [scores[f"support_{name}"] for name in ("em", "f1", "precision", "recall")] == [0, 0, 0, 0]
+    assert (scores["answer_em"], scores["joint_em"], scores["joint_f1"]) == (1, 0, 0)
     # A fact whose sentence is not there still counts in the recall.
-    found = hotpotqa_scores({"1": ("x", [("A", 0)])}, {"1": reference("x", ("A", 0), ("A", 9))})
-    assert (found["support_precision"], found["support_recall"]) == (1.0, 0.5)
+    scores = hotpotqa_scores({"1": ("x", [("A", 0)])}, {"1": reference("x", ("A", 0), ("A", 9))})
+    assert (scores["support_precision"], scores["support_recall"]) == (1.0, 0.5)
 
 
 def test_a_question_without_prediction_is_named():

@@ -56,9 +56,9 @@ def test_every_round_of_the_oracle_is_the_best_by_the_library(shared):
     assert len(chosen) >= 2
     best: list[int] = []
     while len(best) < len(chosen):
-        best.append(max(set(range(len(sentences))) - set(best), key=lambda each: value([*best, each])))
+        best.append(max(set(range(len(sentences))) - set(best), key=lambda number: value([*best, number])))
     assert sorted(best) == chosen
-    assert all(value([*best, each]) <= value(best) + 1e-9 for each in set(range(len(sentences))) - set(best))
+    assert all(value([*best, number]) <= value(best) + 1e-9 for number in set(range(len(sentences))) - set(best))
 
 
 def test_the_library_is_silent(caplog):

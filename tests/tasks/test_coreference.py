@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +101,7 @@ def test_the_distributions_xml(folder):
     assert one.text == "Writers today walked straight out\nIt ended\nThey never return , they said"
     assert [one.text[start:end] for start, end in one.sentences] == one.text.splitlines()
     assert documents[0].text == "A walkout & more"
-    assert [(each.topic, each.subtopic) for each in documents] == [(1, "1_ecb"), (1, "1_ecb"), (2, "2_ecbplus")]
+    assert [(text.topic, text.subtopic) for text in documents] == [(1, "1_ecb"), (1, "1_ecb"), (2, "2_ecbplus")]
     entities = shown(read_ecbplus(folder, "entity"))["1_10ecb"]
     assert [text for text, _, _ in entities] == ["Writers", "today"]
     assert entities[0][1] == "1_10ecb#77"
@@ -210,20 +209,8 @@ def test_every_pair_of_a_subtopic_is_read_once(processor, at_once):
 def test_sentences_only_leave_the_others_out(processor):
     texts = texts_of(MentionPairDataset(NEWS, processor, context="sentence"), processor)
     assert "[CLS] <doc-s> apple <m> sued </m> samsung. a judge <m> ruled </m>. </doc-s> [SEP]" in texts
-    apart = (
-        "[CLS] <doc-s> apple <m> sued </m> samsung. </doc-s> <doc-s> the <m> lawsuit </m> was filed. </doc-s> [SEP]"
-    )
-    assert apart in texts
-
-
-def test_mentions_at_the_same_place_of_two_documents_stay_in_their_own(processor):
-    """Equal in everything but their document."""
-    mentions = [CoreferenceMention(0, 4, "F", 0)]
-    texts = ["Fire broke out.", "Fire killed two."]
-    documents = [CoreferenceDocument(text, 1, "1_ecb", text, [(0, len(text))], mentions) for text in texts]
-    expected = "[CLS] <doc-s> <m> fire </m> broke out. </doc-s> <doc-s> <m> fire </m> killed two. </doc-s> [SEP]"
-    for context in ("document", "sentence"):
-        assert texts_of(MentionPairDataset(documents, processor, context=context), processor) == {expected}
+    both = "<doc-s> apple <m> sued </m> samsung. </doc-s> <doc-s> the <m> lawsuit </m> was filed. </doc-s>"
+    assert f"[CLS] {both} [SEP]" in texts
 
 
 def test_which_pairs_are_compared_and_drawn(processor):
@@ -294,58 +281,38 @@ def test_clusters_are_those_of_a_plain_loop():
 # The task.
 
 
-def ecb(folder: Path, name: str, subtopics: tuple[str, ...], documents: int, seed: int) -> str:
-    """News about quakes and trials in the parsed form of ECB+: a mention is coreferent with those of the same word."""
-    draw, made = np.random.default_rng(seed), []
-    for subtopic in subtopics:
-        for number in range(documents):
-            order = draw.permutation(["quake", "trial"])
-            lines = [f"They saw the {word} {filler}." for word, filler in zip(order, ("here", "there"), strict=True)]
-            text = "\n".join(lines)
-            spans = [(0, len(lines[0])), (len(lines[0]) + 1, len(text))]
-            mentions = [
-                {"start": text.index(word), "end": text.index(word) + 5, "type": "ACTION_OCCURRENCE", "kind": "event",
-                 "cluster": f"{subtopic}-{word}", "sentence": sentence}
-                for sentence, word in enumerate(order)
-            ]  # fmt: skip
-            made.append(
-                {"doc_id": f"{subtopic}-{number}", "topic": subtopic[:-4], "subtopic": subtopic, "text": text,
-                 "sentences": spans, "sentence_ids": [0, 1], "validated_sentences": [0, 1], "mentions": mentions}
-            )  # fmt: skip
-    return write(folder / name, made)
-
-
 def test_coreference_is_learnt_and_published(encoder, tmp_path):
-    output = tmp_path / "linker"
+    """Of news about quakes and trials, a mention is coreferent with those of the same word."""
+    rng, output = np.random.default_rng(0), tmp_path / "linker"
     words = [
         "--model", encoder, "--mentions_at_once", "all", "--validation_share", "0.3", "--num_train_epochs", "8",
-        "--train_file", ecb(tmp_path, "train.jsonl", ("1_ecb", "3_ecb", "4_ecb"), 4, 0),
-        "--test_file", ecb(tmp_path, "test.jsonl", ("2_ecb", "5_ecb"), 3, 1), *TRAINING, "--output_dir", str(output),
+        *TRAINING, "--output_dir", str(output),
     ]  # fmt: skip
+    for name, topics in (("train", (1, 3, 4)), ("test", (2, 5))):
+        rows = []
+        for topic, number in itertools.product(topics, range(4)):
+            order = [str(word) for word in rng.permutation(["quake", "trial"])]
+            lines = [f"They saw the {word} {place}." for word, place in zip(order, ("here", "there"), strict=True)]
+            story = document(f"{topic}-{number}", f"{topic}_ecb", lines, [(word, f"{topic}-{word}") for word in order])
+            mentions = [{**mention._asdict(), "type": "ACTION_OCCURRENCE"} for mention in story.mentions]
+            values = {**story._asdict(), "doc_id": story.id, "mentions": mentions}
+            rows.append({**values, "sentence_ids": [0, 1], "validated_sentences": [0, 1]})
+        words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", rows)]
     main(words)
     results = json.loads((output / "results.json").read_text())
-    [ours] = [scores for name, scores in results["rows"].items() if name.startswith("tiny (cdlm)")]
-    assert ours["conll_f1"] > results["rows"]["every mention alone"]["conll_f1"] + 0.2
-    predictions = [json.loads(line) for line in (output / "test_predictions.jsonl").open()]
-    assert [row["text"] in ("quake", "trial") for row in predictions] == [True] * 12
+    [scores] = [scores for name, scores in results["rows"].items() if name.startswith("tiny (cdlm)")]
+    assert scores["conll_f1"] > results["rows"]["every mention alone"]["conll_f1"] + 0.2
+    # What was published gives the clusters that are told.
     model = CdlmForCrossDocumentCoreference.from_pretrained(output).eval()
     [seed] = results["seeds"].values()
     assert model.config.coreference_threshold == seed["coreference_threshold"]
-    # What was published gives the clusters that are told.
     documents, processor = read_ecbplus(tmp_path / "test.jsonl"), CdlmProcessor.from_pretrained(output)
-    rows = MentionPairDataset(documents, processor, mentions_at_once="all")
+    pairs = MentionPairDataset(documents, processor, mentions_at_once="all")
     with torch.no_grad():
-        logits = [model(**processor.pad([rows[number]])).logits[0].numpy() for number in range(len(rows))]
-    clusters = cluster_mentions(similarities(documents, rows.pairs, logits), model.config.coreference_threshold)
+        logits = [model(**processor.pad([pairs[number]])).logits[0].numpy() for number in range(len(pairs))]
+    clusters = cluster_mentions(similarities(documents, pairs.pairs, logits), model.config.coreference_threshold)
+    predictions = [json.loads(line) for line in (output / "test_predictions.jsonl").open()]
     assert clusters == [row["cluster"] for row in predictions]
-    card = (output / "README.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-    names: dict = {}
-    exec(code.replace('"linker"', repr(str(output))), names)
-    assert 0 <= float(names["probability"]) <= 1
-    assert str(tmp_path) not in card
-    with pytest.raises(ValueError, match="context"):
-        main([*words, "--context", "sentence"])
 
 
 def test_a_folder_of_all_topics_needs_a_split(folder, encoder, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import logging
@@ -10,7 +9,6 @@ import re
 
 import numpy as np
 import pytest
-import torch
 
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
 from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
@@ -38,7 +36,7 @@ ROW = {
     "context": PARAGRAPHS,
 }
 EXPECTED = HotpotQuestion(
-    "5a8b", ROW["question"], "1775", [tuple(each) for each in PARAGRAPHS], [("Emma (novel)", 1), ("Jane Austen", 0)]
+    "5a8b", ROW["question"], "1775", [tuple(pair) for pair in PARAGRAPHS], [("Emma (novel)", 1), ("Jane Austen", 0)]
 )
 
 
@@ -55,7 +53,7 @@ def test_three_forms_are_read_alike(tmp_path):
     }  # fmt: skip
     for row in (ROW, hub):
         assert read_hotpotqa(write(tmp_path / "dev.json", [row])) == [EXPECTED]
-    titled = [dict(zip(("title", "sentences"), each, strict=True)) for each in PARAGRAPHS]
+    titled = [dict(zip(("title", "sentences"), pair, strict=True)) for pair in PARAGRAPHS]
     apart = {
         "id": "5a8b",
         "question": ROW["question"],
@@ -64,8 +62,8 @@ def test_three_forms_are_read_alike(tmp_path):
         "distractors": titled[2:],
     }
     [question] = read_hotpotqa(write(tmp_path / "apart.json", [{**apart, "supporting_sentences": [[1], [0]]}]))
-    order = sorted(PARAGRAPHS, key=lambda each: hashlib.sha256(json.dumps(["5a8b", each[0]]).encode()).digest())
-    assert question == EXPECTED._replace(paragraphs=[tuple(each) for each in order])
+    order = sorted(PARAGRAPHS, key=lambda pair: hashlib.sha256(json.dumps(["5a8b", pair[0]]).encode()).digest())
+    assert question == EXPECTED._replace(paragraphs=[tuple(pair) for pair in order])
     # The order does not show which are gold.
     turned = {**apart, "gold": titled[1::-1], "supporting_sentences": [[0], [1]]}
     assert read_hotpotqa(write(tmp_path / "turned.json", [turned])) == [question]
@@ -87,7 +85,7 @@ def test_oddities_are_counted_and_kept(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("changed", "word"),
     [({"supporting_facts": [["Persuasion", 0]]}, "fullwiki"), ({"answer": None}, "answer"),
-     ({"question": "\n"}, "question"), ({"_id": "first"}, "first"), ({"context": [["Emma"]]}, "context")],
+     ({"_id": "first"}, "first"), ({"context": [["Emma"]]}, "context")],
 )  # fmt: skip
 def test_rows_that_are_refused(tmp_path, changed, word):
     with pytest.raises(ValueError, match=word):
@@ -98,7 +96,7 @@ def test_the_sample(shared, caplog):
     questions = read_hotpotqa(shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz")
     assert len(questions) == 100
     assert not caplog.records
-    perfect = {each.id: (each.answer, each.supporting) for each in questions}
+    perfect = {one.id: (one.answer, one.supporting) for one in questions}
     assert set(hotpotqa_scores(perfect, perfect).values()) == {1.0}
 
 
@@ -161,45 +159,24 @@ def test_the_best_span_stays_within_a_sentence(processor):
     assert read_answer(row, QUESTION.paragraphs, no).text == "no"
 
 
-def test_a_model_learns_questions_by_heart(encoder):
-    """Trained on one question it gives its answer and its sentences."""
-    torch.manual_seed(1)
-    model = CdlmForMultiHopQuestionAnswering.from_encoder(encoder, max_length=128, attention_window=32)
-    processor = CdlmProcessor.from_model(model)
-    batch = processor.pad([QuestionDataset([QUESTION], processor)[0]])
-    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
-    for _ in range(60):
-        loss = model(**batch).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    text, supporting = answer(model, processor, QUESTION.question, QUESTION.paragraphs)
-    assert text == "New York"
-    assert set(supporting) == set(QUESTION.supporting)
-
-
-def test_questions_end_to_end_on_the_real_sample(encoder, shared, tmp_path):
-    sample, output = shared / "data" / "hotpotqa_sample" / "dev_sample100.jsonl.gz", tmp_path / "answerer"
-    lines = gzip.open(sample, "rt", encoding="utf-8").readlines()
-    (tmp_path / "some.jsonl").write_text("".join(lines[:8]), encoding="utf-8")
-    (tmp_path / "others.jsonl").write_text("".join(lines[8:12]), encoding="utf-8")
+def test_questions_are_learnt_by_heart_and_published(encoder, tmp_path):
+    """Trained on one question, it gives its answer and its sentences."""
+    output = tmp_path / "answerer"
+    row = {**ROW, "question": QUESTION.question, "answer": QUESTION.answer, "context": QUESTION.paragraphs}
+    row["supporting_facts"] = QUESTION.supporting
+    others = write(tmp_path / "others.json", [{**row, "_id": "other"}])
     main([
-        "--model", encoder, "--train_file", str(tmp_path / "others.jsonl"), "--max_length", "1024",
-        "--attention_window", "64", "--num_train_epochs", "1", "--disable_tqdm", "true",
-        "--per_device_train_batch_size", "2", "--per_device_eval_batch_size", "2", "--output_dir", str(output),
-        "--validation_file", str(tmp_path / "some.jsonl"),
+        "--model", encoder, "--train_file", str(write(tmp_path / "one.json", [row])), "--validation_file", str(others),
+        "--max_length", "128", "--attention_window", "32", "--max_steps", "60", "--learning_rate", "5e-3",
+        "--eval_strategy", "steps", "--eval_steps", "60", "--save_strategy", "steps", "--save_steps", "60",
+        "--lr_scheduler_type", "constant", "--warmup_steps", "0", "--disable_tqdm", "true",
+        "--output_dir", str(output),
     ])  # fmt: skip
-    records = {row["id"]: row for row in map(json.loads, (output / "validation_predictions.jsonl").open())}
-    questions = read_hotpotqa(tmp_path / "some.jsonl")
-    assert sorted(records) == sorted(question.id for question in questions)
-    for question in questions:
-        texts = [text for title, sentences in question.paragraphs for text in (title, *sentences)]
-        text = records[question.id]["answer"]
-        assert text in ("yes", "no") or any(text in other for other in texts)
+    [record] = map(json.loads, (output / "validation_predictions.jsonl").open())
+    assert record["answer"] == "New York"
     model = CdlmForMultiHopQuestionAnswering.from_pretrained(output).eval()
-    first = questions[0]
-    again = answer(model, CdlmProcessor.from_pretrained(output), first.question, first.paragraphs)
-    assert again.text == records[first.id]["answer"]
+    said = answer(model, CdlmProcessor.from_pretrained(output), QUESTION.question, QUESTION.paragraphs)
+    assert (said.text, set(said.supporting)) == ("New York", set(QUESTION.supporting))
     card = (output / "README.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     exec(code.replace('"answerer"', repr(str(output))), {})

@@ -66,14 +66,7 @@ def test_the_samples_of_cnn_dailymail(shared, tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "column"),
-    [
-        ({"text": ""}, "text"),
-        ({"text": ["One.", ""]}, "text"),
-        ({"summary": None}, "summary"),
-        ({"labels": [1]}, "labels"),
-        ({"labels": [1, 2]}, "labels"),
-        ({"labels": 1}, "labels"),
-    ],
+    [({"text": ["One.", ""]}, "text"), ({"summary": None}, "summary"), ({"labels": [1]}, "labels")],
 )
 def test_rows_that_are_refused(tmp_path, change, column):
     good = {"text": ["One.", "Two."], "summary": "One.", "labels": [1, 0]}

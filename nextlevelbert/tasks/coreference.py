@@ -25,8 +25,7 @@ from .ecbplus import CoreferenceDocument, CoreferenceMention, read_ecbplus
 
 logger = logging.getLogger(__name__)
 
-# Of a sequence: documents, their mentions, and the pairs of these that are compared, by number in the whole set.
-_Compared = tuple[list[CoreferenceDocument], list[int], list[tuple[int, int]]]
+Pair = tuple[int, int]  # of mentions, numbered through all documents
 # For each group the numbers of its n mentions, and how probably any two mean the same, ``[n, n]``.
 Similarities = list[tuple[list[int], np.ndarray]]
 
@@ -36,17 +35,12 @@ def clusters_of(documents: Iterable[CoreferenceDocument]) -> list[str]:
     return [mention.cluster for document in documents for mention in document.mentions]
 
 
-def numbered_groups(
-    documents: Iterable[CoreferenceDocument], group_by: str
-) -> list[list[tuple[CoreferenceDocument, list[int]]]]:
-    """The documents of each group that have mentions, with the numbers of these, counted through all documents."""
-    groups: dict[str, list[tuple[CoreferenceDocument, list[int]]]] = {}
-    first = 0
-    for document in documents:
-        numbers = list(range(first, first + len(document.mentions)))
-        first += len(numbers)
-        if numbers:
-            groups.setdefault(str(getattr(document, group_by)), []).append((document, numbers))
+def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> list[list[int]]:
+    """The numbers of the mentions of each subtopic or topic, counted through all documents."""
+    groups: dict[str, list[int]] = {}
+    names = [str(getattr(document, group_by)) for document in documents for _ in document.mentions]
+    for number, name in enumerate(names):
+        groups.setdefault(name, []).append(number)
     return list(groups.values())
 
 
@@ -71,40 +65,47 @@ class MentionPairDataset(Dataset):
         self, documents: Sequence[CoreferenceDocument], processor: CdlmProcessor, group_by: str = "subtopic",
         mentions_at_once: str = "pair", context: str = "document", negatives: float | None = None, seed: int = 0,
     ) -> None:  # fmt: skip
-        self._processor, self._clusters = processor, clusters_of(documents)
-        compared: list[_Compared] = []
-        for group in numbered_groups(documents, group_by):
-            for (one, first), (other, second) in itertools.combinations_with_replacement(group, 2):
-                if one is other:
-                    compared.append(([one], first, list(itertools.combinations(first, 2))))
-                else:
-                    compared.append(([one, other], [*first, *second], list(itertools.product(first, second))))
-        if mentions_at_once == "pair":
-            compared = [(both, sorted(pair), [pair]) for both, _, pairs in compared for pair in pairs]
-            if negatives is not None:
-                compared = self._sampled(compared, negatives, seed)
-        compared = [row for row in compared if row[2]]
-        if not compared:
+        self._processor = processor
+        mentions = [(at, mention) for at, document in enumerate(documents) for mention in document.mentions]
+        self._clusters = clusters_of(documents)
+        sequences: list[list[Pair]] = []
+        for numbers in mention_groups(documents, group_by):
+            pairs = sorted(itertools.combinations(numbers, 2), key=lambda pair: [mentions[n][0] for n in pair])
+            together = itertools.groupby(pairs, lambda pair: [mentions[n][0] for n in pair])
+            sequences += (
+                [list(both) for _, both in together] if mentions_at_once == "all" else [[pair] for pair in pairs]
+            )
+        if mentions_at_once == "pair" and negatives is not None:
+            same = np.array([self._same(pair) for [pair] in sequences], dtype=bool)
+            count = min(int((~same).sum()), round(negatives * int(same.sum())))
+            drawn = np.random.default_rng(seed).choice(np.flatnonzero(~same), count, replace=False)
+            sequences = [sequences[number] for number in sorted([*np.flatnonzero(same), *drawn])]
+        if not sequences:
             raise ValueError(f"There are no two mentions in one {group_by}, so there is nothing to compare.")
-        mentions = [(document, mention) for document in documents for mention in document.mentions]
         self._pieces: dict[str, Piece] = {}
         self._sequences = []
-        for both, numbers, pairs in compared:
+        for pairs in sequences:
+            numbers = sorted({number for pair in pairs for number in pair})
             texts: list[str] = []
             spans: list[tuple[int, int, int]] = []
-            for side, document in enumerate(
-                both
-            ):  # mentions are numbered through the documents, so spans are in order
-                marked = [mentions[number][1] for number in numbers if mentions[number][0] is document]
-                text, moved = _sentences_only(document, marked) if context == "sentence" else (document.text, {})
+            for side, at in enumerate(sorted({mentions[number][0] for number in numbers})):
+                marked = [mentions[number][1] for number in numbers if mentions[number][0] == at]
+                text, moved = documents[at].text, dict[int, int]()
+                if context == "sentence":
+                    text, moved = _sentences_only(documents[at], marked)
                 texts.append(text)
                 places = [(moved.get(mention.sentence, 0), *mention[:2]) for mention in marked]
                 spans += [(side, start + shift, end + shift) for shift, start, end in places]
             self._pieces |= {text: processor.tokenize(text) for text in texts if text not in self._pieces}
             self._sequences.append((texts, spans, numbers, pairs))
-        self._sequences.sort(key=lambda sequence: self._length(sequence[0], sequence[1]))
+        self._sequences.sort(key=lambda sequence: self._length(*sequence[:2]))
         self.pairs = [pairs for _, _, _, pairs in self._sequences]
-        self._report_cuts()
+        # What is longer than a sequence is laid out once: mentions that do not fit are an error before training.
+        limit = processor.max_length
+        long = [number for number, row in enumerate(self._sequences) if self._length(*row[:2]) > limit]
+        if lost := sum(sum(self[number]["lost_tokens"]) for number in long):
+            message = "Documents lose %d tokens in %d of %d sequences of at most %d tokens; no mention is lost."
+            logger.warning(message, lost, len(long), len(self), limit)
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -115,27 +116,11 @@ class MentionPairDataset(Dataset):
         labels = [self._same(pair) for pair in pairs]
         return self._processor.mentions([self._pieces[text] for text in texts], spans, compared, labels)
 
-    def _same(self, pair: tuple[int, int]) -> int:
+    def _same(self, pair: Pair) -> int:
         return int(self._clusters[pair[0]] == self._clusters[pair[1]])
-
-    def _sampled(self, rows: list[_Compared], negatives: float, seed: int) -> list[_Compared]:
-        """All rows whose one pair is coreferent, and others drawn at random."""
-        same = np.array([self._same(pair) for _, _, [pair] in rows], dtype=bool)
-        different = np.flatnonzero(~same)
-        count = min(len(different), round(negatives * int(same.sum())))
-        drawn = np.random.default_rng(seed).choice(different, count, replace=False)
-        return [rows[number] for number in sorted([*np.flatnonzero(same), *drawn])]
 
     def _length(self, texts: list[str], spans: list[tuple[int, int, int]]) -> int:
         return sum(len(self._pieces[text].ids) for text in texts) + 2 + 2 * len(texts) + 2 * len(spans)
-
-    def _report_cuts(self) -> None:
-        """Lays out once what is longer than a sequence: mentions that do not fit are an error before training."""
-        limit = self._processor.max_length
-        long = [number for number, row in enumerate(self._sequences) if self._length(row[0], row[1]) > limit]
-        if lost := sum(sum(self[number]["lost_tokens"]) for number in long):
-            message = "Documents lose %d tokens in %d of %d sequences of at most %d tokens; no mention is lost."
-            logger.warning(message, lost, len(long), len(self), limit)
 
 
 def _sentences_only(document: CoreferenceDocument, marked: list[CoreferenceMention]) -> tuple[str, dict[int, int]]:
@@ -150,14 +135,14 @@ def _sentences_only(document: CoreferenceDocument, marked: list[CoreferenceMenti
 
 
 def similarities(
-    documents: Sequence[CoreferenceDocument], pairs: Sequence[Sequence[tuple[int, int]]],
+    documents: Sequence[CoreferenceDocument], pairs: Sequence[Sequence[Pair]],
     logits: Sequence[np.ndarray] | np.ndarray, group_by: str = "subtopic",
 ) -> Similarities:  # fmt: skip
     """How probably any two mentions of a group mean the same, by the logits of the pairs of each sequence.
 
     All pairs of the groups must be there, as with ``negatives=None``; padding may follow the logits of a sequence.
     """
-    groups = [[number for _, numbers in group for number in numbers] for group in numbered_groups(documents, group_by)]
+    groups = mention_groups(documents, group_by)
     place = {number: (group, local) for group, numbers in enumerate(groups) for local, number in enumerate(numbers)}
     matrices = [np.eye(len(numbers)) for numbers in groups]
     for row, scores in zip(pairs, logits, strict=True):

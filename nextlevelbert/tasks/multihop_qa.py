@@ -161,14 +161,11 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
     words, part = f"(?={left}{re.escape(answer)}{right})", f"(?={re.escape(answer)})"
     places = [(number, match.start()) for number, text in texts for match in re.finditer(words, text)]
     places = places or [(number, match.start()) for number, text in texts for match in re.finditer(part, text)]
-    starts, ends = [], []
+    spans, starts, ends = np.array(row["token_spans"]), [], []  # [L, 3]
     for number, at in places:
-        inside = [
-            position
-            for position, (of, first, last) in enumerate(row["token_spans"])
-            if of == number and first < at + len(answer) and last > at
-        ]
-        if inside and row["token_spans"][inside[-1]][2] >= at + len(answer):  # not past the cut
+        stop = at + len(answer)
+        inside = np.flatnonzero((spans[:, 0] == number) & (spans[:, 1] < stop) & (spans[:, 2] > at)).tolist()
+        if inside and spans[inside[-1], 2] >= stop:  # not past the cut
             starts.append(inside[0])
             ends.append(inside[-1])
     sentences = [int((title, place) in facts) for title, lines in question.paragraphs for place in range(len(lines))]
@@ -234,11 +231,6 @@ model = AutoModelForQuestionAnswering.from_pretrained("{name}")
 processor = nextlevelbert.CdlmProcessor.from_model(model)
 print(answer(model, processor, "Who wrote it?", [("A title", ["A sentence.", "Another one."])]))"""
 
-_WIDGET = {
-    "text": "Who built the bridge that was opened on Monday?",
-    "context": "The town opened the Mill Bridge on Monday. The Mill Bridge was built by Ada Miller.",
-}
-
 
 def main(words: list[str]) -> None:
     """Multi-hop question answering with CDLM."""
@@ -250,22 +242,21 @@ def main(words: list[str]) -> None:
     )
 
     def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
-        answers = {
-            question.id: read_answer(rows[number], question.paragraphs, [scores[number] for scores in logits])
-            for number, question in enumerate(rows.questions)
-        }
-        records = [
-            {"id": key, "answer": said.text, "supporting": said.supporting, "gold": question.answer}
-            for question, (key, said) in zip(rows.questions, answers.items(), strict=True)
-        ]
+        answers, records = {}, []
+        for number, question in enumerate(rows.questions):
+            said = read_answer(rows[number], question.paragraphs, [scores[number] for scores in logits])
+            answers[question.id] = said
+            records.append(
+                {"id": question.id, "answer": said.text, "supporting": said.supporting, "gold": question.answer}
+            )
         return f1_scores(rows.questions, answers), records
 
     def first(questions: Sequence[HotpotQuestion]) -> dict[str, float]:
         answers = {one.id: (one.paragraphs[0][0], [(title, 0) for title, _ in one.paragraphs]) for one in questions}
         return f1_scores(questions, answers)
 
-    card: dict[str, Any] = {"snippet": _SNIPPET, "pipeline_tag": "question-answering", "scores": "joint_f1"}
-    card |= {"tags": ["multi-hop-question-answering"], "widget": [_WIDGET]}
+    tags = ["multi-hop-question-answering"]
+    card = {"snippet": _SNIPPET, "pipeline_tag": "question-answering", "tags": tags, "scores": "joint_f1"}
     train_and_publish(
         CdlmForMultiHopQuestionAnswering, model_args, args, sets,
         lambda name, processor: QuestionDataset(sets[name], processor), predict,

@@ -154,18 +154,3 @@ def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path
         assert shapes[0] != shapes[1] or any(
             not torch.equal(*pair) for pair in zip(*epochs, strict=True) if pair[0].shape == pair[1].shape
         )
-
-
-def test_masked_pretraining_over_a_static_encoder_trains_what_is_published(minilm, tmp_path):
-    """The document vector is that of the contextual vectors, not still the mean of the plain ones."""
-    encoder = nlb.load_chunk_encoder(nlb.static_checkpoint())
-    model = nlb.NextLevelBertForMaskedVectorModeling.from_chunk_encoder(encoder, chunk_size=32)
-    assert model.config.pooling == "mean"
-    rows = nlb.PackedVectorDataset(corpus_for(model, encoder, tmp_path / "vectors"), sequence_length=16)
-    args = TrainingArguments(str(tmp_path / "out"), learning_rate=1e-3, save_strategy="no", disable_tqdm=True)
-    Trainer(model, args, nlb.DataCollatorForVectorMasking(), train_dataset=rows).train()
-    model.save_pretrained(tmp_path / "saved")
-    book = nlb.NextLevelBertModel.from_pretrained(tmp_path / "saved").encode(TEXTS[0])
-    plain = torch.nn.functional.cosine_similarity(book.document, book.plain.mean(dim=0), dim=0)
-    assert plain < 0.99
-    torch.testing.assert_close(book.document, book.chunks.mean(dim=0), atol=1e-5, rtol=0)

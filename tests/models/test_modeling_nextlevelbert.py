@@ -46,6 +46,7 @@ def test_text_and_vectors_give_the_same(toy):
     for row, embedding in enumerate(embeddings):
         chunks = int(from_text.chunk_mask[row].sum())
         assert len(embedding.chunks) == len(embedding.plain) == len(embedding.spans) == chunks
+        assert not embedding.document.requires_grad
         close(embedding.document, from_text.pooler_output[row])
         close(embedding.chunks, from_text.last_hidden_state[row, :chunks])
         close(embedding.plain, from_text.chunk_vectors[row, :chunks])

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import itertools
 import multiprocessing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,9 @@ def test_another_encoder_precision_or_prompt_finds_nothing(model, tmp_path):
         counted = Counted(changed.chunk_encoder)
         CachedEncoder(counted, tmp_path).encode(np.arange(5), np.array([0, 5]), model.config.chunking_rule())
         assert counted.chunks == 1
+    prompted, counted = replace(model.config.chunking_rule(), prefix_ids=(101, 7)), Counted(model.chunk_encoder)
+    CachedEncoder(counted, tmp_path).encode(np.arange(5), np.array([0, 5]), prompted)
+    assert counted.chunks == 1
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
         model.encode(TEXT, chunk_encoder=CachedEncoder(other.chunk_encoder, tmp_path))
 

@@ -98,7 +98,7 @@ def documents_of(dataset, processor, index):
     return [part.split() for part in re.findall(r"<doc-s> (.*?) </doc-s>", text)]
 
 
-@pytest.mark.parametrize(("max_length", "words"), [(14, 40), (15, 1), (28, 4), (29, 40), (60, 4), (60, 40)])
+@pytest.mark.parametrize(("max_length", "words"), [(14, 40), (15, 1), (28, 4), (29, 40), (30, 4), (60, 4), (60, 40)])
 def test_at_least_three_related_documents_and_never_too_long(processor, max_length, words):
     data = sets(words)
     dataset = ClusterDataset(data, processor, max_length, samples_per_cluster=3)

@@ -48,8 +48,8 @@ def book_words(passages: list[list[int]], starts: list[int]) -> list[list[int]]:
     """The first words of each document by TF-IDF, over documents and over passages; none where there is one document.
 
     Added to each of its passages they let a question name the book and a passage that names it nowhere be found: MRR
-    .097 in place of .040 on such questions over twenty novels, no loss shown on others, by Lucene's BM25. `passages`
-    are words as numbers, `starts` the first passage of each document and the number of passages.
+    .700 in place of .651 on such questions over twenty novels, level on others (recall at 10 .174 in place of .184).
+    `passages` are words as numbers, `starts` the first passage of each document and the number of passages.
     """
     counts = [Counter(itertools.chain(*passages[start:end])) for start, end in pairwise(starts)]
     documents = Counter(itertools.chain(*counts))

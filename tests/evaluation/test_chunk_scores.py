@@ -27,18 +27,12 @@ def by_hand(queries: list[np.ndarray], documents: list[np.ndarray], top_k: int) 
     return scores
 
 
-@pytest.mark.parametrize("top_k", [1, 3, 10_000])
-def test_nearest_chunks_are_those_of_all_pairs(top_k):
+@pytest.mark.parametrize("top_k", [1, 3, 10_000, 0])
+def test_similarity_is_that_of_all_pairs(top_k):
     queries, documents = texts(0, LENGTHS[0]), texts(1, LENGTHS[1])
-    scores = chunk_similarity(queries, documents, top_k=top_k)
+    scores = chunk_similarity(queries, documents, "nearest" if top_k else "maxsim", top_k)
     assert scores.dtype == torch.float32
     np.testing.assert_allclose(scores.numpy(), by_hand(queries, documents, top_k), atol=2e-6)
-
-
-def test_maxsim_is_the_mean_of_the_highest_of_each_row():
-    queries, documents = texts(2, LENGTHS[0]), texts(3, LENGTHS[1])
-    scores = chunk_similarity(queries, documents, "maxsim")
-    np.testing.assert_allclose(scores.numpy(), by_hand(queries, documents, 0), atol=2e-6)
 
 
 def test_the_document_score_is_added():

@@ -65,10 +65,7 @@ def test_where_sets_are(tmp_path):
     ]  # fmt: skip
     folder = DataArguments(train_file=str(tmp_path), validation_split="dev")
     assert (folder.place("train"), folder.place("validation")) == ((str(tmp_path), "train"), (str(tmp_path), "dev"))
-    hub = DataArguments(dataset_name="me/books", train_split="all", test_split="test")
-    assert (hub.place("train"), hub.place("validation"), hub.place("test")) == (
-        ("me/books", "all"), None, ("me/books", "test")
-    )  # fmt: skip
+    assert DataArguments(dataset_name="me/books", test_split="test").place("test") == ("me/books", "test")
     sets = data.read_sets(lambda name, source, split: [name, source], lambda train, share: (train, [share]))
     assert sets == {"train": ["train", "a.jsonl"], "test": ["test", "b.jsonl"], "validation": [0.15]}
 
@@ -121,14 +118,11 @@ def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, mon
     monkeypatch.setattr(type(source.encoder.encoder), "encode", None)
     again = encode_once(options, arguments(tmp_path), open_source(options, ()), texts)
     assert all(torch.equal(again[text], vectors[text]) for text in texts)
-    # avg_sbert and untrained with the same chunks read the same folder.
-    for name in ("avg_sbert", "untrained"):
-        other = VectorModelArguments(
-            model=name, chunk_encoder=toy_checkpoint, chunk_size=16, cache_dir=options.cache_dir
-        )
-        assert (
-            encode_once(other, arguments(tmp_path), open_source(other, ("avg_sbert",)), texts).keys() == vectors.keys()
-        )
+    mean = VectorModelArguments(
+        model="avg_sbert", chunk_encoder=toy_checkpoint, chunk_size=16, cache_dir=options.cache_dir
+    )
+    source_of_mean = open_source(mean, ("avg_sbert",))  # with the same chunks: it reads the same folder
+    assert encode_once(mean, arguments(tmp_path), source_of_mean, texts).keys() == vectors.keys()
     monkeypatch.undo()
     with pytest.raises(ValueError, match="no token"):
         encode_once(options, arguments(tmp_path), source, ["\u200b", "word"])
@@ -173,8 +167,10 @@ def test_any_other_encoder_gives_one_vector_of_what_it_reads(encoder, toy_encode
 # --- Adapters
 
 
-@pytest.mark.parametrize("cls", [NextLevelBertForSequenceClassification, NextLevelBertForMultipleChoice])
-@pytest.mark.parametrize("targets", [None, ["query"], ["all-linear"]])
+@pytest.mark.parametrize(
+    ("cls", "targets"),
+    [(NextLevelBertForSequenceClassification, None), (NextLevelBertForMultipleChoice, ["all-linear"])],
+)
 def test_adapters_train_less_than_a_tenth(minilm, cls, targets):
     """Of the real size, the frozen chunk encoder not counted; the head is trained whole."""
     model = cls.from_chunk_encoder(minilm, include_chunk_encoder=False)

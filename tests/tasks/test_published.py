@@ -40,8 +40,6 @@ def test_quality_as_it_is_published(shared):
     assert data.documents() == [record["article"]]
     assert [example.id for example in data.examples] == [f"52845_YLZPNNYD_{number}" for number in range(1, 6)]
     assert labels_of(data) == [1, 2, 3, 0, 3]  # gold labels 2, 3, 4, 1, 4
-    for example, question in zip(data.examples, record["questions"], strict=True):
-        assert (example.question, list(example.choices)) == (question["question"], question["options"])
     [sabrina] = [example for example in data.examples if example.question == "Sabrina York is"]
     assert sabrina.choices[sabrina.label] == "a criminal that Blake is hunting"
 

@@ -17,11 +17,9 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from nextlevelbert import HateModel
-from nextlevelbert.collators import pad_vectors
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.finetuning.seeds import FinetuningArguments
 from nextlevelbert.tasks.ranking import (
-    MeanRanker,
     Pairs,
     RankingArguments,
     RankingData,
@@ -31,7 +29,7 @@ from nextlevelbert.tasks.ranking import (
     read_ranking,
 )
 
-from ..finetuning_toys import refusal, run_here
+from ..finetuning_toys import run_here
 
 
 def write(path: Path, lines: list[str]) -> None:
@@ -109,7 +107,7 @@ def vectors_of(task: RetrievalTask, size=32, length=5) -> dict[str, torch.Tensor
     return {text: F.normalize(torch.randn(length, size), dim=-1) for text in texts}
 
 
-@pytest.mark.parametrize(("stories", "answers", "size"), [(10, 20, 8), (42, 20, 8), (7, 1, 4), (3, 5, 4)])
+@pytest.mark.parametrize(("stories", "answers", "size"), [(10, 20, 8), (3, 5, 4)])
 def test_no_query_and_no_document_stands_twice_in_a_batch(stories, answers, size):
     """Answers about a few stories: by chance nearly every batch would hold a story twice."""
     task = toy_task(stories, **{f"q{n}": {f"d{n % stories}": 1} for n in range(stories * answers)})
@@ -148,12 +146,6 @@ def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_pat
     torch.testing.assert_close(loss, F.cross_entropy(scores, torch.arange(3)))
 
 
-def test_a_mean_ranker_begins_at_the_mean():
-    documents = [torch.randn(3, 4), torch.randn(1, 4)]
-    pooled = MeanRanker(4)(**pad_vectors(documents)).pooler_output
-    torch.testing.assert_close(pooled, torch.stack([rows.mean(dim=0) for rows in documents]))
-
-
 # --- The script
 
 
@@ -182,7 +174,7 @@ def run(*words: str) -> None:
 
 def test_the_script_learns_publishes_and_does_not_run_a_seed_twice(model, pairs, tmp_path, capsys):
     model.save_pretrained(tmp_path / "base")
-    words = ["--model", str(tmp_path / "base"), *files(pairs), "--num_train_epochs", "8", "--learning_rate", "3e-3"]
+    words = ["--model", str(tmp_path / "base"), *files(pairs), "--num_train_epochs", "4", "--learning_rate", "6e-3"]
     words += ["--seeds", "0", "1", "--output_dir", str(tmp_path / "ranker")]
     run(*words)
     printed = capsys.readouterr().out
@@ -220,7 +212,7 @@ def test_the_script_on_ms_marco_s_files(model, msmarco, tmp_path, capsys):
     assert "2 queries of msmarco-docdev, each ranking its candidates" in card
 
 
-@pytest.mark.parametrize("name", ["longformer", "avg_sbert", "sbert"])
+@pytest.mark.parametrize("name", ["longformer", "avg_sbert"])
 def test_frozen_encoders_get_a_linear_map(name, pairs, request, toy_encoder_path, tmp_path):
     """Of any kind of encoder; before training they rank by their own vectors, and they are not published."""
     path = request.getfixturevalue(name) if name == "longformer" else name
@@ -233,8 +225,3 @@ def test_frozen_encoders_get_a_linear_map(name, pairs, request, toy_encoder_path
     assert not torch.allclose(weights, torch.eye(len(weights)), atol=1e-4)
     assert not (tmp_path / "out" / "README.md").exists()
     assert not means or rows["before training"] == rows["mean of the chunk vectors"]
-
-
-def test_what_the_script_refuses(capsys, pairs, tmp_path):
-    words = ["--model", "untrained", *files(pairs), "--output_dir", str(tmp_path), "--class_weights"]
-    assert "--class_weights" in refusal(capsys, lambda: run(*words))

@@ -31,7 +31,6 @@ def fit_whitening(
     """
     chunks = filled = waiting = 0
     total = scatter = between = torch.zeros((), dtype=torch.float64)
-    few: torch.Tensor | None = None
     around: list[torch.Tensor] = []  # [n, D] each
     means: list[torch.Tensor] = []  # [1, D] each
     for document in documents:
@@ -46,10 +45,7 @@ def fit_whitening(
         if waiting >= _ROWS_PER_PRODUCT:
             scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
             around, means, waiting = [], [], 0
-    if around and size is None and chunks == waiting and chunks < len(total):
-        few = torch.cat(around)  # [n, D] with n < D: no D x D decomposition is needed
-        scatter = few.pow(2).sum().reshape(1, 1)
-    elif around:
+    if around:
         scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
     if filled < 2 or chunks == filled or not scatter.trace() > 0:  # NaN, too
         raise ValueError(
@@ -57,10 +53,9 @@ def fit_whitening(
             "document(s), which do not differ. Give at least two documents, of more than one chunk."
         )
     mean, within = total / chunks, scatter / chunks
-    if few is not None:
-        return mean.float(), _inverse_root_of_few(few, shrinkage).float()
     if size is None:
-        return mean.float(), inverse_root(within, shrinkage).float()
+        values, axes = torch.linalg.eigh(within)
+        return mean.float(), (axes * (values + shrinkage * values.mean()).rsqrt() @ axes.T).float()
     if not 1 <= size <= len(mean):
         raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
     # Any root of the inverse will do, since what follows turns it; Cholesky's needs no second decomposition by axes.
@@ -74,30 +69,6 @@ def _products(rows: list[torch.Tensor]) -> torch.Tensor:
     """The sum ``[D, D]`` of the products of each row with itself."""
     block = torch.cat(rows)
     return block.T @ block
-
-
-def _inverse_root_of_few(rows: torch.Tensor, shrinkage: float) -> torch.Tensor:
-    """`inverse_root` of the covariance ``A'A / n`` of few rows A ``[n, D]``, by the decomposition of ``A A'``.
-
-    With A = U diag(s) V' and b = shrinkage * mean variance, it is b^(-1/2) I + A' U diag(g) U' A, where
-    g = ((s^2 / n + b)^(-1/2) - b^(-1/2)) / s^2, written here without that difference: exact for small s, too.
-    """
-    count, size = rows.shape
-    squares, axes = torch.linalg.eigh(rows @ rows.T)  # [n], [n, n]
-    squares = squares.clamp(min=0)
-    floor = shrinkage * squares.sum() / (count * size)
-    root = (squares / count + floor).sqrt()
-    scales = -1 / (count * floor.sqrt() * root * (root + floor.sqrt()))  # g
-    turned = axes.T @ rows  # [n, D]
-    inverse = (turned.T * scales) @ turned
-    inverse.diagonal().add_(floor.rsqrt())
-    return inverse
-
-
-def inverse_root(covariance: torch.Tensor, shrinkage: float = 0.1) -> torch.Tensor:
-    """(S + shrinkage * mean variance * I)^(-1/2) of a covariance S ``[D, D]``, symmetric."""
-    values, axes = torch.linalg.eigh(covariance)
-    return axes @ torch.diag((values + shrinkage * values.mean()).rsqrt()) @ axes.T
 
 
 def fit_tfidf_encoder(

@@ -16,14 +16,13 @@ class HateConfig(NextLevelBertConfig):
     """The parts and sizes of a HATE: sentence vectors, an optional bottleneck, and a document model.
 
     Args:
-        encoder_config: the document model, with a table of absolute positions, which sinusoids replace. Its hidden
-            size H may be below that of the sentence vectors, D: then an autoencoder's encoder is put between them.
+        encoder_config: the document model, with a table of positions, which sinusoids replace. If its hidden size H is
+            below that of the sentence vectors, D, an autoencoder's encoder is put between them.
         chunking: `from_chunk_encoder` sets ``"sentences"``, one sentence per chunk.
         pooling: the document vector: ``"cls"``, or ``"mean"`` (the paper's MSR) or ``"sum"`` (its SSR) of the
             contextual sentence vectors.
         loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see `nextlevelbert.models.losses`.
-        max_chunks: most sentences in a window; 511 by default, or what the `max_position_embeddings` of a given
-            `encoder_config` allows, although the table of positions is gone.
+        max_chunks: most sentences in a window; by default what `max_position_embeddings` allows, 511.
         vector_scale: factor of the sentence vectors before positions are added, so that both count. By default sqrt(D)
             (Vaswani et al. 2017, section 3.4) if the chunk encoder gives vectors of length 1, else 1.
         The other fields are those of `NextLevelBertConfig`.

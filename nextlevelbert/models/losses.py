@@ -16,9 +16,6 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
 
-# Losses that look for a masked vector among those of its batch: they need at least two.
-CONTRASTIVE_LOSSES = ("p_norm", "cross_entropy")
-
 
 def vector_losses(
     name: str, predictions: torch.Tensor, targets: torch.Tensor, temperature: float, p: float

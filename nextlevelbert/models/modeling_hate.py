@@ -109,15 +109,6 @@ class HateEncoder(nn.Module):
         return self.layers(inputs_embeds=hidden, attention_mask=attention_mask, **extras)
 
 
-class HatePredictionHead(nn.Sequential):
-    """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M, D]``."""
-
-    def __init__(self, config: HateConfig) -> None:
-        size = config.chunk_hidden_size
-        decoder = HateBottleneck(config.bottleneck_widths()[::-1])
-        super().__init__(decoder, nn.Linear(size, size), nn.LayerNorm(size))
-
-
 class HatePreTrainedModel(NextLevelBertPreTrainedModel):
     """What all HATE classes share: configuration, initialisation, and the start from a chunk encoder."""
 
@@ -152,10 +143,9 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
-            hidden_size: H, the size of document vectors; by default D, that of the sentence vectors. A smaller one
-                adds the bottleneck.
-            num_hidden_layers: layers of the document model, a BERT with heads of 32 (or all H) dimensions and a
-                feed-forward layer of 4 H; for anything else give an `encoder_config` instead of both sizes.
+            hidden_size: H, the size of document vectors; one below D, the default, adds the bottleneck.
+            num_hidden_layers: layers of the document model (see `bert_over_vectors`); for another than a BERT give an
+                `encoder_config` instead of both sizes.
             chunk_size: most tokens in a sentence; a longer one continues in a further chunk.
             config_kwargs: further fields of `HateConfig`.
         """
@@ -186,7 +176,6 @@ class HateModel(HatePreTrainedModel, NextLevelBertModel):
         return HateFixedVectors(self.config)
 
     def new_encoder(self) -> nn.Module:
-        """Scale, bottleneck, sinusoids and layers."""
         return HateEncoder(self.config)
 
 
@@ -194,7 +183,10 @@ class HateForMaskedSentencePrediction(HatePreTrainedModel, NextLevelBertForMaske
     """Finds each masked sentence among all masked ones of the batch (paper: "Model Pre-Training")."""
 
     def new_head(self) -> nn.Module:
-        return HatePredictionHead(self.config)
+        """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M, D]``."""
+        size = self.config.chunk_hidden_size
+        decoder = HateBottleneck(self.config.bottleneck_widths()[::-1])
+        return nn.Sequential(decoder, nn.Linear(size, size), nn.LayerNorm(size))
 
 
 class HateForSequenceClassification(HatePreTrainedModel, NextLevelBertForSequenceClassification):

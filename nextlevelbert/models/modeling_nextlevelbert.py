@@ -44,7 +44,7 @@ from .chunking import (
 )
 from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP, NextLevelBertConfig
 from .hybrid_encoder import ChunkCentring, ChunkWhitening
-from .losses import CONTRASTIVE_LOSSES, classification_loss, masked_vector_loss, pair_loss, single_label_loss
+from .losses import classification_loss, masked_vector_loss, pair_loss, single_label_loss
 from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
@@ -66,9 +66,8 @@ _OTHER_HEADS = [r"^head\.", r"^logit_scale$", r"^classifier\."]  # dropped on pu
 class DocumentModelOutput(ModelOutput):
     """Contextual chunk vectors `last_hidden_state` ``[B, L, H]`` and document vectors `pooler_output` ``[B, H]``.
 
-    Zero where there is no chunk. `chunk_vectors` ``[B, L, D]`` are plain, before the encoder over chunks, `chunk_mask`
-    ``[B, L]`` is true where a chunk was read. On request, for documents of one window: `hidden_states`, `attentions`
-    of the encoder over chunks, with the positions of [CLS] and [SEP].
+    Zero where there is no chunk. `chunk_vectors` ``[B, L, D]`` are plain, `chunk_mask` ``[B, L]`` is true where one
+    was read. For one window, on request: `hidden_states`, `attentions`, with the positions of [CLS] and [SEP].
     """
 
     last_hidden_state: Tensor | None = None
@@ -126,17 +125,6 @@ class DocumentPlan:
 
 class NextLevelBertSpecialVectors(nn.Embedding):
     """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section 2.2)."""
-
-
-class NoEncoder(nn.Module):
-    """In place of an encoder over chunks: contextual chunk vectors are the chunk vectors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embeddings = nn.Identity()
-
-    def forward(self, inputs_embeds: Tensor, attention_mask: Tensor | None = None, **extras: bool) -> BaseModelOutput:
-        return BaseModelOutput(self.embeddings(inputs_embeds))
 
 
 class ResidualProjection(nn.Linear):
@@ -217,8 +205,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     ) -> Any:  # fmt: skip
         """A new model around a sentence encoder, initialised from that encoder's own layers and position table.
 
-        A static encoder has no layers: those over its vectors start at random, and the document vector as the mean of
-        the chunk vectors (`pooling="residual"`), except in masked vector modelling, which would not train that.
+        Over a static encoder, which has none, layers start at random, and the document vector as the mean of the chunk
+        vectors (`pooling="residual"`), except in masked vector modelling, which would not train that.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
@@ -259,7 +247,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
-        return self.base_model.encoder.embeddings
+        model = self.base_model
+        return model.special_embeddings if model.encoder is None else model.encoder.embeddings
 
 
 class NextLevelBertModel(NextLevelBertPreTrainedModel):
@@ -280,7 +269,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         self.special_embeddings: Any = self.new_special_vectors()
-        self.encoder: nn.Module = self.new_encoder()
+        self.encoder = None if config.pooling == "plain" else self.new_encoder()
         self.whitening = ChunkWhitening(config.chunk_hidden_size) if config.whiten_chunks else None
         self.residual_pooling = ResidualPooling(config) if config.pooling == "residual" else None
         self.chunk_encoder = self._new_chunk_encoder() if config.include_chunk_encoder else None
@@ -293,8 +282,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def new_encoder(self) -> nn.Module:
         """The encoder over chunks: from ``inputs_embeds`` ``[B, S, D]`` to contextual vectors ``[B, S, H]``."""
-        if self.config.pooling == "plain":
-            return NoEncoder()
         encoder = backbone_from_config(self.config.encoder_config)
         encoder.set_input_embeddings(None)  # vectors come in, not ids
         return encoder
@@ -416,6 +403,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     def _run_encoder(self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool]) -> BaseModelOutput:
         """The encoder over sequences ``[J, S, D]`` with a special vector wherever `special_ids` has its number."""
+        if self.encoder is None:  # contextual chunk vectors are the chunk vectors
+            return BaseModelOutput(vectors)
         table = self.special_embeddings(special_ids.clamp(min=PAD)).to(vectors.dtype)
         embeds = torch.where((special_ids == NOT_SPECIAL).unsqueeze(-1), vectors, table)
         real = special_ids != PAD
@@ -663,9 +652,6 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
         predictions, targets, loss = self.head(output.last_hidden_state[selected]), None, None  # [M, D]
         if labels is not None:
             targets = self.model.prepare_chunks(labels[selected].to(self.dtype))  # [M, D]
-            if len(targets) < 2 and config.loss in CONTRASTIVE_LOSSES:
-                logger.warning("loss=%r retrieves each masked vector among those of the batch, which has %d.",
-                               config.loss, len(targets))  # fmt: skip
             rows = selected.nonzero()[:, 0] if config.loss_mean == "sequences" else None  # [M]
             loss = masked_vector_loss(config.loss, predictions, targets, config.temperature, config.norm_order, rows)
         return MaskedVectorModelingOutput(loss, predictions, targets, output.hidden_states, output.attentions)
@@ -796,8 +782,7 @@ class NextLevelBertForMultipleChoice(NextLevelBertForTask):
 def concatenate_pairs(documents: Tensor, pairs: Tensor | None, document_index: Tensor | None) -> Tensor:
     """Each document's vector ``[B, H]`` with the vectors of its questions ``[N, D]`` or candidates ``[N, C, D]``.
 
-    `document_index` ``[N]`` is the document of each question; None for one question per document, in order. Without
-    pairs, the document vectors alone.
+    `document_index` ``[N]`` is the document of each question, by default one each, in order.
     """
     if document_index is not None:
         documents = documents[document_index]  # [N, H]
@@ -857,13 +842,13 @@ def encoder_values(source: LoadedChunkEncoder, chunk_size: int, chunking: Chunki
 
 def copy_layers(source: LoadedChunkEncoder, encoder: nn.Module) -> None:
     """Copies the chunk encoder's layers into a new encoder; further positions keep the new encoder's values."""
-    weights, own = source.encoder.model.state_dict(), encoder.state_dict()
-    for name, values in own.items():
+    weights, state = source.encoder.model.state_dict(), encoder.state_dict()
+    for name, values in state.items():
         if name not in weights or weights[name].shape[1:] != values.shape[1:]:
             raise ValueError(f"encoder_config has {name} {[*values.shape]}, which the chunk encoder lacks.")
         rows = min(len(values), len(weights[name])) if "position" in name else len(values)
-        own[name] = torch.cat([weights[name][:rows], values[rows:]]) if values.ndim else weights[name]
-    encoder.load_state_dict(own)
+        state[name] = torch.cat([weights[name][:rows], values[rows:]]) if values.ndim else weights[name]
+    encoder.load_state_dict(state)
 
 
 def traced() -> bool:

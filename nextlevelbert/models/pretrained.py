@@ -1,8 +1,7 @@
 """Saving checkpoints that open everywhere, and the pretrained encoders that models are built around.
 
-A checkpoint opens with this package, with sentence-transformers, and by `trust_remote_code`. sentence-transformers
-uses its own `Transformer` module and nothing else: since its version 6, a folder that names any other module class
-needs `trust_remote_code`. Its `encode` tokenises a whole document and calls the model's `forward`.
+A checkpoint opens with this package, by `trust_remote_code`, and with sentence-transformers, whose own `Transformer`
+module it names: any other class would need `trust_remote_code` there, too.
 """
 
 from __future__ import annotations
@@ -120,9 +119,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         fields = cls.config_class.__dataclass_fields__
         known = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS} - {"dtype"}  # that of the weights
         if unknown := sorted(arguments.keys() - known):
-            own = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
+            known = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
             raise ValueError(
-                f"{cls.config_class.__name__} has no field {unknown}. It has {', '.join(own)}, and num_labels."
+                f"{cls.config_class.__name__} has no field {unknown}, but {', '.join(known)}, num_labels."
             )
         loading = {key: value for key, value in arguments.items() if key in LOADING_ARGUMENTS}
         return loading, {key: value for key, value in arguments.items() if key not in loading}
@@ -264,11 +263,7 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedModel:
-    """Loads a pretrained encoder (folder or Hub name) to train further: float32, no pooler, no attention dropout.
-
-    Raises:
-        ValueError: if some of its weights are missing (named).
-    """
+    """Loads a pretrained encoder (folder or Hub name) to train further: float32, no pooler, no attention dropout."""
     name = str(name_or_path)
     config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
     config = type(config).from_dict(with_attention_dropout(config))
@@ -282,9 +277,7 @@ def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrain
     finally:
         logging.set_verbosity(verbosity)
     if missing := sorted(info["missing_keys"]):
-        raise ValueError(
-            f"{name!r} lacks {len(missing)} weights of its {config.model_type} encoder ({missing[0]}, …)."
-        )
+        raise ValueError(f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …).")
     return encoder
 
 
@@ -292,9 +285,7 @@ def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTr
     """The stock tokenizer of an encoder, without its length limit, because no document is too long here."""
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, **{"model_max_length": int(1e30), **arguments})
     if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):  # transformers makes one without words
-        raise ValueError(
-            f"There is no tokenizer in {str(name_or_path)!r}: tokenizer.save_pretrained(folder) saves it."
-        )
+        raise ValueError(f"There is no tokenizer in {name_or_path!r}: tokenizer.save_pretrained(folder) saves it.")
     return tokenizer
 
 
@@ -319,9 +310,3 @@ def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> Be
         num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1, intermediate_size=4 * hidden_size,
         attention_probs_dropout_prob=0.0, vocab_size=1,  # no word table
     )  # fmt: skip
-
-
-def hidden_dropout(config: PreTrainedConfig) -> float:
-    """The hidden dropout probability of an encoder, under whatever name; 0.1 where it has none."""
-    names = ("hidden_dropout_prob", "dropout", "mlp_dropout")
-    return next((getattr(config, name) for name in names if hasattr(config, name)), 0.1)

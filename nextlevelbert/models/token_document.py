@@ -17,14 +17,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 from transformers.utils import ModelOutput
 
-from .pretrained import (
-    NextLevelPreTrainedModel,
-    hidden_dropout,
-    load_backbone,
-    load_tokenizer,
-    token_mask,
-    usable_positions,
-)
+from .pretrained import NextLevelPreTrainedModel, load_backbone, load_tokenizer, token_mask, usable_positions
 
 
 @strict
@@ -47,7 +40,9 @@ class TokenDocumentConfig(PreTrainedConfig):
         self.encoder_config = copy.deepcopy(self.encoder_config)  # it may belong to a model in use
         self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
         if self.classifier_dropout is None:
-            self.classifier_dropout = hidden_dropout(self.encoder_config)
+            names = ("hidden_dropout_prob", "dropout", "mlp_dropout")
+            dropouts = (getattr(self.encoder_config, name) for name in names if hasattr(self.encoder_config, name))
+            self.classifier_dropout = next(dropouts, 0.1)
 
     @property
     def hidden_size(self) -> int:

@@ -348,11 +348,13 @@ def test_a_model_whose_folder_is_gone_can_still_be_saved(minilm, tmp_path):
 
 
 def test_ordinary_use_warns_of_nothing(toy, tmp_path, transformers_log):
+    """Nor does a checkpoint that is opened without the chunk encoder that it holds."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         toy.encode(TEXTS)
         toy.save_pretrained(tmp_path)
         NextLevelBertModel.from_pretrained(tmp_path).encode(TEXTS)
+        assert NextLevelBertModel.from_pretrained(tmp_path, include_chunk_encoder=False).chunk_encoder is None
     assert not [record for record in transformers_log.records if record.levelname == "WARNING"]
 
 

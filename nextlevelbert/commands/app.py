@@ -266,13 +266,13 @@ def build(library: Library, title: str):
                 gr.Markdown(f"### Map: near each other where alike, as far as two components show ({page.share:.0%})")
                 points = gr.Image(page.map([], 0), **picture)
                 heading = gr.Markdown(visible=False)
-                columns, widths = ["", "document", "score", "the question along it"], ["6%", "38%", "12%", "44%"]
+                columns, widths = ["", "document", "score", "the question along it"], ["8%", "36%", "18%", "38%"]
                 kinds = ["number", "str", "str", "html"]
                 documents = gr.Dataframe(
                     headers=columns, datatype=kinds, column_widths=widths, max_height=900, **table
                 )
                 relative = gr.Markdown("### Nearest passages (scores are relative to the folder)", visible=False)
-                columns, widths = ["document", "place", "score", "passage"], ["24%", "14%", "12%", "50%"]
+                columns, widths = ["document", "place", "score", "passage"], ["24%", "18%", "18%", "40%"]
                 passages = gr.Dataframe(headers=columns, column_widths=widths, max_height=900, **table)
             with gr.Column(scale=5, min_width=320):
                 choices = [(place, number) for number, place in enumerate(library.places)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from .finetuning_toys import sea_rows, write
+
 ROOT = Path(__file__).parents[1]
-
-
 # For the papers whose defaults take minutes.
 QUICK = {
     "chunkbert": ["--chunk_size", "32", "--num_train_epochs", "1"],
@@ -86,17 +85,11 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, toy_encoder_
     """Documents to a pretrained model, and that to a classifier, away from the sources."""
     where = run(installed / "python", "-c", "import nextlevelbert; print(nextlevelbert.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(installed.parent)
-    stories = [
-        {"id": f"{n}", "text": f"{thing.capitalize()} {n} swims far away and shines. " * 30, "label": thing}
-        for n in range(8)
-        for thing in ("the whale", "a train")
-    ]
-    rows = [{**story, "id": str(number)} for number, story in enumerate(stories)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(tmp_path / "rows.jsonl", sea_rows(16, 0))
     run(
-        installed / "nextlevelbert-pretrain", "--train_file", "rows.jsonl", "--chunk_encoder",
-        toy_encoder_path, "--chunk_size", 12,
-        "--output_dir", "model", "--do_train", "--sequence_length", 16, "--max_steps", 2, "--use_cpu", cwd=tmp_path,
+        installed / "nextlevelbert-pretrain", "--train_file", "rows.jsonl", "--chunk_encoder", toy_encoder_path,
+        "--output_dir", "model", "--do_train", "--sequence_length", 16, "--max_steps", 2, "--use_cpu",
+        "--chunk_size", 12, cwd=tmp_path,
     )  # fmt: skip
     assert "nextlevelbert" in (tmp_path / "model" / "README.md").read_text()
     printed = run(
@@ -105,10 +98,8 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, toy_encoder_
     )  # fmt: skip
     assert "accuracy" in printed
     assert (tmp_path / "classifier" / "model.safetensors").exists()
-    printed = run(
-        installed / "nextlevelbert", "search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache", cwd=tmp_path
-    )  # fmt: skip
-    assert "rows.jsonl#" in printed  # by the checkpoint that is installed
+    words = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
+    assert "rows.jsonl#" in run(installed / "nextlevelbert", *words, cwd=tmp_path)  # by the installed checkpoint
 
 
 @pytest.mark.long

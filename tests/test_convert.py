@@ -58,16 +58,16 @@ def write_pickle(folder: Path, config: dict, held: object, **how) -> Path:
 @pytest.fixture(params=["safetensors", "pickle"])
 def reloaded(request, tiny, monkeypatch, tmp_path):
     """Conversion from either form of the weights, followed by saving and opening."""
-    convert, theirs = inference.authors_model, tiny
+    convert, source_folder = inference.authors_model, tiny
     if request.param == "pickle":
-        theirs = tmp_path / "theirs"
-        shutil.copytree(tiny / "checkpoint", theirs / "checkpoint")
-        weights = theirs / "checkpoint" / "model.safetensors"
-        torch.save(load_file(weights), theirs / "checkpoint" / "pytorch_model.bin")
+        source_folder = tmp_path / "theirs"
+        shutil.copytree(tiny / "checkpoint", source_folder / "checkpoint")
+        weights = source_folder / "checkpoint" / "model.safetensors"
+        torch.save(load_file(weights), source_folder / "checkpoint" / "pytorch_model.bin")
         weights.unlink()
 
     def saved(source, tiny, chunk_size, **config):
-        convert(source, theirs, chunk_size, **config).save_pretrained(tmp_path)
+        convert(source, source_folder, chunk_size, **config).save_pretrained(tmp_path)
         return AutoModel.from_pretrained(tmp_path)
 
     monkeypatch.setattr(inference, "authors_model", saved)
@@ -142,9 +142,9 @@ def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path):
     model.save_pretrained(tmp_path / "ours")
     reloaded = AutoModelForPreTraining.from_pretrained(tmp_path / "ours")
     assert reloaded.config.max_chunks == 22  # their position table has 24 rows, the sentence encoder's 512
-    for each in (model, reloaded):
-        pretraining_step.test_step_of_the_original_scheme(step, each)
-        pretraining_step.test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, each)
+    for opened in (model, reloaded):
+        pretraining_step.test_step_of_the_original_scheme(step, opened)
+        pretraining_step.test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, opened)
 
 
 def test_older_and_newer_spellings(tiny, encoders, config, weights, tmp_path):
@@ -152,10 +152,10 @@ def test_older_and_newer_spellings(tiny, encoders, config, weights, tmp_path):
     spelled = {name.replace(FROZEN, "encoder.0.model."): tensor for name, tensor in weights.items()}
     for prefix in ("bert.", "encoder.0.model."):
         spelled[prefix + "embeddings.position_ids"] = torch.arange(512)[None]
-    theirs = convert_checkpoint(write(tmp_path / "spelled", config, spelled), encoders[True]).state_dict()
+    respelled = convert_checkpoint(write(tmp_path / "spelled", config, spelled), encoders[True]).state_dict()
     plain = convert_checkpoint(tiny / "checkpoint", encoders[True]).state_dict()
-    assert theirs.keys() == plain.keys()
-    assert all(torch.equal(theirs[name], plain[name]) for name in plain)
+    assert respelled.keys() == plain.keys()
+    assert all(torch.equal(respelled[name], plain[name]) for name in plain)
 
 
 # Where things are found.

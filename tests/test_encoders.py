@@ -191,18 +191,18 @@ def test_prompt_and_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, t
     dense["c"] = modules.Dense(32, 32)
     dense["b"].load_state_dict(dense["a"].state_dict())
     cases = [([], "query: "), ([], "passage: "), *(([layer], None) for layer in dense.values())]
-    found = [
+    sources = [
         load_chunk_encoder(
             saved(tmp_path / str(number), [toy, modules.Pooling(32), *more, modules.Normalize()], prompt)
         )
         for number, (more, prompt) in enumerate(cases)
     ]
-    assert len({source.fingerprint for source in found}) == len(found)
-    model = NextLevelBertModel.from_chunk_encoder(found[0], chunk_size=16)
+    assert len({source.fingerprint for source in sources}) == len(sources)
+    model = NextLevelBertModel.from_chunk_encoder(sources[0], chunk_size=16)
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
-        model.attach_chunk_encoder(found[1])
+        model.attach_chunk_encoder(sources[1])
     # Layers over the chunks start from the encoder's own where sizes allow it, and have no such steps.
-    for source in found:
+    for source in sources:
         started = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
         assert not hasattr(started.config.encoder_config, "sentence_steps")
         layer = "encoder.layer.0.output.dense.weight"
@@ -221,15 +221,15 @@ def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
 
 def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
     """HATE's sentence vector: the output at [CLS], here normalised as the encoder does with its mean."""
-    source, own = load_chunk_encoder(toy_encoder_path, pooling="cls"), load_chunk_encoder(toy_encoder_path)
-    assert (source.encoder.pooling, own.encoder.pooling) == ("cls", "mean")
-    assert source.fingerprint != own.fingerprint
-    batch = own.tokenizer(["The ship sailed home."], return_tensors="pt")
+    source, usual = load_chunk_encoder(toy_encoder_path, pooling="cls"), load_chunk_encoder(toy_encoder_path)
+    assert (source.encoder.pooling, usual.encoder.pooling) == ("cls", "mean")
+    assert source.fingerprint != usual.fingerprint
+    batch = usual.tokenizer(["The ship sailed home."], return_tensors="pt")
     with torch.no_grad():
-        states = own.encoder.model(**batch).last_hidden_state
-        found = source.encoder(batch["input_ids"], batch["attention_mask"])
-    expected = torch.nn.functional.normalize(states[:, 0], dim=-1) if own.encoder.normalize else states[:, 0]
-    torch.testing.assert_close(found, expected)
+        states = usual.encoder.model(**batch).last_hidden_state
+        vector = source.encoder(batch["input_ids"], batch["attention_mask"])
+    expected = torch.nn.functional.normalize(states[:, 0], dim=-1) if usual.encoder.normalize else states[:, 0]
+    torch.testing.assert_close(vector, expected)
 
 
 @settings(deadline=None, max_examples=40)
@@ -261,8 +261,8 @@ def test_every_route_gives_the_same(source, model, tmp_path):
     for number, book in enumerate(books):
         torch.testing.assert_close(corpus[number].vectors.float(), book.plain, atol=1e-3, rtol=0)
     model.save_pretrained(tmp_path / "saved")
-    found = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(found, torch.stack([book.document for book in books]).numpy(), atol=1e-6)
+    vectors = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(vectors, torch.stack([book.document for book in books]).numpy(), atol=1e-6)
     again = NextLevelBertModel.from_pretrained(tmp_path / "saved")
     torch.testing.assert_close(again.encode(TEXTS[0]).document, books[0].document)
     again.chunk_encoder.to(torch.float16)

@@ -129,10 +129,10 @@ def test_whitening_cut_to_the_directions_that_tell_documents_apart(monkeypatch):
         cut = fit_whitening(documents, shrinkage=1e-9, size=size)
         torch.testing.assert_close(cut[1].abs(), whole[:size].abs(), atol=1e-4, rtol=1e-3)  # up to the sign
     judge = LinearDiscriminantAnalysis(solver="eigen").fit(
-        torch.cat(documents).numpy(), [number for number, each in enumerate(documents) for _ in each]
+        torch.cat(documents).numpy(), [number for number, rows in enumerate(documents) for _ in rows]
     )
-    theirs = torch.from_numpy(judge.scalings_[:, :4].T).float()
-    cosines = torch.nn.functional.cosine_similarity(whole[:4], theirs)
+    directions = torch.from_numpy(judge.scalings_[:, :4].T).float()
+    cosines = torch.nn.functional.cosine_similarity(whole[:4], directions)
     torch.testing.assert_close(cosines.abs(), torch.ones(4), atol=1e-3, rtol=0)
     plain = fit_whitening(documents, shrinkage=1e-9)
     vectors = documents[3] - mean
@@ -168,15 +168,15 @@ def test_similarities_are_those_of_scikit_learn(whole, tfidf, tmp_path, sublinea
     for word, row in tfidf.tokenizer.get_vocab().items():
         if not any(letter.isalpha() for letter in word):
             counts[:, row] = 0
-    theirs = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
+    counting = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
     assert counts.max() > 1
     damped = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0) if sublinear else counts
-    exact = damped * (theirs.idf_ - 1)  # scikit-learn adds 1, so that words of every chunk count, too
+    exact = damped * (counting.idf_ - 1)  # scikit-learn adds 1, so that words of every chunk count, too
     lengths = np.linalg.norm(exact, axis=1)
     exact = exact[lengths > 0] / lengths[lengths > 0, None]
     assert len(exact) > 20
-    ours = tfidf.encoder.encode(ids, boundaries, rule).numpy()[lengths > 0]
-    error = (ours @ ours.T - exact @ exact.T)[np.triu_indices(len(exact), 1)]
+    vectors = tfidf.encoder.encode(ids, boundaries, rule).numpy()[lengths > 0]
+    error = (vectors @ vectors.T - exact @ exact.T)[np.triu_indices(len(exact), 1)]
     assert abs(error).max() < 8 / np.sqrt(4_096)  # the bound of Johnson and Lindenstrauss, for all pairs
     assert np.sqrt((error**2).mean()) < 1.5 / np.sqrt(4_096)
     assert (exact @ exact.T)[np.triu_indices(len(exact), 1)].std() > 2 / np.sqrt(4_096)  # there is something to see
@@ -216,9 +216,9 @@ def test_vectors_by_hand(parts, hybrid, model):
     assert hybrid.encoder.hidden_size == sum(sizes)
     shares = []
     for part, size, weight in zip(parts, (5, None), (0.6, 0.8), strict=True):
-        found = [chunks_of(part, model, text) for text in TEXTS]
-        mean, matrix = fit_whitening(found, size=size)
-        vectors = (found[2] - mean) @ matrix.T
+        vectors_of_part = [chunks_of(part, model, text) for text in TEXTS]
+        mean, matrix = fit_whitening(vectors_of_part, size=size)
+        vectors = (vectors_of_part[2] - mean) @ matrix.T
         shares.append(weight * vectors / vectors.norm(dim=1, keepdim=True))
     plain = model.encode(TEXTS[2]).plain
     torch.testing.assert_close(plain, torch.cat(shares, dim=1), atol=1e-5, rtol=0)
@@ -229,11 +229,13 @@ def test_a_part_that_is_not_whitened_is_centred(parts, model, tmp_path):
     both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", weights=[3, 4], whiten=[True, False], chunk_size=12)
     size = parts[0].encoder.hidden_size
     assert both.encoder.hidden_size == size + parts[1].encoder.hidden_size
-    found = chunks_of(both, model, TEXTS[2])
-    alone, each = ([chunks_of(part, model, text) for text in TEXTS] for part in parts)
+    hybrid = chunks_of(both, model, TEXTS[2])
+    alone, words = ([chunks_of(part, model, text) for text in TEXTS] for part in parts)
     mean, matrix = fit_whitening(alone)
-    torch.testing.assert_close(found[:, :size], 0.6 * unit((alone[2] - mean) @ matrix.T), atol=1e-5, rtol=0)
-    torch.testing.assert_close(found[:, size:], 0.8 * unit(each[2] - torch.cat(each).mean(dim=0)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(hybrid[:, :size], 0.6 * unit((alone[2] - mean) @ matrix.T), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        hybrid[:, size:], 0.8 * unit(words[2] - torch.cat(words).mean(dim=0)), atol=1e-5, rtol=0
+    )
     assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
     with pytest.raises(ValueError, match="nothing to fit"):
         combine_chunk_encoders(parts, [""], tmp_path / "no", whiten=[False, False], chunk_size=12)

@@ -77,9 +77,9 @@ def test_what_was_written_comes_back(tmp_path):
         cache.write(keys, vectors)
         cache.write(keys[:1], vectors[:1] + 1)  # what is there stays
     with VectorCache(tmp_path / "a" / "b") as cache:
-        found = cache.read([*keys, b"none"])
-    assert found.keys() == set(keys)
-    assert all(np.array_equal(found[key], row) for key, row in zip(keys, vectors, strict=True))
+        stored = cache.read([*keys, b"none"])
+    assert stored.keys() == set(keys)
+    assert all(np.array_equal(stored[key], row) for key, row in zip(keys, vectors, strict=True))
     assert VectorCache(tmp_path / "a" / "b").read([]) == {}
 
 
@@ -107,6 +107,6 @@ def test_a_killed_writer_leaves_whole_transactions(tmp_path):
             done = receiver.recv()
     with VectorCache(tmp_path) as cache:
         for number in range(done + 2):
-            found = cache.read([f"{number} {n}".encode() for n in range(50)])
-            assert len(found) == 50 if number <= done else len(found) in (0, 50)
-            assert all((row == number).all() for row in found.values())
+            stored = cache.read([f"{number} {n}".encode() for n in range(50)])
+            assert len(stored) == 50 if number <= done else len(stored) in (0, 50)
+            assert all((row == number).all() for row in stored.values())

@@ -39,7 +39,7 @@ def by_tokenizer(tokenizer, text):
     return encoded["input_ids"], spans[:, 0].tolist(), spans[:, 1].tolist()
 
 
-def found(tokenizer, text):
+def looked_up(tokenizer, text):
     document = tokenize_document(tokenizer, text)
     return document.input_ids.tolist(), document.char_starts.tolist(), document.char_ends.tolist()
 
@@ -52,28 +52,28 @@ def found(tokenizer, text):
 def test_any_text(tokenizer, text):
     if not any(token.content in text for token in tokenizer.added_tokens_decoder.values()):
         assert word_lookup.look_up_words(tokenizer, text) is not None
-    assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
+    assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
 
 
 def test_every_character(tokenizer):
     """Each character of Unicode, between letters and beside each kind of mark."""
     characters = [chr(code) for code in range(0x11_0000) if unicodedata.category(chr(code)) not in ("Cs", "Cn", "Co")]
     characters = characters[:: max(1, len(characters) // 8_000)] + characters[:6_000]
-    text = " ".join(f"a{each}b {each}. .{each} ’{each} {each}’" for each in characters)
-    assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
+    text = " ".join(f"a{one}b {one}. .{one} ’{one} {one}’" for one in characters)
+    assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
 
 
 def test_a_novel(minilm, shared):
     with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
         text = json.loads(next(lines))["text"]
-    assert found(minilm.tokenizer, text) == by_tokenizer(minilm.tokenizer, text)
+    assert looked_up(minilm.tokenizer, text) == by_tokenizer(minilm.tokenizer, text)
 
 
 def test_blocks_of_a_long_text(minilm, monkeypatch):
     text = "The sea, the sea’s tides — unaffected.\n" * 40
     expected = by_tokenizer(minilm.tokenizer, text)
     monkeypatch.setattr(word_lookup, "_BLOCK_CHARACTERS", 50)
-    assert found(minilm.tokenizer, text) == expected
+    assert looked_up(minilm.tokenizer, text) == expected
 
 
 def test_texts_with_added_tokens_go_through_the_tokenizer(minilm):
@@ -81,17 +81,17 @@ def test_texts_with_added_tokens_go_through_the_tokenizer(minilm):
     text = "A [MASK] here, <doc-s> there."
     assert word_lookup.look_up_words(tokenizer, text) is None
     assert word_lookup.look_up_words(tokenizer, "A <doc-s> there.") is not None
-    before = found(tokenizer, "A <doc-s> there.")
+    before = looked_up(tokenizer, "A <doc-s> there.")
     tokenizer.add_tokens(["<doc-s>"], special_tokens=True)
-    assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
-    assert found(tokenizer, "A <doc-s> there.") == by_tokenizer(tokenizer, "A <doc-s> there.") != before
+    assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
+    assert looked_up(tokenizer, "A <doc-s> there.") == by_tokenizer(tokenizer, "A <doc-s> there.") != before
 
 
 def test_a_tokenizer_that_is_changed(minilm):
     tokenizer = copy.deepcopy(minilm.tokenizer)
-    lower = found(tokenizer, "SEA and É")
+    lower = looked_up(tokenizer, "SEA and É")
     tokenizer.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
-    assert found(tokenizer, "SEA and É") == by_tokenizer(tokenizer, "SEA and É") != lower
+    assert looked_up(tokenizer, "SEA and É") == by_tokenizer(tokenizer, "SEA and É") != lower
 
 
 def test_the_table_stays_small(minilm, monkeypatch):
@@ -99,12 +99,12 @@ def test_the_table_stays_small(minilm, monkeypatch):
     monkeypatch.setattr(word_lookup, "_MOST_WORDS", 10)
     for start in range(0, 60, 6):
         text = " ".join(f"word{number}" for number in range(start, start + 9))
-        assert found(tokenizer, text) == by_tokenizer(tokenizer, text)
+        assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
         assert len(word_lookup._tables[tokenizer][1]._numbers) <= 10 + 2 * 9
 
 
 def test_without_the_lookup(minilm, monkeypatch):
     """Where a checkpoint is opened without the package."""
-    expected = found(minilm.tokenizer, "The sea’s tides.")
+    expected = looked_up(minilm.tokenizer, "The sea’s tides.")
     monkeypatch.setattr(chunking, "look_up_words", None)
-    assert found(minilm.tokenizer, "The sea’s tides.") == expected
+    assert looked_up(minilm.tokenizer, "The sea’s tides.") == expected

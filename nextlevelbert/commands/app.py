@@ -156,9 +156,9 @@ class Page:
         for chunk, heading in zip(chunks, headings, strict=True):
             passage = int(self.library.first[number]) + chunk
             start, end = self.library.spans[passage].tolist()
-            told = " · ".join(filter(None, (heading, self.library.where(passage))))
+            title = " · ".join(filter(None, (heading, self.library.where(passage))))
             before, after = text[max(0, start - _CONTEXT) : start], text[end : end + _CONTEXT]
-            pieces += [(f"{told}\n\n… {before}", None), (text[start:end], "passage"), (f"{after} …\n\n", None)]
+            pieces += [(f"{title}\n\n… {before}", None), (text[start:end], "passage"), (f"{after} …\n\n", None)]
         return pieces
 
     def parts(self, number: int) -> tuple[list[Part], np.ndarray]:

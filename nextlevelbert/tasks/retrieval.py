@@ -276,7 +276,7 @@ def main(words: list[str]) -> None:
     output.mkdir(parents=True, exist_ok=True)
     if args.run_file:
         write_run(args.run_file, first, name)
-    ranks = [{"query": query, "ranks_of_relevant_documents": each.ranks.tolist()} for query, each in first.items()]
+    ranks = [{"query": query, "ranks_of_relevant_documents": row.ranks.tolist()} for query, row in first.items()]
     write_whole(output / "predictions.jsonl", "\n".join(map(json.dumps, ranks)))
     results = {"task": task.name, "model": name, "rows": scores, "by_length": lengths[name]}
     write_whole(output / "results.json", json.dumps(results, indent=2))

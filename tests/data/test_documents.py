@@ -144,8 +144,8 @@ def test_the_text_of_books(tmp_path):
     docx.with_suffix(".docx.gz").write_bytes(gzip.compress(docx.read_bytes()))
     docx.unlink()
     (tmp_path / "d.html").write_text(PAGE)
-    pdf, *others = read_documents(tmp_path)
-    assert pairs(others) == [
+    pdf, *rest = read_documents(tmp_path)
+    assert pairs(rest) == [
         ("b", f"One\n\n{WHALE}\n\nSome\n\n{SEA}"), ("c", f"{WHALE}\n\n{SEA}"), ("d", "\n\n".join(PARAGRAPHS))
     ]  # fmt: skip
     assert pdf.text == f"{WHALE}\nThe leviathan\n\n\n\n{SEA}"

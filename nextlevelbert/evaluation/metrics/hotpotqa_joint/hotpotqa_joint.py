@@ -21,5 +21,5 @@ def by_id(rows):
     if len({row["id"] for row in rows}) < len(rows):
         raise ValueError("A question is given twice; give each id once.")
     facts = {row["id"]: row["supporting_facts"] for row in rows}
-    pairs = {name: list(zip(each["title"], each["sent_id"], strict=True)) for name, each in facts.items()}
+    pairs = {name: list(zip(fact["title"], fact["sent_id"], strict=True)) for name, fact in facts.items()}
     return {row["id"]: (row["answer"], pairs[row["id"]]) for row in rows}

@@ -22,15 +22,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from ..collators import pad_vectors
 from ..data.rows import fingerprint
 from ..evaluation.retrieval import RetrievalTask, rank_documents, retrieval_scores
-from ..finetuning import seeds
-from ..finetuning.models import (
-    VectorModelArguments,
-    encode_once,
-    open_model,
-    open_source,
-    public_name,
-    with_chunk_encoder,
-)
+from ..finetuning import models, seeds
+from ..finetuning.models import VectorModelArguments, public_name
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.chunk_encoder import masked_mean
 from ..training.cards import CURVE, SIMILARITY_WIDGET, plain
@@ -146,54 +139,40 @@ class MeanRanker(nn.Module):
         self.map = nn.Linear(hidden_size, hidden_size, bias=False)
         nn.init.eye_(self.map.weight)
 
-    @property
-    def device(self) -> torch.device:
-        return self.map.weight.device
-
     def forward(self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutputWithPooling:
         """``pooler_output [B, D]`` of vectors ``[B, L, D]``, with a mask ``[B, L]`` of those that are there."""
         return BaseModelOutputWithPooling(inputs_embeds, self.map(masked_mean(inputs_embeds, attention_mask)))
 
 
-class Pairs(torch.utils.data.Dataset):
-    """A query and a relevant document each, as chunk vectors."""
-
-    def __init__(self, task: RetrievalTask, vectors: Mapping[str, torch.Tensor]) -> None:
-        self.vectors = vectors
-        self.ids = [(query, document) for query, grades in task.relevant.items() for document in grades]
-        self.texts = [(task.queries[query], task.documents[document]) for query, document in self.ids]
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        query, document = self.texts[index]
-        return self.vectors[query].float(), self.vectors[document].float()
-
-    def sampler(self, batch_size: int, seed: int) -> NoDuplicatesBatchSampler:
-        """Batches in which no query and no document stands twice: each would be a negative of itself."""
-        queries, documents = ([f"{kind} {ids[kind]}" for ids in self.ids] for kind in (0, 1))
-        size = min(batch_size, len(set(queries)), len(set(documents)))
-        table = Dataset.from_dict({"query": queries, "document": documents})
-        return NoDuplicatesBatchSampler(table, size, drop_last=True, generator=torch.Generator(), seed=seed)
-
-
-def collate(rows: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
-    """``query`` and ``document``, each ``inputs_embeds [B, L, D]`` and ``attention_mask [B, L]``."""
-    return {name: pad_vectors(side) for name, side in zip(("query", "document"), zip(*rows, strict=True), strict=True)}
+def batches_of(pairs: Sequence[tuple[str, str]], size: int, seed: int) -> NoDuplicatesBatchSampler:
+    """Batches in which no query and no document stands twice: each would be a negative of itself."""
+    queries, documents = ([f"{side} {pair[side]}" for pair in pairs] for side in (0, 1))
+    size = min(size, len(set(queries)), len(set(documents)))
+    table = Dataset.from_dict({"query": queries, "document": documents})
+    return NoDuplicatesBatchSampler(table, size, drop_last=True, generator=torch.Generator(), seed=seed)
 
 
 class RankingTrainer(CardTrainer):
-    """Trains by in-batch negatives (cosine times 20, cross-entropy) and evaluates by the scores that `rank` gives."""
+    """Trains on pairs of a query and a relevant document, and evaluates by the scores that `rank` gives.
 
-    def __init__(self, *args: Any, rank: Any = None, **kwargs: Any) -> None:
-        super().__init__(*args, data_collator=collate, **kwargs)
-        self._rank = rank
+    The loss is the cross-entropy of in-batch negatives, of cosines times 20.
+    """
+
+    def __init__(self, task: RetrievalTask, vectors: Mapping[str, torch.Tensor], rank: Any, **kwargs: Any) -> None:
+        self.task, self.vectors, self._rank = task, vectors, rank
+        pairs: Any = [(query, document) for query, grades in task.relevant.items() for document in grades]
+        super().__init__(train_dataset=pairs, eval_dataset=pairs, data_collator=self.collate, **kwargs)
+
+    def collate(self, pairs: list[tuple[str, str]]) -> dict[str, dict[str, torch.Tensor]]:
+        """``query`` and ``document``, each ``inputs_embeds [B, L, D]`` and ``attention_mask [B, L]``."""
+        texts = {"query": [self.task.queries[query] for query, _ in pairs]}
+        texts["document"] = [self.task.documents[document] for _, document in pairs]
+        return {side: pad_vectors([self.vectors[text].float() for text in names]) for side, names in texts.items()}
 
     def get_train_dataloader(self) -> DataLoader:
-        dataset: Any = self.train_dataset
-        sampler = dataset.sampler(self.args.train_batch_size, self.args.seed)
-        return self.accelerator.prepare(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate))
+        pairs: Any = self.train_dataset
+        sampler = batches_of(pairs, self.args.train_batch_size, self.args.seed)
+        return self.accelerator.prepare(DataLoader(pairs, batch_sampler=sampler, collate_fn=self.collate))
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         sides = [model(**inputs[side]).pooler_output for side in ("query", "document")]  # [B, D] each
@@ -218,12 +197,12 @@ def main(words: list[str]) -> None:
         lambda name, path, split: read_ranking(path, split, ranking), hold_out_queries
     )
     reported = "test" if "test" in sets else "validation"
-    source = open_source(options, MEANS)
+    source = models.open_source(options, MEANS)
     sides = [side for task, _ in sets.values() for side in (task.queries, task.documents)]
-    vectors = encode_once(options, args, source, [text for side in sides for text in side.values()])
+    vectors = models.encode_once(options, args, source, [text for side in sides for text in side.values()])
     baseline = options.model in MEANS or source.kind == "other"
     size = next(iter(vectors.values())).shape[1]
-    new_model = partial(MeanRanker, size) if baseline else partial(open_model, options, source)
+    new_model = partial(MeanRanker, size) if baseline else partial(models.open_model, options, source)
     args.learning_rate = args.learning_rate or (1e-3 if baseline else 5e-5)
 
     def scores_of(name: str, model: Any = None) -> dict[str, float]:
@@ -233,8 +212,8 @@ def main(words: list[str]) -> None:
         return retrieval_scores(rank_documents(task, *rows, named), ranking.k)
 
     def make_trainer(seed_args: FinetuningArguments) -> RankingTrainer:
-        pairs, rank = Pairs(sets["train"].task, vectors), partial(scores_of, "validation")
-        return RankingTrainer(model=new_model(), args=seed_args, train_dataset=pairs, eval_dataset=pairs, rank=rank)
+        model, rank = new_model(), partial(scores_of, "validation")
+        return RankingTrainer(sets["train"].task, vectors, rank, model=model, args=seed_args)
 
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
         scores = {name: scores_of(name, trainer.model) for name in sets if name != "train"}
@@ -273,4 +252,4 @@ def main(words: list[str]) -> None:
         "scored_task": "text-retrieval",
         "widget": SIMILARITY_WIDGET,
     }
-    seeds.publish(args, best, None if baseline else partial(with_chunk_encoder, source, AutoModel), card)
+    seeds.publish(args, best, None if baseline else partial(models.with_chunk_encoder, source, AutoModel), card)

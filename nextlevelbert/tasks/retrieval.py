@@ -71,7 +71,6 @@ class RetrievalArguments:
 
     @property
     def device(self) -> torch.device:
-        """Where models run, as `TrainingArguments` say it."""
         return PartialState(cpu=self.use_cpu).device
 
 
@@ -90,8 +89,6 @@ def read_retrieval_task(
     Columns are by default ``query`` and ``document``; in BookSum a chapter looks for its summaries among those of all
     splits (NextLevelBERT, section 3.2), and the other way round the task is called ``booksum-reversed``. BEIR (Thakur
     et al. 2021) has ``corpus.jsonl``, ``queries.jsonl`` and ``qrels/<split>.tsv``. The split is by default ``test``.
-
-    A column that is missing or blank is refused with its row.
     """
     path = Path(source)
     if packed(path / "corpus.jsonl").exists():
@@ -165,10 +162,10 @@ def document_vectors(model: Any, chunks: Sequence[torch.Tensor]) -> tuple[torch.
     """Document vectors ``[N, H]`` and contextual chunk vectors ``[n, H]`` of stored chunk vectors ``[n, D]``."""
     rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     order = sorted(range(len(chunks)), key=lambda number: len(chunks[number]))  # little padding
-    model.eval()
+    device = next(model.eval().parameters()).device
     for places in (order[start : start + _BATCH] for start in range(0, len(order), _BATCH)):
         batch = pad_vectors([chunks[place].float() for place in places])
-        output = model(**{name: values.to(model.device) for name, values in batch.items()})
+        output = model(**{name: values.to(device) for name, values in batch.items()})
         pooled, states = output.pooler_output.float().cpu(), output.last_hidden_state.float().cpu()
         rows |= {place: (pooled[row], states[row, : len(chunks[place])]) for row, place in enumerate(places)}
     vectors, contextual = zip(*(rows[number] for number in range(len(chunks))), strict=True)

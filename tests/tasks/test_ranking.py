@@ -20,11 +20,10 @@ from nextlevelbert import HateModel
 from nextlevelbert.evaluation import RetrievalTask
 from nextlevelbert.finetuning.seeds import FinetuningArguments
 from nextlevelbert.tasks.ranking import (
-    Pairs,
     RankingArguments,
     RankingData,
     RankingTrainer,
-    collate,
+    batches_of,
     hold_out_queries,
     read_ranking,
 )
@@ -111,15 +110,15 @@ def vectors_of(task: RetrievalTask, size=32, length=5) -> dict[str, torch.Tensor
 def test_no_query_and_no_document_stands_twice_in_a_batch(stories, answers, size):
     """Answers about a few stories: by chance nearly every batch would hold a story twice."""
     task = toy_task(stories, **{f"q{n}": {f"d{n % stories}": 1} for n in range(stories * answers)})
-    pairs = Pairs(task, {})
-    sampler = pairs.sampler(size, 0)
+    pairs = [(query, document) for query, grades in task.relevant.items() for document in grades]
+    sampler = batches_of(pairs, size, 0)
     epochs = []
     for epoch in range(2):
         sampler.set_epoch(epoch)
         epochs.append(list(sampler))
         assert len(epochs[-1]) == len(sampler) == len(pairs) // min(size, stories)
         for batch in epochs[-1]:
-            names = [name for index in batch for name in pairs.ids[index]]
+            names = [name for index in batch for name in pairs[index]]
             assert len(set(names)) == len(names) == 2 * min(size, stories)
     assert epochs[0] != epochs[1] == list(sampler)
 
@@ -133,13 +132,12 @@ def model(toy_encoder_path):
 
 def trainer_of(model, task, folder, **values):
     args = FinetuningArguments(output_dir=str(folder), report_to=[], learning_rate=1e-3, **values)
-    pairs = Pairs(task, vectors_of(task))
-    return RankingTrainer(model=model, args=args, train_dataset=pairs, eval_dataset=pairs, rank=lambda model: {})
+    return RankingTrainer(task, vectors_of(task), lambda model: {}, model=model, args=args)
 
 
 def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_path):
     trainer = trainer_of(model, toy_task(a={"d0": 1}, b={"d1": 1}, c={"d2": 1}), tmp_path)
-    batch = collate([trainer.train_dataset[number] for number in range(3)])
+    batch = trainer.collate(trainer.train_dataset)
     loss = trainer.compute_loss(model, batch)
     queries, documents = (model(**batch[name]).pooler_output for name in ("query", "document"))
     scores = 20 * F.cosine_similarity(queries[:, None], documents[None], dim=-1)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from nextlevelbert.data.rows import table_rows
+from nextlevelbert.data.rows import open_rows
 from nextlevelbert.evaluation import RetrievalTask
 
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
@@ -48,10 +48,10 @@ def load_tasks(data: Path, masked: bool) -> list[RetrievalTask]:
         data: folder with ``novels/``, ``retrieval/`` and ``squality/``.
         masked: whether names are deleted.
     """
-    books = {row["id"]: row["text"] for row in table_rows(data / "novels/validation.jsonl.gz")}
+    books = {row["id"]: row["text"] for _, row in open_rows(data / "novels/validation.jsonl.gz").rows}
     chapters = {
         row["doc_id"]: books[row["book"]][row["body_start"] : row["end"]]
-        for row in table_rows(data / "retrieval/chapters.validation.jsonl.gz")
+        for _, row in open_rows(data / "retrieval/chapters.validation.jsonl.gz").rows
     }
     same: dict[str, dict[str, int]] = {}
     near: dict[str, dict[str, int]] = {}
@@ -60,15 +60,15 @@ def load_tasks(data: Path, masked: bool) -> list[RetrievalTask]:
             same.setdefault(query, {})[document] = 1
             if int(grade) == 2:  # the chapter before or after
                 near.setdefault(query, {})[document] = 1
-    parts = list(table_rows(data / "retrieval/excerpts.validation.jsonl.gz"))
+    parts = [row for _, row in open_rows(data / "retrieval/excerpts.validation.jsonl.gz").rows]
     excerpts = {row["doc_id"]: books[row["book"]][row["start"] : row["end"]] for row in parts}
     by_book = {
         row["doc_id"]: {other["doc_id"]: 1 for other in parts if other["book"] == row["book"] and other is not row}
         for row in parts
     }
-    stories = {row["id"]: row for row in table_rows(data / "squality/validation.jsonl.gz")}
+    stories = {row["id"]: row for _, row in open_rows(data / "squality/validation.jsonl.gz").rows}
     answers, target = {}, {}
-    for row in table_rows(data / "squality/retrieval.validation.jsonl.gz"):
+    for _, row in open_rows(data / "squality/retrieval.validation.jsonl.gz").rows:
         [question] = [q for q in stories[row["target"]]["questions"] if q["number"] == row["question_number"]]
         answers[row["qid"]] = question["responses"][int(row["qid"].rsplit("-", 1)[1]) - 1]
         target[row["qid"]] = {row["target"]: 1}

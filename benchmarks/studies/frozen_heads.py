@@ -22,7 +22,7 @@ import torch
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertModel, load_chunk_encoder
 from nextlevelbert.commands.fit import PLACES, STATIC_SHARE
-from nextlevelbert.data.rows import table_rows
+from nextlevelbert.data.rows import open_rows
 from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder
 
 
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", required=True, help="folders of NextLevelBERT checkpoints")
     parser.add_argument("--encoder", help="a sentence encoder, for the row of its first tokens")
     args = parser.parse_args()
-    rows = [list(table_rows(path)) for path in (args.train_file, args.test_file)]
+    rows = [[row for _, row in open_rows(path).rows] for path in (args.train_file, args.test_file)]
     train, test = ([row["text"] for row in part] for part in rows)
     labels, truth = (np.array([row["label"] for row in part]) for part in rows)
     vectors: dict[str, np.ndarray] = {}

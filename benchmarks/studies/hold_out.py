@@ -13,7 +13,7 @@ import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from nextlevelbert.data.rows import table_rows
+from nextlevelbert.data.rows import open_rows
 
 BOOKS = 20
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with novels/train.jsonl.gz")
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()
-    rows = list(table_rows(args.data / "novels/train.jsonl.gz"))
+    rows = [row for _, row in open_rows(args.data / "novels/train.jsonl.gz").rows]
     held_out = sorted((row["id"] for row in rows), key=lambda name: hashlib.sha256(str(name).encode()).hexdigest())
     held_out = held_out[:BOOKS]
     args.output_dir.mkdir(parents=True, exist_ok=True)

@@ -11,26 +11,21 @@ import pyarrow.parquet as pq
 from ..corpus import whole_file
 from .shelf import Part, open_model, open_shelf
 
-_COLUMNS = {
-    "chunks": ["document", "chunk", "start", "end", "page", "text", "vector"],
-    "documents": ["document", "metadata", "vector"],
-}
-
 
 def rows(part: Part, which: str) -> pa.Table:
     """The chunks or documents of a part, by the place of their file; vectors in float32."""
-    table = part.read(*_COLUMNS["chunks"], "metadata", "document_vector")
-    places = [part.file.place_of(name) for name in table["document"].to_pylist()]
+    columns = ["document", "chunk", "start", "end", "page", "text", "vector"]
     if which == "documents":
-        table = table.drop_columns("vector").rename_columns({"document_vector": "vector"})
-    table = table.set_column(0, "document", pa.array(places, pa.string()))
-    if which == "documents":
-        table = table.filter(pc.equal(table["chunk"], 0))
-    vectors = table["vector"].combine_chunks()
+        columns = ["document", "metadata", "document_vector"]
+        table = part.read("chunk", *columns)
+        table = table.filter(pc.equal(table["chunk"], 0)).select(columns)
+    else:
+        table = part.read(*columns)
+    places = pa.array([part.place_of(name) for name in table["document"].to_pylist()], pa.string())
+    vectors = table[columns[-1]].combine_chunks()
     size = len(vectors[0]) if len(vectors) else 0
     values = pa.FixedSizeListArray.from_arrays(vectors.flatten().cast(pa.float32()), size) if size else vectors
-    number = table.schema.get_field_index("vector")
-    return table.set_column(number, "vector", values).select(_COLUMNS[which])
+    return table.set_column(0, "document", places).set_column(len(columns) - 1, "vector", values)
 
 
 def run(arguments: argparse.Namespace) -> None:

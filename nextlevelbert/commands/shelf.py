@@ -36,26 +36,22 @@ from ..static_checkpoint import static_checkpoint
 from ..vector_cache import CachedEncoder
 
 
-class File(NamedTuple):
-    path: Path
+class Part(NamedTuple):
+    """A file, and the part of a shelf that is made from it."""
+
+    source: Path
     place: str  # its path below the folder
     is_table: bool  # each row is a document
+    path: Path = Path()
 
     def place_of(self, document: str) -> str:
         return f"{self.place}#{document}" if self.is_table else self.place
-
-
-class Part(NamedTuple):
-    """A part of a shelf and the file that it was made from."""
-
-    file: File
-    path: Path
 
     def read(self, *columns: str) -> pa.Table:
         """Columns of its rows. A damaged part is removed, and ValueError says so."""
         try:
             with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
-                return file.read(list(columns))
+                return file.read(list(columns), use_threads=False)  # threads keep as much memory each
         except (pa.ArrowException, OSError) as error:
             self.path.unlink(missing_ok=True)
             raise ValueError(f"{self.path} was damaged ({error}); the next start makes it anew.") from error
@@ -77,30 +73,28 @@ def open_model(arguments: argparse.Namespace) -> Any:
     return model.to(arguments.device, getattr(torch, arguments.dtype))
 
 
-def list_files(source: str) -> list[File]:
+def list_files(source: str) -> list[Part]:
     base = Path(source) if Path(source).is_dir() else Path(source).parent
     return [
-        File(path, path.relative_to(base).as_posix() if path.is_relative_to(base) else str(path), name is None)
+        Part(path, (path.relative_to(base) if path.is_relative_to(base) else path).as_posix(), name is None)
         for path, name in source_files(source)
     ]
 
 
-def read_file(file: File) -> list[Document]:
+def read_file(part: Part) -> list[Document]:
     """The documents of a file that hold text; where there is none, or it cannot be read, one line says so."""
     try:
-        documents, reason = [row for row in read_documents(file.path) if row.text.strip()], "holds no text"
+        documents, reason = [row for row in read_documents(part.source) if row.text.strip()], "holds no text"
     except (OSError, ValueError) as error:
         documents, reason = [], str(error)
     if not documents:
-        tqdm.write(f"left out: {file.place}: {reason}", file=sys.stderr)
+        tqdm.write(f"left out: {part.place}: {reason}", file=sys.stderr)
     return documents
 
 
 def read_files(source: str) -> Iterator[tuple[str, Document]]:
     """The documents of all files that can be read, and their places."""
-    for file in list_files(source):
-        for document in read_file(file):
-            yield file.place_of(document.id), document
+    return ((part.place_of(row.id), row) for part in list_files(source) for row in read_file(part))
 
 
 def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
@@ -113,7 +107,7 @@ def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
     key = f"{schema.metadata} {sorted(facts.items())} {weights_fingerprint(model)} {os.path.abspath(source)}"
     folder = cache_dir / "shelves" / hashlib.sha256(key.encode()).hexdigest()[:32]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
-    parts = [Part(file, folder / f"{_content(file.path)}.parquet") for file in list_files(source)]
+    parts = [part._replace(path=folder / f"{_content(part.source)}.parquet") for part in list_files(source)]
     for path in set(folder.glob("*.parquet*")) - {part.path for part in parts}:  # and what a killed process left
         path.unlink(missing_ok=True)
     missing = [part for part in parts if not part.path.exists()]
@@ -121,7 +115,7 @@ def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
     limit = 2_000_000 if frozen is None else 200_000  # characters that are encoded together; a kill costs no more
     waiting: list[tuple[Part, list[Document]]] = []
     for part in tqdm(missing, unit="file", disable=not missing):
-        if documents := read_file(part.file):
+        if documents := read_file(part):
             waiting.append((part, documents))
         if part is missing[-1] or sum(len(doc.text) for _, docs in waiting for doc in docs) >= limit:
             _write(model, frozen, schema, waiting)

@@ -13,41 +13,35 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 _SILENT = {"script", "style", "template", "title"}
-_BLOCKS = set(
-    "address article aside blockquote body br caption center dd details dialog dir div dl dt fieldset figcaption "
-    "figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav ol optgroup option p pre "
-    "search section summary table tbody td tfoot th thead tr ul".split()
-)
+_INLINE = set("a abbr b bdi bdo big cite code data dfn em font i img ins kbd label mark q s samp small span".split())
+_INLINE |= set("strike strong sub sup time tt u var wbr".split())
 
 
 class _Page(HTMLParser):
-    """Gathers blocks of text; white space is one space wherever it is not in ``<pre>``."""
+    """Gathers blocks of text; all tags begin one but those within a line."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.silent, self.verbatim, self.blocks = "", False, [""]
+        self.silent, self.blocks = "", [""]
 
     def handle_starttag(self, tag: str, attrs: object = ()) -> None:
         self.silent = self.silent or (tag if tag in _SILENT else "")
-        self.verbatim = self.verbatim or tag == "pre"
-        self.blocks += [""] if tag in _BLOCKS else []
+        self.blocks += [] if tag in _INLINE else [""]
 
     def handle_endtag(self, tag: str) -> None:
         self.silent = "" if tag == self.silent else self.silent
-        self.verbatim = self.verbatim and tag != "pre"
-        self.blocks += [""] if tag in _BLOCKS else []
+        self.blocks += [] if tag in _INLINE else [""]
 
     def handle_data(self, data: str) -> None:
         if not self.silent:
-            self.blocks[-1] += data if self.verbatim else re.sub(r"[ \t\n\f]+", " ", data)
+            self.blocks[-1] += data
 
 
 def _html(data: bytes) -> str:
     page = _Page()
     page.feed(data.decode("utf-8-sig"))
     page.close()
-    blocks = (text.strip("\n") if "\n" in text else re.sub(" +", " ", text).strip(" ") for text in page.blocks)
-    return "\n\n".join(block for block in blocks if block.strip())
+    return "\n\n".join(filter(None, (" ".join(block.split()) for block in page.blocks)))
 
 
 def _epub(data: bytes) -> str:
@@ -92,9 +86,7 @@ def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]]]:
     except ImportError as error:
         raise ValueError(f"{path} needs {error.name}: pip install 'nextlevelbert[files]', or leave it out.") from error
     except Exception as error:  # what the parsers raise for damaged bytes is told nowhere
-        raise ValueError(
-            f"{path} cannot be read as {kind[1:].upper()} ({error}): it is damaged, or locked."
-        ) from error
+        raise ValueError(f"{path} cannot be read as {kind[1:].upper()} ({error}): damaged, or locked.") from error
     if not "".join(text).strip():
         raise ValueError(f"{path} holds no text. If its pages are pictures, run OCR over it first, or leave it out.")
     if isinstance(text, str):

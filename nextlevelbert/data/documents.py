@@ -160,17 +160,14 @@ def python_manual(smallest: int = 400) -> Iterator[Document]:
     root = Path(sysconfig.get_paths()["stdlib"])
     for file in sorted(root.rglob("*.py")):
         parts = file.relative_to(root).with_suffix("").parts
-        if _NOT_DOCUMENTATION & set(parts) or any(part.startswith("config-") for part in parts):
-            continue
-        if len(text := _docstrings(file)) >= smallest:
-            yield Document("module/" + ".".join(part for part in parts if part != "__init__"), text)
+        if not _NOT_DOCUMENTATION & set(parts) and not any(part.startswith("config-") for part in parts):
+            if len(text := _docstrings(file)) >= smallest:
+                yield Document("module/" + ".".join(part for part in parts if part != "__init__"), text)
 
 
 def _docstrings(file: Path) -> str:
     """All docstrings of a source file, each function's and class's under its name."""
-    pieces = []
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            if docstring := ast.get_docstring(node):
-                pieces.append(f"{getattr(node, 'name', '')}\n{docstring}".strip())
-    return "\n\n".join(pieces)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes: Any = (node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, documented))
+    pairs = ((getattr(node, "name", ""), ast.get_docstring(node)) for node in nodes)
+    return "\n\n".join(f"{name}\n{docstring}".strip() for name, docstring in pairs if docstring)

@@ -71,16 +71,17 @@ def class_indices(
         if type(item) is not kind or kind not in (str, int, bool) or not str(item).strip():
             raise place.error(column, f"holds {short(item)}; classes are names (not blank), or integers throughout.")
     names = names or _names_of_classes(column, {item for _, item in flat}, kind)
-    numbers: dict[Any, int] = {(name if kind is str else number): number for number, name in enumerate(names)}
+    keys: list[Any] = list(names) if kind is str else list(range(len(names)))
     if kind is int and all(name.isdecimal() for name in names):
-        numbers = {int(name): number for number, name in enumerate(names)}  # "1", "2", "3" are not places 0, 1, 2
+        keys = list(map(int, names))  # "1", "2", "3" are not places 0, 1, 2
     elif kind is int:
         logger.warning("Integers in column %r are taken as indices into %s.", column, ", ".join(names))
+    numbers = {key: number for number, key in enumerate(keys)}
     indices = []
     for place, row in rows:
         if unknown := [item for item in row if item not in numbers]:
-            known = ", ".join(map(str, list(numbers)[:20])) + (", ..." if len(names) > 20 else "")
-            raise place.error(column, f"{short(unknown[0])} is not one of the {len(names)} classes: {known}.")
+            some = ", ".join(map(str, keys[:20])) + (", ..." if len(names) > 20 else "")
+            raise place.error(column, f"{short(unknown[0])} is not one of the {len(names)} classes: {some}.")
         classes = tuple(sorted({numbers[item] for item in row}))
         if len(classes) < len(row):
             raise place.error(column, f"{short(row)} names a class twice; give classes, not a vector of 0 and 1.")

@@ -10,13 +10,14 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
+import pyarrow.parquet as pq
 
 TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
 
@@ -72,23 +73,16 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
     else:
         dataset = saved_dataset(path, split) if is_saved_dataset(path) else hub_dataset(source, config, split=split)
         name = name if is_saved_dataset(path) else f"{name} ({config}, {split})" if config else f"{name} ({split})"
-        features = dataset.features
-        rows = ((Place(name, f"row {number}"), row) for number, row in enumerate(dataset))
+        features, rows = dataset.features, ((Place(name, f"row {n}"), row) for n, row in enumerate(dataset))
     if (first := next(rows, None)) is None:
         raise ValueError(f"{name} is empty: it has no rows.")
     if files and suffix(files[0]) == ".parquet":
-        import pyarrow.parquet as pq
         from datasets import Features  # seconds to import
 
         features = Features.from_arrow_schema(pq.read_schema(files[0]))
     inner = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
     classes = {column: tuple(feature.names) for column, feature in inner.items() if hasattr(feature, "names")}
     return Table(name, first[1], itertools.chain([first], rows), classes)
-
-
-def table_rows(source: str | Path, split: str = "train", config: str | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of `open_rows`, without places."""
-    return (row for _, row in open_rows(source, split, config).rows)
 
 
 def placed_rows(path: Path) -> Rows:
@@ -103,8 +97,6 @@ def placed_rows(path: Path) -> Rows:
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(path) as table:
         rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(16))
         yield from ((f"row {number}", row) for number, row in enumerate(rows))
@@ -121,12 +113,9 @@ def _csv(path: Path) -> Iterator[tuple[str, Any]]:
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
     with open_text(path) as file:
         if suffix(path) == ".json":
-            content = file.read()
             try:
-                value = json.loads(content)
-                yield from (
-                    (f"row {number}", row) for number, row in enumerate(value if isinstance(value, list) else [value])
-                )
+                value = json.load(file)
+                yield from ((f"row {n}", row) for n, row in enumerate(value if isinstance(value, list) else [value]))
                 return
             except json.JSONDecodeError as error:
                 if error.msg != "Extra data":
@@ -188,12 +177,11 @@ def saved_dataset(folder: Path, split: str | None = None) -> Any:
 
 def hub_dataset(name: str | Path, config: str | None = None, **options: Any) -> Any:
     """`datasets.load_dataset`; where the dataset is a script, which is not run, the Hub's own Parquet export of it."""
-    message = f"There is no file or folder {str(name)!r}"
-    if not Path(name).exists() and (
-        suffix(Path(name)) in TABLES or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name))
-    ):
-        raise FileNotFoundError(f"{message}. Check the path.")
     from datasets import load_dataset  # seconds to import
+
+    message, is_name = f"There is no file or folder {str(name)!r}", re.fullmatch(r"[\w.-]+(/[\w.-]+)?", str(name))
+    if not Path(name).exists() and (suffix(Path(name)) in TABLES or not is_name):
+        raise FileNotFoundError(f"{message}. Check the path.")
 
     try:
         return load_dataset(str(name), config, **options)
@@ -211,16 +199,11 @@ def short(value: Any) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
-def hold_out(
-    data: Any, rows: str, share: float, seed: int, key: Callable[[Any], Any] | None = None
-) -> tuple[Any, Any]:
-    """Splits a dataclass with `source` and a list `rows` at random; rows with the same `key` stay together."""
+def hold_out(data: Any, rows: str, share: float, seed: int) -> tuple[Any, Any]:
+    """Splits a dataclass with `source` and a list `rows` at random."""
     every = getattr(data, rows)
-    keys = list(range(len(every))) if key is None else [key(row) for row in every]
-    held = draw(sorted(set(keys)), share, seed, f"{rows} of {data.source}")
-    parts: tuple[list[Any], list[Any]] = ([], [])
-    for row, name in zip(every, keys, strict=True):
-        parts[name in held].append(row)
+    held = draw(range(len(every)), share, seed, f"{rows} of {data.source}")
+    parts = [[row for number, row in enumerate(every) if (number in held) == aside] for aside in (False, True)]
     return replace(data, **{rows: parts[0]}), replace(data, **{rows: parts[1]}, source=f"{data.source}, held out")
 
 
@@ -233,9 +216,5 @@ def draw(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:
 
 
 def fingerprint(values: Iterable[Any]) -> str:
-    """SHA-256 of values as one JSON array, written one by one: a large set is not held in memory twice."""
-    digest = hashlib.sha256(b"[")
-    for number, value in enumerate(values):
-        digest.update(f"{', ' if number else ''}{json.dumps(value)}".encode())
-    digest.update(b"]")
-    return digest.hexdigest()
+    """SHA-256 of values as one JSON array."""
+    return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()

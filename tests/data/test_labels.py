@@ -20,9 +20,8 @@ def test_all_rows_have_a_label_or_none_has(caplog):
     assert "No row has a label in column 'label' (columns: text, label)" in caplog.text
     with pytest.raises(ValueError, match=r"row 1, .*'label': has no label, but other rows have"):
         all_labelled(labels_of("a", None), "label", {})
-    for value in (math.nan, math.inf):
-        with pytest.raises(ValueError, match=rf"row 1, .*'label': is {value}"):
-            all_labelled(labels_of(1.0, value), "label", {})
+    with pytest.raises(ValueError, match=r"row 1, .*'label': is nan"):
+        all_labelled(labels_of(1.0, math.nan), "label", {})
 
 
 def test_names_of_numbers():
@@ -44,8 +43,7 @@ def test_the_problem_follows_from_the_labels(values, problem):
 
 @pytest.mark.parametrize(
     ("values", "problem"),
-    [(("a", 1), "single_label_classification"), ((0, True), "single_label_classification"),
-     ((1.0, True), "regression"), (("a",), "regression"), ((["a"], "b"), "multi_label_classification")],
+    [((0, True), "single_label_classification"), (("a",), "regression"), ((["a"], "b"), "multi_label_classification")],
 )  # fmt: skip
 def test_types_that_do_not_go_together(values, problem):
     with pytest.raises(ValueError, match=rf"'label': .* is no label for {problem}"):

@@ -38,9 +38,9 @@ COUNT, FORMS, CUES = 1_500, ("kept", "half", "common"), ("person", "place", "tit
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)  # of vectors in the score
 first_words = search.book_words
 VARIANTS = {
-    "without the book's words": lambda passages, starts: [[] for _ in starts[1:]],
+    "without the book's words": lambda counts, starts: first_words(counts, starts) * 0,
     "with the book's words": first_words,
-    "with another book's words": lambda passages, starts: (rows := first_words(passages, starts))[-1:] + rows[:-1],
+    "with another book's words": lambda counts, starts: first_words(counts, starts)[np.arange(len(starts) - 1) - 1],
 }
 REFERENCE = "search, with the book's words"
 
@@ -118,7 +118,7 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
                 altered[int(passage)] = text[:start] + text[end:]
                 questions.append(Question(text[start:end], int(passage), book, "cut out"))
     vectors = dict(zip(altered, library.model.encode(list(altered.values())), strict=True))
-    copies, row = [Part(part.file, part.path.parent / "cut out" / part.path.name) for part in parts], 0
+    copies, row = [part._replace(path=part.path.parent / "cut out" / part.path.name) for part in parts], 0
     copies[0].path.parent.mkdir(exist_ok=True)
     for part, copy in zip(parts, copies, strict=True):
         table = pq.read_table(part.path)

@@ -85,6 +85,11 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
     return Table(name, first[1], itertools.chain([first], rows), classes)
 
 
+def table_rows(source: str | Path, split: str = "train", config: str | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of `open_rows`, without places."""
+    return (row for _, row in open_rows(source, split, config).rows)
+
+
 def placed_rows(path: Path) -> Rows:
     """Streams the rows of a file, as `open_rows`; the values of a CSV are text."""
     kind = suffix(path)

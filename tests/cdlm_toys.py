@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from nextlevelbert import (
-    CdlmConfig,
-    CdlmForCrossDocumentCoreference,
-    CdlmForDocumentMatching,
-    CdlmForMaskedLM,
-    CdlmForMultiHopQuestionAnswering,
-    CdlmModel,
-)
+from nextlevelbert import CdlmConfig, CdlmModel
 
 CLS, PAD, MASK = 0, 1, 4
 SIZE = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -27,7 +20,6 @@ GLOBALS = {
 }
 # Small ones are taken in blocks; with 24 and any global token blocks would have more keys than the square.
 WINDOWS = {"small": [4, 4, 4], "different": [4, 12, 6], "half": [24, 24, 24], "wide": [80, 80, 80]}
-HEADS = (CdlmForMaskedLM, CdlmForDocumentMatching, CdlmForCrossDocumentCoreference, CdlmForMultiHopQuestionAnswering)
 
 
 def draw(model, std=0.2):
@@ -105,23 +97,3 @@ ANSWERS = {
     "sentence_labels": torch.tensor([[1, 0, -100], [1, -100, -100]]),
     "paragraph_labels": torch.tensor([[1, 0], [1, -100]]),
 }
-
-
-def inputs_of(cls):
-    """A batch with labels, in which some have global attention."""
-    ids, mask, labels = masked_batch()
-    if cls is CdlmModel:
-        return {"input_ids": ids, "attention_mask": mask}
-    if cls is CdlmForMaskedLM:
-        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
-    if cls is CdlmForDocumentMatching:
-        return {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 1, 1, 0])}
-    if cls is CdlmForCrossDocumentCoreference:
-        ids, mask = mentions_batch()
-        pairs = {
-            "mention_spans": SPANS,
-            "mention_pairs": PAIRS,
-            "labels": torch.tensor([[1, 0], [0, -100], [1, -100]]),
-        }
-        return {"input_ids": ids, "attention_mask": mask, **pairs}
-    return {**question_batch(), **ANSWERS}

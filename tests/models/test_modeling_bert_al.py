@@ -14,11 +14,6 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AlbertConfig,
     AutoModel,
-    BertConfig,
-    DistilBertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    RobertaConfig,
     XLMConfig,
 )
 
@@ -26,18 +21,7 @@ from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAl
 from nextlevelbert.models import modeling_bert_al
 from nextlevelbert.models.modeling_bert_al import LayerNormLSTM
 
-SIZE = {"vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
-SIZE |= {"intermediate_size": 48, "max_position_embeddings": 40}
-ENCODERS = {
-    "bert": BertConfig(**SIZE),
-    "roberta": RobertaConfig(**SIZE),
-    "mpnet": MPNetConfig(**SIZE),
-    "distilbert": DistilBertConfig(
-        vocab_size=200, dim=32, n_layers=3, n_heads=4, hidden_dim=48, max_position_embeddings=40
-    ),
-    "modernbert": ModernBertConfig(**SIZE, pad_token_id=0, cls_token_id=1, sep_token_id=2, local_attention=16),
-}
-CLS = 7
+from ..token_toys import CLS, ENCODERS, SIZE, batch
 
 
 def tiny(cls=BertAlModel, encoder="bert", **values):
@@ -53,20 +37,6 @@ def awake(model):
         if recurrence.residual is not None:
             torch.nn.init.normal_(recurrence.residual.weight, std=0.2)
     return model
-
-
-def batch(lengths=(37, 3, 8, 17), side="right"):
-    """Documents of random ids with a [CLS] in front and one every seven tokens, padded on one side."""
-    generator = torch.Generator().manual_seed(0)
-    documents = [torch.randint(10, 200, (length,), generator=generator) for length in lengths]
-    for document in documents:
-        document[::7] = CLS
-    longest = max(lengths)
-    ids, mask = torch.zeros(len(lengths), longest, dtype=torch.long), torch.zeros(len(lengths), longest).long()
-    for row, document in enumerate(documents):
-        place = slice(0, len(document)) if side == "right" else slice(longest - len(document), longest)
-        ids[row, place], mask[row, place] = document, 1
-    return documents, ids, mask
 
 
 # The LSTM.
@@ -156,7 +126,7 @@ def test_a_new_residual_model_is_plain_bert(minilm_path):
 def test_a_new_residual_model_is_the_encoder_segment_by_segment(encoder):
     documents, ids, mask = batch()
     model = tiny(encoder=encoder)
-    assert len(model.recurrences) == 3
+    assert len(model.recurrences) == 4
     features = model(ids, mask).last_hidden_state
     assert torch.equal(features, tiny(encoder=encoder, recurrence="none")(ids, mask).last_hidden_state)
     for row, document in enumerate(documents):
@@ -319,7 +289,7 @@ def test_segments_that_the_encoder_cannot_read():
 def test_encoders_without_a_stack_of_layers():
     _, ids, mask = batch(lengths=(15, 7))
     albert = AlbertConfig(**SIZE, embedding_size=16)
-    for config in (albert, XLMConfig(n_words=200, emb_dim=32, n_layers=3, n_heads=4)):
-        with pytest.raises(ValueError, match="no stack of 3 layers"):
+    for config in (albert, XLMConfig(n_words=200, emb_dim=32, n_layers=4, n_heads=4)):
+        with pytest.raises(ValueError, match="no stack of 4 layers"):
             BertAlModel(BertAlConfig(encoder_config=config, segment_length=8))
     BertAlModel(BertAlConfig(encoder_config=albert, segment_length=8, recurrence="none")).eval()(ids, mask)

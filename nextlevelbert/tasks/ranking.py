@@ -208,7 +208,7 @@ def main(words: list[str]) -> None:
     def scores_of(name: str, model: Any = None) -> dict[str, float]:
         task, named = sets[name]
         sides = [[vectors[text] for text in side.values()] for side in (task.queries, task.documents)]
-        rows = [mean_vectors(side) if model is None else document_vectors(model, side)[0] for side in sides]
+        rows = [mean_vectors(side) if model is None else document_vectors(model, side) for side in sides]
         return retrieval_scores(rank_documents(task, *rows, named), ranking.k)
 
     def make_trainer(seed_args: FinetuningArguments) -> RankingTrainer:

@@ -12,12 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import PartialState
-from torch.nn.functional import normalize
 from transformers import set_seed
 
 from ..collators import pad_vectors
 from ..data.rows import open_rows, open_text, placed_rows
-from ..evaluation.chunk_scores import chunk_similarity
 from ..evaluation.retrieval import (
     DEPTH,
     Ranking,
@@ -54,12 +52,6 @@ class RetrievalArguments:
     query_column: str | None = option(None, "Column of the queries; by default query.")
     document_column: str | None = option(None, "Column of the documents; by default document.")
     k: int = option(10, "Cut-off rank for hit rate, recall and nDCG.")
-    score: str = option(
-        "document", "What is compared: document vectors, the --top_chunks nearest pairs of chunks, the nearest chunk "
-        "of each of the query's (maxsim), or both document vectors and chunks.",
-        choices=["document", "chunks", "maxsim", "both"],
-    )  # fmt: skip
-    top_chunks: int = option(3, "Pairs of chunks that count for --score chunks and both.")
     run_file: str | None = option(None, f"Where the first {DEPTH} documents of each query go, in TREC's format.")
     output_dir: str = option("trainer_output", "Folder of the results.")
     use_cpu: bool = option(False, "Use the CPU even if there is an accelerator.")
@@ -158,18 +150,16 @@ def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[s
 
 
 @torch.no_grad()
-def document_vectors(model: Any, chunks: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Document vectors ``[N, H]`` and contextual chunk vectors ``[n, H]`` of stored chunk vectors ``[n, D]``."""
-    rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+def document_vectors(model: Any, chunks: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Document vectors ``[N, H]`` of stored chunk vectors ``[n, D]``."""
+    rows: dict[int, torch.Tensor] = {}
     order = sorted(range(len(chunks)), key=lambda number: len(chunks[number]))  # little padding
     device = next(model.eval().parameters()).device
     for places in (order[start : start + _BATCH] for start in range(0, len(order), _BATCH)):
         batch = pad_vectors([chunks[place].float() for place in places])
         output = model(**{name: values.to(device) for name, values in batch.items()})
-        pooled, states = output.pooler_output.float().cpu(), output.last_hidden_state.float().cpu()
-        rows |= {place: (pooled[row], states[row, : len(chunks[place])]) for row, place in enumerate(places)}
-    vectors, contextual = zip(*(rows[number] for number in range(len(chunks))), strict=True)
-    return torch.stack(vectors), list(contextual)
+        rows |= zip(places, output.pooler_output.float().cpu(), strict=True)
+    return torch.stack([rows[number] for number in range(len(chunks))])
 
 
 def mean_vectors(chunks: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -208,18 +198,11 @@ def search(
     source = open_source(options, MEANS)
     stored = encode_once(options, args, source, queries + documents)
     chunks = [[stored[text] for text in side] for side in (queries, documents)]
-    vectors, name, rows = [mean_vectors(side) for side in chunks], public_name(options.model), {}
-    if options.model not in MEANS and source.kind != "other":
-        rows[MEAN] = rank_documents(task, *vectors)
-        model = open_model(options, source).to(args.device)
-        vectors, chunks = map(list, zip(*(document_vectors(model, side) for side in chunks), strict=True))
-    rows = {name: rank_documents(task, *vectors), **rows}
-    if args.score == "document":
-        return rows
-    similarity = chunk_similarity(*chunks, "maxsim" if args.score == "maxsim" else "nearest", args.top_chunks)
-    if args.score == "both":
-        similarity = similarity + normalize(vectors[0], dim=1) @ normalize(vectors[1], dim=1).T
-    return {f"{name}, {args.score}": rank_by_scores(task, similarity.numpy().round(6)), **rows}
+    name, means = public_name(options.model), rank_documents(task, *map(mean_vectors, chunks))
+    if options.model in MEANS or source.kind == "other":
+        return {name: means}
+    model = open_model(options, source).to(args.device)
+    return {name: rank_documents(task, *(document_vectors(model, side) for side in chunks)), MEAN: means}
 
 
 def scores_by_length(task: RetrievalTask, rankings: Mapping[str, Ranking], k: int = 10) -> list[dict[str, float]]:

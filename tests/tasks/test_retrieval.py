@@ -12,7 +12,7 @@ import torch
 from datasets import Dataset
 
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.evaluation import RetrievalTask, chunk_similarity, rank_by_scores, rank_documents, retrieval_scores
+from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from nextlevelbert.tasks.retrieval import (
     bm25_scores,
     document_vectors,
@@ -179,28 +179,8 @@ def test_the_script(toy_checkpoint, toy_encoder_path, pairs, tmp_path):
     assert scores == pytest.approx(retrieval_scores(first), abs=0.02)
 
 
-@pytest.mark.parametrize("score", ["maxsim", "both"])
-def test_a_row_by_chunks_stands_above_those_by_document(score, toy_checkpoint, pairs, tmp_path):
-    options = {"--test_file": pairs, "--score": score, "--top_chunks": "2"}
-    start(tmp_path / "toy", toy_checkpoint, task="retrieval", **options)
-    results = results_of(tmp_path / "toy")
-    assert list(results["rows"]) == [f"toy, {score}", "toy", "mean of the chunk vectors"]
-    task, model = read_retrieval_task(pairs), NextLevelBertModel.from_pretrained(toy_checkpoint)
-    books = [model.encode(list(texts.values())) for texts in (task.queries, task.documents)]
-    similarity = chunk_similarity(
-        *[[book.chunks for book in side] for side in books], score if score == "maxsim" else "nearest", 2
-    )
-    if score == "both":
-        documents = [torch.stack([book.document for book in side]) for side in books]
-        similarity = similarity + torch.cosine_similarity(documents[0][:, None], documents[1][None], dim=2)
-    expected = retrieval_scores(rank_by_scores(task, similarity.numpy().round(6)))
-    assert results["rows"][f"toy, {score}"]["mrr"] == pytest.approx(expected["mrr"], abs=0.05)  # float16
-
-
 def test_documents_of_any_length_beside_each_other(toy_checkpoint):
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     books = model.encode([f"The {word} of the {word}. " * count for count, word in enumerate((*SEA, *BREAD), 1)])
-    vectors, chunks = document_vectors(model, [book.plain for book in books])
+    vectors = document_vectors(model, [book.plain for book in books])
     torch.testing.assert_close(vectors, torch.stack([book.document for book in books]), atol=1e-5, rtol=1e-5)
-    for states, book in zip(chunks, books, strict=True):
-        torch.testing.assert_close(states, book.chunks, atol=1e-5, rtol=1e-5)

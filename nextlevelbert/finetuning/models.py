@@ -20,14 +20,9 @@ from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, Auto
 from ..corpus import chunk_table, corpus_schema, encode_corpus
 from ..data.rows import fingerprint, short
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
+from ..models import modeling_hate, modeling_nextlevelbert
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..models.modeling_hate import HateForSequenceClassification, HateModel
-from ..models.modeling_nextlevelbert import (
-    NextLevelBertForMultipleChoice,
-    NextLevelBertForSequenceClassification,
-    NextLevelBertModel,
-)
 from ..training.trainer import safe_name, write_whole
 from .seeds import option
 
@@ -35,11 +30,14 @@ logger = logging.getLogger(__name__)
 
 MODELS: dict[str, dict[Any, Any]] = {
     "nextlevelbert": {
-        AutoModel: NextLevelBertModel,
-        AutoModelForSequenceClassification: NextLevelBertForSequenceClassification,
-        AutoModelForMultipleChoice: NextLevelBertForMultipleChoice,
+        AutoModel: modeling_nextlevelbert.NextLevelBertModel,
+        AutoModelForSequenceClassification: modeling_nextlevelbert.NextLevelBertForSequenceClassification,
+        AutoModelForMultipleChoice: modeling_nextlevelbert.NextLevelBertForMultipleChoice,
     },
-    "hate": {AutoModel: HateModel, AutoModelForSequenceClassification: HateForSequenceClassification},
+    "hate": {
+        AutoModel: modeling_hate.HateModel,
+        AutoModelForSequenceClassification: modeling_hate.HateForSequenceClassification,
+    },
 }
 """The models over chunk vectors, by family and auto class."""
 

@@ -150,12 +150,11 @@ class Result:
     parameters: tuple[int, int] = (0, 0)
 
 
-MakeTrainer = Callable[[FinetuningArguments], CardTrainer]
-Score = Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]]
-
-
 def run_seeds(
-    args: FinetuningArguments, settings: Mapping[str, object], make_trainer: MakeTrainer, score: Score
+    args: FinetuningArguments,
+    settings: Mapping[str, object],
+    make_trainer: Callable[[FinetuningArguments], CardTrainer],
+    score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
 ) -> list[Result]:
     """Trains once per seed, in ``OUTPUT_DIR/seed-N``; a finished seed is read, a killed one goes on.
 
@@ -181,7 +180,9 @@ def run_seeds(
     return results
 
 
-def train_seed(args: FinetuningArguments, make_trainer: MakeTrainer, score: Score) -> Result:
+def train_seed(
+    args: FinetuningArguments, make_trainer: Callable[..., CardTrainer], score: Callable[..., Any]
+) -> Result:
     """Trains one seed from its last whole checkpoint, if there is one; arguments as in `run_seeds`."""
     set_seed(args.seed)
     folder, trainer = Path(str(args.output_dir)), make_trainer(args)

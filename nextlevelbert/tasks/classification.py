@@ -289,7 +289,7 @@ def from_text(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, opti
     if kind == "truncated":
         limits = dict.fromkeys(sets, min(window or tokenizer.model_max_length, tokenizer.model_max_length))
     read = {name: token_rows(data, tokenizer, limits.get(name), kind) for name, data in sets.items()}
-    rows, lengths = ({name: pair[place] for name, pair in read.items()} for place in (0, 1))
+    rows, lengths = {name: pair[0] for name, pair in read.items()}, {name: pair[1] for name, pair in read.items()}
     collate = partial(collate_tokens, sets["train"], tokenizer.pad_token_id or 0, sigmoid)
     return Model(kind, rows, collate, new, trained, weights_fingerprint(reader), 3e-5, None, window, lengths)
 

@@ -209,7 +209,7 @@ def main(words: list[str]) -> None:
         task, named = sets[name]
         sides = [[vectors[text] for text in side.values()] for side in (task.queries, task.documents)]
         rows = [mean_vectors(side) if model is None else document_vectors(model, side) for side in sides]
-        return retrieval_scores(rank_documents(task, *rows, named), ranking.k)
+        return retrieval_scores(rank_documents(task, rows[0], rows[1], named), ranking.k)
 
     def make_trainer(seed_args: FinetuningArguments) -> RankingTrainer:
         model, rank = new_model(), partial(scores_of, "validation")

@@ -16,15 +16,7 @@ from transformers import set_seed
 
 from ..collators import pad_vectors
 from ..data.rows import open_rows, open_text, placed_rows
-from ..evaluation.retrieval import (
-    DEPTH,
-    Ranking,
-    RetrievalTask,
-    rank_by_scores,
-    rank_documents,
-    retrieval_scores,
-    write_run,
-)
+from ..evaluation.retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores, write_run
 from ..finetuning.models import VectorModelArguments, encode_once, open_model, open_source, public_name
 from ..finetuning.seeds import option
 from ..training.cards import results_table, save_figure
@@ -52,7 +44,7 @@ class RetrievalArguments:
     query_column: str | None = option(None, "Column of the queries; by default query.")
     document_column: str | None = option(None, "Column of the documents; by default document.")
     k: int = option(10, "Cut-off rank for hit rate, recall and nDCG.")
-    run_file: str | None = option(None, f"Where the first {DEPTH} documents of each query go, in TREC's format.")
+    run_file: str | None = option(None, "Where the first 1,000 documents of each query go, in TREC's format.")
     output_dir: str = option("trainer_output", "Folder of the results.")
     use_cpu: bool = option(False, "Use the CPU even if there is an accelerator.")
     seed: int = option(42, "Seed of an untrained model.")
@@ -198,11 +190,12 @@ def search(
     source = open_source(options, MEANS)
     stored = encode_once(options, args, source, queries + documents)
     chunks = [[stored[text] for text in side] for side in (queries, documents)]
-    name, means = public_name(options.model), rank_documents(task, *map(mean_vectors, chunks))
+    name, means = public_name(options.model), rank_documents(task, mean_vectors(chunks[0]), mean_vectors(chunks[1]))
     if options.model in MEANS or source.kind == "other":
         return {name: means}
     model = open_model(options, source).to(args.device)
-    return {name: rank_documents(task, *(document_vectors(model, side) for side in chunks)), MEAN: means}
+    vectors = [document_vectors(model, side) for side in chunks]
+    return {name: rank_documents(task, vectors[0], vectors[1]), MEAN: means}
 
 
 def scores_by_length(task: RetrievalTask, rankings: Mapping[str, Ranking], k: int = 10) -> list[dict[str, float]]:

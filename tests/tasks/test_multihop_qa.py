@@ -125,7 +125,7 @@ def test_answers_are_words_of_supporting_paragraphs(processor):
     assert row["type_labels"] == 0
     row = QuestionDataset([QUESTION._replace(answer="yes")], processor)[0]
     assert (row["type_labels"], row["start_positions"], row["end_positions"]) == (1, [-1], [-1])
-    party = [("Party", ["It starts with art.", "A party."])]
+    party = [("Party", ['It starts with "art".', "A party."])]
     for text, word in (("art", "art"), ("tar", "starts")):  # a word of its own, else a part of one
         question = HotpotQuestion("q", "What is it?", text, party, [("Party", 0)])
         row = QuestionDataset([question], processor)[0]

@@ -10,7 +10,7 @@ from transformers.configuration_utils import SubConfigSpec
 
 from .chunk_encoder import PoolingMode, vector_size
 from .chunking import ChunkingRule
-from .hybrid_encoder import chunk_encoder_config
+from .hybrid_encoder import STATIC_MODELS
 from .pretrained import usable_positions
 
 # Rows of a model's table of special vectors; NOT_SPECIAL marks the positions of chunk vectors.
@@ -92,8 +92,9 @@ class NextLevelBertConfig(PreTrainedConfig):
     eos_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if isinstance(self.chunk_encoder_config, dict):
-            self.chunk_encoder_config = chunk_encoder_config({"model_type": "bert", **self.chunk_encoder_config})
+        values: Any = self.chunk_encoder_config
+        if isinstance(values, dict) and (static := STATIC_MODELS.get(values.get("model_type", ""))):
+            self.chunk_encoder_config = static.config_class(**values)
         super().__post_init__(**kwargs)
         # From JSON they come back as lists; to compare equal, they have to be lists from the start.
         self.chunk_prefix_ids, self.chunk_suffix_ids = list(self.chunk_prefix_ids), list(self.chunk_suffix_ids)

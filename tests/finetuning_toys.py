@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import runpy
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 SCRIPT = Path(__file__).parents[1] / "run_finetune.py"
 SEA = ("whale", "ship", "harbour", "sail", "captain")
@@ -45,23 +43,3 @@ def run_here(*words: str, script: Path = SCRIPT) -> None:
         runpy.run_path(str(script), run_name="__main__")
     finally:
         sys.argv = before
-
-
-def start(output: Path, model: str, *arguments: str, task: str = "classification", **options: str) -> None:
-    """Runs a task of the script in this process."""
-    pairs = [word for option in options.items() for word in option]
-    quiet = () if task == "retrieval" else ("--disable_tqdm", "true")
-    run_here("--task", task, "--model", model, "--output_dir", str(output), *quiet, *pairs, *arguments)
-
-
-def refusal(capsys: pytest.CaptureFixture[str], call: Callable[[], None]) -> str:
-    """What the command line says of options that it refuses: the error first, then a short usage."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stopped:
-        call()
-    said = capsys.readouterr().err
-    assert stopped.value.code == 2
-    error, *rest = said.splitlines()
-    assert error.startswith("error: ")
-    assert len(rest) < 8
-    return error

@@ -210,14 +210,14 @@ def test_the_script_on_ms_marco_s_files(model, msmarco, tmp_path, capsys):
     assert "2 queries of msmarco-docdev, each ranking its candidates" in card
 
 
-@pytest.mark.parametrize("name", ["longformer", "avg_sbert"])
+@pytest.mark.parametrize("name", ["encoder", "avg_sbert"])
 def test_frozen_encoders_get_a_linear_map(name, pairs, request, toy_encoder_path, tmp_path):
     """Of any kind of encoder; before training they rank by their own vectors, and they are not published."""
-    path = request.getfixturevalue(name) if name == "longformer" else name
+    path = request.getfixturevalue(name) if name == "encoder" else name
     encoder = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]
     run("--model", path, *files(pairs), *encoder, "--num_train_epochs", "1", "--output_dir", str(tmp_path / "out"))
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
-    means = [] if name == "longformer" else ["mean of the chunk vectors"]
+    means = [] if name == "encoder" else ["mean of the chunk vectors"]
     assert list(rows) == [f"{Path(path).name}, test", "before training", *means]
     weights = load_file(tmp_path / "out" / "seed-0" / "model.safetensors")["map.weight"]
     assert not torch.allclose(weights, torch.eye(len(weights)), atol=1e-4)

@@ -13,6 +13,7 @@ from datasets import Dataset
 
 from nextlevelbert import NextLevelBertModel
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from nextlevelbert.tasks import main
 from nextlevelbert.tasks.retrieval import (
     bm25_scores,
     document_vectors,
@@ -22,7 +23,7 @@ from nextlevelbert.tasks.retrieval import (
     tfidf_scores,
 )
 
-from ..finetuning_toys import BREAD, SEA, predictions, start, write
+from ..finetuning_toys import BREAD, SEA, predictions, write
 
 POOL = ["the whale and the sea the sea", "the ball in Bath", "the ship at sea"]
 ROWS = [("who?", "A whale."), ("where?", "At sea."), ("again who?", "A whale."), ("where?", "In Bath.")]
@@ -149,15 +150,14 @@ def pairs(tmp_path_factory) -> str:
     return write(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", rows)
 
 
-def results_of(folder: Path) -> dict:
+def run(folder: Path, model: str, *words: str) -> dict:
+    main(["--task", "retrieval", "--model", model, "--output_dir", str(folder), *words])
     return json.loads((folder / "results.json").read_text())
 
 
 def test_the_script(toy_checkpoint, toy_encoder_path, pairs, tmp_path):
     """Rows of the model, of the mean of the same chunk vectors, and of word counts; one run each for the baselines."""
-    options = {"--test_file": pairs, "--run_file": str(tmp_path / "toy.run")}
-    start(tmp_path / "toy", toy_checkpoint, task="retrieval", **options)
-    results = results_of(tmp_path / "toy")
+    results = run(tmp_path / "toy", toy_checkpoint, "--test_file", pairs, "--run_file", str(tmp_path / "toy.run"))
     assert list(results["rows"]) == ["toy", "mean of the chunk vectors"]
     task, model = read_retrieval_task(pairs), NextLevelBertModel.from_pretrained(toy_checkpoint)
     books = [model.encode(list(texts.values())) for texts in (task.queries, task.documents)]
@@ -167,16 +167,13 @@ def test_the_script(toy_checkpoint, toy_encoder_path, pairs, tmp_path):
     assert line == {"query": "query-000000", "ranks_of_relevant_documents": by_hand["query-000000"].ranks.tolist()}
     assert (tmp_path / "toy" / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "toy.run").read_text().startswith("query-000000 Q0 document-")
-    for model_name in ("bm25", "avg_sbert", "sbert"):
-        encoder = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]
-        start(tmp_path / model_name, model_name, *encoder, task="retrieval", **{"--test_file": pairs})
-        assert list(results_of(tmp_path / model_name)["rows"]) == [model_name]
-    assert results_of(tmp_path / "bm25")["rows"]["bm25"]["mrr"] == 1.0
-    means = results["rows"]["mean of the chunk vectors"]
-    assert results_of(tmp_path / "avg_sbert")["rows"]["avg_sbert"] == pytest.approx(means)
+    words = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16", "--test_file", pairs]
+    rows = {name: run(tmp_path / name, name, *words)["rows"] for name in ("bm25", "avg_sbert", "sbert")}
+    assert [[*row] for row in rows.values()] == [["bm25"], ["avg_sbert"], ["sbert"]]
+    assert rows["bm25"]["bm25"]["mrr"] == 1.0
+    assert rows["avg_sbert"]["avg_sbert"] == pytest.approx(results["rows"]["mean of the chunk vectors"])
     first = rank_documents(task, *(torch.stack([book.plain[0] for book in side]) for side in books))
-    scores = results_of(tmp_path / "sbert")["rows"]["sbert"]
-    assert scores == pytest.approx(retrieval_scores(first), abs=0.02)
+    assert rows["sbert"]["sbert"] == pytest.approx(retrieval_scores(first), abs=0.02)
 
 
 def test_documents_of_any_length_beside_each_other(toy_checkpoint):

@@ -10,9 +10,8 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -204,12 +203,14 @@ def short(value: Any) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
-def hold_out(data: Any, rows: str, share: float, seed: int) -> tuple[Any, Any]:
-    """Splits a dataclass with `source` and a list `rows` at random."""
-    every = getattr(data, rows)
-    held = draw(range(len(every)), share, seed, f"{rows} of {data.source}")
-    parts = [[row for number, row in enumerate(every) if (number in held) == aside] for aside in (False, True)]
-    return replace(data, **{rows: parts[0]}), replace(data, **{rows: parts[1]}, source=f"{data.source}, held out")
+def hold_out(
+    rows: Sequence[Any], share: float, seed: int, key: Callable[[Any], Any] | None = None
+) -> tuple[list[Any], list[Any]]:
+    """Rows to train on and rows to validate on, drawn at random; those of one `key` stay together."""
+    keys = [key(row) for row in rows] if key else list(range(len(rows)))
+    held = draw(sorted(set(keys)), share, seed, "rows")
+    parts = [[row for row, name in zip(rows, keys, strict=True) if (name in held) == aside] for aside in (False, True)]
+    return parts[0], parts[1]
 
 
 def draw(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:

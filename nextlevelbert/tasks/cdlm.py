@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import set_seed
 
-from ..data.rows import draw, fingerprint
+from ..data.rows import fingerprint
 from ..finetuning.seeds import FinetuningArguments, Scores, caveat, publish, report, run_seeds, training_facts
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
@@ -22,16 +22,6 @@ Logits = tuple[np.ndarray, ...]  # of all sequences of a set, each kind padded t
 Predicted = tuple[Scores, list[dict[str, Any]]]  # scores of a set by name, and a JSON object for each of its rows
 
 LABELS = ("labels", "start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels")
-
-
-def hold_out_rows(
-    rows: Sequence[Any], share: float, seed: int, key: Callable[[Any], Any] | None = None
-) -> tuple[list[Any], list[Any]]:
-    """Rows to train on and rows to validate on, drawn at random; those of one `key` stay together."""
-    keys = [key(row) for row in rows] if key else list(range(len(rows)))
-    held = draw(sorted(set(keys)), share, seed, "rows or topics")
-    parts = [[row for row, name in zip(rows, keys, strict=True) if (name in held) == side] for side in (False, True)]
-    return parts[0], parts[1]
 
 
 def train_and_publish(

@@ -14,13 +14,14 @@ from scipy.special import expit
 from sklearn.cluster import AgglomerativeClustering
 from torch.utils.data import Dataset
 
+from ..data.rows import hold_out
 from ..evaluation.coreference import coreference_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
 from ..models.processing_cdlm import CdlmProcessor, Piece
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.trainer import parse
-from .cdlm import Logits, Predicted, hold_out_rows, train_and_publish
+from .cdlm import Logits, Predicted, train_and_publish
 from .ecbplus import CoreferenceDocument, CoreferenceMention, read_ecbplus
 
 logger = logging.getLogger(__name__)
@@ -220,7 +221,7 @@ def main(words: list[str]) -> None:
 
     # No cluster of events lies in two topics.
     sets = data_args.read_sets(
-        read, lambda documents, share: hold_out_rows(documents, share, args.seed, lambda document: document.topic)
+        read, lambda documents, share: hold_out(documents, share, args.seed, lambda document: document.topic)
     )
 
     def sequences(name: str, processor: CdlmProcessor) -> MentionPairDataset:

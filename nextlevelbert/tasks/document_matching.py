@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from ..data.rows import Place, open_rows, open_text, short
+from ..data.rows import Place, hold_out, open_rows, open_text, short
 from ..evaluation.scores import binary_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.trainer import parse
-from .cdlm import Logits, Predicted, hold_out_rows, train_and_publish
+from .cdlm import Logits, Predicted, train_and_publish
 
 _CITATION = "\x01"  # marks the places where a paper cites
 
@@ -98,7 +98,7 @@ def main(words: list[str]) -> None:
     model_args, args, data_args, columns = parse(classes, words, "", main.__doc__ or "", "document_matching-")
     sets = data_args.read_sets(
         lambda name, source, split: read_document_pairs(source, columns, split, data_args.dataset_config_name),
-        lambda pairs, share: hold_out_rows(pairs, share, args.seed),
+        lambda pairs, share: hold_out(pairs, share, args.seed),
     )
 
     def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:

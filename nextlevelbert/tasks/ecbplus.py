@@ -29,10 +29,9 @@ _FILE = re.compile(r"(\d+)_(\d+)(ecb|ecbplus)\.xml")
 
 
 class CoreferenceMention(NamedTuple):
-    """A mention: its first character and one past its last (with all between the pieces of one in pieces).
+    """A mention: its first character, one past its last, and the number of its sentence (that of its first piece).
 
-    Mentions of one event or entity have the same `cluster` across documents, one in no relation a label of its own;
-    `sentence` is the number of its sentence (of its first piece).
+    Mentions of one event or entity have the same `cluster` across documents, one in no relation a label of its own.
     """
 
     start: int
@@ -42,10 +41,9 @@ class CoreferenceMention(NamedTuple):
 
 
 class CoreferenceDocument(NamedTuple):
-    """A document, and the mentions of one kind in it, in the order of the text.
+    """A document with its sentences as spans, and the mentions of one kind in it, in the order of the text.
 
-    `topic` is the kind of event that it is about, `subtopic` one event (``<topic>_ecb`` or ``<topic>_ecbplus``);
-    `sentences` are the first character of each and one past its last.
+    `topic` is the kind of event that it is about, `subtopic` one event (``<topic>_ecb`` or ``<topic>_ecbplus``).
     """
 
     id: str

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..data.rows import Place, fingerprint, open_rows, short
+from ..data.rows import Place, fingerprint, hold_out, open_rows, short
 from ..evaluation.hotpotqa import Facts, hotpotqa_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.trainer import parse
-from .cdlm import Logits, Predicted, hold_out_rows, train_and_publish
+from .cdlm import Logits, Predicted, train_and_publish
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +238,7 @@ def main(words: list[str]) -> None:
     model_args, args, data_args = parse(classes, words, "", main.__doc__ or "", "multihop_qa-")
     sets = data_args.read_sets(
         lambda name, source, split: read_hotpotqa(source, split, data_args.dataset_config_name),
-        lambda questions, share: hold_out_rows(questions, share, args.seed),
+        lambda questions, share: hold_out(questions, share, args.seed),
     )
 
     def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:

@@ -33,7 +33,7 @@ from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sente
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_backbone, load_tokenizer, usable_positions
-from ..training.cards import CURVE, plain
+from ..training.cards import CURVE
 from ..training.trainer import CardTrainer, parse, take_option, write_whole
 
 logger = logging.getLogger(__name__)
@@ -76,15 +76,9 @@ class SummarizedDocument(NamedTuple):
     labels: list[int]
 
 
-@dataclass(frozen=True)
-class SummarySet:
-    """Documents in the order of the rows."""
-
-    documents: list[SummarizedDocument]
-    source: str
-
-
-def read_summaries(options: SummaryArguments, source: str, split: str, config: str | None = None) -> SummarySet:
+def read_summaries(
+    options: SummaryArguments, source: str, split: str, config: str | None = None
+) -> list[SummarizedDocument]:
     """Reads documents with reference summaries: from named columns, or CNN/DailyMail as the Hub has it."""
     name, first, rows, _ = open_rows(source, split, config)
     columns = [options.text_column, options.summary_column]
@@ -108,7 +102,7 @@ def read_summaries(options: SummaryArguments, source: str, split: str, config: s
         if foreign == len(documents):
             raise ValueError(f"{message} Give sentence labels with --label_column.")
         logger.warning(message)
-    return SummarySet(documents, name)
+    return documents
 
 
 def sentences_of(
@@ -124,17 +118,17 @@ def sentences_of(
     return [text[start:end] for start, end in spans]
 
 
-def tokenized(data: SummarySet, tokenizer: Any, limit: int | None) -> list[dict[str, Any]]:
+def tokenized(documents: Sequence[SummarizedDocument], tokenizer: Any, limit: int | None) -> list[dict[str, Any]]:
     """Documents in BERTSUM's format, cut to `limit` tokens; sentences whose [CLS] is past the cut have no label."""
     rows, lost = [], []
-    for document in tqdm(data.documents, unit="text", desc=f"tokenising {data.source}", delay=2):
+    for document in tqdm(documents, unit="text", desc="tokenising", delay=2):
         ids, types = encode_sentences(document.sentences, tokenizer)
         lost.append(max(0, len(ids) - limit) if limit else 0)
         labels = torch.tensor(document.labels[: int((ids[:limit] == tokenizer.cls_token_id).sum())])
         rows.append({"labels": labels, "document": (ids[:limit], types[:limit])})
     if any(lost):
-        counts = f"{np.count_nonzero(lost)} of {len(lost)} documents lose {sum(lost):,} tokens"
-        logger.warning("%s: %s to truncation.", data.source, counts)
+        message = "%d of %d documents lose %d tokens to truncation."
+        logger.warning(message, np.count_nonzero(lost), len(lost), sum(lost))
     return rows
 
 
@@ -241,10 +235,10 @@ def main(words: list[str]) -> None:
     # 1. The sets, and how a new model is made.
     sets = places.read_sets(
         lambda name, source, split: read_summaries(options, source, split, places.dataset_config_name),
-        lambda data, share: hold_out(data, "documents", share, args.seed),
+        lambda documents, share: hold_out(documents, share, args.seed),
     )
     reported = "test" if "test" in sets else "validation"
-    documents = sets[reported].documents
+    documents = sets[reported]
     learnt = sizes.segment_length or 128
     limits: dict[str, int | None] = dict.fromkeys(sets, learnt if kind == "truncated" else None)
     if kind == "bert-al":
@@ -254,7 +248,7 @@ def main(words: list[str]) -> None:
     longest = max(len(row["document"][0]) for rows_of_set in rows.values() for row in rows_of_set)
 
     def new_model() -> BertAlForExtractiveSummarization:
-        length = {} if sizes.segment_length is None else {"segment_length": sizes.segment_length}
+        length: dict[str, Any] = {} if sizes.segment_length is None else {"segment_length": sizes.segment_length}
         if kind == "extended":
             model = with_extended_positions(options.model, learnt, longest)
         elif saved:
@@ -299,7 +293,7 @@ def main(words: list[str]) -> None:
     settings = {
         "task": "summarization", "weights": weights, **vars(options), **vars(sizes),
         "model": public_name(options.model), **args.signature(),
-        **{f"{name}_sha256": fingerprint(data.documents) for name, data in sets.items()},
+        **{f"{name}_sha256": fingerprint(data) for name, data in sets.items()},
     }  # fmt: skip
     results = seeds.run_seeds(args, settings, make_trainer, score)
     if not args.should_save:
@@ -313,19 +307,19 @@ def main(words: list[str]) -> None:
     if kind != "bert-al":
         seeds.publish(args, best, None, {})  # a baseline: its predictions alone
         return
-    name, hub, source = args.repository(), hub_name(options.model), sets[reported].source
+    name, hub = args.repository(), hub_name(options.model)
     rule = f"sentences={options.summary_sentences}" + ", trigram_blocking=True" * options.trigram_blocking
     facts = {"summaries": rule, "sentence labels": options.label_column or "of the greedy ROUGE oracle"}
-    facts |= {f"{part} set": f"{len(data.documents)} documents" for part, data in sets.items()}
+    facts |= {f"{part} set": f"{len(data)} documents" for part, data in sets.items()}
     card = {
-        "name": name, "pipeline_tag": "summarization", "base_model": hub, "dataset": source,
+        "name": name, "pipeline_tag": "summarization", "base_model": hub, "dataset": reported,
         "tags": ["bert-al", "long-documents", "extractive-summarization"],
         "training": {**seeds.training_facts(args, best, public_name(options.model)), **facts},
         "summary": "A BERT-AL that picks the sentences of a document, of any length, which make up its summary.",
         "snippet": _SNIPPET.format(name=name, rule=rule), "pictures": {CURVE: "Loss over epochs"},
-        "measured": f"Summaries of {plain(source)} by `summarize(..., {rule})`: F1 of ROUGE with stemming, rougeL on "
-        "the summary as a whole, and precision, the share of chosen sentences that are labelled. The first row is the "
-        "mean of the evaluations with the lowest validation loss, at most three; this checkpoint is the best of them."
+        "measured": f"The {reported} set, by `summarize(..., {rule})`: F1 of ROUGE with stemming, rougeL on the "
+        "summary as a whole, and precision, the share of chosen sentences with a label. The first row is the mean "
+        "of the evaluations with the lowest validation loss, at most three; this checkpoint is the best of them."
         f"{seeds.caveat(reported, 'the evaluation')}\n\n{table}",
         "limits": [
             "Whole sentences are copied, so a pronoun may lose what it refers to.",

@@ -41,9 +41,9 @@ def test_the_samples_of_cnn_dailymail(shared, tmp_path):
     path = shared / "data" / "cnndm_sample" / "sample.jsonl.gz"
     options = columns(text_column="source_sentences", summary_column="summary_sentences")
     data = read_summaries(options, str(path), "train")
-    assert len(data.documents) == 6
+    assert len(data) == 6
     rows = [json.loads(line) for line in gzip.open(path, "rt")]
-    for document, row in zip(data.documents, rows, strict=True):
+    for document, row in zip(data, rows, strict=True):
         assert (document.id, document.sentences) == (row["id"], row["source_sentences"])
         assert document.reference == row["summary_sentences"]
         chosen = greedy_oracle(document.sentences, document.reference)
@@ -58,9 +58,9 @@ def test_the_samples_of_cnn_dailymail(shared, tmp_path):
         for row in rows
     ]
     again = read_summaries(columns(), write(tmp_path / "hub.jsonl", hub), "train")
-    assert [document.reference for document in again.documents] == [document.reference for document in data.documents]
-    assert all(sum(document.labels) > 0 for document in again.documents)
-    scores = trivial_summaries(data.documents, 3)
+    assert [document.reference for document in again] == [document.reference for document in data]
+    assert all(sum(document.labels) > 0 for document in again)
+    scores = trivial_summaries(data, 3)
     assert scores["oracle, at most 3 sentences"]["rouge2"] > scores["first 3 sentences"]["rouge2"]
 
 
@@ -168,10 +168,10 @@ def test_it_learns_and_leaves_a_whole_checkpoint(encoder, files, tmp_path, capsy
     data = read_summaries(columns(label_column="labels"), files[5], "train")
     stored = [json.loads(line) for line in (tmp_path / "test_predictions.jsonl").read_text().splitlines()]
     best = seeds[results["best_seed"]]["scores"]["evaluation 1"]
-    scores = score_summaries(data.documents, [record["indices"] for record in stored])
+    scores = score_summaries(data, [record["indices"] for record in stored])
     assert scores == pytest.approx({name: best[name] for name in scores})
     model = BertAlForExtractiveSummarization.from_pretrained(tmp_path)
-    assert model.summarize(data.documents[0].sentences, 2).indices == stored[0]["indices"]
+    assert model.summarize(data[0].sentences, 2).indices == stored[0]["indices"]
 
 
 def test_the_paper_s_baselines_read_at_once(encoder, files, tmp_path):

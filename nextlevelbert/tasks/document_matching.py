@@ -61,7 +61,7 @@ def read_document_pairs(
         columns, rows = MatchingArguments(), _csv_rows(path)
     else:
         rows = open_rows(source, split, config).rows
-    pairs = []
+    pairs: list[DocumentPair] = []
     for place, values in rows:
         first, second = (
             place.checked(place.value(values, column, f"--{side}_column"), column)

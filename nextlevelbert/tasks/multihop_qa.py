@@ -155,8 +155,8 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
     titles = {title for title, _ in facts}
     kind = TYPES.index(answer) if answer in TYPES[1:] else 0
     supporting = [title in titles for title, lines in question.paragraphs for _ in range(1 + len(lines))]
-    texts = zip(all_texts(question.paragraphs), supporting, strict=True)
-    texts = [(number, text) for number, (text, supports) in enumerate(texts) if supports and kind == 0]
+    every = zip(all_texts(question.paragraphs), supporting, strict=True)
+    texts = [(number, text) for number, (text, supports) in enumerate(every) if supports and kind == 0]
     left, right = r"(?<![^\W_])" * answer[0].isalnum(), r"(?![^\W_])" * answer[-1].isalnum()
     words, part = f"(?={left}{re.escape(answer)}{right})", f"(?={re.escape(answer)})"
     places = [(number, match.start()) for number, text in texts for match in re.finditer(words, text)]

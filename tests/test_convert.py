@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForPreTraining, BertConfig
 
-from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from nextlevelbert import NextLevelBertForMaskedVectorModeling
 from nextlevelbert.convert import convert_checkpoint, main
 from nextlevelbert.encoders import LoadedChunkEncoder
 from nextlevelbert.models.chunk_encoder import ChunkEncoder
@@ -44,14 +44,6 @@ def weights(tiny):
     return load_file(tiny / "checkpoint" / "model.safetensors")
 
 
-def write_pickle(folder: Path, config: dict, held: object, **how) -> Path:
-    """A folder as on the Hub: its weights as `torch.save` writes them."""
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    torch.save(held, folder / "pytorch_model.bin", **how)
-    return folder
-
-
 # The authors' numbers: the tests of `tests/reference` again, on models that were saved and opened.
 
 
@@ -80,12 +72,6 @@ def test_documents_after_saving(tiny, encoders, file, chunk_size, texts, normali
 
 
 @pytest.mark.usefixtures("reloaded")
-@pytest.mark.parametrize("chunk_size", [16, 64])
-def test_special_positions_after_saving(tiny, encoders, chunk_size):
-    inference.test_the_special_positions_too(tiny, encoders, chunk_size)
-
-
-@pytest.mark.usefixtures("reloaded")
 def test_sentences_after_saving(tiny, encoders, monkeypatch):
     """Chunk size 0 is sentence mode, and a sentence has as many tokens as the encoder reads (256)."""
     models = []
@@ -100,11 +86,6 @@ def test_sentences_after_saving(tiny, encoders, monkeypatch):
     [model] = models
     assert (model.config.chunking, model.config.chunk_size) == ("sentences", 256)
     assert model.plan("The ship sailed. Nobody waved. It was cold.").chunks == 3
-
-
-@pytest.mark.usefixtures("reloaded")
-def test_windows_after_saving(tiny, encoders):
-    inference.test_windows_agree_with_the_authors_up_to_their_limit(tiny, encoders)
 
 
 def widened(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -203,12 +184,6 @@ def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_p
     assert downloaded == {("config.json", "pytorch_model.bin"), ("config.json", "model.safetensors")}
 
 
-def test_safetensors_before_pickle(encoders, config, weights, tmp_path):
-    folder = write(tmp_path / "both", config, weights)
-    (folder / "pytorch_model.bin").write_bytes(b"not read")
-    assert type(convert_checkpoint(folder, encoders[True])) is NextLevelBertModel
-
-
 def test_command(tiny, tmp_path, capsys):
     """The saved folder opens everywhere, gives the authors' numbers, and holds no path of this machine."""
     output = tmp_path / "model"
@@ -272,13 +247,12 @@ class Hostile:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("where", ["beside the tensors", "as a tensor"])
-def test_hostile_pickle(encoders, config, weights, tmp_path, zipped, where):
-    trace = tmp_path / "trace"
-    name = "special_vec_embeddings.weight" if where == "as a tensor" else "more"
-    folder = write_pickle(
-        tmp_path / "hostile", config, {**weights, name: Hostile(trace)}, _use_new_zipfile_serialization=zipped
-    )
+def test_hostile_pickle(encoders, config, weights, tmp_path, zipped):
+    trace, folder = tmp_path / "trace", tmp_path / "hostile"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    content = {**weights, "special_vec_embeddings.weight": Hostile(trace)}
+    torch.save(content, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     with pytest.raises(ValueError, match="safetensors") as refusal:
         convert_checkpoint(folder, encoders[True])
     assert "weights_only" not in str(refusal.value)

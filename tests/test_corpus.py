@@ -27,9 +27,8 @@ from nextlevelbert import (
     encode_corpus,
     load_chunk_encoder,
     read_documents,
-    text_sentences,
 )
-from nextlevelbert.corpus import chunk_table, corpus_schema, write_part
+from nextlevelbert.corpus import write_part
 from tests.faults.harness import forked, tree
 
 STATIC = str(Path(__file__).parents[1] / "nextlevelbert" / "static")
@@ -233,42 +232,22 @@ def in_halves(text):
 def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
     by_sentences = ChunkingRule.from_tokenizer(source.tokenizer, 16, "sentences")
     model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, chunking="sentences")
-    for splitter, name in (
-        (in_halves, f"{__name__}.in_halves"),
-        (text_sentences, "nextlevelbert.models.sentences.text_sentences"),
+    corpus = encode_corpus(DOCUMENTS, source, by_sentences, tmp_path / "halves", splitter=in_halves, **SMALL)
+    assert corpus["tale"].spans.tolist() == model.encode(DOCUMENTS[3].text, splitter=in_halves).spans.tolist()
+    corpus.check_model(model.config, in_halves)
+    with pytest.raises(ValueError, match=f"splitter: '{__name__}.in_halves', None"):
+        corpus.check_model(model.config)
+    for splitter, new_rule, message in (
+        (lambda text: [text], by_sentences, "lambda"),
+        (in_halves, rule, "fixed"),
+        (shouting, by_sentences, r"'whale'.*give the parts of the text"),
     ):
-        corpus = encode_corpus(DOCUMENTS, source, by_sentences, tmp_path / name, splitter=splitter, **SMALL)
-        assert corpus.splitter == name
-        assert corpus["tale"].spans.tolist() == model.encode(DOCUMENTS[3].text, splitter=splitter).spans.tolist()
-        corpus.check_model(model.config, splitter)
-        with pytest.raises(ValueError, match=f"splitter: '{name}', None"):
-            corpus.check_model(model.config)
-    for splitter, new_rule, message in ((lambda text: [text], by_sentences, "lambda"), (in_halves, rule, "fixed")):
         with pytest.raises(ValueError, match=message):
             encode_corpus(DOCUMENTS, source, new_rule, tmp_path / "none", splitter=splitter, **SMALL)
-    with pytest.raises(ValueError, match=r"'whale'.*give the parts of the text"):
-        encode_corpus(DOCUMENTS, source, by_sentences, tmp_path / "none", splitter=shouting, **SMALL)
 
 
 def shouting(text):
     return [text.upper()]
-
-
-class WholeTexts:
-    """Another encoder: one vector a text."""
-
-    schema = corpus_schema({"encoder": {"name": "lengths", "hidden_size": 2}, "chunking": {"splitter": None}})
-
-    def __call__(self, batch):
-        texts = batch["text"]
-        spans = [np.array([[0, len(text)]]) for text in texts]
-        return chunk_table(self.schema, batch["id"], spans, torch.tensor([[len(text), 1] for text in texts]))
-
-
-def test_any_callable_makes_a_corpus(tmp_path):
-    corpus = encode_corpus(["a", "bcd"], WholeTexts(), None, tmp_path, progress=False)
-    assert corpus.vectors(0, 2).tolist() == [[1, 1], [3, 1]]
-    assert corpus["1"].spans.tolist() == [[0, 3]]
 
 
 def test_plain_tools_read_it(corpus):

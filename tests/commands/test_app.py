@@ -16,7 +16,7 @@ from PIL import Image
 
 import nextlevelbert
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.commands.app import Page, Part, overlap, parts_of
+from nextlevelbert.commands.app import Page, Part, parts_of
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import open_shelf
 
@@ -82,10 +82,6 @@ def test_parts_of_equal_length_and_of_metadata():
     chapters = [{"heading": name, "start": at, "end": at + 300} for name, at in (("a", 0), ("b", 300), ("c", 600))]
     assert parts_of(text, spans, {"chapters": chapters}) == [Part(*row.values()) for row in chapters]
     assert len(parts_of(text[:20], spans[:2], {})) == 2
-
-
-def test_overlap():
-    assert overlap(np.array([[0, 10], [10, 30]]), [(0, 15), (15, 30)]).tolist() == [[10, 5], [0, 15]]
 
 
 def test_similarity_of_parts(page):

@@ -45,10 +45,8 @@ def test_python_m(monkeypatch, capsys):
     [
         (("look", "books"), "look"),
         (("search", "nowhere", "whales?"), "nowhere"),
-        (("search", " ", "whales?"), "no file or folder"),
         (("search", "books", "whales?", "--passages", "many"), "many"),
         (("embed", "books"), "--output"),
-        (("map", "books", "-o", "nowhere/out.png"), "nowhere"),
     ],
 )
 def test_wrong_words(command, books, monkeypatch, words, message):

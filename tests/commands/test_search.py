@@ -88,46 +88,12 @@ def test_words_of_any_language(text, words):
     assert split_words(text) == words
 
 
-@pytest.mark.parametrize(
-    ("question", "word"),
-    [("Where is Popocatépetl?", "Popo"), ("船在哪里", "船")],
-)
-def test_a_rare_word_finds_its_passage(toy_encoder_path, tmp_path, question, word):
-    """Vectors know nothing here, so that words alone decide."""
-    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
-    with torch.no_grad():
-        for weight in model.get_chunk_encoder().parameters():
-            weight.zero_()
-    volcano = "where is the volcano Popocate\u0301petl, стоит корабль, где 船?"
-    (tmp_path / "a.txt").write_text(f"{KITCHEN} {SEA} {volcano} {SEA}")
-    library = Library(model, open_shelf(model, str(tmp_path / "a.txt"), tmp_path / "cache"))
-    answer = library.ask(question)
-    assert not answer.cosine.any()
-    assert word in library.passage(answer.passages[0])
-    assert answer.score[answer.passages[0]] == 0.5
-
-
 def test_the_words_of_a_book_are_those_that_are_its_own():
     """Often in the book, in few other books and in few passages; once or twice does not count."""
     passages = [[1, 1, 1, 9], [1, 9, 9, 5], [2, 2, 2, 9], [9, 2, 6, 6]]
     counts = sparse.csr_array(np.stack([np.bincount(row, minlength=10) for row in passages]).astype(np.float32))
     assert book_words(counts, [0, 2, 4]).indices.tolist() == [1, 2]
     assert book_words(counts, [0, 4]).nnz == 0  # one book: nothing tells it apart
-
-
-def test_a_cue_that_stands_elsewhere_in_the_book_finds_its_passage(toy_encoder_path, tmp_path):
-    """All books have the same scene; a name that only the rest of one of them has decides."""
-    scene = "somebody drank the opium before midnight and slept until the morning came "
-    for name in ("franklin", "emma", "nemo", "watson"):
-        rest = " ".join(f"{name} walked along the shore with {name} and spoke of the weather ." for _ in range(9))
-        (tmp_path / f"{name}.txt").write_text(f"{rest} {scene}")
-    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16)
-    library = Library(model, open_shelf(model, str(tmp_path), tmp_path / "cache"))
-    for name in ("franklin", "emma"):
-        bm25 = library.ask(f"opium before midnight {name}").bm25
-        passages = [library.passage(number) for number in range(len(library.spans))]
-        best = [number for number, text in enumerate(passages) if "opium" in text and name not in text]
-        assert library.places[library.locate(max(best, key=lambda n: bm25[n].item()))[0]] == f"{name}.txt"
 
 
 def test_the_index_of_words_follows_the_files(toy_checkpoint, books, tmp_path):
@@ -176,16 +142,6 @@ def test_a_passage_of_a_pdf_has_its_page(command, tmp_path, monkeypatch):
     assert all((passage["page"] == 3) == (passage["start"] > len(SEA) // 2) for passage in passages)
     assert answer["documents"][0]["metadata"] == {"year": 1851}
     assert f", page {passages[0]['page']}, at " in command("search", tmp_path / "a.pdf", "a whale").out
-
-
-def test_device_and_dtype(command, books):
-    whole = command("search", books, "Who hunts?", "--json").json["passages"]
-    half = command("search", books, "Who hunts?", "--json", "--device", "cpu", "--dtype", "bfloat16").json["passages"]
-    cosines = [{(passage["place"], passage["start"]): passage["cosine"] for passage in rows} for rows in (whole, half)]
-    both = cosines[0].keys() & cosines[1].keys()
-    assert both
-    assert cosines[0] != cosines[1]
-    assert all(cosines[0][key] == pytest.approx(cosines[1][key], abs=0.05) for key in both)
 
 
 def test_a_question_without_a_token(command, books):

@@ -76,41 +76,18 @@ def test_another_model_has_another_shelf(model, books, tmp_path, encoded, toy_ch
     assert torch.equal(first.vectors, second.vectors)
 
 
-def test_a_killed_first_search_keeps_what_it_has(command, books, monkeypatch, encoded):
-    """At the second document, the process ends."""
-    for name in ("sea", "kitchen", "far/court"):  # each is enough to be encoded alone
-        (books / f"{name}.txt").write_text((books / f"{name}.txt").read_text() + " " * 200_000)
-    encode = NextLevelBertModel.encode
-
-    def interrupted(self, texts, *args, **kwargs):
-        if any(text.startswith(KITCHEN) for text in texts):
-            raise KeyboardInterrupt
-        return encode(self, texts, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(NextLevelBertModel, "encode", interrupted)
-        assert command("search", books, "whales?").status == 130
-    encoded.clear()
-    assert command("search", books, "whales?").status == 0
-    assert [text.rstrip()[:9] for text in encoded] == [KITCHEN[:9], SEA[:9], "whales?"]
-
-
 @pytest.mark.parametrize("column", ["vector", "text", "document_vector"])
 def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(command, model, books, tmp_path, encoded, column):
     import pyarrow.parquet as pq
 
     words = ("search", books, "Who hunts a whale?", "--json", "--cache_dir", tmp_path / "cache")
     before = command(*words).out
-    [part] = [
-        path for path in (tmp_path / "cache").rglob("*.parquet") if pq.read_table(path)["document"][0].as_py() == "sea"
-    ]
+    parts = (tmp_path / "cache").rglob("*.parquet")
+    [part] = [path for path in parts if pq.read_table(path)["document"][0].as_py() == "sea"]
     content = bytearray(part.read_bytes())
     metadata = pq.read_metadata(part).row_group(0)
-    [chunk] = [
-        metadata.column(n)
-        for n in range(metadata.num_columns)
-        if metadata.column(n).path_in_schema.split(".")[0] == column
-    ]
+    chunks = map(metadata.column, range(metadata.num_columns))
+    [chunk] = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == column]
     content[(chunk.data_page_offset + chunk.total_compressed_size) - 3] ^= 4
     part.write_bytes(content)
     for words_index in (tmp_path / "cache").rglob("words-*"):  # else text is read of the best documents alone
@@ -155,10 +132,3 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books):
     said = command("search", books, "whales?")
     assert (said.status, said.out) == (1, "")
     assert "No document of the folder holds a word" in said.err
-
-
-def test_an_empty_folder(command, tmp_path):
-    (tmp_path / "empty").mkdir()
-    said = command("search", tmp_path / "empty", "whales?")
-    assert said.status == 1
-    assert "empty" in said.err

@@ -5,7 +5,6 @@ A row of `RUNS` is a run: add one for another task or model type. All tests are 
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import runpy
@@ -23,8 +22,6 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from nextlevelbert import BertAlForExtractiveSummarization, ChunkBertForSequenceClassification
-from nextlevelbert.evaluation import rank_documents, retrieval_scores
-from nextlevelbert.tasks.retrieval import task_of_pairs
 from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import sea_rows, write
@@ -173,34 +170,6 @@ def pretraining_on_sets(toys: Toys) -> list[str]:
     ]  # fmt: skip
 
 
-def linking(toys: Toys) -> list[str]:
-    """Which mentions are of one event: those of the same word."""
-    news = []
-    for topic, number in itertools.product((1, 3, 4), range(4)):
-        lines = ["They saw the quake here.", "They saw the trial there."][:: 1 if number % 2 else -1]
-        text, spans = "\n".join(lines), [(0, len(lines[0])), (len(lines[0]) + 1, len(lines[0]) + len(lines[1]) + 1)]
-        mentions = [
-            {"start": text.index(word), "end": text.index(word) + 5, "type": "ACTION_OCCURRENCE",
-             "cluster": f"{topic}-{word}", "sentence": int(text.index(word) > spans[0][1])}
-            for word in ("quake", "trial")
-        ]  # fmt: skip
-        news.append(
-            {"doc_id": f"{topic}_{number}ecb", "topic": topic, "subtopic": f"{topic}_ecb", "text": text,
-             "sentences": spans, "sentence_ids": [0, 1], "validated_sentences": [0, 1], "mentions": mentions}
-        )  # fmt: skip
-    return [
-        "--task", "coreference", "--model", toys.encoder, "--max_length", "64", "--attention_window", "16",
-        "--mentions_at_once", "all", "--train_file", toys.file("ecb.jsonl", news), "--validation_share", "0.3",
-        "--num_train_epochs", "6", "--early_stopping_patience", "6", "--learning_rate", "3e-3",
-        "--lr_scheduler_type", "constant", "--warmup_steps", "0",
-    ]  # fmt: skip
-
-
-def links_got_better(results: dict[str, Any]) -> bool:
-    alone = results["rows"]["every mention alone"]["conll_f1"]
-    return next(iter(results["rows"].values()))["conll_f1"] > alone
-
-
 SEGMENTS = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--pooling", "residual"]
 MASKS = ["--loss", "cross_entropy", "--masking_probability", "0.3"]
 MASKS += ["--learning_rate", "1e-2", "--num_train_epochs", "8"]
@@ -224,10 +193,6 @@ RUNS = [
         summarizes_as_stored, kill_at=12, card="summary",
     ),
     Run("cdlm", "run_pretraining.py", pretraining_on_sets, loss_fell, ["--document_share", "0.5"], kill_at=5),
-    Run(
-        "coreference", "run_finetune.py", linking, links_got_better, ["--context", "sentence"], kill_at=10,
-        card="probability",
-    ),
 ]  # fmt: skip
 
 
@@ -304,11 +269,6 @@ RUNS += [
         fine_tuning("classification", "--model_type", "chunkbert", "--model", "{chunkbert}", "--chunk_size", "32"),
         better_than_chance, ["--chunk_size", "16"], says_what_it_predicted,
     ),
-    Run(
-        "truncated", "run_finetune.py",
-        fine_tuning("classification", "--model_type", "truncated", "--model", "{encoder}", "--num_train_epochs", "8"),
-        better_than_chance, ["--max_grad_norm", "2"],
-    ),
 ]  # fmt: skip
 
 
@@ -340,20 +300,7 @@ def ranks_better(results: dict[str, Any]) -> bool:
     return after > before
 
 
-def ranks_as_it_says(folder: Path, toys: Toys) -> None:
-    """The published model gives the scores of the table, but for the stored vectors' half precision."""
-    task = task_of_pairs(asked(), "questions")
-    model = SentenceTransformer(str(folder), device="cpu")
-    vectors = (model.encode(list(texts.values())) for texts in (task.queries, task.documents))
-    table = json.loads((folder / "results.json").read_text())["rows"]
-    assert retrieval_scores(rank_documents(task, *vectors))["mrr"] == pytest.approx(
-        next(iter(table.values()))["mrr"], abs=0.02
-    )
-
-
-RUNS.append(
-    Run("ranking", "run_finetune.py", ranking, ranks_better, ["--weight_decay", "0.5"], ranks_as_it_says, kill_at=17)
-)
+RUNS.append(Run("ranking", "run_finetune.py", ranking, ranks_better, ["--weight_decay", "0.5"], kill_at=17))
 
 
 # --- The tests

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -302,6 +303,8 @@ def test_coreference_is_learnt_and_published(encoder, tmp_path):
     results = json.loads((output / "results.json").read_text())
     [scores] = [scores for name, scores in results["rows"].items() if name.startswith("tiny (cdlm)")]
     assert scores["conll_f1"] > results["rows"]["every mention alone"]["conll_f1"] + 0.2
+    [code] = re.findall(r"```python\n(.*?)```", (output / "README.md").read_text(), re.DOTALL)
+    exec(code.replace('"linker"', repr(str(output))), {})
     # What was published gives the clusters that are told.
     model = CdlmForCrossDocumentCoreference.from_pretrained(output).eval()
     [seed] = results["seeds"].values()

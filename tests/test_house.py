@@ -16,7 +16,7 @@ BUDGETS = {
     "nextlevelbert/data": 632,
     "nextlevelbert/evaluation": 746,
     "nextlevelbert/training": 450,
-    "nextlevelbert/pretraining": 1_515,
+    "nextlevelbert/pretraining": 1_413,
     "nextlevelbert/finetuning": 561,
     "nextlevelbert/tasks": 3_138,
     "nextlevelbert/commands": 890,

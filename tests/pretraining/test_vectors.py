@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,22 +209,17 @@ def test_options_of_the_papers_reach_the_model(source):
 
 
 def test_every_option_that_decides_the_result_is_in_the_settings(source):
-    def settings(options=None, family=None, masking=None):
-        model = new_model(VectorModelArguments(chunk_size=12), NextLevelBertArguments(), source, 16)
-        groups = options or VectorModelArguments(chunk_size=12), family or NextLevelBertArguments()
-        arguments = PretrainingArguments(output_dir="x", use_cpu=True)
-        return settings_of(model, arguments, *groups, masking or MaskingArguments())
-
-    plain = settings()
-    assert settings(family=NextLevelBertArguments(loss="smooth_l1", pooling="mean")) == plain
-    for other in (
-        settings(family=NextLevelBertArguments(loss="l1")),
-        settings(VectorModelArguments(chunk_size=12, encoder_dtype="bfloat16")),
-        settings(family=NextLevelBertArguments(whiten_chunks=True)),
-        settings(masking=MaskingArguments(mask_share=1.0, random_share=0.0)),
-        settings(masking=MaskingArguments(sequence_length=8)),
-    ):
-        assert other != plain
+    groups = (VectorModelArguments(chunk_size=12), NextLevelBertArguments(), MaskingArguments())
+    args, model = PretrainingArguments(output_dir="x", use_cpu=True), new_model(*groups[:2], source, 16)
+    plain = settings_of(model, args, *groups)
+    for number, changes in (
+        (0, {"encoder_dtype": "bfloat16"}), (1, {"loss": "l1"}), (1, {"whiten_chunks": True}),
+        (2, {"mask_share": 1.0, "random_share": 0.0}), (2, {"sequence_length": 8}),
+    ):  # fmt: skip
+        changed = [replace(group, **changes) if place == number else group for place, group in enumerate(groups)]
+        assert settings_of(model, args, *changed) != plain, changes
+    usual = replace(groups[1], loss="smooth_l1", pooling="mean")
+    assert settings_of(model, args, groups[0], usual, groups[2]) == plain
     assert not any(isinstance(value, str) and "/" in value for value in plain.values())
 
 

@@ -227,9 +227,9 @@ def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
     batch = usual.tokenizer(["The ship sailed home."], return_tensors="pt")
     with torch.no_grad():
         states = usual.encoder.model(**batch).last_hidden_state
-        vector = source.encoder(batch["input_ids"], batch["attention_mask"])
+        vectors = source.encoder(batch["input_ids"], batch["attention_mask"])
     expected = torch.nn.functional.normalize(states[:, 0], dim=-1) if usual.encoder.normalize else states[:, 0]
-    torch.testing.assert_close(vector, expected)
+    torch.testing.assert_close(vectors, expected)
 
 
 @settings(deadline=None, max_examples=40)

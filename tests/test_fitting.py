@@ -131,8 +131,8 @@ def test_whitening_cut_to_the_directions_that_tell_documents_apart(monkeypatch):
     judge = LinearDiscriminantAnalysis(solver="eigen").fit(
         torch.cat(documents).numpy(), [number for number, rows in enumerate(documents) for _ in rows]
     )
-    directions = torch.from_numpy(judge.scalings_[:, :4].T).float()
-    cosines = torch.nn.functional.cosine_similarity(whole[:4], directions)
+    axes = torch.from_numpy(judge.scalings_[:, :4].T).float()
+    cosines = torch.nn.functional.cosine_similarity(whole[:4], axes)
     torch.testing.assert_close(cosines.abs(), torch.ones(4), atol=1e-3, rtol=0)
     plain = fit_whitening(documents, shrinkage=1e-9)
     vectors = documents[3] - mean
@@ -158,20 +158,15 @@ def counted(source, texts):
     return counts, ids, boundaries, rule
 
 
-@pytest.mark.parametrize("sublinear", [False, True])
-def test_similarities_are_those_of_scikit_learn(whole, tfidf, tmp_path, sublinear):
-    if not sublinear:
-        tfidf = fit_tfidf_encoder(
-            whole, TEXTS, tmp_path / "linear", hidden_size=4_096, chunk_size=CHUNK_SIZE, sublinear_tf=False
-        )
+def test_similarities_are_those_of_scikit_learn(tfidf):
     counts, ids, boundaries, rule = counted(tfidf, TEXTS)
     for word, row in tfidf.tokenizer.get_vocab().items():
         if not any(letter.isalpha() for letter in word):
             counts[:, row] = 0
-    counting = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
+    reference = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
     assert counts.max() > 1
-    damped = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0) if sublinear else counts
-    exact = damped * (counting.idf_ - 1)  # scikit-learn adds 1, so that words of every chunk count, too
+    damped = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0)
+    exact = damped * (reference.idf_ - 1)  # scikit-learn adds 1, so that words of every chunk count, too
     lengths = np.linalg.norm(exact, axis=1)
     exact = exact[lengths > 0] / lengths[lengths > 0, None]
     assert len(exact) > 20
@@ -180,14 +175,6 @@ def test_similarities_are_those_of_scikit_learn(whole, tfidf, tmp_path, sublinea
     assert abs(error).max() < 8 / np.sqrt(4_096)  # the bound of Johnson and Lindenstrauss, for all pairs
     assert np.sqrt((error**2).mean()) < 1.5 / np.sqrt(4_096)
     assert (exact @ exact.T)[np.triu_indices(len(exact), 1)].std() > 2 / np.sqrt(4_096)  # there is something to see
-
-
-def test_same_seed_same_encoder(whole, tfidf, tmp_path):
-    again = fit_tfidf_encoder(whole, TEXTS, tmp_path / "again", hidden_size=4_096, chunk_size=CHUNK_SIZE)
-    assert again.fingerprint == tfidf.fingerprint == load_chunk_encoder(tmp_path / "again").fingerprint
-    other = fit_tfidf_encoder(whole, TEXTS, tmp_path / "other", hidden_size=4_096, chunk_size=CHUNK_SIZE, seed=1)
-    assert other.fingerprint != tfidf.fingerprint
-    assert sum(file.stat().st_size for file in (tmp_path / "again").glob("*.safetensors")) < 500_000
 
 
 def test_texts_without_a_known_word(tfidf):
@@ -216,9 +203,9 @@ def test_vectors_by_hand(parts, hybrid, model):
     assert hybrid.encoder.hidden_size == sum(sizes)
     shares = []
     for part, size, weight in zip(parts, (5, None), (0.6, 0.8), strict=True):
-        vectors_of_part = [chunks_of(part, model, text) for text in TEXTS]
-        mean, matrix = fit_whitening(vectors_of_part, size=size)
-        vectors = (vectors_of_part[2] - mean) @ matrix.T
+        chunks = [chunks_of(part, model, text) for text in TEXTS]
+        mean, matrix = fit_whitening(chunks, size=size)
+        vectors = (chunks[2] - mean) @ matrix.T
         shares.append(weight * vectors / vectors.norm(dim=1, keepdim=True))
     plain = model.encode(TEXTS[2]).plain
     torch.testing.assert_close(plain, torch.cat(shares, dim=1), atol=1e-5, rtol=0)
@@ -229,13 +216,12 @@ def test_a_part_that_is_not_whitened_is_centred(parts, model, tmp_path):
     both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", weights=[3, 4], whiten=[True, False], chunk_size=12)
     size = parts[0].encoder.hidden_size
     assert both.encoder.hidden_size == size + parts[1].encoder.hidden_size
-    hybrid = chunks_of(both, model, TEXTS[2])
-    alone, words = ([chunks_of(part, model, text) for text in TEXTS] for part in parts)
-    mean, matrix = fit_whitening(alone)
-    torch.testing.assert_close(hybrid[:, :size], 0.6 * unit((alone[2] - mean) @ matrix.T), atol=1e-5, rtol=0)
-    torch.testing.assert_close(
-        hybrid[:, size:], 0.8 * unit(words[2] - torch.cat(words).mean(dim=0)), atol=1e-5, rtol=0
-    )
+    vectors = chunks_of(both, model, TEXTS[2])
+    first, second = ([chunks_of(part, model, text) for text in TEXTS] for part in parts)
+    mean, matrix = fit_whitening(first)
+    torch.testing.assert_close(vectors[:, :size], 0.6 * unit((first[2] - mean) @ matrix.T), atol=1e-5, rtol=0)
+    centred = second[2] - torch.cat(second).mean(dim=0)
+    torch.testing.assert_close(vectors[:, size:], 0.8 * unit(centred), atol=1e-5, rtol=0)
     assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
     with pytest.raises(ValueError, match="nothing to fit"):
         combine_chunk_encoders(parts, [""], tmp_path / "no", whiten=[False, False], chunk_size=12)

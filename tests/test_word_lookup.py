@@ -59,7 +59,7 @@ def test_every_character(tokenizer):
     """Each character of Unicode, between letters and beside each kind of mark."""
     characters = [chr(code) for code in range(0x11_0000) if unicodedata.category(chr(code)) not in ("Cs", "Cn", "Co")]
     characters = characters[:: max(1, len(characters) // 8_000)] + characters[:6_000]
-    text = " ".join(f"a{one}b {one}. .{one} ’{one} {one}’" for one in characters)
+    text = " ".join(f"a{mark}b {mark}. .{mark} ’{mark} {mark}’" for mark in characters)
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
 
 

@@ -1,7 +1,7 @@
 """The frozen sentence encoder: one vector per chunk, by a transformer in micro-batches or by a table of token vectors.
 
-A transformer has the pooling, layers and normalisation of the sentence-transformers model it comes from. A table is as
-fast as the tokenizer: a chunk's vector is the mean of its tokens'.
+A transformer has the pooling, layers and normalisation of the sentence-transformers model it comes from; with a table,
+a chunk's vector is the mean of its tokens'.
 
 Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a micro-batch, T tokens in
 all, D size of a chunk vector; in pooling, B entries of L vectors.
@@ -77,8 +77,7 @@ def unit(vectors: torch.Tensor) -> torch.Tensor:
 def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
     """Groups of chunks of similar length whose padded size stays within the budget (one chunk at least).
 
-    A group that fills an eighth of the budget also ends where chunks become much shorter than its longest,
-    so that a large budget is not filled with padding.
+    A group that fills an eighth of the budget also ends where chunks become much shorter, to save padding.
     """
     order = np.argsort(-lengths, kind="stable")
     descending = lengths[order]
@@ -104,8 +103,8 @@ def weights_fingerprint(model: nn.Module) -> str:
 def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     """What a chunk encoder does beside its network, pooling and normalisation; empty for most.
 
-    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule. ``"dense"`` lists the arguments
-    of each `DenseLayer` after pooling. They stand in the network's configuration, so that all that carry it have them.
+    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule; ``"dense"`` lists the arguments
+    of each `DenseLayer` after pooling.
     """
     return getattr(config, "sentence_steps", None) or {}
 
@@ -301,10 +300,7 @@ class ChunkEncoder(nn.Module):
         return vectors
 
     def fingerprint(self) -> str:
-        """SHA-256 over names, shapes and float32 values of all weights, pooling, normalisation and further steps.
-
-        Where there are no further steps and these are the usual ones, mean and normalised, it is that of the weights.
-        """
+        """SHA-256 over weights, pooling, normalisation and further steps; of the weights where these are usual."""
         parts = [weights_fingerprint(self.model)]
         if steps := sentence_steps(self.model.config):
             parts += [weights_fingerprint(self.dense), json.dumps(steps, sort_keys=True)]

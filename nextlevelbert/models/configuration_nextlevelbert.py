@@ -32,26 +32,23 @@ class NextLevelBertConfig(PreTrainedConfig):
         chunking, chunk_size, sentence_token_ids, chunk_prefix_ids, chunk_suffix_ids: see `ChunkingRule`.
         max_chunks: most chunks that the encoder sees at once; the special vectors take further positions. By default
             all that its position table can hold (510 of 512 in NextLevelBERT).
-        long_documents: what happens to a document of more than `max_chunks`: ``"window"`` reads overlapping windows
-            and averages the contextual vectors where they overlap; ``"truncate"`` keeps the first `max_chunks`, with a
-            warning that counts the rest (as the original code does); ``"error"`` raises an error.
+        long_documents: of a document of more than `max_chunks`, ``"window"`` reads overlapping windows and averages
+            the contextual vectors where they overlap; ``"truncate"`` keeps the first `max_chunks`, with a warning that
+            counts the rest (as the original code does); ``"error"`` raises an error.
         window_overlap: chunks that neighbouring windows share; a quarter of `max_chunks` by default.
         pooling: the document vector: ``"mean"`` or ``"max"`` of the contextual chunk vectors, ``"cls"``,
-            ``"residual"``: the sum of trained projections of two means, of the plain and of the contextual chunk
-            vectors (see `pooling.ResidualPooling`), or ``"plain"``: the mean of the chunk vectors scaled to length 1.
-            With the last there is no encoder over chunks and nothing to train.
+            ``"residual"`` (see `ResidualPooling`), or ``"plain"``: the mean of the chunk vectors scaled to length 1,
+            without an encoder over chunks and anything to train.
         residual_start: with ``"residual"``, the multiple of the identity from which the second projection starts. With
             0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.
-        whiten_chunks: whether chunk vectors are whitened before anything else, see `pooling.ChunkWhitening`.
-        loss: the loss of masked vector modelling, see `losses`.
-        temperature: that of the ``"cross_entropy"`` loss.
-        norm_order: the p of the ``"p_norm"`` loss, at least 1; HATE's paper does not name it.
+        whiten_chunks: whether chunk vectors are whitened before anything else, see `ChunkWhitening`.
+        loss, temperature, norm_order: of masked vector modelling, see `losses`; the temperature of
+            ``"cross_entropy"``, the p of ``"p_norm"``, at least 1, which HATE's paper does not name.
         loss_mean: the loss is a mean over all masked ``"vectors"`` of a batch, or over ``"sequences"`` of the means
             within them, as in the NextLevelBERT authors' code.
         text_pair: whether the sequence classifier reads a question with the document.
         classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
         initializer_range: standard deviation of new linear layers.
-
     """
 
     model_type = "nextlevelbert"

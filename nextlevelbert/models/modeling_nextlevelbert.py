@@ -425,10 +425,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         return vectors if self.whitening is None else self.whitening(vectors)
 
     def _read_packed(self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]) -> DocumentModelOutput:
-        """Sequences that hold their special positions already, of one document or several, as pretraining packs them.
-
-        Each has one vector, of all its chunks; residual and plain pooling read those that are not masked.
-        """
+        """Sequences that hold their special positions already, as pretraining packs them; each has one vector."""
         most = self.config.window()[0] + self.config.special_positions
         if special_ids.shape[1] > most:
             raise ValueError(f"Sequences have {special_ids.shape[1]} positions, the model {most} (--sequence_length).")

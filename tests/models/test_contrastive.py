@@ -60,8 +60,8 @@ def test_plain_pooling_is_the_mean_and_has_no_weights(minilm, tmp_path):
     close(exported(inputs_embeds=vectors[:, :6]).pooler_output, vectors_of(model, vectors[:, :6]))
     close(vectors_of(model, vectors[:, :6]), unit(whitened(model, vectors[:, :6]).mean(dim=1)), atol=1e-6)
     packed = torch.tensor([[CLS, *[NOT_SPECIAL] * 6, SEP], [CLS, *[NOT_SPECIAL] * 4, SEP, PAD, PAD]])
-    found = model(inputs_embeds=torch.nn.functional.pad(vectors[:, :6], (0, 0, 1, 1)), special_ids=packed)
-    close(found.pooler_output[1], unit(whitened(model, vectors[1:, :4]).mean(dim=1))[0], atol=1e-6)
+    by_places = model(inputs_embeds=torch.nn.functional.pad(vectors[:, :6], (0, 0, 1, 1)), special_ids=packed)
+    close(by_places.pooler_output[1], unit(whitened(model, vectors[1:, :4]).mean(dim=1))[0], atol=1e-6)
     model.save_pretrained(tmp_path)
     close(vectors_of(NextLevelBertModel.from_pretrained(tmp_path), vectors), output.pooler_output)
     assert NextLevelBertModel.from_chunk_encoder(minilm, pooling="plain").config.encoder_config.num_hidden_layers == 0

@@ -11,7 +11,6 @@ from transformers import BertConfig
 from nextlevelbert import HateConfig, HateModel, NextLevelBertModel
 from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.models.chunk_encoder import StaticEmbeddingConfig
-from nextlevelbert.models.hybrid_encoder import HybridConfig
 
 from ..conftest import toy_config
 from ..vector_toys import close, packed_batch
@@ -21,9 +20,6 @@ LAYERS = BertConfig(**SIZE, num_hidden_layers=1, max_position_embeddings=10).to_
 NO_LAYERS = BertConfig(**SIZE, num_hidden_layers=0, max_position_embeddings=10).to_dict()
 STATIC = StaticEmbeddingConfig(vocab_size=30_522, hidden_size=32).to_dict()
 NO_SPECIALS = {"chunk_prefix_ids": (), "chunk_suffix_ids": ()}
-MEAN = {"pooling": "mean", "normalize": True}
-PARTS = [{"config": STATIC, "size": 20, **MEAN}, {"config": LAYERS, "size": 12, **MEAN}]
-HYBRID = HybridConfig(parts=PARTS, prefix_ids=(101,), suffix_ids=(102,)).to_dict()
 DOUBLE = {"encoder_config": LAYERS, "chunk_encoder_config": LAYERS}
 TABLE = {"encoder_config": NO_LAYERS, "chunk_encoder_config": STATIC, **NO_SPECIALS}
 MEANS = {"pooling": "residual", "residual_start": 1.0, "whiten_chunks": True}
@@ -31,8 +27,6 @@ MODELS = {
     "layers": lambda: NextLevelBertModel(toy_config(**DOUBLE)),
     "static": lambda: NextLevelBertModel(toy_config(**TABLE, **MEANS)),
     "hate": lambda: HateModel(HateConfig(**DOUBLE, chunking="fixed", chunk_size=8, max_chunks=8)),
-    "cls": lambda: NextLevelBertModel(toy_config(**DOUBLE, pooling="cls")),
-    "max": lambda: NextLevelBertModel(toy_config(**{**DOUBLE, "chunk_encoder_config": HYBRID}, pooling="max")),
 }
 ROWS, CHUNKS = Dim("documents"), Dim("chunks", max=8)
 

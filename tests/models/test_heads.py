@@ -72,22 +72,6 @@ def test_candidates_of_a_question_share_a_softmax(documents):
     torch.testing.assert_close(output.loss, nn.functional.nll_loss(output.logits.log_softmax(-1), labels))
 
 
-@pytest.mark.parametrize(
-    ("config", "labels", "loss"),
-    [
-        ({"num_labels": 1}, torch.tensor([0.5, -1.0, 2.0]), nn.functional.mse_loss),
-        (
-            {"num_labels": 4},
-            torch.tensor([[1.0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]]),
-            nn.functional.binary_cross_entropy_with_logits,
-        ),
-    ],
-)
-def test_values_and_several_labels(documents, config, labels, loss):
-    output = toy(NextLevelBertForSequenceClassification, **config)(**documents, labels=labels)
-    torch.testing.assert_close(output.loss, loss(output.logits.squeeze(-1), labels))
-
-
 def test_the_stock_tokenizer_s_pairs(tokenizer):
     model = toy(NextLevelBertForSequenceClassification, text_pair=True)
     texts, questions = [WORDS, WORDS * 2], ["Who wrote?", "What passed on the evening of the storm?"]

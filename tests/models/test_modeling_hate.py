@@ -202,13 +202,13 @@ def test_a_batch_changes_nothing_and_text_is_as_good_as_vectors(minilm):
     model.tokenizer = minilm.tokenizer
     texts = ["Call me Ishmael. I went to sea.", "A ball at Bath. " * 12, "It rained. " * 4]
     together = model.encode(texts)
-    for text, found in zip(texts, together, strict=True):
+    for text, book in zip(texts, together, strict=True):
         alone = model.encode(text)
-        close(alone.document, found.document)
-        close(alone.chunks, found.chunks)
-        close(model(inputs_embeds=found.plain[None]).pooler_output[0], found.document)
+        close(alone.document, book.document)
+        close(alone.chunks, book.chunks)
+        close(model(inputs_embeds=book.plain[None]).pooler_output[0], book.document)
         ids = model.tokenizer(text, return_tensors="pt")
-        close(model(**ids).pooler_output[0], found.document)
+        close(model(**ids).pooler_output[0], book.document)
     assert len(together[1].plain) > 8  # more than a window
 
 

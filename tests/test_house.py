@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"
 # Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
 BUDGETS = {
-    "nextlevelbert/models": 4_860,
+    "nextlevelbert/models": 4_475,
     "nextlevelbert/data": 632,
     "nextlevelbert/evaluation": 746,
     "nextlevelbert/training": 450,
@@ -25,7 +25,7 @@ BUDGETS = {
     "benchmarks": 1_990,
     "checkpoints": 0,
 }
-CHECKPOINT = 2_460  # lines in a NextLevelBERT's checkpoint, of eight files
+CHECKPOINT = 2_233  # lines in a NextLevelBERT's checkpoint, of eight files
 # A part imports only what stands before it; parts of one row may import each other.
 ORDER = (
     ("models",),
@@ -53,7 +53,7 @@ def test_a_folder_keeps_its_budget(folder):
 
 def test_a_file_can_be_read():
     sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
-    assert {p.name: n for p, n in sizes.items() if n > (940 if p.name.startswith("modeling_") else 470)} == {}
+    assert {p.name: n for p, n in sizes.items() if n > (870 if p.name.startswith("modeling_") else 470)} == {}
 
 
 def test_docs_keep_their_budget():

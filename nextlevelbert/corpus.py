@@ -33,7 +33,7 @@ from huggingface_hub import CommitInfo, HfApi, snapshot_download
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
-from .data.documents import as_documents
+from .data.rows import as_documents
 from .encoders import LoadedChunkEncoder, load_chunk_encoder
 from .models.chunking import ChunkingRule, Splitter, chunk_spans, flatten_chunks, tokenize_document
 

@@ -1,4 +1,4 @@
-"""Where documents come from: what holds texts in Python, files, a dataset on the Hub, or Python's own manual."""
+"""Where documents come from: files, a dataset on the Hub, or Python's own manual."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import pydoc_data.topics
 import re
 import sysconfig
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from . import rows as reading
 from .books import BOOKS, read_book
-from .rows import TABLES, short, suffix
+from .rows import TABLES, Document, as_documents, suffix
 
 TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
 DELETED = '\\`*_{}[]()>#+-$"=@%^|~/'
@@ -22,47 +21,6 @@ _DELETE = str.maketrans("", "", DELETED)
 _ADDRESSES = re.compile(r"\bhttp\S*|\bwww\S*|\S+@\S+")
 PYTHON_MANUAL = "python-manual"
 _NOT_DOCUMENTATION = set("site-packages test tests idlelib lib2to3 __pycache__ turtledemo pydoc_data".split())
-
-
-@dataclass(frozen=True)
-class Document:
-    """A text, its name, and what else is known of it; of a PDF, ``pages``: the characters at which they begin."""
-
-    id: str
-    text: str
-    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
-
-
-def as_documents(
-    documents: Iterable[Any], text_column: str = "text", id_column: str = "id", start: int = 0
-) -> Iterator[Document]:
-    """Documents of whatever holds texts: `Document` objects, texts, ``(id, text)``, dicts, a `datasets.Dataset`.
-
-    They are read once, in order; a single text is one document. Where there is no id, it is a number from `start` on.
-    Further columns become `Document.metadata`.
-
-    Raises:
-        TypeError: for a dict, set or table, which would be gone through by its keys.
-        ValueError: for a row without the column, and what is no text or no valid Unicode.
-    """
-    documents = [documents] if isinstance(documents, str) else documents
-    if isinstance(documents, Mapping | Set) or getattr(documents, "ndim", 1) != 1:
-        raise TypeError(f"Expected documents in a list, data set or generator, got {type(documents).__name__}.")
-    for number, item in enumerate(documents, start=start):
-        if isinstance(item, Mapping):
-            if text_column not in item:
-                raise ValueError(f"Document {number} has no column {text_column!r} (--text_column); it has {[*item]}.")
-            name = item.get(id_column)
-            metadata = {column: value for column, value in item.items() if column not in (text_column, id_column)}
-            item = Document(str(number if name is None else name), item[text_column], metadata)
-        elif not isinstance(item, Document):
-            name, text = item if isinstance(item, tuple | list) and len(item) == 2 else (number, item)
-            item = Document(str(name), text)
-        try:
-            item.text.isascii() or item.text.encode()
-        except (AttributeError, UnicodeEncodeError) as error:
-            raise ValueError(f"The text of document {item.id!r} is no valid str: {short(item.text)}.") from error
-        yield item
 
 
 def read_documents(

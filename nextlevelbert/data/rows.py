@@ -1,4 +1,4 @@
-"""Rows of a file or a dataset, each with the place it comes from; rows held out; the fingerprint of a set."""
+"""Documents of what holds texts in Python; rows of a file or dataset, each with its place; rows held out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -19,6 +20,15 @@ import numpy as np
 import pyarrow.parquet as pq
 
 TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text, its name, and what else is known of it; of a PDF, ``pages``: the characters at which they begin."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 class Place(NamedTuple):
@@ -51,6 +61,38 @@ class Table(NamedTuple):
     first: dict[str, Any]
     rows: Rows
     class_names: dict[str, tuple[str, ...]]
+
+
+def as_documents(
+    documents: Iterable[Any], text_column: str = "text", id_column: str = "id", start: int = 0
+) -> Iterator[Document]:
+    """Documents of whatever holds texts: `Document` objects, texts, ``(id, text)``, dicts, a `datasets.Dataset`.
+
+    They are read once, in order; a single text is one document. Where there is no id, it is a number from `start` on.
+    Further columns become `Document.metadata`.
+
+    Raises:
+        TypeError: for a dict, set or table, which would be gone through by its keys.
+        ValueError: for a row without the column, and what is no text or no valid Unicode.
+    """
+    documents = [documents] if isinstance(documents, str) else documents
+    if isinstance(documents, Mapping | Set) or getattr(documents, "ndim", 1) != 1:
+        raise TypeError(f"Expected documents in a list, data set or generator, got {type(documents).__name__}.")
+    for number, item in enumerate(documents, start=start):
+        if isinstance(item, Mapping):
+            if text_column not in item:
+                raise ValueError(f"Document {number} has no column {text_column!r} (--text_column); it has {[*item]}.")
+            name = item.get(id_column)
+            metadata = {column: value for column, value in item.items() if column not in (text_column, id_column)}
+            item = Document(str(number if name is None else name), item[text_column], metadata)
+        elif not isinstance(item, Document):
+            name, text = item if isinstance(item, tuple | list) and len(item) == 2 else (number, item)
+            item = Document(str(name), text)
+        try:
+            item.text.isascii() or item.text.encode()
+        except (AttributeError, UnicodeEncodeError) as error:
+            raise ValueError(f"The text of document {item.id!r} is no valid str: {short(item.text)}.") from error
+        yield item
 
 
 def open_rows(source: str | Path, split: str = "train", config: str | None = None) -> Table:

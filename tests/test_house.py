@@ -62,6 +62,26 @@ def test_docs_keep_their_budget():
     assert not list((ROOT / "docs").rglob("*.json"))
 
 
+def names_bound(path: Path) -> Iterator[str]:
+    """The names of variables, arguments, functions and classes that a file makes."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+@pytest.mark.parametrize("folder", ["nextlevelbert", "tests", "benchmarks", "examples", "app"])
+def test_a_name_says_what_it_holds(folder):
+    empty = {"found", "given", "wanted", "own", "told", "each", "ours", "theirs", "there", "others"}
+    names = {
+        (path.name, name) for path in (ROOT / folder).rglob("*.py") for name in empty.intersection(names_bound(path))
+    }
+    assert names == set()
+
+
 def imports(path: Path) -> Iterator[tuple[str, ...]]:
     """The modules of this package that a file imports, wherever in it, as parts of their path below the package."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -45,8 +45,8 @@ def no_drawing(monkeypatch):
 
 def run(output: Path, *words: str, task: str = "classification", **options: str) -> dict:
     """Runs the task; the content of its ``results.json``."""
-    given = [word for option in options.items() for word in option]
-    main(["--task", task, "--output_dir", str(output), "--disable_tqdm", "true", "--use_cpu", *given, *words])
+    more = [word for option in options.items() for word in option]
+    main(["--task", task, "--output_dir", str(output), "--disable_tqdm", "true", "--use_cpu", *more, *words])
     return json.loads((output / "results.json").read_text())
 
 
@@ -136,8 +136,8 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     options |= {"--question_column": "asked", "--label_column": "answer", "--model": toy_checkpoint}
     results = run(tmp_path / "model", "--halve_validation", **options)
     assert results["reported"] == "test"
-    found = [predictions(tmp_path / "model" / f"{name}_predictions.jsonl") for name in ("validation", "test")]
-    assert [len(part) for part in found] == [6, 6]
+    parts = [predictions(tmp_path / "model" / f"{name}_predictions.jsonl") for name in ("validation", "test")]
+    assert [len(part) for part in parts] == [6, 6]
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config.text_pair
 
 
@@ -250,13 +250,13 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path):
     for option, count, seed in (("--train_file", 32, 1), ("--validation_file", 8, 2), ("--test_file", 11, 3)):
         rows = [{**row, "text": alike + row["text"]} for row in sea_rows(count, seed)]
         options[option] = write(tmp_path / f"{seed}.jsonl", rows)
-    found = {}
+    by_name = {}
     for model in ("avg_sbert", "sbert", "tfidf", deep_encoder):
         name = Path(model).name
-        found[name] = run(tmp_path / name, "--model", model, "--cache_dir", str(tmp_path / "cache"), **options)
+        by_name[name] = run(tmp_path / name, "--model", model, "--cache_dir", str(tmp_path / "cache"), **options)
         assert not (tmp_path / name / "README.md").exists()
         assert (tmp_path / name / "test_predictions.jsonl").exists()
-    accuracy = {name: results["seeds"]["0"]["accuracy"] for name, results in found.items()}
+    accuracy = {name: results["seeds"]["0"]["accuracy"] for name, results in by_name.items()}
     assert accuracy["tfidf"] == 1.0
     assert accuracy["avg_sbert"] > 0.8
     assert accuracy["sbert"] <= 6 / 11  # the first 14 tokens are the same in all documents

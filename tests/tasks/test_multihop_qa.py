@@ -164,9 +164,9 @@ def test_questions_are_learnt_by_heart_and_published(encoder, tmp_path):
     output = tmp_path / "answerer"
     row = {**ROW, "question": QUESTION.question, "answer": QUESTION.answer, "context": QUESTION.paragraphs}
     row["supporting_facts"] = QUESTION.supporting
-    others = write(tmp_path / "others.json", [{**row, "_id": "other"}])
+    second = write(tmp_path / "others.json", [{**row, "_id": "other"}])
     main([
-        "--model", encoder, "--train_file", str(write(tmp_path / "one.json", [row])), "--validation_file", str(others),
+        "--model", encoder, "--train_file", str(write(tmp_path / "one.json", [row])), "--validation_file", str(second),
         "--max_length", "128", "--attention_window", "32", "--max_steps", "60", "--learning_rate", "5e-3",
         "--eval_strategy", "steps", "--eval_steps", "60", "--save_strategy", "steps", "--save_steps", "60",
         "--lr_scheduler_type", "constant", "--warmup_steps", "0", "--disable_tqdm", "true",

@@ -16,7 +16,7 @@ BUDGETS = {
     "nextlevelbert/data": 632,
     "nextlevelbert/evaluation": 692,
     "nextlevelbert/training": 450,
-    "nextlevelbert/pretraining": 1_413,
+    "nextlevelbert/pretraining": 1_411,
     "nextlevelbert/finetuning": 546,
     "nextlevelbert/tasks": 2_721,
     "nextlevelbert/commands": 890,

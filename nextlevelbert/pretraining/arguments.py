@@ -29,9 +29,7 @@ class VectorModelArguments:
     )
     chunk_encoder_name: str | None = option(None, "The encoder's name on the Hub, if --chunk_encoder is a folder.")
     encoder_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "Precision of encoding.")
-    include_chunk_encoder: bool = option(
-        True, "Save the chunk encoder with the model, which otherwise loads it by name."
-    )
+    include_chunk_encoder: bool = option(True, "Save the chunk encoder, too; without it, the model loads it by name.")
     attn_implementation: str | None = option(None, "Attention of both encoders: sdpa, eager or flash_attention_2.")
     chunking: Literal["fixed", "sentences", "packed_sentences"] | None = option(
         None, "A chunk is chunk_size tokens (fixed), a sentence, or as many sentences as fit (packed_sentences)."

@@ -24,8 +24,8 @@ def load_chunk_encoder(
 ) -> LoadedChunkEncoder:
     """Loads a sentence-transformers model: a transformer with pooling, or a `StaticEmbedding`; normalised or not.
 
-    `Dense` layers after pooling become part of it. So does a default prompt, whose tokens the tokenizer then puts
-    before every chunk, and which takes room in it.
+    `Dense` layers after pooling become part of it, as does a default prompt, which the tokenizer then puts before
+    every chunk.
 
     Args:
         name_or_path: a Hub name or a folder; also of a document model of this package that holds its chunk encoder.
@@ -43,7 +43,7 @@ def load_chunk_encoder(
     public = name or (Path(path).name if Path(path).is_dir() else path)
     if "chunk_encoder_config" in stored:
         return _from_document_model(path, name)
-    if (static := STATIC_MODELS.get(stored.get("model_type"))) is not None:
+    if (static := STATIC_MODELS.get(stored.get("model_type", ""))) is not None:
         model: Any = static.from_pretrained(path, dtype=torch.float32)
         encoder = ChunkEncoder(model.config)
         encoder.model = model

@@ -60,10 +60,8 @@ class VectorCache:
 class CachedEncoder:
     """A chunk encoder that looks in a cache first and adds to it what was not there: ``encode(chunk_encoder=…)``.
 
-    A chunk that occurs twice is encoded once. The chunks that share a micro-batch depend on what the cache holds, so a
-    vector can differ from that of an uncached run in the last bits (1e-6 in float32).
-
-    The encoder's weights are hashed here and must not change while this object is in use.
+    The chunks that share a micro-batch depend on what the cache holds, so a vector can differ from that of an uncached
+    run by 1e-6. The encoder's weights are hashed here and must not change while this object is in use.
     """
 
     def __init__(self, encoder: Any, cache: str | Path | VectorCache) -> None:

@@ -1,8 +1,7 @@
 """A tokenizer's ids by looking words up: a novel has 150,000 words but 10,000 different ones.
 
 BERT's tokenizers treat every word by itself, and a mark of punctuation is a word of its own. So each different word
-goes through the tokenizer once, and all further ones are looked up. The ids, and the characters they stand for, are
-exactly those of the tokenizer.
+goes through the tokenizer once: ids and the characters they stand for are exactly the tokenizer's.
 
 Notation for shapes: S bytes of a text, W words in it, T tokens.
 """

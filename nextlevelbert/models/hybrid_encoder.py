@@ -99,8 +99,8 @@ class HybridConfig(PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
     `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the ``size`` of its part
-    of the vector, and whether to ``whiten`` it or only to centre it. `prefix_ids` and `suffix_ids` are the special
-    tokens around every chunk, for transformers, and `max_position_embeddings` is the longest chunk with them.
+    of the vector, and whether to ``whiten`` or only to centre it. `max_position_embeddings` is the longest chunk, with
+    the special tokens that transformers among the parts need, `prefix_ids` and `suffix_ids`.
     """
 
     model_type = "hybrid-chunk-encoder"
@@ -132,9 +132,7 @@ class HybridModel(StaticModel):
         ]
         self.parts = nn.ModuleList(encoders)
         self.whitenings = nn.ModuleList(
-            ChunkWhitening(encoder.hidden_size, part["size"])
-            if part.get("whiten", True)
-            else ChunkCentring(encoder.hidden_size)
+            ChunkWhitening(encoder.hidden_size, part["size"]) if part["whiten"] else ChunkCentring(encoder.hidden_size)
             for encoder, part in zip(encoders, parts, strict=True)
         )
         self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
@@ -148,15 +146,16 @@ class HybridModel(StaticModel):
         bar: tqdm | None,
     ) -> torch.Tensor:  # fmt: skip
         """Arguments and result as those of `ChunkEncoder.encode`."""
-        shares = []
-        slowest = max(self.parts, key=lambda part: part.has_layers)
-        for part, whitening, weight in zip(self.parts, self.whitenings, self.weights, strict=True):
+        shares, parts = [], list[Any](self.parts)
+        slowest = max(parts, key=lambda part: part.has_layers)
+        for part, whitening, weight in zip(parts, self.whitenings, self.weights, strict=True):
             vectors = part.encode(input_ids, boundaries, rule, tokens_per_batch, bar if part is slowest else None)
             shares.append(weight * whitening(vectors.to(self.device)).float())
         return torch.cat(shares, dim=1)  # [N, D]
 
 
-STATIC_MODELS |= {HashedTfidfConfig.model_type: HashedTfidfModel, HybridConfig.model_type: HybridModel}
+STATIC_MODELS[HashedTfidfConfig.model_type] = HashedTfidfModel
+STATIC_MODELS[HybridConfig.model_type] = HybridModel
 
 
 def chunk_encoder_config(values: dict[str, Any]) -> PreTrainedConfig:

@@ -60,12 +60,9 @@ def masked_vector_loss(
 def pair_loss(
     first: torch.Tensor, second: torch.Tensor, document_ids: torch.Tensor, scale: torch.Tensor | float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Symmetric cross-entropy of finding each segment's partner; returns it with its scores ``[N, N]``.
+    """Symmetric cross-entropy of finding each segment's partner ``[N, D]``, and its scores ``[N, N]``: scaled cosines.
 
-    Args:
-        first, second: ``[N, D]`` document vectors of both segments of each pair.
-        document_ids: ``[N]``, the document of each pair; further segments of one document are not compared.
-        scale: factor of the cosines.
+    Further segments of one document, by `document_ids` ``[N]``, are not compared.
     """
     with torch.autocast(first.device.type, enabled=False):
         scores = F.normalize(first.float(), dim=-1) @ F.normalize(second.float(), dim=-1).T * scale  # [N, N]

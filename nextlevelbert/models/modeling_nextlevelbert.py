@@ -254,9 +254,6 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 class NextLevelBertModel(NextLevelBertPreTrainedModel):
     """Whole documents to contextual chunk vectors and one document vector (paper, section 2.2).
 
-    With ``include_chunk_encoder=False`` the frozen encoder is neither built nor saved, but loaded from
-    `config.chunk_encoder_name` when token ids first arrive.
-
     Example:
         >>> model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32)
         >>> book = model.encode("Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.")
@@ -655,10 +652,9 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
-    """Tells two segments of one document from segments of others.
+    """Tells two segments of one document, long runs of chunks such as chapters, from the others of a batch.
 
-    Segments are long runs of chunks, so that whole chapters are compared; for spans of words this is DeCLUTR (Giorgi
-    et al., ACL 2021, section 3). The segments of a batch are each other's negatives.
+    For spans of words this is DeCLUTR (Giorgi et al., ACL 2021, section 3).
     """
 
     main_input_name = "inputs_embeds"

@@ -119,9 +119,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         fields = cls.config_class.__dataclass_fields__
         known = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS} - {"dtype"}  # that of the weights
         if unknown := sorted(arguments.keys() - known):
-            known = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
+            names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
             raise ValueError(
-                f"{cls.config_class.__name__} has no field {unknown}, but {', '.join(known)}, num_labels."
+                f"{cls.config_class.__name__} has no field {unknown}, but {', '.join(names)}, num_labels."
             )
         loading = {key: value for key, value in arguments.items() if key in LOADING_ARGUMENTS}
         return loading, {key: value for key, value in arguments.items() if key not in loading}

@@ -212,7 +212,7 @@ def test_a_batch_changes_nothing_and_text_is_as_good_as_vectors(minilm):
     assert len(together[1].plain) > 8  # more than a window
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "sum"])
+@pytest.mark.parametrize("pooling", ["cls", "sum"])
 def test_a_sequence_of_one_document_has_the_document_s_vector(pooling):
     model = toy(pooling=pooling)
     sentences = unit(2, 4, 32)

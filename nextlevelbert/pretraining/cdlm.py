@@ -56,16 +56,6 @@ class CdlmModelArguments:
     attention_window: int | None = option(None, "Tokens that each token attends to; usually 512, or a saved model's.")
     attn_implementation: str | None = option(None, "sdpa (usual) or eager.")
 
-    @property
-    def hub_name(self) -> str | None:
-        """The model's name on the Hub; None for a folder."""
-        return None if Path(self.model).exists() else self.model
-
-    @property
-    def public_name(self) -> str:
-        """The model's name in tables and cards: never a path of this machine."""
-        return safe_name(self.hub_name or Path(self.model).resolve().name)
-
     def load(self, model_class: Any) -> tuple[Any, CdlmProcessor]:
         """The model in float32, opened as `model_class` or made from an encoder, and its processor."""
         window = {} if self.attention_window is None else {"attention_window": self.attention_window}
@@ -152,8 +142,9 @@ def main(words: list[str]) -> None:
 
     # 2. Training, and the perplexity on held-out sets.
     output = Path(str(args.output_dir))
-    settings = {"model": options.public_name, "tokens in a sequence": processor.max_length, **args.signature()}
-    settings |= {"attention_window": model.config.attention_window, **vars(masking)}
+    hub = None if Path(options.model).exists() else options.model
+    settings = {"model": safe_name(hub or Path(options.model).resolve().name), **args.signature(), **vars(masking)}
+    settings |= {"attention_window": model.config.attention_window, "tokens in a sequence": processor.max_length}
     if args.do_train:
         prints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
         claim(output, {**settings, **prints, "weights": weights_fingerprint(model.base_model)})
@@ -188,13 +179,13 @@ def main(words: list[str]) -> None:
         steps = [entry for entry in trainer.state.log_history if "train_loss" not in entry]
         log = [{k: v for k, v in entry.items() if not k.endswith(("_runtime", "_per_second"))} for entry in steps]
         counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
-        _write_card(args, options, log, {**counts, **settings}, scores)
+        _write_card(args, hub, log, {**counts, **settings}, scores)
         write_whole(output / "results.json", json.dumps({"rows": scores, "log": log}, indent=2, sort_keys=True))
         args.upload(output)
         logger.info("The model is in %s, with its card (README.md) and results.json.", output)
 
 
-def _write_card(args: Any, options: CdlmModelArguments, log: list, facts: dict[str, Any], scores: dict) -> None:
+def _write_card(args: Any, hub: str | None, log: list, facts: dict[str, Any], scores: dict) -> None:
     """The card and the learning curve."""
     name, first = args.repository(), next(entry["eval_loss"] for entry in log if "eval_loss" in entry)
     plot_curves([log], None, Path(args.output_dir) / CURVE, x="step")
@@ -202,7 +193,7 @@ def _write_card(args: Any, options: CdlmModelArguments, log: list, facts: dict[s
     model_card(
         name=name, summary=SUMMARY, snippet=_SNIPPET.replace("{name}", name),
         pipeline_tag="fill-mask", tags=("cdlm", "longformer", "multi-document", "fill-mask"),
-        base_model=options.hub_name, training={name: value for name, value in facts.items() if value is not None},
+        base_model=hub, training={name: value for name, value in facts.items() if value is not None},
         pictures={CURVE: "Loss over training"},
         measured="Masked words of sets of related documents that were held out, with the attention pattern of the "
         f"training; perplexity is the exponential of the loss.\n\n{table}",

@@ -75,19 +75,15 @@ def train_and_publish(
             write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(lines))
         return scores, chosen
 
-    decided = {
-        **settings,
-        "model": public_name(model_args.model),
-        "weights": weights,
-        "max_length": processor.max_length,
-    }
+    hub, title = hub_name(model_args.model), public_name(model_args.model)
+    decided = {**settings, "model": title, "weights": weights, "max_length": processor.max_length}
     decided |= {"attention_window": model_args.attention_window, **args.signature()}
     decided |= {f"{name} set": value for name, value in prints.items()}
     results = run_seeds(args, decided, make_trainer, score)
     if not args.should_save:
         return
     trivial = {baseline[0]: baseline[1](sets[reported])}
-    best, table = report(args, results, reported, f"{public_name(model_args.model)} (cdlm)", trivial)
+    best, table = report(args, results, reported, f"{title} (cdlm)", trivial)
 
     def open_best(folder: Path) -> Any:
         model = model_class.from_pretrained(folder)
@@ -101,11 +97,11 @@ def train_and_publish(
     chosen = [*(["the epoch"] if args.load_best_model_at_end else []), *best.config]
     card = {
         **card, "name": name, "summary": SUMMARY, "snippet": card["snippet"].replace("{name}", name),
-        "training": {**training_facts(args, best, public_name(model_args.model)), **facts, **settings, **best.config},
+        "training": {**training_facts(args, best, title), **facts, **settings, **best.config},
         "pictures": {CURVE: "Learning curve"},
         "measured": f"The {reported} set. Only the first row is trained.{caveat(reported, *chosen)}\n\n{table}",
         "limits": LIMITS, "tags": ["cdlm", "longformer", "multi-document", *card["tags"]],
-        "base_model": hub_name(model_args.model), "dataset": reported,
+        "base_model": hub, "dataset": reported,
         "scores": {card["scores"]: best.scores[reported][card["scores"]]},
     }  # fmt: skip
     publish(args, best, open_best, card)

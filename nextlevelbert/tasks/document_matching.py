@@ -24,8 +24,6 @@ from ..pretraining.cdlm import CdlmModelArguments
 from ..training.trainer import parse
 from .cdlm import Logits, Predicted, train_and_publish
 
-_CITATION = "\x01"  # marks the places where a paper cites
-
 
 class DocumentPair(NamedTuple):
     """Two documents, and 1 if they are related, else 0; in citation data the first cites the second, or does not."""
@@ -78,7 +76,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
     csv.field_size_limit(2**31 - 1)  # of characters; documents are longer than its 131,072
     with open_text(path, newline="") as file:
         for number, (label, *texts) in enumerate(filter(None, csv.reader(file, strict=True))):
-            values = ({"0": 0, "1": 1}.get(label.strip(), label), *(text.replace(_CITATION, "") for text in texts))
+            values = ({"0": 0, "1": 1}.get(label.strip(), label), *(text.replace("\x01", "") for text in texts))
             yield Place(path.name, f"row {number}"), dict(zip(("label", "text1", "text2"), values, strict=False))
 
 

@@ -7,7 +7,7 @@ document plagiarised from the other (PAN).
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import expit
 
 from ..data.rows import Place, hold_out, open_rows, open_text, short
-from ..evaluation.scores import binary_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
@@ -88,6 +87,23 @@ import nextlevelbert  # registers the architecture
 model = AutoModelForSequenceClassification.from_pretrained("{name}")
 processor = nextlevelbert.CdlmProcessor.from_model(model)
 probability = model(**processor([["one document", "the other"]])).logits.softmax(dim=-1)[:, 1]"""
+
+
+def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | np.ndarray) -> dict[str, float]:
+    """Accuracy, and precision, recall and F1 of label 1, which is predicted where a probability is above 0.5.
+
+    Where nothing is predicted or nothing is there to find, what would be divided by 0 is 0.
+
+    Example:
+        >>> binary_scores([1, 1, 0, 0], [0.9, 0.5, 0.6, 0.1])
+        {'accuracy': 0.5, 'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
+    """
+    from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
+    predictions = np.asarray(scores) > 0.5
+    *values, _ = precision_recall_fscore_support(labels, predictions, average="binary", zero_division=0.0)
+    names = ("accuracy", "precision", "recall", "f1")
+    return dict(zip(names, map(float, (accuracy_score(labels, predictions), *values)), strict=True))
 
 
 def main(words: list[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmProcessor
-from nextlevelbert.tasks.document_matching import MatchingArguments, main, read_document_pairs
+from nextlevelbert.tasks.document_matching import MatchingArguments, binary_scores, main, read_document_pairs
 
 from ..finetuning_toys import write
 
@@ -88,3 +88,11 @@ def test_matching_is_learnt_and_published(encoder, tmp_path):
     assert names["probability"].shape == (1,)
     assert str(tmp_path) not in card
     assert "Chosen on this set, too: the epoch" in card
+
+
+def test_binary_scores_worked_by_hand():
+    # Predicted are the first three: two of them right, of three that are there.
+    scores = binary_scores([1, 1, 0, 1, 0, 0], np.array([0.9, 0.51, 0.7, 0.5, 0.2, 0.0]))
+    assert scores == pytest.approx({"accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3})
+    assert binary_scores([0, 1], [0.1, 0.2]) == {"accuracy": 0.5, "precision": 0.0, "recall": 0.0, "f1": 0.0}
+    assert binary_scores(np.array([1]), [1.0])["f1"] == 1.0

@@ -14,11 +14,11 @@ PACKAGE = ROOT / "nextlevelbert"
 BUDGETS = {
     "nextlevelbert/models": 4_466,
     "nextlevelbert/data": 632,
-    "nextlevelbert/evaluation": 692,
+    "nextlevelbert/evaluation": 668,
     "nextlevelbert/training": 450,
     "nextlevelbert/pretraining": 1_411,
     "nextlevelbert/finetuning": 546,
-    "nextlevelbert/tasks": 2_721,
+    "nextlevelbert/tasks": 2_737,
     "nextlevelbert/commands": 890,
     "nextlevelbert": 14_260,
     "tests": 16_060,

@@ -62,7 +62,7 @@ def count_words(parts: list[Part]) -> tuple[Any, list[int], dict[str, int]]:
         raise ValueError("No document of the folder holds a word that the model can read.")
     for rows in counts:
         rows.resize(rows.shape[0], len(vocabulary))
-    return sparse.vstack(counts, format="csr"), [*starts, number], dict(vocabulary)
+    return sparse.vstack(counts, format="csr"), [*starts, number], vocabulary
 
 
 def book_words(counts: Any, starts: list[int]) -> Any:
@@ -76,7 +76,8 @@ def book_words(counts: Any, starts: list[int]) -> Any:
     numbers = np.arange(passages, dtype=np.int32)
     within = sparse.csr_array((np.ones(passages, np.float32), numbers, np.array(starts, np.int32)))  # [n, N]
     books = within @ counts  # [n, V]
-    spread, known = (np.bincount(rows.indices, minlength=words) for rows in (counts, books))
+    blocks = np.array_split(counts.indices, 64)  # each is copied as int64
+    spread, known = sum(np.bincount(block, minlength=words) for block in blocks), np.diff(books.tocsc().indptr)
     rare = np.log(passages / np.maximum(spread, 1)) * np.log(len(starts) / (1 + known))
     weights, best = np.where(books.data > 2, np.log1p(books.data) * rare[books.indices], 0), list[np.ndarray]()
     for start, end in pairwise(books.indptr.tolist()):
@@ -97,13 +98,13 @@ def index_words(parts: list[Part]) -> bm25s.BM25:
     if not folder.is_dir():
         counts, starts, vocabulary = count_words(parts)
         counts += book_words(counts, starts)[np.repeat(np.arange(len(starts) - 1), np.diff(starts))]
-        lengths, spread = counts.sum(axis=1), np.bincount(counts.indices, minlength=len(vocabulary))
+        lengths, counts = counts.sum(axis=1), counts.tocsc()
+        spread = np.diff(counts.indptr)
         rarity = np.log(np.maximum((len(lengths) - spread + 0.5) / (spread + 0.5), 1)).astype(np.float32)
         norms = (1.5 * (0.25 + 0.75 * lengths / max(lengths.mean(), 1))).astype(np.float32)
-        counts.data /= counts.data + norms.repeat(np.diff(counts.indptr))
-        counts.data *= rarity[counts.indices]
-        scores, index = counts.tocsc(), bm25s.BM25()
-        index.scores = {"data": scores.data, "indices": scores.indices, "indptr": scores.indptr}
+        counts.data *= rarity.repeat(spread) / (counts.data + norms[counts.indices])
+        index = bm25s.BM25()
+        index.scores = {"data": counts.data, "indices": counts.indices, "indptr": counts.indptr}
         index.scores["num_docs"], index.vocab_dict, index.nonoccurrence_array = len(lengths), vocabulary, None
         for earlier in folder.parent.glob("words-*"):
             shutil.rmtree(earlier)

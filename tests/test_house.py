@@ -13,13 +13,13 @@ PACKAGE = ROOT / "nextlevelbert"
 # Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
 BUDGETS = {
     "nextlevelbert/models": 4_466,
-    "nextlevelbert/data": 632,
+    "nextlevelbert/data": 607,
     "nextlevelbert/evaluation": 668,
     "nextlevelbert/training": 450,
     "nextlevelbert/pretraining": 1_411,
     "nextlevelbert/finetuning": 546,
     "nextlevelbert/tasks": 2_737,
-    "nextlevelbert/commands": 890,
+    "nextlevelbert/commands": 889,
     "nextlevelbert": 14_260,
     "tests": 16_060,
     "benchmarks": 1_990,

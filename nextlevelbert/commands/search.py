@@ -51,9 +51,9 @@ def count_words(parts: list[Part]) -> tuple[Any, list[int], dict[str, int]]:
     counts, starts, number = list[Any](), list[int](), 0
     for table in (part.read("text", "chunk") for part in parts):
         starts += (np.flatnonzero(table["chunk"].to_numpy() == 0) + number).tolist()
-        words = [split_words(text) for text in table["text"].to_pylist()]
+        words = [[vocabulary[word] for word in split_words(text)] for text in table["text"].to_pylist()]
         ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
-        numbers = np.fromiter(map(vocabulary.__getitem__, itertools.chain(*words)), np.int32, ends[-1])
+        numbers = np.fromiter(itertools.chain(*words), np.int32, ends[-1])
         shape = (len(words), len(vocabulary))
         counts.append(sparse.csr_array((np.ones(len(numbers), np.float32), numbers, ends), shape))
         counts[-1].sum_duplicates()

@@ -229,21 +229,6 @@ def test_a_row_does_not_depend_on_its_neighbours(models, name):
         torch.testing.assert_close(values, other, atol=1e-5, rtol=1e-5, msg=lambda why, key=key: f"{key}: {why}")
 
 
-@pytest.mark.parametrize("name", ["nextlevelbert", "hate"])
-def test_ids_and_the_vectors_made_from_them_give_the_same(models, name):
-    model = models[name]
-    batch = tokens(model, TEXTS)
-    by_ids = model(**batch)
-    books = model.encode(TEXTS)
-    plain = torch.nn.utils.rnn.pad_sequence([book.plain for book in books], batch_first=True)
-    mask = torch.nn.utils.rnn.pad_sequence([torch.ones(len(book.plain)) for book in books], batch_first=True)
-    by_vectors = model(inputs_embeds=plain, attention_mask=mask)
-    torch.testing.assert_close(by_ids.pooler_output, by_vectors.pooler_output, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(by_ids.pooler_output, torch.stack([b.document for b in books]), atol=1e-5, rtol=1e-5)
-    for row, book in zip(by_ids.last_hidden_state, books, strict=True):
-        torch.testing.assert_close(row[: len(book.chunks)], book.chunks, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", TRAINED)
 def test_gradients_reach_all_but_the_frozen(models, name):
     model = copy.deepcopy(models[name]).train()

@@ -160,6 +160,8 @@ def test_every_route_gives_the_same_vectors(name, texts, chunking):
     close(torch.stack([model.encode(text).document for text in texts]), documents)
     output = model(**model.tokenizer(texts, padding=True, return_tensors="pt"))
     close(output.pooler_output, documents)
+    for states, book in zip(output.last_hidden_state, books, strict=True):
+        close(states[: len(book.chunks)], book.chunks)
     plain = torch.nn.utils.rnn.pad_sequence([book.plain for book in books], batch_first=True)
     if plain.shape[1]:
         mask = torch.arange(plain.shape[1]) < torch.tensor([len(book.plain) for book in books])[:, None]

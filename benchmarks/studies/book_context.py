@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from benchmarks.common.measuring import print_table, with_interval
@@ -70,9 +71,14 @@ def with_a_cue(library: search.Library, novels: list[dict[str, str]]) -> list[Qu
     draw, passages = np.random.default_rng(0), [words(library.passage(n)) for n in range(len(library.spans))]
     spread, starts = Counter(word for passage in passages for word in set(passage)), library.first.tolist()
     number, questions = {word: place for place, word in enumerate(spread)}, list[Question]()
-    chosen = first_words([[number[word] for word in passage] for passage in passages], starts)
+    ends = np.cumsum([0, *map(len, passages)], dtype=np.int32)
+    ids = np.array([number[word] for passage in passages for word in passage], np.int32)
+    counts = sparse.csr_array((np.ones(len(ids), np.float32), ids, ends), (len(passages), len(number)))
+    counts.sum_duplicates()
+    chosen = first_words(counts, starts)
     for book, novel in enumerate(novels):
-        (names, places), first_ones, made = names_of(novel["text"]), {list(number)[word] for word in chosen[book]}, 0
+        (names, places), made = names_of(novel["text"]), 0
+        first_ones = {list(number)[word] for word in chosen[[book]].indices}
         cues = {
             "person": [name for name, _ in names.most_common(12) if name not in places][:5],
             "place": [name for name, _ in names.most_common(60) if name in places][:5],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,12 @@ from nextlevelbert import (
     read_marked,
 )
 
+from .finetuning_toys import run_here
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def test_nearest_documents(minilm, tmp_path, monkeypatch, capsys):
+def test_nearest_documents(minilm, tmp_path, capsys):
     """Each document's nearest is the other one about the same."""
     model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32, num_hidden_layers=0)
     model.save_pretrained(tmp_path / "model")
@@ -31,15 +32,13 @@ def test_nearest_documents(minilm, tmp_path, monkeypatch, capsys):
         "cake": "She baked a cake, and then the bread, in her oven. " * 9,
     }
     encode_corpus(list(texts.items()), minilm, model.config.chunking_rule(), tmp_path / "corpus", progress=False)
-    script = EXAMPLES / "nearest_documents.py"
     words = ["--model", str(tmp_path / "model"), "--corpus_dir", str(tmp_path / "corpus"), "--top", "1", *texts]
-    monkeypatch.setattr(sys, "argv", [str(script), *words])
-    runpy.run_path(str(script), run_name="__main__")
+    run_here(*words, script=EXAMPLES / "nearest_documents.py")
     nearest = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("  "))
     assert nearest == {"whale": "sailors", "sailors": "whale", "bread": "cake", "cake": "bread"}
 
 
-def test_mentions_are_linked(encoder, tmp_path, monkeypatch, capsys):
+def test_mentions_are_linked(encoder, tmp_path, capsys):
     """The groups are those of the probabilities that the model gives to each pair by itself."""
     torch.manual_seed(0)
     model = CdlmForCrossDocumentCoreference.from_encoder(encoder, max_length=64, attention_window=16)
@@ -52,9 +51,7 @@ def test_mentions_are_linked(encoder, tmp_path, monkeypatch, capsys):
     script = EXAMPLES / "link_mentions.py"
 
     def lines(threshold: str) -> list[str]:
-        arguments = ["--model", str(tmp_path / "linker"), "--threshold", threshold, *map(str, files)]
-        monkeypatch.setattr(sys, "argv", [str(script), *arguments])
-        runpy.run_path(str(script), run_name="__main__")
+        run_here("--model", str(tmp_path / "linker"), "--threshold", threshold, *map(str, files), script=script)
         return capsys.readouterr().out.splitlines()
 
     assert lines("0.999") == ["'storm' (0.txt)", "'rained' (0.txt)", "'storm' (1.txt)"]

@@ -99,19 +99,19 @@ class SegmentPairOutput(ModelOutput):
 
 @dataclass(frozen=True)
 class DocumentEmbedding:
-    """Everything one pass over a document gives (n chunks), on the CPU in float32.
+    """What one pass over a document of n chunks gives, on the CPU in float32.
 
-    Attributes:
-        document: ``[H]`` the document vector.
-        chunks: ``[n, H]`` contextual chunk vectors; under truncation only the first `max_chunks`.
-        plain: ``[n, D]`` chunk vectors as the chunk encoder made them.
-        spans: ``[n, 2]`` int64, the characters of each chunk: ``text[start:end]``.
+    The vector `document` ``[H]``, contextual `chunks` ``[n, H]`` (under truncation the first `max_chunks`), `plain`
+    ``[n, D]`` as the chunk encoder made them, `spans` ``[n, 2]`` int64, characters of each chunk: ``text[start:end]``.
     """
 
     document: Tensor
     chunks: Tensor
     plain: Tensor
     spans: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"DocumentEmbedding({', '.join(f'{name}={list(field.shape)}' for name, field in vars(self).items())})"
 
 
 @dataclass(frozen=True)

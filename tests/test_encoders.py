@@ -269,24 +269,6 @@ def test_every_route_gives_the_same(source, model, tmp_path):
     torch.testing.assert_close(plain(again, TEXTS[0]), books[0].plain, atol=2e-3, rtol=0)
 
 
-def test_not_in_the_checkpoint(folder, source, tmp_path):
-    """Then it is attached, and only if it is the same."""
-    model = NextLevelBertModel.from_chunk_encoder(source, include_chunk_encoder=False)
-    model.save_pretrained(tmp_path / "small")
-    small = NextLevelBertModel.from_pretrained(tmp_path / "small")
-    with pytest.raises(OSError, match="connect"):  # it would be on the Hub
-        small.encode(TEXTS[0])
-    assert torch.equal(
-        small.encode(TEXTS[0], chunk_encoder=source).plain, plain(model, TEXTS[0], chunk_encoder=source)
-    )
-    other = load_chunk_encoder(folder)
-    with torch.no_grad():
-        other.encoder.model.embedding.weight[0, 0] += 1
-    other.fingerprint = other.encoder.fingerprint()
-    with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
-        small.attach_chunk_encoder(other)
-
-
 def test_unknown_tokens_only(source, model):
     with pytest.warns(UserWarning, match="1 chunk.s. consist of unknown tokens only"):
         book = model.encode("\U00012000 \U00012001")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -34,14 +33,6 @@ def test_documents_have_what_encode_gives(model, books, tmp_path):
         torch.testing.assert_close(library.vectors[rows], unit, atol=1e-3, rtol=0)  # kept in float16
         np.testing.assert_allclose(library.summaries[number], expected.document.numpy(), atol=1e-5)
         np.testing.assert_array_equal(library.spans[rows], expected.spans)
-
-
-def test_any_tool_reads_it(model, books, tmp_path):
-    folder = open_shelf(model, str(books), tmp_path / "cache")[0].path.parent
-    rows = datasets.load_dataset("parquet", data_files=f"{folder}/*.parquet", cache_dir=tmp_path / "hf")["train"]
-    assert {"document", "chunk", "start", "end", "vector", "text"} <= set(rows.column_names)
-    assert sorted("".join(row["text"] for row in rows)) == sorted(COURT + KITCHEN + SEA)
-    assert all("books" not in path.read_bytes().decode("latin-1") for path in folder.glob("*.parquet"))  # no path
 
 
 def test_only_what_is_new_or_changed_is_encoded(model, books, tmp_path, encoded):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
-from nextlevelbert.data.documents import PYTHON_MANUAL, as_documents, clean_text, read_hub_documents, source_files
+from nextlevelbert.data.documents import as_documents, clean_text, read_hub_documents, source_files
 from tests.book_toys import write_docx, write_epub, write_pdf
 
 WHALE, SEA = "Call me Ishmael.", "The sea & the “whale”."
@@ -172,15 +172,6 @@ def test_no_bytes_raise_an_error_that_does_not_name_the_file(tmp_path_factory, k
         list(read_documents(path))
     except ValueError as error:
         assert path.name in str(error)  # noqa: PT017  # either is right
-
-
-@pytest.mark.long
-def test_the_manual_that_every_python_carries():
-    documents = list(read_documents(PYTHON_MANUAL))
-    names = [document.id for document in documents]
-    assert len(names) == len(set(names)) > 200
-    assert {"manual/lambda", "module/json", "module/asyncio.tasks"} <= set(names)
-    assert any("JavaScript Object Notation" in document.text for document in documents if document.id == "module/json")
 
 
 def test_cleaning_is_that_of_the_authors():

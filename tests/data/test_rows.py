@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
 import io
@@ -16,7 +15,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextlevelbert.data.rows import Place, draw, fingerprint, hold_out, hub_dataset, open_rows, placed_rows
+from nextlevelbert.data.rows import Place, draw, fingerprint, hold_out, hub_dataset, open_rows
 
 ROWS = [{"id": "2024-01-01", "text": "One.", "labels": [1, 0]}, {"id": "9" * 30, "text": "Two — ü.", "labels": []}]
 
@@ -60,15 +59,6 @@ def test_csv(tmp_path, name):
     rows = [{"id": "2024-01-01", "text": 'One, "two"\r\nthree', "rank": "007"},
             {"id": "NA", "text": "x" * 200_000, "rank": ""}]  # fmt: skip
     assert [row for _, row in open_rows(tmp_path / name).rows] == rows
-
-
-@given(st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, max_size=2), max_size=5))
-def test_csv_is_read_as_it_was_written(tmp_path_factory, fields):
-    path = tmp_path_factory.mktemp("csv") / "rows.csv"
-    buffer = io.StringIO(newline="")
-    csv.writer(buffer, quoting=csv.QUOTE_ALL).writerows([["a", "b"], *fields])
-    path.write_bytes(buffer.getvalue().encode())
-    assert [list(row.values()) for _, row in placed_rows(path)] == fields
 
 
 @pytest.mark.parametrize(

@@ -37,15 +37,6 @@ documents = [{"id": d.id, "vectors": d.vectors.tolist(), "spans": d.spans.tolist
 print(json.dumps({"recipe": corpus.recipe, "documents": documents}))
 """
 
-LOAD_MISSING_CORPUS = """
-import json
-from huggingface_hub.errors import RepositoryNotFoundError
-from nextlevelbert import VectorCorpus
-try:
-    VectorCorpus.from_hub("user/nothing")
-except RepositoryNotFoundError as error:
-    print(json.dumps(str(error)))
-"""
 
 PUSH_MODEL = """
 import json, sys, torch
@@ -148,19 +139,6 @@ def test_pushing_a_corpus_again_changes_nothing(hub, run, pushed_corpus):
     before = hub.commits("dataset", "user/books")
     assert run(PUSH_CORPUS, pushed_corpus.path) == before[-1]
     assert hub.commits("dataset", "user/books") == before
-
-
-def test_corpus_that_is_not_on_the_hub(run):
-    message = run(LOAD_MISSING_CORPUS)
-    assert "Repository Not Found" in message
-    assert "user/nothing" in message
-
-
-def test_model_repository_tells_nothing_of_this_machine(hub, toy_vector, minilm_path):
-    files = hub.files("model", "user/toy")
-    assert {"README.md", "config.json", "model.safetensors", "modules.json", "tokenizer.json"} <= files.keys()
-    for path in (str(Path(minilm_path).parent), str(ROOT)):
-        assert [name for name, content in files.items() if path.encode() in content] == []
 
 
 @pytest.mark.parametrize(

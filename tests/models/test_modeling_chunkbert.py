@@ -6,7 +6,6 @@ import warnings
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -16,7 +15,6 @@ from transformers import (
 
 from nextlevelbert import ChunkBertConfig, ChunkBertForSequenceClassification, ChunkBertModel
 from nextlevelbert.models.modeling_chunkbert import TextCnnClassifier
-from nextlevelbert.models.token_document import place_in_chunks
 
 from ..token_toys import ENCODERS, SIZE, batch
 
@@ -86,12 +84,6 @@ def test_padded_chunks_are_not_computed():
     model(ids, mask)
     assert [tuple(ids.shape) for ids in seen] == [(5 + 1 + 2, 8)]  # and not 3 * 5 chunks
     assert (seen[0] != 0).sum() == 40 + 3 + 9
-
-
-def test_places_worked_by_hand():
-    mask = torch.tensor([[1, 1, 1, 1, 1, 0], [0, 0, 1, 1, 0, 1]]).bool()  # 5 tokens, and 3 with holes, by twos
-    row, offset, chunks = place_in_chunks(mask, 2)
-    assert (row.tolist(), offset.tolist(), chunks) == ([0, 0, 1, 1, 2, 3, 3, 4], [0, 1, 0, 1, 0, 0, 1, 0], 5)
 
 
 def text_cnn(weights, biases=None, **values):
@@ -204,15 +196,6 @@ def test_another_chunk_size_at_test_time(saved):
     assert not torch.allclose(model.model(**tokens).last_hidden_state, expected, atol=1e-3)
     with pytest.raises(ValueError, match="chunk_size must be 1 to 512"):
         AutoModel.from_pretrained(folder, chunk_size=513)
-
-
-def test_an_adapter_that_names_its_task():
-    model = tiny(ChunkBertForSequenceClassification)
-    _, ids, mask = batch()
-    expected = model(ids, mask).logits
-    adapted = get_peft_model(model, LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"])).eval()
-    again = adapted(input_ids=ids, attention_mask=mask).logits
-    torch.testing.assert_close(again, expected, atol=1e-6, rtol=0)  # a new adapter changes nothing
 
 
 def test_a_half_precision_configuration_makes_no_mixed_model():

@@ -96,18 +96,6 @@ def test_a_document_is_read_between_cls_and_sep(toy):
     close(output.pooler_output, expected.pooler_output)
 
 
-def test_windows_are_averaged_where_they_overlap(toy):
-    """11 chunks, 8 in a window, 2 shared: windows 0-8 and 3-11, worked out one by one."""
-    vectors = torch.randn(11, 32)
-    with torch.no_grad():
-        left = toy(inputs_embeds=vectors[None, :8]).last_hidden_state[0]
-        right = toy(inputs_embeds=vectors[None, 3:]).last_hidden_state[0]
-        output = toy(inputs_embeds=vectors[None])
-    expected = torch.cat([left[:3], (left[3:] + right[:5]) / 2, right[5:]])
-    close(output.last_hidden_state[0], expected)
-    close(output.pooler_output[0], expected.mean(dim=0))
-
-
 def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
     vectors = torch.randn(2, 11, 32)
     toy.config.long_documents = "truncate"

@@ -8,7 +8,6 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoProcessor, RobertaTokenizer
 
 from nextlevelbert import CdlmForMaskedLM, CdlmForMultiHopQuestionAnswering, CdlmModel, CdlmProcessor, read_marked
-from nextlevelbert.models.processing_cdlm import share_tokens
 
 MARKERS = ["<doc-s>", "</doc-s>", "<m>", "</m>", "[q]", "[/q]", "<t>", "</t>", "<s>", "</s>"]
 
@@ -254,21 +253,6 @@ def test_a_question_about_a_paragraph_without_sentences(toy_encoder_path):
 
 
 # The parts of a layout.
-
-
-@pytest.mark.parametrize(
-    ("lengths", "budget", "kept"),
-    [
-        ([10, 3, 5], 18, [10, 3, 5]),
-        ([10, 3, 5], 12, [5, 3, 4]),  # 12 / 3 = 4: all 3; 9 / 2: 4 of the 5; the other 5
-        ([10, 10, 10], 11, [3, 4, 4]),
-        ([1, 100, 100], 21, [1, 10, 10]),
-        ([7], 1, [1]),
-        ([0, 4], 2, [0, 2]),
-    ],
-)
-def test_room_is_shared_out_as_worked_by_hand(lengths, budget, kept):
-    assert share_tokens(lengths, budget) == kept
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -59,32 +58,6 @@ def texts(path: str) -> list[str]:
 
 
 FAST = ("--num_train_epochs", "4", "--learning_rate", "3e-3")
-
-
-def test_a_nextlevelbert_learns_and_the_published_one_says_the_same(sea_files, toy_checkpoint, tmp_path):
-    results = run(tmp_path / "model", "--model", toy_checkpoint, *FAST, "--seeds", "0", "1", **sea_files)
-    values = [results["seeds"][seed]["accuracy"] for seed in ("0", "1")]
-    assert max(values) > 6 / 11 + 0.1
-    [row, chance] = results["rows"].values()
-    assert row["accuracy"] == pytest.approx([np.mean(values), np.std(values, ddof=1)])
-    assert chance["accuracy"] == pytest.approx(6 / 11)
-    stored = {seed: json.loads((tmp_path / "model" / f"seed-{seed}" / "result.json").read_text()) for seed in (0, 1)}
-    losses = {seed: result["scores"]["validation"]["loss"] for seed, result in stored.items()}
-    assert results["best_seed"] == min(losses, key=losses.get)
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
-    assert (model.config.id2label, model.config.include_chunk_encoder) == ({0: "bread", 1: "sea"}, True)
-    batch = AutoTokenizer.from_pretrained(tmp_path / "model")(
-        texts(sea_files["--test_file"]), padding=True, return_tensors="pt"
-    )
-    # Stored vectors are in half precision.
-    expected = scores_in(tmp_path / "model" / "test_predictions.jsonl")
-    torch.testing.assert_close(model(**batch).logits.softmax(-1), expected, atol=2e-3, rtol=0)
-    rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
-    assert [row["id"] for row in rows] == [f"3-{number}" for number in range(11)]
-    right = np.mean([row["prediction"] == row["label"] for row in rows])
-    assert right == pytest.approx(results["seeds"][str(results["best_seed"])]["accuracy"])
-    card = (tmp_path / "model" / "README.md").read_text()
-    assert f"{np.mean(values):.4f} ± {np.std(values, ddof=1):.4f}" in card
 
 
 def test_only_the_head_on_the_vectors_of_encode(sea_files, toy_encoder_path, tmp_path):

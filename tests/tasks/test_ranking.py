@@ -5,16 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer
 from torch.nn import functional as F
-from transformers import AutoModel
 
 from nextlevelbert import HateModel
 from nextlevelbert.evaluation import RetrievalTask
@@ -168,34 +164,6 @@ def files(pairs: Path) -> list[str]:
 
 def run(*words: str) -> None:
     run_here("--task", "ranking", "--disable_tqdm", "true", *words)
-
-
-def test_the_script_learns_publishes_and_does_not_run_a_seed_twice(model, pairs, tmp_path, capsys):
-    model.save_pretrained(tmp_path / "base")
-    words = ["--model", str(tmp_path / "base"), *files(pairs), "--num_train_epochs", "4", "--learning_rate", "6e-3"]
-    words += ["--seeds", "0", "1", "--output_dir", str(tmp_path / "ranker")]
-    run(*words)
-    printed = capsys.readouterr().out
-    results = json.loads((tmp_path / "ranker" / "results.json").read_text())
-    names = ["base, 2 seeds, test", "before training", "mean of the chunk vectors"]
-    assert list(results["rows"]) == names
-    after, before = (results["rows"][name]["mrr@10"] for name in names[:2])
-    assert after[0] > before[0]
-    card = (tmp_path / "ranker" / "README.md").read_text()
-    assert re.search(r"type: mrr@10\s+value: [01]\.\d+", card)
-    assert "36 queries of test" in card
-    assert str(tmp_path) not in card
-    document = json.loads((pairs / "test.jsonl").read_text().splitlines()[0])["document"]
-    trained = AutoModel.from_pretrained(tmp_path / "ranker").encode(document).document
-    published = SentenceTransformer(str(tmp_path / "ranker"), device="cpu").encode_document([document])
-    np.testing.assert_allclose(published[0], trained.numpy(), atol=1e-6)
-    assert not torch.allclose(trained, model.encode(document).document, atol=1e-3)
-    run(*words)
-    again = capsys.readouterr().out
-    assert ("train_runtime" in printed, "train_runtime" in again) == (True, False)
-    assert again.splitlines()[-4:] == printed.splitlines()[-4:]
-    with pytest.raises((ValueError, SystemExit)):
-        run(*words, "--weight_decay", "0.5")
 
 
 def test_the_script_on_ms_marco_s_files(model, msmarco, tmp_path, capsys):

@@ -53,14 +53,6 @@ def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
     }
 
 
-def test_every_optional_part_has_its_place():
-    pictures = {"curve.png": "Loss", "more.png": "More"}
-    more = {"note": "A note.", "model": {"layers": "`6`"}, "training_note": "Trained twice.", "pictures": pictures}
-    text = model_card(**FACTS, **more).text
-    assert "```\n\nA note.\n\n## What it is\n\n| | |\n| --- | --- |\n| layers | `6` |\n\n## How" in text
-    assert text.count("Trained twice.\n\n![Loss](curve.png)\n\n![More](more.png)\n\n## What was measured") == 1
-
-
 def test_scores_and_inputs_to_try_are_metadata_of_the_hub():
     scores = {"accuracy": 0.123456, "f1": float("nan")}
     more = {"scores": scores, "dataset": "a set", "adapter": True, "base_model": "someone/base"}

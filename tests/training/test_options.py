@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 import yaml
 
-from nextlevelbert.training.trainer import RECIPES, BaseTrainingArguments, parse, run_command, take_option
+from nextlevelbert.training.trainer import RECIPES, BaseTrainingArguments, parse, run_command
 
 
 @dataclass
@@ -68,18 +68,6 @@ def test_the_error_comes_before_the_usage(capsys, words, culprit):
     assert "--task t [options]" in usage
 
 
-def test_help_has_groups_one_spelling_and_only_the_usual_options(capsys):
-    with pytest.raises(SystemExit):
-        read("--help", recipes="classification-")
-    text = capsys.readouterr().out
-    assert "model:" in text
-    assert "training:" in text
-    assert "--recipe" in text
-    assert "--learning_rate" in text
-    assert "--chunk-size" not in text
-    assert "--torch_compile" not in text
-
-
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
     model, args = read(
         "--recipe", "paper", "--per_device_train_batch_size=2", "--seeds", "7", recipes="classification-"
@@ -89,12 +77,6 @@ def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
     assert "ChunkBERT, section 4.3" in capsys.readouterr().err
     model, args = read("--recipe=paper", "--model_type", "truncated", recipes="classification-")
     assert (model.chunk_size, args.num_train_epochs, args.lr_scheduler_type.value) == (None, 20, "constant")
-
-
-def test_take_option():
-    assert take_option(["--k", "10", "--task=ranking", "--n", "-1"], "task") == ("ranking", ["--k", "10", "--n", "-1"])
-    assert take_option(["--k", "10"], "model_type", "x") == ("x", ["--k", "10"])
-    assert take_option(["--model-type", "y"], "model_type") == ("y", [])
 
 
 @pytest.mark.parametrize(("error", "status"), [(ValueError("no such column"), 1), (KeyboardInterrupt(), 130)])

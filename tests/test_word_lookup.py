@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gzip
-import json
 import unicodedata
 
 import numpy as np
@@ -61,12 +59,6 @@ def test_every_character(tokenizer):
     characters = characters[:: max(1, len(characters) // 8_000)] + characters[:6_000]
     text = " ".join(f"a{mark}b {mark}. .{mark} ’{mark} {mark}’" for mark in characters)
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
-
-
-def test_a_novel(minilm, shared):
-    with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
-        text = json.loads(next(lines))["text"]
-    assert looked_up(minilm.tokenizer, text) == by_tokenizer(minilm.tokenizer, text)
 
 
 def test_blocks_of_a_long_text(minilm, monkeypatch):

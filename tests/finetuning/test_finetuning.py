@@ -79,17 +79,6 @@ def test_seeds_twice_and_the_arguments_of_one(tmp_path):
     assert (args.seed, args.output_dir, args.push_to_hub) == (42, str(tmp_path), True)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_task_s_help_and_what_it_does_not_have(task, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["--task", task, "--help"])
-    text = capsys.readouterr().out
-    assert end.value.code == 0
-    assert ("--sigmoid" in text) == (task == "classification")
-    assert ("--candidates_column" in text) == (task == "multiple_choice")
-    assert ("--seeds" in text) == (task != "retrieval")
-
-
 def test_the_list_of_tasks_and_a_file_of_options(capsys, tmp_path):
     main(["--help"])
     assert all(f"\n  {task} " in capsys.readouterr().out for task in list(TASKS)[:1])

@@ -20,7 +20,7 @@ from transformers import (
     RobertaModel,
 )
 
-from nextlevelbert import CdlmForDocumentMatching, CdlmForMaskedLM, CdlmModel
+from nextlevelbert import CdlmForMaskedLM, CdlmModel
 
 from ..cdlm_toys import GLOBALS, SIZE, batch, draw, globals_of
 from .test_processing_cdlm import byte_level_tokenizer
@@ -51,14 +51,6 @@ def test_a_longformer_opens_and_gives_the_same(longformer):
         wide, real = globals_of(GLOBALS[places], ids.shape[1]), mask.bool()
         expected = source(ids, attention_mask=mask, global_attention_mask=wide)[0]
         torch.testing.assert_close(model(ids, mask, wide)[0][real], expected[real], atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
-def test_a_longformer_opens_with_fields_and_any_dtype(longformer):
-    _, folder = longformer
-    model = CdlmForDocumentMatching.from_pretrained(folder, num_labels=3, dtype="auto", attention_window=8)
-    assert model(batch()[0]).logits.shape == (4, 3)
-    assert model.config.windows() == [8, 8, 8]
 
 
 # Made of an encoder.

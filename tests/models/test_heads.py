@@ -8,8 +8,6 @@ from torch import nn
 from transformers import (
     AutoTokenizer,
     DataCollatorForMultipleChoice,
-    Trainer,
-    TrainingArguments,
     pipeline,
 )
 
@@ -160,35 +158,22 @@ def test_what_the_heads_refuse(cls, config, inputs, word, documents):
         toy(cls, **config)(**documents, **inputs)
 
 
-class Questions(torch.utils.data.Dataset):
-    rows = [
-        {"text": WORDS * count, "question": "Who wrote?", "choices": ["He did.", "No one, ever.", "I"], "label": 0}
-        for count in (2, 9, 9, 1)
-    ]
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        return self.rows[index]
+QUESTIONS = [
+    {"text": WORDS * count, "question": "Who wrote?", "choices": ["He did.", "No one, ever.", "I"], "label": 0}
+    for count in (2, 9, 9, 1)
+]
 
 
-def test_questions_with_any_tokenizer_under_a_stock_trainer(tokenizer, tmp_path):
+def test_questions_with_any_tokenizer(tokenizer):
     """Ids and stored vectors give the same; a text is read once for its questions."""
-    model, data = toy(NextLevelBertForMultipleChoice), Questions()
+    model = toy(NextLevelBertForMultipleChoice)
     collate = DataCollatorForDocumentChoice(tokenizer)
-    batch = collate(data.rows)
+    batch = collate(QUESTIONS)
     assert batch["input_ids"].shape[0] == 3
     assert batch["document_index"].tolist() == [0, 1, 1, 2]
     model.model.tokenizer = tokenizer
     stored = [
         {**row, "inputs_embeds": book.plain}
-        for row, book in zip(data.rows, model.model.encode(data.rows), strict=True)
+        for row, book in zip(QUESTIONS, model.model.encode(QUESTIONS), strict=True)
     ]
     torch.testing.assert_close(model(**collate(stored)).logits, model(**batch).logits, atol=1e-5, rtol=1e-5)
-    before = model.classifier[2].weight.clone()
-    arguments = TrainingArguments(
-        str(tmp_path), max_steps=2, remove_unused_columns=False, use_cpu=True, save_strategy="no", disable_tqdm=True
-    )
-    Trainer(model, arguments, train_dataset=data, data_collator=collate).train()
-    assert not torch.equal(before, model.classifier[2].weight)

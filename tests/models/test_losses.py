@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nextlevelbert.models.losses import masked_vector_loss, pair_loss, single_label_loss
+from nextlevelbert.models.losses import masked_vector_loss, pair_loss
 
 from ..vector_toys import close
 
@@ -43,11 +43,6 @@ def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
     sequences = torch.tensor([0, 2, 2])
     loss = masked_vector_loss("l1", predictions, targets, sequences=sequences)
     assert loss.item() == pytest.approx((1 + (2 + 4) / 2) / 2)
-
-
-def test_rows_without_a_label_are_in_no_mean():
-    logits, labels = torch.randn(4, 3), torch.tensor([2, -100, 0, -100])
-    close(single_label_loss(logits, labels), torch.nn.functional.cross_entropy(logits[::2], labels[::2]))
 
 
 def unlike_pairs(count=7, size=5):

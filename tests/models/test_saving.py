@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 from huggingface_hub import ModelCard, ModelCardData
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
 )
-from nextlevelbert.models.chunking import tokenize_document
 
 from ..conftest import toy_config
 
@@ -32,28 +28,6 @@ def folder(minilm, tmp_path_factory):
     model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(minilm, chunk_size=32, encoder_config=config)
     model.save_pretrained(folder)
     return folder
-
-
-def test_encode_gives_the_models_own_document_vectors(folder):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("default", message="Document.*contain no token")
-        sentence_transformer = SentenceTransformer(str(folder), device="cpu")
-        vectors = sentence_transformer.encode(TEXTS, batch_size=2)
-        embeddings = NextLevelBertModel.from_pretrained(folder).encode(TEXTS)
-    assert len(embeddings[0].chunks) > 20  # longer than a window
-    expected = np.stack([embedding.document.numpy() for embedding in embeddings])
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
-    assert sentence_transformer.get_embedding_dimension() == 384
-    assert [type(module).__name__ for module in sentence_transformer] == ["Transformer"]
-
-
-def test_the_limit_that_it_names_is_none_that_a_document_reaches(folder):
-    """sentence-transformers shows what transformers keeps, and that has a number for "no limit"."""
-    model = SentenceTransformer(str(folder), device="cpu")
-    assert model.max_seq_length == np.iinfo(tokenize_document(model.tokenizer, "sea").char_ends.dtype).max
-    unlimited = AutoTokenizer.from_pretrained(folder, model_max_length=None)
-    assert unlimited.model_max_length == int(1e30)  # if it were None, None could be saved
 
 
 def test_the_trainer_of_sentence_transformers(folder, tmp_path):

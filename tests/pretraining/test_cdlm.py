@@ -46,9 +46,6 @@ def run(toy_encoder_path, news):
 def test_pretraining_leaves_a_checkpoint_that_opens(run, news, tmp_path):
     folder = tmp_path / "cdlm"
     results = run(folder, "--do_train")
-    losses = [entry["loss"] for entry in results["log"] if "loss" in entry]
-    assert len(losses) == 6
-    assert all(map(math.isfinite, losses))
     evaluations = [entry for entry in results["log"] if "eval_loss" in entry]
     assert [entry["step"] for entry in evaluations] == [0, 3, 6]
     scores = results["rows"]["validation"]
@@ -64,9 +61,6 @@ def test_pretraining_leaves_a_checkpoint_that_opens(run, news, tmp_path):
     assert run(tmp_path / "alone", model=folder)["rows"]["validation"] == pytest.approx(scores, abs=1e-3)
     card = (folder / "README.md").read_text()
     assert f"| validation | {scores['loss']:.4f} | {scores['perplexity']:.4f} |" in card
-    assert str(tmp_path) not in card
-    with pytest.raises(ValueError, match="document_share"):
-        run(folder, "--do_train", "--document_share", "0.5")
 
 
 def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_path, tmp_path):

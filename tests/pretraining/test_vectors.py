@@ -180,16 +180,9 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
     assert not (tmp_path / "model").exists()
 
 
-def test_model_types_have_their_own_options(capsys):
-    options = {"nextlevelbert": "--whiten_chunks", "hate": "--norm_order", "cdlm": "--global_attention"}
-    for model_type in options:
-        with pytest.raises(SystemExit):
-            main(["--model_type", model_type, "--help"])
-        text = capsys.readouterr().out
-        assert [name for name, option in options.items() if option in text] == [model_type]
-    with pytest.raises(SystemExit) as end:
+def test_an_unknown_model_type_is_named(capsys):
+    with pytest.raises(SystemExit, match="2"):
         main(["--model_type", "longformer"])
-    assert end.value.code == 2
     assert "longformer" in capsys.readouterr().err
 
 

@@ -18,13 +18,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from nextlevelbert import (
-    ChunkingRule,
-    Document,
-    NextLevelBertModel,
-    fitting,
-    load_chunk_encoder,
-)
+from nextlevelbert import ChunkingRule, Document, NextLevelBertModel, fitting, load_chunk_encoder
 from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder, fit_whitening
 from nextlevelbert.models.chunk_encoder import pool
 

@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from transformers import (
-    DataCollatorForMultipleChoice,
-    DataCollatorWithPadding,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
 
 import nextlevelbert as nlb
 

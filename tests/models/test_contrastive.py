@@ -9,11 +9,7 @@ import torch
 from torch.nn import functional as F
 from transformers.models.clip.modeling_clip import image_text_contrastive_loss
 
-from nextlevelbert import (
-    NextLevelBertForContrastiveLearning,
-    NextLevelBertForMaskedVectorModeling,
-    NextLevelBertModel,
-)
+from nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config

@@ -5,11 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from transformers import (
-    AutoTokenizer,
-    DataCollatorForMultipleChoice,
-    pipeline,
-)
+from transformers import AutoTokenizer, DataCollatorForMultipleChoice, pipeline
 
 from nextlevelbert import (
     DataCollatorForDocumentChoice,

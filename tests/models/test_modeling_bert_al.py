@@ -10,11 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import (
-    AlbertConfig,
-    AutoModel,
-    XLMConfig,
-)
+from transformers import AlbertConfig, AutoModel, XLMConfig
 
 from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAlModel
 from nextlevelbert.models import modeling_bert_al

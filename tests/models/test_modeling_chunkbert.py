@@ -6,12 +6,7 @@ import warnings
 
 import pytest
 import torch
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    BertConfig,
-    pipeline,
-)
+from transformers import AutoModel, AutoTokenizer, BertConfig, pipeline
 
 from nextlevelbert import ChunkBertConfig, ChunkBertForSequenceClassification, ChunkBertModel
 from nextlevelbert.models.modeling_chunkbert import TextCnnClassifier

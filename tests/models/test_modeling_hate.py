@@ -8,21 +8,10 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch.nn import functional as F
-from transformers import (
-    AutoModel,
-    BertConfig,
-    BertModel,
-    DistilBertConfig,
-    LongformerConfig,
-    ModernBertConfig,
-)
+from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, LongformerConfig, ModernBertConfig
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 
-from nextlevelbert import (
-    HateConfig,
-    HateForMaskedSentencePrediction,
-    HateModel,
-)
+from nextlevelbert import HateConfig, HateForMaskedSentencePrediction, HateModel
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD
 from nextlevelbert.models.modeling_hate import sinusoids
 

@@ -19,10 +19,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from nextlevelbert import (
-    NextLevelBertForMaskedVectorModeling,
-    NextLevelBertModel,
-)
+from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
 from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config

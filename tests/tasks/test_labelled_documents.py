@@ -50,28 +50,6 @@ def labels_of(data):
     return [example.label for example in data.examples]
 
 
-# The rows that docs/inputs.md shows
-SHOWN = {
-    "classification": {"id": "review-7", "text": "A long review …", "label": "positive"},
-    "classification, several labels": {"id": "law-3", "text": "A law …", "label": ["fishing", "customs"]},
-    "classification, a value": {"id": "essay-1", "text": "An essay …", "label": 3.5},
-    "classification, with a question": {"text": "A script …", "question": "Is Ripley a hero?", "label": True},
-    "multiple_choice": {"text": "A story …", "question": "Who tells it?", "choices": ["Ann", "Bob"], "label": 1},
-}
-
-
-@pytest.mark.parametrize("task", SHOWN)
-def test_the_rows_of_the_page_are_read(task, tmp_path):
-    row = SHOWN[task]
-    source = open_rows(write(tmp_path / "rows.jsonl", [row]))
-    read = read_choices if task == "multiple_choice" else read_classes
-    data = read(source, ColumnArguments())
-    [example] = data.examples
-    assert (example.id, example.text) == (row.get("id", "row-000000"), row["text"])
-    assert (example.question, list(example.choices)) == (row.get("question"), row.get("choices", []))
-    assert data.labelled
-
-
 def test_a_real_table(shared):
     source, encoder = shared / "data" / "bbc_news" / "validation.jsonl.gz", LabelEncoder()
     rows, data = list(table_rows(source)), read_classes(open_rows(source), ColumnArguments())

@@ -12,14 +12,7 @@ import pytest
 
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
 from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
-from nextlevelbert.tasks.multihop_qa import (
-    HotpotQuestion,
-    QuestionDataset,
-    answer,
-    main,
-    read_answer,
-    read_hotpotqa,
-)
+from nextlevelbert.tasks.multihop_qa import HotpotQuestion, QuestionDataset, answer, main, read_answer, read_hotpotqa
 
 # The data.
 

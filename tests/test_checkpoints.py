@@ -70,14 +70,6 @@ def test_saved_again_it_opens_where_the_package_is_missing(folder, fresh_process
     torch.testing.assert_close(vectors, torch.stack([b.document for b in model.encode(TEXTS)]), atol=1e-6, rtol=0)
 
 
-def test_a_sentence_is_read_in_its_context():
-    """HATE's layers do something: the same sentence has other vectors beside other sentences, and one plain vector."""
-    model = AutoModel.from_pretrained(HATE)
-    one, other = model.encode(["It rained. We stayed at home.", "It rained. The war was lost."])
-    torch.testing.assert_close(one.plain[0], other.plain[0])
-    assert not torch.allclose(one.chunks[0], other.chunks[0], atol=0.05)
-
-
 @pytest.mark.parametrize("folder", [STATIC, HATE, MINILM])
 def test_its_card_lies_in_its_folder_and_its_code_runs(folder, page_folder, capsys):
     """In a folder that holds `checkpoints`, as the clone does, and with MiniLM where the Hub would put it."""

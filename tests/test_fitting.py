@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from nextlevelbert import ChunkingRule, Document, NextLevelBertModel, fitting, load_chunk_encoder
+from nextlevelbert import ChunkingRule, NextLevelBertModel, fitting, load_chunk_encoder
 from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder, fit_whitening
 from nextlevelbert.models.chunk_encoder import pool
 
@@ -27,7 +27,6 @@ from .frozen.cases import text as story
 from .vector_toys import save_random_table
 
 TEXTS = [*FROZEN, story(7, 30), story(8, 60)]
-DOCUMENTS = [Document(f"text-{number}", words) for number, words in enumerate(TEXTS)]
 CHUNK_SIZE = 12
 
 

@@ -92,13 +92,3 @@ def test_the_pass_over_vectors_compiles_without_graph_breaks(name):
     if name == "layers":
         packed = {key: values for key, values in packed_batch().items() if key in ("inputs_embeds", "special_ids")}
         close(compiled(**packed).last_hidden_state, model(**packed).last_hidden_state)
-
-
-@torch.no_grad()
-@pytest.mark.long
-def test_a_compiled_model_still_reads_ids_and_windows():
-    torch._dynamo.reset()
-    model = toy("static")
-    compiled = torch.compile(model, backend="eager")
-    for batch in ({"input_ids": torch.randint(1_000, 30_000, (3, 22))}, vectors(chunks=20)):
-        close(compiled(**batch).pooler_output, model(**batch).pooler_output)

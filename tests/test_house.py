@@ -21,7 +21,7 @@ BUDGETS = {
     "nextlevelbert/tasks": 2_737,
     "nextlevelbert/commands": 889,
     "nextlevelbert": 14_260,
-    "tests": 16_060,
+    "tests": 13_730,
     "benchmarks": 2_000,
     "checkpoints": 0,
 }

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"
 # Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
 BUDGETS = {
-    "nextlevelbert/models": 4_466,
+    "nextlevelbert/models": 4_456,
     "nextlevelbert/data": 607,
     "nextlevelbert/evaluation": 668,
     "nextlevelbert/training": 450,
@@ -25,7 +25,7 @@ BUDGETS = {
     "benchmarks": 2_000,
     "checkpoints": 0,
 }
-CHECKPOINT = 2_226  # lines in a NextLevelBERT's checkpoint, of eight files
+CHECKPOINT = 2_223  # lines in a NextLevelBERT's checkpoint, of eight files
 # A part imports only what stands before it; parts of one row may import each other.
 ORDER = (
     ("models",),

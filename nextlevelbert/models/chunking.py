@@ -293,9 +293,7 @@ def closing_quotes(quotes: np.ndarray) -> np.ndarray:
     """
     closing = np.zeros(len(quotes), bool)
     positions = np.flatnonzero(quotes)
-    if len(positions) == 0:
-        return closing
-    distance = np.diff(positions, prepend=positions[0] - _LONGEST_QUOTE - 1)  # to the previous mark
+    distance = np.diff(positions, prepend=-_LONGEST_QUOTE - 1)  # to the previous mark
     second = distance == 1
     first = np.append(second[1:], False) & ~second
     known = first | second | (distance > _LONGEST_QUOTE)

@@ -7,9 +7,6 @@ from huggingface_hub.dataclasses import strict
 
 from .configuration_nextlevelbert import NextLevelBertConfig
 
-# Hidden layers of the autoencoder's encoder (paper: "Downscaling Representations via Autoencoding").
-BOTTLENECK_LAYERS = 2
-
 
 @strict
 class HateConfig(NextLevelBertConfig):
@@ -48,11 +45,9 @@ class HateConfig(NextLevelBertConfig):
     def bottleneck_widths(self) -> list[int]:
         """Widths of the encoder of the autoencoder, from D to H; ``[D]`` alone where there is no bottleneck.
 
-        With E hidden layers and step = floor((D - H) / E): D, H + E step, H + (E - 1) step, H (paper:
-        "Downscaling Representations via Autoencoding").
+        With two hidden layers and step = floor((D - H) / 2): D, H + 2 step, H + step, H (paper: "Downscaling
+        Representations via Autoencoding").
         """
         wide, narrow = self.chunk_hidden_size, self.hidden_size
-        if wide == narrow:
-            return [wide]
-        step = (wide - narrow) // BOTTLENECK_LAYERS
-        return [wide, *(narrow + layer * step for layer in range(BOTTLENECK_LAYERS, 0, -1)), narrow]
+        step = (wide - narrow) // 2
+        return [wide] if wide == narrow else [wide, narrow + 2 * step, narrow + step, narrow]

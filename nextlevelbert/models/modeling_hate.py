@@ -142,12 +142,10 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
         """A new, random document model over the sentence vectors of a frozen encoder.
 
         Args:
-            chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
+            chunk_encoder, chunk_size, config_kwargs: as in `NextLevelBertPreTrainedModel.from_chunk_encoder`.
             hidden_size: H, the size of document vectors; one below D, the default, adds the bottleneck.
             num_hidden_layers: layers of the document model (see `bert_over_vectors`); for another than a BERT give an
                 `encoder_config` instead of both sizes.
-            chunk_size: most tokens in a sentence; a longer one continues in a further chunk.
-            config_kwargs: further fields of `HateConfig`.
         """
         cls.split_arguments(config_kwargs)
         source = open_chunk_encoder(chunk_encoder)

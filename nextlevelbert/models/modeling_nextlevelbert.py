@@ -489,7 +489,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
                 if chunks >= _CHUNKS_PER_GROUP:
                     yield from self._encode_group(group, encoder, tokens_per_batch, bar)
                     group, chunks = [], 0
-            yield from self._encode_group(group, encoder, tokens_per_batch, bar)
+            if group:
+                yield from self._encode_group(group, encoder, tokens_per_batch, bar)
         if empty:
             warn_of_empty_documents(empty)
 
@@ -498,8 +499,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         self, group: list[tuple[TokenizedDocument, np.ndarray]], encoder: Any, tokens_per_batch: int | None, bar: tqdm
     ) -> list[DocumentEmbedding]:
         """Tokenised documents with their chunk boundaries, encoded together."""
-        if not group:
-            return []
         ids, flat, offsets = flatten_chunks([document.input_ids for document, _ in group], [cuts for _, cuts in group])
         bar.total += int(offsets[-1])
         training = self.training

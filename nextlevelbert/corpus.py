@@ -19,7 +19,7 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,9 +38,7 @@ from .encoders import LoadedChunkEncoder, load_chunk_encoder
 from .models.chunking import ChunkingRule, Splitter, chunk_spans, flatten_chunks, tokenize_document
 
 logger = logging.getLogger(__name__)
-
 Group = dict[str, list[str]]  # ids and texts of some documents
-
 DONE, FILES, COLUMNS = "_SUCCESS", "*.parquet", ("document", "chunk", "start", "end", "vector")
 _PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 _CARD = """---\ntags: [nextlevelbert, chunk-vectors]\n---\n# Chunk vectors of {} documents\n
@@ -235,8 +233,7 @@ class VectorCorpus:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     @cached_property
-    def _spans(self) -> torch.Tensor:
-        """Characters of all chunks, ``[N, 2]``."""
+    def _spans(self) -> torch.Tensor:  # [N, 2], characters of all chunks
         columns = [list(map(_values, _read_columns(path, "start", "end")[1:])) for path in self._paths]
         return torch.from_numpy(np.concatenate(columns, axis=1).T)
 
@@ -254,20 +251,24 @@ class VectorCorpus:
         return (self[number] for number in range(len(self)))
 
     def _decoded(self, path: Path) -> torch.Tensor:
-        """All vectors of a part, ``[N, D]``."""
-        copy = path.parent / ".vectors" / f"{path.stem}.{path.stat().st_mtime_ns:x}.npy"
-        if not copy.exists():
-            array = _values(_read_columns(path, "vector")[1]).reshape(-1, self.hidden_size).astype(np.float16)
-            try:
-                copy.parent.mkdir(exist_ok=True)
-                for old in copy.parent.glob(f"{path.stem}.*.npy"):
-                    old.unlink(missing_ok=True)
-                with whole_file(copy) as stream:
-                    np.save(stream, array)
-            except OSError as error:
-                logger.warning("%s cannot be written (%s); %s stays in memory.", copy.parent, error, path.name)
-                return torch.from_numpy(array)
-        return torch.from_numpy(np.asarray(np.load(copy, mmap_mode="c")))
+        """All vectors of a part, ``[N, D]``; a copy without the check sum in its name is made anew."""
+        folder, name = path.parent / ".vectors", f"{path.stem}.{path.stat().st_mtime_ns:x}"
+        for copy in folder.glob(f"{path.stem}.*.npy"):
+            with suppress(EOFError, ValueError, OSError):
+                array = np.load(copy, mmap_mode="c")
+                if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
+                    return torch.from_numpy(np.asarray(array))
+                copy.unlink()  # of the part as it was before, or damaged; one that is cut off is written over
+        array = _values(_read_columns(path, "vector")[1]).reshape(-1, self.hidden_size).astype(np.float16)
+        copy = folder / f"{name}.{zlib.crc32(array.data):08x}.npy"
+        try:
+            folder.mkdir(exist_ok=True)
+            with whole_file(copy) as stream:
+                np.save(stream, array)
+            array = np.load(copy, mmap_mode="c")
+        except OSError as error:
+            logger.warning("%s cannot be written (%s); %s stays in memory.", folder, error, path.name)
+        return torch.from_numpy(np.asarray(array))
 
     def check_model(self, config: PreTrainedConfig, splitter: Splitter | str | None = None) -> None:
         """A ValueError names each field in which a model (with the splitter of its ``encode``) differs from this."""
@@ -386,9 +387,8 @@ def encode_corpus(
 ) -> VectorCorpus:
     """Encodes documents into a corpus folder, or goes on where an earlier call was killed.
 
-    The micro-batches of a part depend on its documents only. So a run that was killed and goes on, or several under
-    torchrun or accelerate (process ``RANK`` of ``WORLD_SIZE`` writes every n-th part), end with the bytes of one
-    straight run, on the same kind of processor. To mend a damaged part, delete it and run again.
+    The micro-batches of a part depend on its documents only. So a run that goes on after a kill, or several processes
+    (``RANK`` of ``WORLD_SIZE`` writes every n-th part), end with the bytes of a straight run on the same processor.
 
     Args:
         documents: texts, ``(id, text)``, dicts, a `datasets.Dataset`, `Document` objects: see `as_documents`.

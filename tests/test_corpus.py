@@ -198,6 +198,17 @@ def test_every_flipped_bit_of_a_part_changes_nothing_or_is_named(corpus, tmp_pat
     assert silent < len(places) / 5
 
 
+def test_a_damaged_copy_of_vectors_is_made_anew(corpus, tmp_path):
+    folder = shutil.copytree(corpus.path, tmp_path / "corpus", ignore=shutil.ignore_patterns(".vectors"))
+    assert all_equal(corpus, VectorCorpus(folder))
+    copies = {path: path.read_bytes() for path in (folder / ".vectors").iterdir()}
+    for damage in (lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-1], lambda data: b""):
+        for path, data in copies.items():
+            path.write_bytes(damage(data))
+        assert all_equal(corpus, VectorCorpus(folder))
+        assert {path: path.read_bytes() for path in (folder / ".vectors").iterdir()} == copies
+
+
 def test_rows_that_are_no_corpus(corpus, rule, tmp_path):
     rows = pa.concat_tables([pq.read_table(path) for path in sorted(corpus.path.glob("*.parquet"))])
     for name, table, message in (

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import embedding, pad
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoModel
@@ -315,17 +315,21 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         if attention_mask is None:
             attention_mask = torch.ones(inputs_embeds.shape[:2], device=self.device)
         mask = attention_mask.bool()
-        vectors = inputs_embeds.to(self.dtype).masked_fill(~mask.unsqueeze(-1), 0.0)  # [B, L, D]
+        vectors = inputs_embeds.to(self.dtype)  # [B, L, D]
+        if traced() or not mask.all():
+            vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
         read = self._readable(mask)
+        counts, place = read.sum(dim=1), (read.cumsum(dim=1) - 1).clamp(min=0)  # [B], [B, L]
         # Real chunks move to the front, wherever the padding is; a chunk's place is its number among them.
-        place = (read.cumsum(dim=1) - 1).clamp(min=0).unsqueeze(-1)  # [B, L, 1]
-        chunks = self.prepare_chunks(vectors).masked_fill(~read.unsqueeze(-1), 0.0)
-        front = torch.zeros_like(chunks).scatter_add(1, place.expand_as(chunks), chunks)
+        order = place.masked_fill(~read, 2**31).argsort(dim=1)
         if not traced():  # what all documents have as padding is not read
-            front = front[:, : max(int(read.sum(dim=1).max()), 1)]
-        hidden, first, output = self._read_windows(front, read.sum(dim=1), extras)
-        hidden = hidden.gather(1, place.expand(-1, -1, hidden.shape[-1])).masked_fill(~read.unsqueeze(-1), 0.0)
-        pooled = self._pool(chunks, hidden, first, read)
+            order = order[:, : max(int(counts.max()), 1)]
+        document = torch.arange(read.shape[0], device=read.device)
+        front = torch.arange(order.shape[1], device=read.device) < counts[:, None]  # [B, S]
+        chunks = rows_of(self.prepare_chunks(vectors), document, order) * front.unsqueeze(-1)
+        hidden, first, output = self._read_windows(chunks, counts, extras)
+        pooled = self._pool(chunks, hidden, first, front)
+        hidden = rows_of(hidden, document, place) * read.unsqueeze(-1)
         return DocumentModelOutput(
             hidden, pooled, vectors, read, output.get("hidden_states"), output.get("attentions")
         )
@@ -367,8 +371,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             document, number = used.nonzero(as_tuple=True)
             place = torch.minimum(start[number], last[document])[:, None] + torch.arange(size, device=device)
         reach = (counts[document] - place[:, :1].sum(dim=1)).clamp(max=place.shape[1])  # [J], chunks of each window
-        hidden = chunks.new_zeros(batch, length, self.config.hidden_size)
-        times, first = chunks.new_zeros(batch, length, 1), chunks.new_zeros(batch, self.config.hidden_size)
+        hidden, times = chunks.new_zeros(batch * length, self.config.hidden_size), chunks.new_zeros(batch * length, 1)
+        first = chunks.new_zeros(batch, self.config.hidden_size)
         specials = self.config.special_positions
         for rows, width in self._passes(reach, place.shape[1], at_once=bool(extras)):
             where, owner, n = place[rows, :width], document[rows], reach[rows, None]  # [J, S], [J], [J, 1]
@@ -377,17 +381,19 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             marks = torch.where(position <= n, NOT_SPECIAL, PAD).masked_fill(position == 0, CLS)  # [J, S + specials]
             if specials == 2:  # HATE has no [SEP]
                 marks = marks.masked_fill(position == n + 1, SEP)
-            vectors = chunks if alone else chunks[owner[:, None], where]
+            vectors = chunks if alone else rows_of(chunks, owner, where)
             output = self._run_encoder(pad(vectors, (0, 0, 1, specials - 1)), marks, extras)
             real = (position[:width] < n).unsqueeze(-1)  # [J, S, 1]
-            states = output.last_hidden_state[:, 1 : width + 1].masked_fill(~real, 0.0)
+            states = output.last_hidden_state[:, 1 : width + 1] * real
             summary = output.last_hidden_state[:, 0] * (n > 0)
             if alone:
                 return states, summary, output
-            hidden = hidden.index_put((owner[:, None], where), states, accumulate=True)
-            times = times.index_put((owner[:, None], where), real.to(times.dtype), accumulate=True)
-            first = first.index_add(0, owner, summary)
-        return hidden / times.clamp(min=1), first / document.bincount(minlength=batch).unsqueeze(-1), output
+            row = (owner[:, None] * length + where).flatten()
+            hidden.index_add_(0, row, states.flatten(0, 1))
+            times.index_add_(0, row, real.flatten(0, 1).to(times.dtype))
+            first.index_add_(0, owner, summary)
+        hidden = hidden.div_(times.clamp_(min=1)).unflatten(0, (batch, length))
+        return hidden, first / document.bincount(minlength=batch).unsqueeze(-1), output
 
     def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[tuple[Any, int]]:
         """The windows of each pass of the encoder, of similar lengths, and the chunks of the longest."""
@@ -841,6 +847,11 @@ def copy_layers(source: LoadedChunkEncoder, encoder: nn.Module) -> None:
         rows = min(len(values), len(weights[name])) if "position" in name else len(values)
         state[name] = torch.cat([weights[name][:rows], values[rows:]]) if values.ndim else weights[name]
     encoder.load_state_dict(state)
+
+
+def rows_of(values: Tensor, document: Tensor, place: Tensor) -> Tensor:
+    """Of vectors ``[B, L, D]`` those at `place` ``[J, S]`` of each `document` ``[J]``: ``[J, S, D]``."""
+    return embedding(document[:, None] * values.shape[1] + place, values.flatten(0, 1))
 
 
 def traced() -> bool:

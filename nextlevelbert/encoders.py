@@ -1,4 +1,4 @@
-"""Sentence encoders from disk or the Hub, with what a document model has to know about them."""
+"""Sentence encoders from disk or the Hub, and new document models over them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, get_args
 import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoModel, BertConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder, PoolingMode, StaticEmbeddingConfig
-from .models.chunking import special_token_ids
+from .models.chunking import ChunkingRule, special_token_ids
 from .models.hybrid_encoder import STATIC_MODELS
-from .models.pretrained import load_tokenizer
+from .models.pretrained import load_tokenizer, with_attention_dropout
 
 
 def load_chunk_encoder(
@@ -154,3 +154,78 @@ def _prompting(tokenizer: PreTrainedTokenizerBase, prompt: str) -> PreTrainedTok
         tokenizer_object=backend, model_max_length=tokenizer.model_max_length, padding_side=tokenizer.padding_side,
         model_input_names=tokenizer.model_input_names, **tokenizer.special_tokens_map,
     )  # fmt: skip
+
+
+def new_document_model(
+    kind: Any, chunk_encoder: Any, chunk_size: int, num_hidden_layers: int | None, random_layers: bool,
+    attention_dropout: float, fields: dict[str, Any],
+) -> Any:  # fmt: skip
+    """A new model of a NextLevelBERT class; arguments as in its `from_chunk_encoder`."""
+    source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
+    encoder, values = source.encoder, {}
+    copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
+    layers = encoder.model.config if copied else bert_over_vectors(encoder.hidden_size, layers=2)
+    values["encoder_config"] = with_attention_dropout(layers, attention_dropout)
+    values["encoder_config"].pop("sentence_steps", None)  # they follow the chunk encoder's layers only
+    if not copied:
+        values["pooling"] = kind.pooling_over_static
+    if num_hidden_layers is not None or fields.get("pooling") == "plain":
+        values["encoder_config"]["num_hidden_layers"] = num_hidden_layers or 0
+    model = _over(source, kind, chunk_size, {"chunking": "fixed", **values, **fields})
+    if copied and not random_layers and model.config.pooling != "plain":
+        _copy_layers(encoder, model.base_model.encoder)
+    return model
+
+
+def new_hate(
+    kind: Any, chunk_encoder: Any, chunk_size: int, hidden_size: int | None, num_hidden_layers: int,
+    fields: dict[str, Any],
+) -> Any:  # fmt: skip
+    """A new model of a HATE class; arguments as in its `from_chunk_encoder`."""
+    source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
+    positions = max(512, (fields.get("max_chunks") or 0) + 1)
+    layers = bert_over_vectors(hidden_size or source.encoder.hidden_size, num_hidden_layers, positions)
+    return _over(source, kind, chunk_size, {"chunking": "sentences", "encoder_config": layers, **fields})
+
+
+def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
+    """A new BERT over chunk vectors: heads of 32 dimensions (or one), a feed-forward layer of four times the width."""
+    return BertConfig(
+        hidden_size=hidden_size, num_hidden_layers=layers, max_position_embeddings=positions,
+        num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1, intermediate_size=4 * hidden_size,
+        attention_probs_dropout_prob=0.0, vocab_size=1,  # no word table
+    )  # fmt: skip
+
+
+def _over(source: LoadedChunkEncoder, kind: Any, chunk_size: int, fields: dict[str, Any]) -> Any:
+    """A new model over the vectors of a chunk encoder, with its tokenizer, and its weights if they are saved."""
+    kind.split_arguments(fields)
+    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, fields["chunking"], source.max_chunk_size)
+    values = {
+        "chunk_encoder_config": source.encoder.model.config.to_dict(),
+        "chunk_encoder_name": source.name,
+        "chunk_encoder_fingerprint": source.fingerprint,
+        "chunk_encoder_pooling": source.encoder.pooling,
+        "chunk_encoder_normalize": source.encoder.normalize,
+        "chunk_size": chunk_size,
+        "chunk_prefix_ids": rule.prefix_ids,
+        "chunk_suffix_ids": rule.suffix_ids,
+        "sentence_token_ids": rule.sentence_token_ids or None,
+        "pad_token_id": source.tokenizer.pad_token_id,
+    }
+    model = kind(kind.config_class(**{**values, **fields}))
+    model.base_model.tokenizer = source.tokenizer
+    if model.base_model.chunk_encoder is not None:
+        model.base_model.attach_chunk_encoder(source)
+    return model.eval()
+
+
+def _copy_layers(source: ChunkEncoder, encoder: torch.nn.Module) -> None:
+    """Copies the chunk encoder's layers into a new encoder; further positions keep the new encoder's values."""
+    weights, state = source.model.state_dict(), encoder.state_dict()
+    for name, values in state.items():
+        if name not in weights or weights[name].shape[1:] != values.shape[1:]:
+            raise ValueError(f"encoder_config has {name} {[*values.shape]}, which the chunk encoder lacks.")
+        rows = min(len(values), len(weights[name])) if "position" in name else len(values)
+        state[name] = torch.cat([weights[name][:rows], values[rows:]]) if values.ndim else weights[name]
+    encoder.load_state_dict(state)

@@ -18,7 +18,7 @@ class HateConfig(NextLevelBertConfig):
         chunking: `from_chunk_encoder` sets ``"sentences"``, one sentence per chunk.
         pooling: the document vector: ``"cls"``, or ``"mean"`` (the paper's MSR) or ``"sum"`` (its SSR) of the
             contextual sentence vectors.
-        loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see `nextlevelbert.models.losses`.
+        loss: ``"p_norm"``, the paper's, or ``"cross_entropy"``, its modern form; see `masked_vector_loss`.
         max_chunks: most sentences in a window; by default what `max_position_embeddings` allows, 511.
         vector_scale: factor of the sentence vectors before positions are added, so that both count. By default sqrt(D)
             (Vaswani et al. 2017, section 3.4) if the chunk encoder gives vectors of length 1, else 1.

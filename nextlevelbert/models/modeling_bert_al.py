@@ -24,8 +24,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from .bert_al_sentences import ExtractiveSummary, encode_sentences, pad_batch, select_sentences, split_document
 from .chunking import Splitter
 from .configuration_bert_al import BertAlConfig
-from .losses import classification_loss, labelled_loss
-from .pretrained import backbone_from_config
+from .pretrained import backbone_from_config, classification_loss, labelled_loss
 from .token_document import TokenDocumentPreTrainedModel, TokenFeaturesOutput, at_their_places, place_in_chunks
 
 State = tuple[Tensor, Tensor]  # h and c of an LSTM, [channels, D]

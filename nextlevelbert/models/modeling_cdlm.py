@@ -23,8 +23,14 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .cdlm_attention import CdlmSelfAttention, first_token, plan_attention, real_tokens
 from .configuration_cdlm import CdlmConfig
-from .losses import classification_loss, labelled_loss, single_label_loss
-from .pretrained import NextLevelPreTrainedModel, load_backbone, load_tokenizer
+from .pretrained import (
+    NextLevelPreTrainedModel,
+    classification_loss,
+    labelled_loss,
+    load_backbone,
+    load_tokenizer,
+    single_label_loss,
+)
 
 _OFFSET = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding id, as Longformer does
 _FIELDS = (

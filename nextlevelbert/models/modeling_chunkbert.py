@@ -18,8 +18,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .configuration_chunkbert import ChunkBertConfig
-from .losses import classification_loss
-from .pretrained import backbone_from_config
+from .pretrained import backbone_from_config, classification_loss
 from .token_document import TokenDocumentPreTrainedModel, TokenFeaturesOutput, at_their_places, place_in_chunks
 
 

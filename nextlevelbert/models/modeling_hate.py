@@ -1,7 +1,7 @@
 """HATE: a Transformer over sentence vectors that finds masked sentences in a vocabulary made of the batch.
 
 "Hierarchical Attention-based Text Encoder (HATE)". It is NextLevelBERT with another encoder over chunks (sinusoids, a
-bottleneck), fixed random vectors, no [SEP], and another loss (see `losses.py`).
+bottleneck), fixed random vectors, no [SEP], and another loss (see `masked_vector_loss`).
 
 Notation for shapes: B documents in a batch, L sentences of the longest, S = L + 1 positions with [CLS], D hidden
 size of the sentence vectors, H of the document model, M masked positions of the batch.
@@ -26,10 +26,9 @@ from .modeling_nextlevelbert import (
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
     NextLevelBertPreTrainedModel,
-    encoder_values,
-    open_chunk_encoder,
+    encoders_of_package,
 )
-from .pretrained import backbone_from_config, bert_over_vectors
+from .pretrained import backbone_from_config
 
 
 def sinusoids(positions: torch.Tensor, size: int) -> torch.Tensor:
@@ -144,16 +143,11 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
         Args:
             chunk_encoder, chunk_size, config_kwargs: as in `NextLevelBertPreTrainedModel.from_chunk_encoder`.
             hidden_size: H, the size of document vectors; one below D, the default, adds the bottleneck.
-            num_hidden_layers: layers of the document model (see `bert_over_vectors`); for another than a BERT give an
+            num_hidden_layers: layers of the document model; for another than a BERT give an
                 `encoder_config` instead of both sizes.
         """
-        cls.split_arguments(config_kwargs)
-        source = open_chunk_encoder(chunk_encoder)
-        values = encoder_values(source, chunk_size, config_kwargs.pop("chunking", "sentences"))
-        width = source.encoder.hidden_size if hidden_size is None else hidden_size
-        positions = max(512, (config_kwargs.get("max_chunks") or 0) + 1)
-        values["encoder_config"] = bert_over_vectors(width, num_hidden_layers, positions)
-        return cls(HateConfig(**{**values, **config_kwargs})).adopt(source)
+        sizes = hidden_size, num_hidden_layers
+        return encoders_of_package().new_hate(cls, chunk_encoder, chunk_size, *sizes, config_kwargs)
 
     def new_model(self) -> HateModel:
         """The model below a head."""

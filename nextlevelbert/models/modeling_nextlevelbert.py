@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, pad
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoModel
@@ -33,8 +33,6 @@ from transformers.utils import ModelOutput, can_return_tuple
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, sentence_steps, unit
 from .chunking import (
-    ChunkingMode,
-    ChunkingRule,
     Splitter,
     TokenizedDocument,
     chunk_spans,
@@ -44,13 +42,12 @@ from .chunking import (
 )
 from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP, NextLevelBertConfig
 from .hybrid_encoder import ChunkCentring, ChunkWhitening
-from .losses import classification_loss, masked_vector_loss, pair_loss, single_label_loss
 from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
-    bert_over_vectors,
+    classification_loss,
+    single_label_loss,
     token_mask,
-    with_attention_dropout,
 )
 
 logger = logging.getLogger(__name__)
@@ -173,6 +170,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     model_tags = ["nextlevelbert", "sentence-transformers"]
     base_model_prefix = "model"
     made_by = "from_chunk_encoder"
+    pooling_over_static = "residual"  # of a new model over a table of token vectors, see `ResidualPooling`
     accepts_loss_kwargs = False  # losses are means over the batch
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -217,29 +215,8 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
             attention_dropout: of the encoder over chunks, 0.1 in the paper; it more than doubles a step on a CPU.
             config_kwargs: further fields of `NextLevelBertConfig`; a ValueError names an unknown one.
         """
-        cls.split_arguments(config_kwargs)
-        source = open_chunk_encoder(chunk_encoder)
-        encoder = source.encoder
-        copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
-        layers = encoder.model.config if copied else bert_over_vectors(encoder.hidden_size, layers=2)
-        values = encoder_values(source, chunk_size, config_kwargs.pop("chunking", "fixed"))
-        values["encoder_config"] = with_attention_dropout(layers, attention_dropout)
-        values["encoder_config"].pop("sentence_steps", None)  # they follow the chunk encoder's layers only
-        if not copied and not issubclass(cls, NextLevelBertForMaskedVectorModeling):
-            values["pooling"] = "residual"
-        if num_hidden_layers is not None or config_kwargs.get("pooling") == "plain":
-            values["encoder_config"]["num_hidden_layers"] = num_hidden_layers or 0
-        model = cls(cls.config_class(**{**values, **config_kwargs}))
-        if copied and not random_layers and model.config.pooling != "plain":
-            copy_layers(source, model.base_model.encoder)
-        return model.adopt(source)
-
-    def adopt(self, source: LoadedChunkEncoder) -> Any:
-        """The model in evaluation mode, with the tokenizer of its chunk encoder, and its weights if they are saved."""
-        self.base_model.tokenizer = source.tokenizer
-        if self.base_model.chunk_encoder is not None:
-            self.base_model.attach_chunk_encoder(source)
-        return self.eval()
+        layers = num_hidden_layers, random_layers, attention_dropout
+        return encoders_of_package().new_document_model(cls, chunk_encoder, chunk_size, *layers, config_kwargs)
 
     def new_model(self) -> NextLevelBertModel:
         """The model below a head."""
@@ -382,7 +359,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             if specials == 2:  # HATE has no [SEP]
                 marks = marks.masked_fill(position == n + 1, SEP)
             vectors = chunks if alone else rows_of(chunks, owner, where)
-            output = self._run_encoder(pad(vectors, (0, 0, 1, specials - 1)), marks, extras)
+            output = self._run_encoder(F.pad(vectors, (0, 0, 1, specials - 1)), marks, extras)
             real = (position[:width] < n).unsqueeze(-1)  # [J, S, 1]
             states = output.last_hidden_state[:, 1 : width + 1] * real
             summary = output.last_hidden_state[:, 0] * (n > 0)
@@ -606,7 +583,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
                     "or has no fingerprint: attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder."
                 )
             if not encoder.has_layers or sentence_steps(encoder.model.config):
-                encoder = open_chunk_encoder(name).encoder
+                encoder = encoders_of_package().load_chunk_encoder(name).encoder
             else:
                 weights = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False).state_dict()
                 encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
@@ -619,6 +596,7 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
     """Predicts masked chunk vectors from their context (paper, section 2.2)."""
 
     main_input_name = "inputs_embeds"
+    pooling_over_static = "mean"  # masked modelling does not train the document vector
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -690,7 +668,12 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
         """
         output = self.model(inputs_embeds=inputs_embeds.flatten(0, 1), special_ids=special_ids.flatten(0, 1))
         first, second = output.pooler_output.unflatten(0, (-1, 2)).unbind(dim=1)  # [N, D] each
-        loss, scores = pair_loss(first, second, document_ids, self.logit_scale.exp())
+        with torch.autocast(first.device.type, enabled=False):
+            scores = unit(first.float()) @ unit(second.float()).T * self.logit_scale.exp()  # [N, N]
+            right = torch.arange(len(scores), device=scores.device)
+            same = (document_ids[:, None] == document_ids) & (right[:, None] != right)
+            scores = scores.masked_fill(same, -torch.inf)  # further segments of one document are not compared
+            loss = (F.cross_entropy(scores, right) + F.cross_entropy(scores.T, right)) / 2
         return SegmentPairOutput(loss=loss, scores=scores)
 
 
@@ -777,6 +760,41 @@ class NextLevelBertForMultipleChoice(NextLevelBertForTask):
         super().__init__(config, 3, 1)
 
 
+def masked_vector_loss(
+    name: str, predictions: Tensor, targets: Tensor, temperature: float = 0.05, p: float = 2.0,
+    sequences: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The mean loss of M predicted vectors ``[M, D]``, in float32; zero (with a gradient path) where there is none.
+
+    `smooth_l1` (Huber with beta 1; paper, section 2.2), `l1` and `l2` (the authors' options) are means over the
+    dimensions, `cosine` is 1 - cosine. HATE's two look among the batch's masked vectors: `p_norm` is that of row i of
+    softmax(Ŝ Lᵀ), a distribution for prediction i, minus row i of the identity, from 0 to 2^(1/p); `cross_entropy` is
+    that of finding the own target by cosine / temperature (InfoNCE, 2018).
+
+    With `sequences` ``[M]``, where each vector stands, it is over sequences of the means within them, as in the
+    authors' code.
+    """
+    if len(predictions) == 0:
+        return predictions.sum() * 0.0
+    with torch.autocast(predictions.device.type, enabled=False):  # it would compute the products in bfloat16
+        predictions, targets = predictions.float(), targets.float()
+        if name in ("smooth_l1", "l1", "l2"):
+            loss = {"smooth_l1": F.smooth_l1_loss, "l1": F.l1_loss, "l2": F.mse_loss}[name]
+            losses = loss(predictions, targets, reduction="none").mean(dim=-1)  # [M]
+        elif name == "cosine":
+            losses = 1.0 - F.cosine_similarity(predictions, targets, dim=-1)
+        elif name == "p_norm":
+            chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
+            losses = torch.linalg.vector_norm(chosen - torch.eye(len(chosen)).to(chosen), ord=p, dim=-1)
+        else:
+            scores = unit(predictions) @ unit(targets).T / temperature  # [M, M]
+            losses = F.cross_entropy(scores, torch.arange(len(scores), device=scores.device), reduction="none")
+        if sequences is None:
+            return losses.mean()
+        counts = sequences.bincount()  # [B]
+        return (losses / counts[sequences]).sum() / (counts > 0).sum()
+
+
 def concatenate_pairs(documents: Tensor, pairs: Tensor | None, document_index: Tensor | None) -> Tensor:
     """Each document's vector ``[B, H]`` with the vectors of its questions ``[N, D]`` or candidates ``[N, C, D]``.
 
@@ -809,49 +827,18 @@ def split_pair(
     return mask & ~question, question | start
 
 
-def open_chunk_encoder(source: str | PathLike[str] | LoadedChunkEncoder) -> LoadedChunkEncoder:
-    """A loaded chunk encoder itself, or the one of a name or folder, which only the package can read."""
-    if not isinstance(source, (str, PathLike)):
-        return source
+def encoders_of_package() -> Any:
+    """The module that opens chunk encoders and makes new models; a checkpoint does without it."""
     try:
-        from nextlevelbert.encoders import load_chunk_encoder
+        from nextlevelbert import encoders
     except ImportError as error:
-        raise ImportError(f"To open {source!r}, a chunk encoder by its name: pip install nextlevelbert") from error
-    return load_chunk_encoder(source)
-
-
-def encoder_values(source: LoadedChunkEncoder, chunk_size: int, chunking: ChunkingMode) -> dict[str, Any]:
-    """The fields of a configuration that describe its chunk encoder and how documents are cut."""
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, chunking, source.max_chunk_size)
-    return {
-        "chunk_encoder_config": source.encoder.model.config.to_dict(),
-        "chunk_encoder_name": source.name,
-        "chunk_encoder_fingerprint": source.fingerprint,
-        "chunk_encoder_pooling": source.encoder.pooling,
-        "chunk_encoder_normalize": source.encoder.normalize,
-        "chunking": chunking,
-        "chunk_size": chunk_size,
-        "chunk_prefix_ids": rule.prefix_ids,
-        "chunk_suffix_ids": rule.suffix_ids,
-        "sentence_token_ids": rule.sentence_token_ids or None,
-        "pad_token_id": source.tokenizer.pad_token_id,
-    }
-
-
-def copy_layers(source: LoadedChunkEncoder, encoder: nn.Module) -> None:
-    """Copies the chunk encoder's layers into a new encoder; further positions keep the new encoder's values."""
-    weights, state = source.encoder.model.state_dict(), encoder.state_dict()
-    for name, values in state.items():
-        if name not in weights or weights[name].shape[1:] != values.shape[1:]:
-            raise ValueError(f"encoder_config has {name} {[*values.shape]}, which the chunk encoder lacks.")
-        rows = min(len(values), len(weights[name])) if "position" in name else len(values)
-        state[name] = torch.cat([weights[name][:rows], values[rows:]]) if values.ndim else weights[name]
-    encoder.load_state_dict(state)
+        raise ImportError("To open an encoder by its name or make a new model: pip install nextlevelbert") from error
+    return encoders
 
 
 def rows_of(values: Tensor, document: Tensor, place: Tensor) -> Tensor:
     """Of vectors ``[B, L, D]`` those at `place` ``[J, S]`` of each `document` ``[J]``: ``[J, S, D]``."""
-    return embedding(document[:, None] * values.shape[1] + place, values.flatten(0, 1))
+    return F.embedding(document[:, None] * values.shape[1] + place, values.flatten(0, 1))
 
 
 def traced() -> bool:

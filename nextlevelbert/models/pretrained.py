@@ -6,7 +6,6 @@ module it names: any other class would need `trust_remote_code` there, too.
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 import warnings
@@ -17,18 +16,24 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from huggingface_hub import ModelCard
+from torch.nn import functional as F
 from transformers import (
     AutoConfig,
     AutoModel,
     AutoTokenizer,
-    BertConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.dynamic_module_utils import custom_object_save
+from transformers.loss.loss_utils import ForSequenceClassificationLoss
 from transformers.utils import logging
+
+try:
+    from nextlevelbert.hub_card import card_of_trainer, complete_card
+except ImportError:  # a checkpoint that is opened without the package is published with transformers' own card
+    card_of_trainer: Any = None  # type: ignore[no-redef]
+    complete_card: Any = None  # type: ignore[no-redef]
 
 # The limit in a saved tokenizer, which sentence-transformers shows as `max_seq_length` and cuts at. No document gets
 # there: characters are counted in int32. transformers has no value for "no limit": it makes 1e30 of None.
@@ -58,18 +63,6 @@ _SENTENCE_TRANSFORMER_FILES: dict[str, object] = {
         "prompts": {}, "default_prompt_name": None,
     },
 }  # fmt: skip
-_OPENING = """A `{model}` over whole documents. Three ways of opening it, the last without the package:
-
-```python
-import nextlevelbert  # registers the model
-from transformers import {auto}
-from sentence_transformers import SentenceTransformer
-
-model = {auto}.from_pretrained("{repo}")
-model = SentenceTransformer("{repo}")  # one vector for each document
-model = {auto}.from_pretrained("{repo}", trust_remote_code=True)
-```
-"""
 
 
 class NextLevelPreTrainedModel(PreTrainedModel):
@@ -136,7 +129,10 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
         tokenizer = self._find_tokenizer()
         self.config.auto_map = dict(self.family_auto_map)
-        _complete_cards_of_trainer()
+        trainer: Any = sys.modules.get("transformers.trainer")  # where someone trains; it imports much
+        if card_of_trainer is not None and trainer is not None and not hasattr(trainer.Trainer, "_plain_card"):
+            trainer.Trainer._plain_card = trainer.Trainer.create_model_card
+            trainer.Trainer.create_model_card = card_of_trainer
         super().save_pretrained(save_directory, *args, **kwargs)
         if not (args[0] if args else kwargs.get("is_main_process", True)):
             return
@@ -152,19 +148,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
 
     def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers, with a card that says how to open the model in place of its empty template."""
-        path = Path(working_dir) / "README.md"
-        if path.exists() and "[More Information Needed]" in path.read_text(encoding="utf-8"):
-            card = ModelCard.load(path)
-            card.text = f"# {repo_id.rpartition('/')[2]}\n\n{self.opening(repo_id)}"
-            card.save(path)
+        if complete_card is not None:
+            complete_card(self, working_dir, repo_id)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
-
-    def opening(self, repo_id: str) -> str:
-        """What a card says of the model: its class, and how it is opened from the Hub."""
-        name = type(self).__name__
-        autos = (auto for auto, path in self.family_auto_map.items() if path.endswith(f".{name}"))
-        return _OPENING.format(model=name, auto=next(autos, "AutoModel"), repo=repo_id)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -221,28 +207,6 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         ]
 
 
-def _complete_cards_of_trainer() -> None:
-    """`Trainer.push_to_hub` saves the model, then writes a card about which it asks nothing: ours is added to it.
-
-    Not done on import, because `Trainer` imports much that a model does not need.
-    """
-    trainer: Any = sys.modules.get("transformers.trainer")
-    if trainer is None or hasattr(trainer.Trainer.create_model_card, "__wrapped__"):
-        return
-    create = trainer.Trainer.create_model_card
-
-    @functools.wraps(create)
-    def create_model_card(self: Any, *args: Any, **kwargs: Any) -> None:
-        create(self, *args, **kwargs)
-        path, model = Path(self.args.output_dir) / "README.md", self.accelerator.unwrap_model(self.model)
-        if self.is_world_process_zero() and hasattr(model, "opening"):
-            text = model.opening(self.hub_model_id or Path(self.args.output_dir).name)
-            card = path.read_text(encoding="utf-8").replace("More information needed\n", text, 1)
-            path.write_text(card, encoding="utf-8")
-
-    trainer.Trainer.create_model_card = create_model_card
-
-
 def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
     """The mask of token ids ``[B, T]`` as bool ``[B, T]``, all true where none is given."""
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
@@ -251,6 +215,30 @@ def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> 
             f"Give input_ids [B, T] and an attention_mask like it; got {[*input_ids.shape]} and {[*mask.shape]}."
         )
     return mask.bool()
+
+
+def classification_loss(logits: torch.Tensor, labels: torch.Tensor, config: Any) -> torch.Tensor:
+    """transformers' loss for one label, several, or values; zero (with a gradient path) where all labels are -100."""
+    if labels.dtype == torch.long and (labels == -100).all():
+        return logits.sum() * 0.0
+    return ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
+
+
+def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of ``[N, K]`` and class numbers ``[N]``: the mean over rows whose label is not -100, or zero."""
+    total = F.cross_entropy(logits.float(), labels, reduction="sum")
+    return total / (labels != -100).sum().clamp(min=1)
+
+
+def labelled_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Binary cross-entropy of ``[B, P]``: the mean over rows of the mean over their labels (-100: none), or zero.
+
+    Row by row, so that it does not depend on how processes and steps share out the rows.
+    """
+    known = labels != -100
+    losses = F.binary_cross_entropy_with_logits(logits.float(), labels.clamp(min=0).float(), reduction="none")
+    counts = known.sum(dim=1)  # [B]
+    return ((losses * known).sum(dim=1) / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
 
 
 def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
@@ -301,12 +289,3 @@ def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -
     """The configuration as a dictionary with that attention dropout, which on a CPU more than doubles a step."""
     values = config.to_dict()
     return {**values, **{key: probability for key in _ATTENTION_DROPOUTS if key in values}}
-
-
-def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
-    """A new BERT over chunk vectors: heads of 32 dimensions (or one), a feed-forward layer of four times the width."""
-    return BertConfig(
-        hidden_size=hidden_size, num_hidden_layers=layers, max_position_embeddings=positions,
-        num_attention_heads=hidden_size // 32 if hidden_size % 32 == 0 else 1, intermediate_size=4 * hidden_size,
-        attention_probs_dropout_prob=0.0, vocab_size=1,  # no word table
-    )  # fmt: skip

@@ -12,8 +12,8 @@ from transformers import PreTrainedConfig
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..models.chunk_encoder import masked_mean
-from ..models.losses import classification_loss
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
+from ..models.pretrained import classification_loss
 from .labelled_documents import LabelledDocuments
 
 

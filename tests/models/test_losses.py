@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nextlevelbert.models.losses import masked_vector_loss, pair_loss
+from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
 from ..vector_toys import close
 
@@ -43,23 +43,6 @@ def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
     sequences = torch.tensor([0, 2, 2])
     loss = masked_vector_loss("l1", predictions, targets, sequences=sequences)
     assert loss.item() == pytest.approx((1 + (2 + 4) / 2) / 2)
-
-
-def unlike_pairs(count=7, size=5):
-    torch.manual_seed(8)
-    return 3 * torch.randn(count, size), torch.randn(count, size)
-
-
-def test_other_segments_of_a_document_are_in_no_denominator():
-    """By hand: the pairs 1 and 2 are of one document."""
-    first, second = unlike_pairs(4)
-    loss, scores = pair_loss(first, second, torch.tensor([5, 7, 7, 8]), torch.tensor(3.0))
-    a, b = (F.normalize(rows, dim=-1).double() for rows in (first, second))
-    e = (3 * a @ b.T).exp()
-    e[1, 2] = e[2, 1] = 0
-    expected = -((e.diag() / e.sum(1)).log() + (e.diag() / e.sum(0)).log()).sum() / 8
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
-    assert (scores == -torch.inf).nonzero().tolist() == [[1, 2], [2, 1]]
 
 
 def p_norm(predictions, targets, p=2.0):

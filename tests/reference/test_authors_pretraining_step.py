@@ -9,7 +9,7 @@ from transformers import BertConfig
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertForMaskedVectorModeling
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
-from nextlevelbert.models.losses import masked_vector_loss
+from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
 LOSSES = {"smooth_l1": "smoothl1", "l1": "l1", "l2": "l2", "cosine": "cosine"}
 

@@ -42,8 +42,13 @@ from .models.modeling_nextlevelbert import (
 from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.sentences import text_sentences
 from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
-from .pretraining.segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset
-from .pretraining.sequences import DataCollatorForVectorMasking, DocumentVectorDataset, PackedVectorDataset
+from .pretraining.sequences import (
+    DataCollatorForSegmentPairs,
+    DataCollatorForVectorMasking,
+    DocumentVectorDataset,
+    PackedVectorDataset,
+    SegmentPairDataset,
+)
 from .static_checkpoint import static_checkpoint
 from .vector_cache import CachedEncoder, VectorCache
 

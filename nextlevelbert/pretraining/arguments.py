@@ -117,7 +117,6 @@ class CorpusArguments:
     )
     corpus_dir: str | None = option(None, "Folder of the encoded documents; without it, OUTPUT_DIR-corpus.")
     characters_per_part: int = option(4_000_000, "Size of a part of it; smaller ones suit more processes.")
-    validation_corpus_dir: str | None = option(None, "Encoded documents to evaluate on, instead of held-out ones.")
     validation_share: float = option(0.05, "Share of the documents to hold out, at least one; 0 for none.")
 
 

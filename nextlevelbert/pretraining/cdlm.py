@@ -136,7 +136,7 @@ def main(words: list[str]) -> None:
     for name, texts in sets.items():
         # Whatever a model has learned from, it is evaluated on related documents (paper, section 3.1).
         related = name != "train" or not masking.random_clusters
-        rows[name] = ClusterDataset([*texts.values()], processor, None, related, 1, args.seed, masking.document_share)
+        rows[name] = ClusterDataset([*texts.values()], processor, None, related, args.seed, masking.document_share)
     collator = DataCollatorForCrossDocumentMasking(processor, masking.global_attention, masking.mlm_probability)
     trainer = CardTrainer(model, args, collator, rows.get("train"), rows.get("validation", rows.get("test")))
 
@@ -145,10 +145,11 @@ def main(words: list[str]) -> None:
     hub = None if Path(options.model).exists() else options.model
     settings = {"model": safe_name(hub or Path(options.model).resolve().name), **args.signature(), **vars(masking)}
     settings |= {"attention_window": model.config.attention_window, "tokens in a sequence": processor.max_length}
+    prints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
+    weights = weights_fingerprint(model.base_model)
+    claim(output, {**settings, **prints, "weights": weights, "do_train": args.do_train})
     if args.do_train:
-        prints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
-        claim(output, {**settings, **prints, "weights": weights_fingerprint(model.base_model)})
-        if "log" in (read_json(output / "results.json") or {}):
+        if read_json(output / "results.json") is not None:
             args.upload(output)
             logger.info("%s is finished already: nothing to do. Give another --output_dir for another run.", output)
             return
@@ -163,7 +164,6 @@ def main(words: list[str]) -> None:
     logger.info("Cross-document perplexity:\n%s", results_table(scores))
     if not args.do_train:
         if args.should_save:
-            output.mkdir(parents=True, exist_ok=True)
             write_whole(output / "results.json", json.dumps({"rows": scores}, indent=2))
         logger.info("Results are in %s. Nothing was trained: add --do_train for that.", output)
         return

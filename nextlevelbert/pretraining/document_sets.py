@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 from ..data.rows import Place, Rows, draw, open_rows, short
 from ..models.processing_cdlm import DOCUMENT, CdlmProcessor
-from .sequences import draw_vector_mask
+from .sequences import EpochDataset, draw_vector_mask
 
 logger = logging.getLogger(__name__)
 
@@ -84,32 +83,28 @@ class TokenSequence(NamedTuple):
     mask_key: tuple[int, ...]
 
 
-class ClusterDataset(Dataset):
-    """Sequences of documents of one set each, drawn anew in every epoch until a sequence is full.
+class ClusterDataset(EpochDataset):
+    """A sequence of documents of each set, drawn anew in every epoch until the sequence is full.
 
     A document that is longer than its share of a sequence gives a stretch of that length, also drawn anew; the last
     document of a sequence is cut where the sequence is full.
 
     Args:
-        sets: texts of each; those of fewer than three are left out (section 2.3), and counted in `left_out`.
+        sets: texts of each; those of fewer than three are left out (section 2.3).
         max_length: tokens in a sequence; by default the processor's.
         related: False draws each document of a sequence from another set (the paper's "Rand CDLM").
-        samples_per_cluster: sequences of each set in an epoch.
         document_share: of a sequence, the most that one document fills; a third, so that three documents fit.
     """
 
     def __init__(
         self, sets: Sequence[Sequence[str]], processor: CdlmProcessor, max_length: int | None = None,
-        related: bool = True, samples_per_cluster: int = 1, seed: int = 42,
-        document_share: float = 1 / LEAST_DOCUMENTS,
+        related: bool = True, seed: int = 42, document_share: float = 1 / LEAST_DOCUMENTS,
     ) -> None:  # fmt: skip
-        self.max_length = max_length or processor.max_length
-        self.related, self.samples_per_cluster, self.seed, self.epoch = related, samples_per_cluster, seed, 0
+        self.max_length, self.related, self.seed = max_length or processor.max_length, related, seed
         tokenizer = processor.tokenizer
         kept = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
-        self.left_out = len(sets) - len(kept)
-        if len(kept) < (1 if related else LEAST_DOCUMENTS):
-            needed = 1 if related else LEAST_DOCUMENTS
+        needed = 1 if related else LEAST_DOCUMENTS
+        if len(kept) < needed:
             raise ValueError(f"{len(kept)} sets have {LEAST_DOCUMENTS} documents; at least {needed} are needed.")
         self._longest = int((self.max_length - 2) * document_share + 1e-6) - 2  # 1e-6: a third of 30 is 10
         if self.max_length < 2 + 4 * LEAST_DOCUMENTS or self._longest < 1 or document_share > 1:
@@ -121,25 +116,19 @@ class ClusterDataset(Dataset):
         self._sets = [[np.array(processor.tokenize(text).ids, dtype=np.int32) for text in texts] for texts in kept]
         lengths = np.array([len(ids) for documents in self._sets for ids in documents])
         logger.info(
-            "%d sets with %d tokens, %d smaller sets left out; %d of %d documents are longer than the %d tokens that "
-            "one gives to a sequence.",
-            len(kept), lengths.sum(), self.left_out, (lengths > self._longest).sum(), len(lengths), self._longest,
+            "%d sets with %d tokens, %d smaller sets left out; %d documents are longer than the %d tokens that one gives "
+            "to a sequence.",
+            len(kept), lengths.sum(), len(sets) - len(kept), (lengths > self._longest).sum(), self._longest,
         )  # fmt: skip
 
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
     def __len__(self) -> int:
-        return len(self._sets) * self.samples_per_cluster
+        return len(self._sets)
 
-    def __getitem__(self, index: int) -> TokenSequence:
-        if not 0 <= index < len(self):
-            raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")
-        key = (self.seed, self.epoch, index)
+    def _row(self, index: int, key: tuple[int, ...]) -> TokenSequence:
         rng = np.random.default_rng([*key, 2])
         cls, begin, end, sep = self._special
         ids, room = [cls], self.max_length - 2
-        for document in self._documents(index // self.samples_per_cluster, rng):
+        for document in self._documents(index, rng):
             if room < 3:  # not even for one token between separators
                 break
             start = int(rng.integers(0, max(len(document) - self._longest, 0) + 1))

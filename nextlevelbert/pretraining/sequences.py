@@ -1,25 +1,50 @@
-"""Masked vector modelling: from a corpus of vectors to sequences, masked batches and scores.
+"""Training on vectors: from a corpus to sequences, masked batches, pairs of segments, and their scores.
 
-Notation for shapes: B sequences in a batch, L positions, M selected positions of the batch, D hidden size.
+Notation for shapes: B sequences in a batch, L positions, M selected positions of the batch, D hidden size, N pairs.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from ..corpus import VectorCorpus
 from ..models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
+
+logger = logging.getLogger(__name__)
+
+
+class EpochDataset(Dataset, ABC):
+    """Rows that depend on (seed, epoch, index) alone: a resumed run sees what an uninterrupted one saw."""
+
+    seed: int
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draws anew; `Trainer` calls this when an epoch begins."""
+        self.epoch = epoch
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"Row {index} is not among the {len(self)} of this dataset.")
+        return self._row(index, (self.seed, self.epoch, index))
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _row(self, index: int, key: tuple[int, ...]) -> Any: ...
 
 
 class VectorSequence(NamedTuple):
@@ -33,7 +58,7 @@ class VectorSequence(NamedTuple):
     mask_key: tuple[int, ...]
 
 
-class VectorSequenceDataset(Dataset, ABC):
+class VectorSequenceDataset(EpochDataset):
     """Sequences of chunk vectors for masked vector modelling, each with the key that its masks are drawn by.
 
     Args:
@@ -55,27 +80,12 @@ class VectorSequenceDataset(Dataset, ABC):
     ) -> None:
         if sequence_length < 3:
             raise ValueError(f"sequence_length must be at least 3, got {sequence_length}.")
-        self.corpus, self.sequence_length, self.seed, self.epoch = corpus, sequence_length, seed, 0
+        self.corpus, self.sequence_length, self.seed = corpus, sequence_length, seed
         chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
         self._first_chunks = corpus.document_offsets[chosen]
         self._lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
         if self._lengths.sum() == 0:
             raise ValueError(f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from.")
-
-    def set_epoch(self, epoch: int) -> None:
-        """Draws other masks; `Trainer` calls this when an epoch begins."""
-        self.epoch = epoch
-
-    def _sequence(self, vectors: torch.Tensor, special_ids: torch.Tensor, index: int) -> VectorSequence:
-        return VectorSequence(vectors, special_ids, (self.seed, self.epoch, index))
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Number of sequences."""
-
-    def _check(self, index: int) -> None:
-        if not 0 <= index < len(self):
-            raise IndexError(f"Sequence {index} is not among the {len(self)} of this dataset.")
 
     def _room(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Zeros ``[positions, D]`` and their special ids, [CLS] in front."""
@@ -101,23 +111,19 @@ class PackedVectorDataset(VectorSequenceDataset):
     def __len__(self) -> int:
         return -(-int(self._stream[-1]) // (self.sequence_length - 1))
 
-    def __getitem__(self, index: int) -> VectorSequence:
-        self._check(index)
+    def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
         start = index * (self.sequence_length - 1)
         stop = min(start + self.sequence_length - 1, int(self._stream[-1]))
         vectors, special_ids = self._room(stop - start + 1)
-        document = int(np.searchsorted(self._stream, start, side="right")) - 1
-        while start < stop:
-            begin, end = int(self._stream[document]), int(self._stream[document + 1])
-            place = start - index * (self.sequence_length - 1) + 1
-            chunks = min(stop, end - 1) - start
-            if chunks > 0:
-                first = int(self._first_chunks[document]) + start - begin
-                vectors[place : place + chunks] = self.corpus.vectors(first, first + chunks)
-            if stop >= end:
-                special_ids[place + max(chunks, 0)] = SEP
-            start, document = min(stop, end), document + 1
-        return self._sequence(vectors, special_ids, index)
+        first, last = np.searchsorted(self._stream, (start, stop - 1), side="right") - 1
+        for document in range(first, last + 1):
+            begin, end = self._stream[document : document + 2].tolist()  # its [SEP] is at end - 1
+            low, high = max(start, begin), min(stop, end - 1)
+            chunk = int(self._first_chunks[document]) + low - begin
+            vectors[1 + low - start : 1 + high - start] = self.corpus.vectors(chunk, chunk + high - low)
+            if end <= stop:
+                special_ids[end - start] = SEP
+        return VectorSequence(vectors, special_ids, key)
 
 
 class DocumentVectorDataset(VectorSequenceDataset):
@@ -135,15 +141,14 @@ class DocumentVectorDataset(VectorSequenceDataset):
     def __len__(self) -> int:
         return int(self._first_pieces[-1])
 
-    def __getitem__(self, index: int) -> VectorSequence:
-        self._check(index)
+    def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
         document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
         begin, end = self._first_pieces[document : document + 2].tolist()
         first, length = int(self._first_chunks[document]), int(self._lengths[document])
         start, stop = (length * part // (end - begin) for part in (index - begin, index - begin + 1))
         vectors, special_ids = self._room(stop - start + 1)
         vectors[1:] = self.corpus.vectors(first + start, first + stop)
-        return self._sequence(vectors, special_ids, index)
+        return VectorSequence(vectors, special_ids, key)
 
 
 # --- Masks
@@ -178,15 +183,16 @@ def draw_vector_mask(
 def draw_replacements(counts: np.ndarray, sequence: int, replaced: np.ndarray, key: Sequence[int]) -> np.ndarray:
     """Picks another real vector for each replaced one of a sequence, from the other sequences of the batch.
 
+    A batch of one sequence draws from its other vectors; a vector that is alone in its batch gets itself.
+
     Args:
         counts: ``[B]`` real vectors of each sequence.
-        sequence: the row they are for. A batch of one has no other sequence: it draws from its own others.
+        sequence: the row they are for.
         replaced: ``[R]`` which of the sequence's real vectors are replaced, as positions among them.
         key: as for `draw_vector_mask`.
 
     Returns:
-        ``[R]`` positions in the batch's real vectors, counted row by row. A vector that is alone in its
-        batch gets itself.
+        ``[R]`` positions in the batch's real vectors, counted row by row.
     """
     rng = np.random.default_rng([*key, 1])
     start, size, total = int(counts[:sequence].sum()), int(counts[sequence]), int(counts.sum())
@@ -252,9 +258,98 @@ class DataCollatorForVectorMasking:
         return {**batch, "labels": labels, "mask_positions": mask_positions}
 
 
-# --- Scores
+# --- Pairs of segments, for contrastive learning
 
-SELECTED, COSINE, FOUND, CHANCE = range(4)  # columns of the table that `masked_vector_scores` gives
+
+class SegmentPair(NamedTuple):
+    """Vectors ``[W, D]`` of two segments of a document, the document's number, and the key they are drawn by."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+    document: int
+    key: tuple[int, ...]
+
+
+class SegmentPairDataset(EpochDataset):
+    """Pairs of segments of a document that do not overlap, anywhere in it, new ones in every epoch.
+
+    An epoch has a pair for every ``2 * max_segment`` chunks of a document, at least one, so that about every chunk
+    is seen once.
+
+    Args:
+        corpus: where the vectors are.
+        min_segment, max_segment: fewest and most chunks in a segment; the collator draws one length for a batch.
+            Documents shorter than two of the shortest segments are left out, with a warning; two must be left.
+        documents, seed: as in `VectorSequenceDataset`.
+    """
+
+    def __init__(
+        self,
+        corpus: VectorCorpus,
+        min_segment: int = 4,
+        max_segment: int = 48,
+        documents: Sequence[int] | np.ndarray | None = None,
+        seed: int = 42,
+    ) -> None:
+        if not 1 <= min_segment <= max_segment:
+            raise ValueError(f"Give 1 <= min_segment <= max_segment, got {min_segment} and {max_segment}.")
+        self.corpus, self.max_segment, self.seed = corpus, max_segment, seed
+        chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
+        lengths = corpus.document_offsets[chosen + 1] - corpus.document_offsets[chosen]
+        long = lengths >= 2 * min_segment
+        self._documents, self._lengths = chosen[long], lengths[long]
+        if not long.all():
+            text = "%d of %d documents have fewer than %d chunks, two of the shortest segments, and are left out."
+            logger.warning(text, (~long).sum(), len(chosen), 2 * min_segment)
+        if long.sum() < 2:
+            raise ValueError(
+                f"{corpus!r} has {long.sum()} such documents; use a smaller min_segment or more documents."
+            )
+        self._first_items = np.append(0, np.cumsum(np.maximum(self._lengths // (2 * max_segment), 1)))
+
+    def __len__(self) -> int:
+        return int(self._first_items[-1])
+
+    def _row(self, index: int, key: tuple[int, ...]) -> SegmentPair:
+        place = int(np.searchsorted(self._first_items, index, side="right")) - 1
+        document, length = int(self._documents[place]), int(self._lengths[place])
+        draw, width = np.random.default_rng(key), min(self.max_segment, length // 2)
+        # The room before and between the segments is drawn, then which of them is first.
+        starts = draw.permutation(np.sort(draw.integers(length - 2 * width + 1, size=2)) + np.array([0, width]))
+        starts += int(self.corpus.document_offsets[document])
+        first, second = (self.corpus.vectors(start, start + width) for start in starts.tolist())
+        return SegmentPair(first, second, document, key)
+
+
+@dataclass
+class DataCollatorForSegmentPairs:
+    """Cuts the segments of a batch to one length, drawn so that short ones are as frequent as long ones (log-uniform).
+
+    Args:
+        min_segment, max_segment: as in `SegmentPairDataset`.
+
+    Returns (on call), for N pairs:
+        ``inputs_embeds [N, 2, L, D]``, ``special_ids [N, 2, L]``, ``document_ids [N]``.
+    """
+
+    min_segment: int = 4
+    max_segment: int = 48
+
+    def __call__(self, pairs: Sequence[SegmentPair]) -> dict[str, torch.Tensor]:
+        low, high = math.log(self.min_segment), math.log(self.max_segment + 1)
+        length = min(int(math.exp(np.random.default_rng((*pairs[0].key, 1)).uniform(low, high))), self.max_segment)
+        sequences = []
+        for pair in pairs:
+            for vectors in (pair.first[:length], pair.second[:length]):
+                special_ids = torch.tensor([CLS, *[NOT_SPECIAL] * len(vectors), SEP])
+                embeds = torch.nn.functional.pad(vectors, (0, 0, 1, 1))  # [L + 2, D]
+                sequences.append(VectorSequence(embeds, special_ids, pair.key))
+        embeds, special_ids = (values.unflatten(0, (-1, 2)) for values in pad_sequences(sequences))  # [N, 2, ...]
+        documents = torch.tensor([pair.document for pair in pairs])
+        return {"inputs_embeds": embeds, "special_ids": special_ids, "document_ids": documents}
+
+
+# --- Scores
 
 
 def masked_vector_scores(
@@ -286,13 +381,13 @@ def masked_vector_scores(
 
 def summarize(scores: torch.Tensor) -> dict[str, float]:
     """Means over all selected positions: ``masked_cosine``, ``masked_accuracy``, ``chance_accuracy``."""
-    total = scores.sum(dim=0).tolist()
-    names = {"masked_cosine": COSINE, "masked_accuracy": FOUND, "chance_accuracy": CHANCE}
-    return {name: total[column] / max(total[SELECTED], 1.0) for name, column in names.items()}
+    selected, *sums = scores.sum(dim=0).tolist()
+    names = ("masked_cosine", "masked_accuracy", "chance_accuracy")
+    return {name: total / max(selected, 1.0) for name, total in zip(names, sums, strict=True)}
 
 
 def context_mean_baseline(
-    sequences: Iterable[VectorSequence],
+    dataset: Any,
     collate: Callable[[list[VectorSequence]], dict[str, torch.Tensor]],
     batch_size: int,
     prepare: Callable[[torch.Tensor], torch.Tensor] | None = None,
@@ -300,15 +395,28 @@ def context_mean_baseline(
     """The same scores for the mean of the sequence's unmasked vectors, which a model that uses their order must beat.
 
     Args:
-        sequences, collate, batch_size: as in the evaluation: masks and the pool to search are those of its batches.
+        dataset, collate, batch_size: as in the evaluation: masks and the pool to search are those of its batches.
         prepare: what the model does to chunk vectors before it reads and predicts them (whitening).
     """
-    remaining, tables = iter(sequences), []
-    while rows := list(islice(remaining, batch_size)):
-        batch = collate(rows)
+    tables = []
+    for batch in DataLoader(dataset, batch_size, collate_fn=collate):
         visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]  # [B, L]
         labels = batch["labels"].float() if prepare is None else prepare(batch["labels"].float())
         mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]
         sequence = batch["mask_positions"].nonzero()[:, 0]
         tables.append(masked_vector_scores(mean[sequence], labels[batch["mask_positions"]], batch["mask_positions"]))
     return summarize(torch.cat(tables))
+
+
+def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
+    """For each pair of the batch: the share of its segments that find their partner, and the chance to, ``[N, 2]``.
+
+    Args:
+        scores: ``[N, N]`` of first against second segments; -inf where two are not compared.
+        document_ids: ``[N]``; not used, `Trainer` passes it.
+    """
+    right = torch.arange(len(scores), device=scores.device)
+    partners = (scores.argmax(dim=1) == right).float() + (scores.argmax(dim=0) == right).float()
+    compared = scores > -torch.inf
+    chance = 1 / compared.sum(dim=1) + 1 / compared.sum(dim=0)
+    return torch.stack([partners, chance], dim=1) / 2

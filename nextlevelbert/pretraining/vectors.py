@@ -45,21 +45,23 @@ from .arguments import (
     PretrainingArguments,
     VectorModelArguments,
 )
-from .segment_pairs import DataCollatorForSegmentPairs, SegmentPairDataset, pairs_found
 from .sequences import (
+    DataCollatorForSegmentPairs,
     DataCollatorForVectorMasking,
     DocumentVectorDataset,
     PackedVectorDataset,
+    SegmentPairDataset,
     context_mean_baseline,
     masked_vector_scores,
+    pairs_found,
     summarize,
 )
 
 logger = logging.getLogger(__name__)
 
-_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 # Options that do not change the result, or that are told by what they lead to.
 _UNSIGNED = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder", "attn_implementation")
+Family = NextLevelBertArguments | HateArguments
 _TIMES = ("_runtime", "_per_second")
 _ABOUT = """\
 Pretrains a NextLevelBERT or HATE: documents → chunk vectors on disk → masked vector modelling → a checkpoint with its
@@ -75,10 +77,6 @@ def pretrain(words: list[str]) -> None:
     """Encodes the documents, trains on their vectors and saves the model with its card; a CDLM has its own way.
 
     A run that was killed goes on where it stopped, given the same options.
-
-    Raises:
-        FileNotFoundError, ValueError: for documents that cannot be read, options that do not fit each other, the
-            checkpoint or the corpus, or a folder of another run; before anything is encoded wherever possible.
     """
     words = words_of(words)
     model_type, _ = take_option(words, "model_type")
@@ -100,12 +98,10 @@ def pretrain(words: list[str]) -> None:
     if not args.do_train:
         print(f"Encoded {len(corpus):,} documents into {corpus.path}. Nothing was trained: add --do_train for that.")
         return
-    training, evaluation, held_out = share_out(corpus, corpus_args, args.seed, objective.at_least)
-    for vectors in (corpus, evaluation):
-        vectors.check_model(model.config, vectors.splitter)
+    corpus.check_model(model.config, corpus.splitter)
+    training, held_out = share_out(corpus, corpus_args.validation_share, args.seed, objective.at_least)
     output, settings = Path(str(args.output_dir)), settings_of(model, args, options, family, masking)
-    documents = [corpus.fingerprint(), corpus_args.validation_share, evaluation.fingerprint()]
-    claim(output, {**settings, "documents": documents})
+    claim(output, {**settings, "documents": [corpus.fingerprint(), corpus_args.validation_share]})
     if read_json(output / "results.json") is not None:
         args.upload(output)
         print(f"{output} is finished already: nothing to do. Give another --output_dir for another run.")
@@ -116,11 +112,11 @@ def pretrain(words: list[str]) -> None:
         mean, weight = fit_whitening(corpus[number].vectors for number in training.tolist())
         model.base_model.whitening.load_state_dict({"mean": mean, "weight": weight})
     train_dataset = objective.dataset(corpus, documents=training, seed=args.seed)
-    eval_dataset = objective.dataset(evaluation, documents=held_out, seed=args.seed) if len(held_out) else None
+    eval_dataset = objective.dataset(corpus, documents=held_out, seed=args.seed) if len(held_out) else None
     baseline = None
     if eval_dataset is not None and isinstance(objective.collator, DataCollatorForVectorMasking):
-        rows, prepare = (eval_dataset[row] for row in range(len(eval_dataset))), model.base_model.prepare_chunks
-        baseline = context_mean_baseline(rows, objective.collator, args.per_device_eval_batch_size, prepare)
+        size, prepare = args.per_device_eval_batch_size, model.base_model.prepare_chunks
+        baseline = context_mean_baseline(eval_dataset, objective.collator, size, prepare)
         logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
     checkpoint = last_whole_checkpoint(output)
     args.label_names = [objective.label]
@@ -162,7 +158,7 @@ class Objective(NamedTuple):
     at_least: int  # documents to hold out
 
 
-def objective_of(family: NextLevelBertArguments | HateArguments, masking: MaskingArguments, config: Any) -> Objective:
+def objective_of(family: Family, masking: MaskingArguments, config: Any) -> Objective:
     """Segments to compare, or sequences with masks; ValueError for what is longer than the model reads at once."""
     window = config.window()[0]
     if isinstance(family, NextLevelBertArguments) and family.objective == "contrastive":
@@ -209,30 +205,26 @@ def settings_of(model: Any, args: PretrainingArguments, *options: Any) -> dict[s
     }
 
 
-def open_encoder(options: VectorModelArguments, family: NextLevelBertArguments | HateArguments) -> LoadedChunkEncoder:
+def open_encoder(options: VectorModelArguments, family: Family) -> LoadedChunkEncoder:
     """The chunk encoder: as named, that within the model to continue from, or MiniLM."""
     name, model = options.chunk_encoder, getattr(family, "model", None)
     if name is None and model and AutoConfig.from_pretrained(model).include_chunk_encoder:
         name = model
     pooling: Any = getattr(family, "sentence_pooling", "own")
-    source = load_chunk_encoder(name or _MINILM, options.chunk_encoder_name, None if pooling == "own" else pooling)
+    name = name or "sentence-transformers/all-MiniLM-L6-v2"
+    source = load_chunk_encoder(name, options.chunk_encoder_name, None if pooling == "own" else pooling)
     if options.attn_implementation:
         source.encoder.model.set_attn_implementation(options.attn_implementation)
     return source
 
 
-def new_model(
-    options: VectorModelArguments,
-    family: NextLevelBertArguments | HateArguments,
-    source: LoadedChunkEncoder,
-    sequence_length: int,
-) -> Any:
+def new_model(options: VectorModelArguments, family: Family, source: LoadedChunkEncoder, sequence_length: int) -> Any:
     """The model to train, new or a checkpoint to continue from, without its chunk encoder."""
     fields = stated(options, "temperature") | stated(family, "loss", "pooling")
-    sizes = stated(options, "chunk_size", "chunking", "num_hidden_layers")
+    new = stated(options, "chunk_size", "chunking", "num_hidden_layers")
     model: Any
     if isinstance(family, HateArguments):
-        fields |= sizes | stated(family, "hidden_size", "norm_order")
+        fields |= new | stated(family, "hidden_size", "norm_order")
         fields["max_chunks"] = sequence_length - 1  # it has not learned positions beyond its sequences
         model = HateForMaskedSentencePrediction.from_chunk_encoder(source, include_chunk_encoder=False, **fields)
         encoder = model.base_model.encoder.layers
@@ -240,12 +232,14 @@ def new_model(
         contrastive = family.objective == "contrastive"
         kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
         fields |= stated(family, "loss_mean")
+        flags = ("random_layers", "attention_dropout", "whiten_chunks")
+        new |= {name: value for name in flags if (value := getattr(family, name))}
         if family.model is None:
-            fields |= {**sizes, "random_layers": family.random_layers, "whiten_chunks": family.whiten_chunks}
-            fields["attention_dropout"] = family.attention_dropout
-            model = kind.from_chunk_encoder(source, include_chunk_encoder=False, **fields)
+            model = kind.from_chunk_encoder(source, include_chunk_encoder=False, **fields, **new)
+        elif new:
+            raise ValueError(f"--{next(iter(new))} is for new models; leave it out, or leave out --model.")
         else:
-            model = _continued(kind, family, source, fields, sizes)
+            model = _continued(kind, family.model, source, fields)
         encoder = model.base_model.encoder
     if options.attn_implementation:
         encoder.set_attn_implementation(options.attn_implementation)
@@ -257,18 +251,9 @@ def stated(options: Any, *names: str) -> dict[str, Any]:
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
-def _continued(
-    kind: Any, family: NextLevelBertArguments, source: LoadedChunkEncoder, fields: dict, sizes: dict[str, Any]
-) -> Any:
+def _continued(kind: Any, path: str, source: LoadedChunkEncoder, fields: dict[str, Any]) -> Any:
     """A checkpoint to continue from; it keeps its chunks and layers."""
-    if new := [name for name in ("random_layers", "attention_dropout", "whiten_chunks") if getattr(family, name)]:
-        raise ValueError(f"--{new[0]} is for new models; leave it out, or leave out --model.")
-    model = kind.from_pretrained(family.model, dtype=torch.float32, **fields)
-    kept = {**model.config.to_dict(), "num_hidden_layers": model.config.encoder_config.num_hidden_layers}
-    for option, value in sizes.items():
-        if value != kept[option]:
-            text = f"--{option} {value} does not fit {family.model}, which has {kept[option]}; leave out one of them."
-            raise ValueError(text)
+    model = kind.from_pretrained(path, dtype=torch.float32, **fields)
     if model.base_model.chunk_encoder is not None:
         model.base_model.detach_chunk_encoder()
     model.base_model.check_chunk_encoder(source)
@@ -307,18 +292,13 @@ def encoded_corpus(
     return corpus
 
 
-def share_out(
-    corpus: VectorCorpus, options: CorpusArguments, seed: int, at_least: int
-) -> tuple[np.ndarray, VectorCorpus, np.ndarray]:
-    """Numbers of the documents to train on; the corpus to evaluate on, and the numbers of its documents."""
-    if options.validation_corpus_dir:
-        evaluation = VectorCorpus(options.validation_corpus_dir)
-        return np.arange(len(corpus)), evaluation, np.arange(len(evaluation))
-    order, share = np.random.default_rng(seed).permutation(len(corpus)), options.validation_share
+def share_out(corpus: VectorCorpus, share: float, seed: int, at_least: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the documents to train on, and of those to evaluate on."""
+    order = np.random.default_rng(seed).permutation(len(corpus))
     held_out = max(at_least, round(share * len(corpus))) if share > 0 else 0
     if held_out >= len(corpus):
         raise ValueError(f"{corpus!r} is too small to hold out {held_out} document(s); set --validation_share 0.")
-    return np.sort(order[held_out:]), corpus, np.sort(order[:held_out])
+    return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
 # --- The card

@@ -16,16 +16,16 @@ from nextlevelbert import (
     ClusterDataset,
     DataCollatorForCrossDocumentMasking,
 )
-from nextlevelbert.pretraining.cdlm import main
+from nextlevelbert.pretraining import cdlm
 from nextlevelbert.pretraining.document_sets import read_document_sets
 
 from .test_document_sets import sets, write
 
 SETTINGS = [
     "--max_length", "48", "--attention_window", "8", "--per_device_train_batch_size", "2",
-    "--gradient_accumulation_steps", "1", "--max_steps", "6", "--warmup_steps", "1", "--learning_rate", "3e-3",
-    "--logging_steps", "1", "--save_steps", "2", "--eval_steps", "3", "--save_total_limit", "9", "--disable_tqdm",
-    "true", "--validation_share", "0.25", "--eval_strategy", "steps", "--save_strategy", "steps",
+    "--gradient_accumulation_steps", "1", "--warmup_steps", "1", "--learning_rate", "3e-3",
+    "--eval_steps", "3", "--disable_tqdm", "true", "--validation_share", "0.25", "--eval_strategy", "steps",
+    "--save_strategy", "no",
 ]  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def news(tmp_path_factory):
 @pytest.fixture
 def run(toy_encoder_path, news):
     def pretrain(output, *words, model=toy_encoder_path, files=("--train_file", str(news))):
-        main([*files, "--model", str(model), "--output_dir", str(output), *SETTINGS, *words])
+        cdlm.main([*files, "--model", str(model), "--output_dir", str(output), *SETTINGS, *words])
         return json.loads((output / "results.json").read_text())
 
     return pretrain
@@ -45,7 +45,7 @@ def run(toy_encoder_path, news):
 
 def test_pretraining_leaves_a_checkpoint_that_opens(run, news, tmp_path):
     folder = tmp_path / "cdlm"
-    results = run(folder, "--do_train")
+    results = run(folder, "--do_train", "--max_steps", "6")
     evaluations = [entry for entry in results["log"] if "eval_loss" in entry]
     assert [entry["step"] for entry in evaluations] == [0, 3, 6]
     scores = results["rows"]["validation"]
@@ -61,6 +61,9 @@ def test_pretraining_leaves_a_checkpoint_that_opens(run, news, tmp_path):
     assert run(tmp_path / "alone", model=folder)["rows"]["validation"] == pytest.approx(scores, abs=1e-3)
     card = (folder / "README.md").read_text()
     assert f"| validation | {scores['loss']:.4f} | {scores['perplexity']:.4f} |" in card
+    with pytest.raises(ValueError, match="do_train"):  # an evaluation leaves the results of the training as they are
+        run(folder, "--max_steps", "6")
+    assert json.loads((folder / "results.json").read_text()) == results
 
 
 def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_path, tmp_path):
@@ -78,13 +81,22 @@ def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_pa
         run(tmp_path, "--do_train", files=("--test_file", str(news)))
 
 
-def test_without_global_attention_its_projections_end_as_copies(run, toy_encoder_path, tmp_path):
-    run(tmp_path, "--do_train", "--global_attention", "none", "--random_clusters", "--max_steps", "2")
+def test_options_reach_what_is_drawn_and_global_projections_end_as_copies(
+    run, toy_encoder_path, tmp_path, monkeypatch
+):
+    made = {}
+    for kind in (ClusterDataset, DataCollatorForCrossDocumentMasking):
+        monkeypatch.setattr(cdlm, kind.__name__, lambda *args, kind=kind: made.setdefault(len(made), kind(*args)))
+    words = ["--global_attention", "none", "--random_clusters", "--mlm_probability", "0.3", "--document_share", "0.5"]
+    run(tmp_path, "--do_train", *words, "--max_steps", "2")
+    train, validation, collator = made.values()
+    assert (train.related, validation.related) == (False, True)
+    assert train._longest == 21  # half of 46 tokens, with two separators
+    assert (collator.pattern, collator.mlm_probability) == ("none", 0.3)
     before = CdlmModel.from_encoder(toy_encoder_path, max_length=48).encoder.layer[0].attention.self
     layers = [layer.attention.self for layer in AutoModel.from_pretrained(tmp_path).encoder.layer]
     for layer in layers:
         for part in ("query", "key", "value"):
-            wide, local = getattr(layer, f"{part}_global"), getattr(layer, part)
-            assert torch.equal(wide.weight, local.weight)
-            assert torch.equal(wide.bias, local.bias)
+            assert torch.equal(getattr(layer, f"{part}_global").weight, getattr(layer, part).weight)
+            assert torch.equal(getattr(layer, f"{part}_global").bias, getattr(layer, part).bias)
     assert not torch.equal(layers[0].query.weight, before.query.weight)

@@ -18,38 +18,35 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus, load_chunk_encoder
+from nextlevelbert import ChunkingRule, DataCollatorForVectorMasking, VectorCorpus, encode_corpus, load_chunk_encoder
 from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.pretraining.arguments import (
-    CorpusArguments,
     HateArguments,
     MaskingArguments,
     NextLevelBertArguments,
-    PretrainingArguments,
     VectorModelArguments,
 )
-from nextlevelbert.pretraining.vectors import main, new_model, pretrain, settings_of, share_out
+from nextlevelbert.pretraining.vectors import new_model, objective_of, open_encoder, pretrain, share_out
 from nextlevelbert.training.trainer import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
     "--do_train", "--sequence_length", "16", "--per_device_train_batch_size", "4", "--num_train_epochs", "3",
-    "--learning_rate", "3e-3", "--logging_steps", "1", "--chunk_size", "12", "--disable_tqdm", "true", "--use_cpu",
-    "--validation_share", "0.25",
+    "--learning_rate", "3e-3", "--logging_steps", "1", "--disable_tqdm", "true", "--validation_share", "0.25",
 ]  # fmt: skip
+
+
+SUBJECTS = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
+BOOKS = [
+    {"id": f"book-{n}", "text": " ".join(f"{SUBJECTS[n % 4]} {day} times." for day in range(60))} for n in range(12)
+]
 
 
 @pytest.fixture(scope="module")
 def books(tmp_path_factory) -> Path:
-    subjects = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
-    texts = [" ".join(f"{subjects[n % 4]} {day} times." for day in range(60)) for n in range(12)]
     path = tmp_path_factory.mktemp("books") / "books.jsonl"
-    path.write_text("\n".join(json.dumps({"id": f"book-{n}", "text": text}) for n, text in enumerate(texts)))
+    path.write_text("\n".join(map(json.dumps, BOOKS)))
     return path
-
-
-def documents(books: Path) -> list[Document]:
-    return [Document(**json.loads(line)) for line in books.read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +55,9 @@ def source(toy_encoder_path):
 
 
 @pytest.fixture(scope="module")
-def corpus(books, source, tmp_path_factory) -> VectorCorpus:
+def corpus(source, tmp_path_factory) -> VectorCorpus:
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 12, max_chunk_size=512)
-    return encode_corpus(documents(books), source, rule, tmp_path_factory.mktemp("corpus"), progress=False)
+    return encode_corpus(BOOKS, source, rule, tmp_path_factory.mktemp("corpus"), progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +80,7 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
 
     Encoding in half precision leaves the encoder that is saved as it was.
     """
-    half = ["--encoder_dtype", "bfloat16", "--max_steps", "4"]
+    half = ["--encoder_dtype", "bfloat16", "--max_steps", "4", "--chunk_size", "12"]
     run(f"{tmp_path}/text/", "--train_file", str(books), *half, "--do_train", "false")
     last = capsys.readouterr().out.splitlines()[-1]
     assert "12 documents" in last
@@ -103,16 +100,17 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
 
 def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp_path):
     words = ["--corpus_dir", str(corpus.path), "--pooling", "residual"]
-    run(tmp_path / "masked", *words, "--whiten_chunks", "--max_steps", "2")
+    run(tmp_path / "masked", *words, "--whiten_chunks", "--max_steps", "2", "--chunk_size", "12")
     segments = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--max_steps", "3"]
     run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "masked"))
     first, second = weights(tmp_path / "masked"), weights(tmp_path / "both")
     whitening = "model.whitening.weight"
     assert torch.equal(first[whitening], second[whitening])
-    training, _, held_out = share_out(corpus, CorpusArguments(validation_share=0.25), 42, 1)
+    training, held_out = share_out(corpus, 0.25, 42, 1)
     fitted = fit_whitening([corpus[int(number)].vectors for number in training])[1]  # of none that is held out
     assert torch.equal(first[whitening], fitted)
-    assert len(held_out) == 3
+    assert sorted([*training, *held_out]) == list(range(12))
+    assert (len(held_out), len(share_out(corpus, 0.01, 42, 2)[1])) == (3, 2)
     assert any(not torch.equal(first[name], second[name]) for name in first.keys() & second.keys())
     results = read_json(tmp_path / "both" / "results.json")
     evaluation = [entry for entry in results["log"] if "eval_pair_accuracy" in entry][-1]
@@ -120,13 +118,11 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
     card = ModelCard.load(tmp_path / "both" / "README.md")
     assert "| objective | `contrastive` |" in card.text
     assert {result.task_type for result in card.data.eval_results} == {"sentence-similarity"}
-    with pytest.raises(ValueError, match="--chunk_size 14"):
-        run(tmp_path / "other", *words, "--model", str(tmp_path / "masked"), "--chunk_size", "14")
 
 
 def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 32, "sentences", max_chunk_size=512)
-    halves = encode_corpus(documents(books), source, rule, tmp_path / "halves", splitter=in_halves, progress=False)
+    halves = encode_corpus(BOOKS, source, rule, tmp_path / "halves", splitter=in_halves, progress=False)
     words = ["--corpus_dir", str(halves.path), "--model_type", "hate", "--hidden_size", "16", "--chunk_size", "32"]
     run(tmp_path / "hate", *words, "--num_hidden_layers", "1", "--max_steps", "1", "--validation_share", "0")
     card = ModelCard.load(tmp_path / "hate" / "README.md")
@@ -145,31 +141,18 @@ def in_halves(text):
     return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
-def test_another_corpus_takes_the_place_of_held_out_documents(run, corpus, books, tmp_path):
-    options = CorpusArguments(validation_corpus_dir=str(corpus.path))
-    training, evaluation, held_out = share_out(corpus, options, 42, 1)
-    assert training.tolist() == held_out.tolist() == list(range(12))
-    assert evaluation is not corpus
-    training, evaluation, held_out = share_out(corpus, CorpusArguments(validation_share=0.01), 42, 2)
-    assert sorted([*training, *held_out]) == list(range(12))
-    assert len(held_out) == 2
-    run(tmp_path / "other", "--train_file", str(books), "--chunk_size", "14", "--do_train", "false")
-    words = ["--corpus_dir", str(corpus.path), "--validation_corpus_dir", f"{tmp_path}/other-corpus"]
-    with pytest.raises(ValueError, match="chunk_size"):
-        run(tmp_path / "model", *words)
-
-
 @pytest.mark.parametrize(
     ("words", "culprit"),
     [
         ([], "--train_file"),
         (["--corpus_dir", "{corpus}", "--chunk_size", "16"], "chunk_size"),
-        (["--corpus_dir", "{corpus}", "--validation_share", "1.0"], "--validation_share"),
+        (["--corpus_dir", "{corpus}", "--chunk_size", "12", "--validation_share", "1.0"], "--validation_share"),
         (["--corpus_dir", "{corpus}", "--sequence_length", "600"], "--sequence_length"),
         (["--corpus_dir", "{corpus}", "--objective", "contrastive", "--max_segment", "600"], "--max_segment"),
-        (["--train_file", "{books}", "--masking_probability", "1.5"], "masking probability"),
         (["--train_file", "nothing.jsonl"], "nothing.jsonl"),
         (["--train_file", "{books}", "--model", "m", "--whiten_chunks"], "--whiten_chunks"),
+        (["--train_file", "{books}", "--model", "m", "--num_hidden_layers", "0"], "--num_hidden_layers"),
+        (["--model_type", "longformer"], "longformer"),
     ],
 )
 def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
@@ -180,18 +163,11 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
     assert not (tmp_path / "model").exists()
 
 
-def test_an_unknown_model_type_is_named(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main(["--model_type", "longformer"])
-    assert "longformer" in capsys.readouterr().err
-
-
-def test_options_of_the_papers_reach_the_model(source):
-    """Random layers (NextLevelBERT, table 4), the p of HATE's loss, and the attention that is asked for."""
-    options = VectorModelArguments(chunk_size=12, attn_implementation="eager")
-    kept, random = (
-        new_model(options, NextLevelBertArguments(random_layers=value), source, 16) for value in (False, True)
-    )
+def test_options_of_the_papers_reach_the_model(source, toy_encoder_path):
+    options = VectorModelArguments(chunk_encoder=toy_encoder_path, chunk_size=12, attn_implementation="eager")
+    recipe = NextLevelBertArguments(attention_dropout=0.1, loss_mean="sequences")
+    kept, random = (new_model(options, replace(recipe, random_layers=value), source, 16) for value in (False, True))
+    assert (kept.config.encoder_config.attention_probs_dropout_prob, kept.config.loss_mean) == (0.1, "sequences")
     first = source.encoder.model.encoder.layer[0].attention.self.query.weight
     copies = [model.base_model.encoder.encoder.layer[0].attention.self.query.weight for model in (kept, random)]
     assert torch.equal(copies[0], first)
@@ -199,21 +175,9 @@ def test_options_of_the_papers_reach_the_model(source):
     assert kept.base_model.encoder.config._attn_implementation == "eager"
     hate = new_model(options, HateArguments(norm_order=1.5), source, 16)
     assert (hate.config.loss, hate.config.norm_order, hate.config.max_chunks) == ("p_norm", 1.5, 15)
-
-
-def test_every_option_that_decides_the_result_is_in_the_settings(source):
-    groups = (VectorModelArguments(chunk_size=12), NextLevelBertArguments(), MaskingArguments())
-    args, model = PretrainingArguments(output_dir="x", use_cpu=True), new_model(*groups[:2], source, 16)
-    plain = settings_of(model, args, *groups)
-    for number, changes in (
-        (0, {"encoder_dtype": "bfloat16"}), (1, {"loss": "l1"}), (1, {"whiten_chunks": True}),
-        (2, {"mask_share": 1.0, "random_share": 0.0}), (2, {"sequence_length": 8}),
-    ):  # fmt: skip
-        changed = [replace(group, **changes) if place == number else group for place, group in enumerate(groups)]
-        assert settings_of(model, args, *changed) != plain, changes
-    usual = replace(groups[1], loss="smooth_l1", pooling="mean")
-    assert settings_of(model, args, groups[0], usual, groups[2]) == plain
-    assert not any(isinstance(value, str) and "/" in value for value in plain.values())
+    assert open_encoder(options, HateArguments(sentence_pooling="cls")).encoder.pooling == "cls"
+    masks = MaskingArguments(16, masking_probability=0.4, mask_share=1.0, random_share=0.0)
+    assert objective_of(recipe, masks, kept.config).collator == DataCollatorForVectorMasking(0.4, 1.0, 0.0)
 
 
 @pytest.mark.long
@@ -223,6 +187,7 @@ def test_two_processes_encode_and_learn_what_one_does(run, books, toy_encoder_pa
     config = json.loads((encoder / "config.json").read_text())
     (encoder / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.0}))
     words = ["--train_file", str(books), "--characters_per_part", "3000", "--per_device_train_batch_size", "2"]
+    words += ["--chunk_size", "12"]
     words += ["--chunk_encoder", str(encoder), "--max_steps", "6"]  # before the end of an epoch, of whole batches
     run(tmp_path / "one", *words, "--gradient_accumulation_steps", "2")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]

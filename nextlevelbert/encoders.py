@@ -5,18 +5,28 @@ from __future__ import annotations
 import copy
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModel, BertConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    BertConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.utils import logging
 
 from .models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder, PoolingMode, StaticEmbeddingConfig
 from .models.chunking import ChunkingRule, special_token_ids
 from .models.hybrid_encoder import STATIC_MODELS
-from .models.pretrained import load_tokenizer, with_attention_dropout
+from .models.pretrained import LOADING_ARGUMENTS, load_tokenizer
 
 
 def load_chunk_encoder(
@@ -188,6 +198,47 @@ def new_hate(
     return _over(source, kind, chunk_size, {"chunking": "sentences", "encoder_config": layers, **fields})
 
 
+def split_arguments(config_class: Any, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Keyword arguments for a new model: those for loading, and fields of the configuration.
+
+    Raises:
+        ValueError: for an argument that is neither; transformers would keep it in the configuration.
+    """
+    fields = config_class.__dataclass_fields__
+    known = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS} - {"dtype"}  # that of the weights
+    if unknown := sorted(arguments.keys() - known):
+        names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
+        raise ValueError(f"{config_class.__name__} has no field {unknown}, but {', '.join(names)}, num_labels.")
+    loading = {key: value for key, value in arguments.items() if key in LOADING_ARGUMENTS}
+    return loading, {key: value for key, value in arguments.items() if key not in loading}
+
+
+def load_backbone(name_or_path: str | os.PathLike[str], **loading: Any) -> PreTrainedModel:
+    """Loads a pretrained encoder (folder or Hub name) to train further: float32, no pooler, no attention dropout."""
+    name = str(name_or_path)
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
+    config = type(config).from_dict(with_attention_dropout(config))
+    arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # otherwise every load prints a table of pooler or head weights that are not used
+    try:
+        encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
+    except TypeError:  # architectures without a pooler do not know the argument
+        encoder, info = AutoModel.from_pretrained(name, **arguments)
+    finally:
+        logging.set_verbosity(verbosity)
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …).")
+    return encoder
+
+
+def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:
+    """The configuration as a dictionary with that attention dropout, which on a CPU more than doubles a step."""
+    names = ("attention_probs_dropout_prob", "attention_dropout")
+    values = config.to_dict()
+    return values | {name: probability for name in names if name in values}
+
+
 def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> BertConfig:
     """A new BERT over chunk vectors: heads of 32 dimensions (or one), a feed-forward layer of four times the width."""
     return BertConfig(
@@ -199,7 +250,7 @@ def bert_over_vectors(hidden_size: int, layers: int, positions: int = 512) -> Be
 
 def _over(source: LoadedChunkEncoder, kind: Any, chunk_size: int, fields: dict[str, Any]) -> Any:
     """A new model over the vectors of a chunk encoder, with its tokenizer, and its weights if they are saved."""
-    kind.split_arguments(fields)
+    split_arguments(kind.config_class, fields)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size, fields["chunking"], source.max_chunk_size)
     values = {
         "chunk_encoder_config": source.encoder.model.config.to_dict(),

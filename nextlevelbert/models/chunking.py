@@ -144,11 +144,8 @@ class ChunkingRule:
 
     def boundaries(self, input_ids: np.ndarray) -> np.ndarray:
         """Chunk k of ids ``[T]`` is ``input_ids[b[k]:b[k + 1]]``: ``[n + 1]`` int64, from 0 to T, rising."""
-        total = len(input_ids)
-        if total == 0:
-            return np.zeros(1, np.int64)
         if self.mode == "fixed":
-            return np.append(np.arange(0, total, self.capacity, dtype=np.int64), total)
+            return np.append(np.arange(0, len(input_ids), self.capacity, dtype=np.int64), len(input_ids))
         return self._of_sentences(input_ids, sentence_boundaries(input_ids, self.sentence_token_ids))
 
     def text_boundaries(self, text: str, document: TokenizedDocument, splitter: Splitter | None = None) -> np.ndarray:
@@ -162,8 +159,6 @@ class ChunkingRule:
         if self.mode == "fixed":
             raise ValueError("splitter needs chunking='sentences' or 'packed_sentences'; this model has 'fixed'.")
         starts = [start for start, _ in splitter_sentences(text, splitter)]
-        if len(document) == 0:
-            return np.zeros(1, np.int64)
         # By the ends of tokens: some tokenizers make the space before a word a part of its token.
         inner = np.searchsorted(document.char_ends, starts[1:], side="right")
         return self._of_sentences(document.input_ids, np.unique(np.concatenate([[0], inner, [len(document)]])))

@@ -85,8 +85,6 @@ class NextLevelBertConfig(PreTrainedConfig):
     classifier_hidden_size: int = 768
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
-    bos_token_id: int | None = None  # transformers looks for these two when it warns of padding without a mask
-    eos_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         values: Any = self.chunk_encoder_config

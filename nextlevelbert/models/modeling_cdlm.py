@@ -26,8 +26,8 @@ from .configuration_cdlm import CdlmConfig
 from .pretrained import (
     NextLevelPreTrainedModel,
     classification_loss,
+    encoders_of_package,
     labelled_loss,
-    load_backbone,
     load_tokenizer,
     single_label_loss,
 )
@@ -95,7 +95,7 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
         A sequence has at most `max_length` tokens, and each sees `attention_window` others, half on either side;
         `config_kwargs` are fields of the configuration, and loading arguments such as `revision` and `token`.
         """
-        loading, fields = cls.split_arguments(config_kwargs)
+        loading, fields = encoders_of_package().split_arguments(cls.config_class, config_kwargs)
         values, weights, tokenizer = longformer_weights(name_or_path, max_length, loading)
         if cls.has_word_head:
             weights |= word_head(name_or_path, loading)
@@ -121,7 +121,8 @@ def longformer_weights(
     name_or_path: str | PathLike[str], max_length: int, loading: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor], Any]:
     """Configuration fields, weights of the base model and tokenizer of a Longformer that starts from an encoder."""
-    source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
+    source = encoders_of_package().load_backbone(name_or_path, **loading)
+    tokenizer = load_tokenizer(name_or_path, **loading)
     kind, pad = source.config.model_type, tokenizer.pad_token_id
     if kind not in (known := ("bert", *_OFFSET)) or pad is None:
         raise ValueError(

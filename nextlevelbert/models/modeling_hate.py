@@ -26,9 +26,8 @@ from .modeling_nextlevelbert import (
     NextLevelBertForSequenceClassification,
     NextLevelBertModel,
     NextLevelBertPreTrainedModel,
-    encoders_of_package,
 )
-from .pretrained import backbone_from_config
+from .pretrained import backbone_from_config, encoders_of_package
 
 
 def sinusoids(positions: torch.Tensor, size: int) -> torch.Tensor:

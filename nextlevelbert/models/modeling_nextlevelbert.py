@@ -26,26 +26,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
-from transformers import AutoModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, sentence_steps, unit
-from .chunking import (
-    Splitter,
-    TokenizedDocument,
-    chunk_spans,
-    flatten_chunks,
-    iter_texts,
-    tokenize_document,
-)
+from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, unit
+from .chunking import Splitter, TokenizedDocument, chunk_spans, flatten_chunks, iter_texts, tokenize_document
 from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP, NextLevelBertConfig
 from .hybrid_encoder import ChunkCentring, ChunkWhitening
 from .pretrained import (
     NextLevelPreTrainedModel,
     backbone_from_config,
     classification_loss,
+    encoders_of_package,
     single_label_loss,
     token_mask,
 )
@@ -173,10 +166,7 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     pooling_over_static = "residual"  # of a new model over a table of token vectors, see `ResidualPooling`
     accepts_loss_kwargs = False  # losses are means over the batch
     supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -307,9 +297,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         hidden, first, output = self._read_windows(chunks, counts, extras)
         pooled = self._pool(chunks, hidden, first, front)
         hidden = rows_of(hidden, document, place) * read.unsqueeze(-1)
-        return DocumentModelOutput(
-            hidden, pooled, vectors, read, output.get("hidden_states"), output.get("attentions")
-        )
+        return DocumentModelOutput(hidden, pooled, vectors, read, output.hidden_states, output.attentions)
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Where there are chunks to read ``[B, L]``: all, but for what `long_documents` says."""
@@ -413,9 +401,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         output = self._run_encoder(chunks, special_ids, extras)
         hidden = output.last_hidden_state
         pooled = self._pool(chunks, hidden, hidden[:, 0], real)
-        return DocumentModelOutput(
-            hidden, pooled, inputs_embeds, real, output.get("hidden_states"), output.get("attentions")
-        )
+        return DocumentModelOutput(hidden, pooled, inputs_embeds, real, output.hidden_states, output.attentions)
 
     def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         """`forward` for documents of very different lengths: each is padded beside those of similar length.
@@ -575,19 +561,16 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if (encoder := self.__dict__.get("borrowed_encoder")) is None:
-            name, encoder = self.config.chunk_encoder_name, self._new_chunk_encoder().float()
+            name = self.config.chunk_encoder_name
             # Without a fingerprint, nothing would say what its weights must be: it could be any encoder, in silence.
             if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
                 raise ValueError(
                     f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not of the Hub, "
                     "or has no fingerprint: attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder."
                 )
-            if not encoder.has_layers or sentence_steps(encoder.model.config):
-                encoder = encoders_of_package().load_chunk_encoder(name).encoder
-            else:
-                weights = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False).state_dict()
-                encoder.model.load_state_dict({key: weights[key] for key in encoder.model.state_dict()})
-            self.check_chunk_encoder(encoder)
+            source = encoders_of_package().load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling)
+            self.check_chunk_encoder(source)
+            encoder = source.encoder
             self.__dict__["borrowed_encoder"] = encoder  # not a submodule: it is never saved and never trained
         return encoder.to(self.device, self.dtype)
 
@@ -825,15 +808,6 @@ def split_pair(
     question = mask & (token_type_ids == 1)
     start = mask & (mask.cumsum(dim=-1) <= len(config.chunk_prefix_ids))
     return mask & ~question, question | start
-
-
-def encoders_of_package() -> Any:
-    """The module that opens chunk encoders and makes new models; a checkpoint does without it."""
-    try:
-        from nextlevelbert import encoders
-    except ImportError as error:
-        raise ImportError("To open an encoder by its name or make a new model: pip install nextlevelbert") from error
-    return encoders
 
 
 def rows_of(values: Tensor, document: Tensor, place: Tensor) -> Tensor:

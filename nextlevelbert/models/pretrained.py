@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 from transformers import (
-    AutoConfig,
     AutoModel,
     AutoTokenizer,
     PreTrainedConfig,
@@ -27,13 +26,11 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
-from transformers.utils import logging
 
 try:
-    from nextlevelbert.hub_card import card_of_trainer, complete_card
+    from nextlevelbert import hub_card
 except ImportError:  # a checkpoint that is opened without the package is published with transformers' own card
-    card_of_trainer: Any = None  # type: ignore[no-redef]
-    complete_card: Any = None  # type: ignore[no-redef]
+    hub_card: Any = None  # type: ignore[no-redef]
 
 # The limit in a saved tokenizer, which sentence-transformers shows as `max_seq_length` and cuts at. No document gets
 # there: characters are counted in int32. transformers has no value for "no limit": it makes 1e30 of None.
@@ -45,7 +42,6 @@ _HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "
 
 # Query and value, or all three in one, by the names that encoders of transformers give them.
 _ATTENTION_PROJECTIONS = {"query", "value", "q", "v", "q_lin", "v_lin", "q_proj", "v_proj", "Wqkv", "qkv_proj"}
-_ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 # Backbones whose position table starts after the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = (
     "camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta",
@@ -102,23 +98,6 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             )
         return {}
 
-    @classmethod
-    def split_arguments(cls, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Keyword arguments for a new model: those for loading, and fields of the configuration.
-
-        Raises:
-            ValueError: for an argument that is neither; transformers would keep it in the configuration.
-        """
-        fields = cls.config_class.__dataclass_fields__
-        known = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS} - {"dtype"}  # that of the weights
-        if unknown := sorted(arguments.keys() - known):
-            names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
-            raise ValueError(
-                f"{cls.config_class.__name__} has no field {unknown}, but {', '.join(names)}, num_labels."
-            )
-        loading = {key: value for key, value in arguments.items() if key in LOADING_ARGUMENTS}
-        return loading, {key: value for key, value in arguments.items() if key not in loading}
-
     def save_pretrained(self, save_directory: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
         """Saves a folder that opens with this package, with `SentenceTransformer`, and with `trust_remote_code`.
 
@@ -130,9 +109,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         tokenizer = self._find_tokenizer()
         self.config.auto_map = dict(self.family_auto_map)
         trainer: Any = sys.modules.get("transformers.trainer")  # where someone trains; it imports much
-        if card_of_trainer is not None and trainer is not None and not hasattr(trainer.Trainer, "_plain_card"):
+        if hub_card is not None and trainer is not None and not hasattr(trainer.Trainer, "_plain_card"):
             trainer.Trainer._plain_card = trainer.Trainer.create_model_card
-            trainer.Trainer.create_model_card = card_of_trainer
+            trainer.Trainer.create_model_card = hub_card.card_of_trainer
         super().save_pretrained(save_directory, *args, **kwargs)
         if not (args[0] if args else kwargs.get("is_main_process", True)):
             return
@@ -148,8 +127,8 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
 
     def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
-        if complete_card is not None:
-            complete_card(self, working_dir, repo_id)
+        if hub_card is not None:
+            hub_card.complete_card(self, working_dir, repo_id)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     @property
@@ -207,6 +186,15 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         ]
 
 
+def encoders_of_package() -> Any:
+    """The module that opens encoders and makes new models of them; a checkpoint does without it."""
+    try:
+        from nextlevelbert import encoders
+    except ImportError as error:
+        raise ImportError("To open an encoder by its name or make a new model: pip install nextlevelbert") from error
+    return encoders
+
+
 def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
     """The mask of token ids ``[B, T]`` as bool ``[B, T]``, all true where none is given."""
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
@@ -250,25 +238,6 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
         return AutoModel.from_config(config, dtype=dtype)
 
 
-def load_backbone(name_or_path: str | PathLike[str], **loading: Any) -> PreTrainedModel:
-    """Loads a pretrained encoder (folder or Hub name) to train further: float32, no pooler, no attention dropout."""
-    name = str(name_or_path)
-    config = AutoConfig.from_pretrained(name, trust_remote_code=False, **loading)
-    config = type(config).from_dict(with_attention_dropout(config))
-    arguments = {**loading, "config": config, "dtype": torch.float32, "output_loading_info": True}
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # otherwise every load prints a table of pooler or head weights that are not used
-    try:
-        encoder, info = AutoModel.from_pretrained(name, add_pooling_layer=False, **arguments)
-    except TypeError:  # architectures without a pooler do not know the argument
-        encoder, info = AutoModel.from_pretrained(name, **arguments)
-    finally:
-        logging.set_verbosity(verbosity)
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(f"{name!r} lacks {len(missing)} weights of its {config.model_type} ({missing[0]}, …).")
-    return encoder
-
-
 def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
     """The stock tokenizer of an encoder, without its length limit, because no document is too long here."""
     tokenizer = AutoTokenizer.from_pretrained(name_or_path, **{"model_max_length": int(1e30), **arguments})
@@ -283,9 +252,3 @@ def usable_positions(config: PreTrainedConfig) -> int | None:
     if positions is None or positions < 1:
         return None
     return positions - 2 if config.model_type in _OFFSET_POSITIONS else positions
-
-
-def with_attention_dropout(config: PreTrainedConfig, probability: float = 0.0) -> dict[str, Any]:
-    """The configuration as a dictionary with that attention dropout, which on a CPU more than doubles a step."""
-    values = config.to_dict()
-    return {**values, **{key: probability for key in _ATTENTION_DROPOUTS if key in values}}

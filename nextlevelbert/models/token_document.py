@@ -17,7 +17,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.configuration_utils import SubConfigSpec
 from transformers.utils import ModelOutput
 
-from .pretrained import NextLevelPreTrainedModel, load_backbone, load_tokenizer, token_mask, usable_positions
+from .pretrained import NextLevelPreTrainedModel, encoders_of_package, load_tokenizer, token_mask, usable_positions
 
 
 @strict
@@ -81,8 +81,9 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         Encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO) do not suit. Attention
         dropout is 0. Arguments are fields of the configuration (`num_labels`), and those of loading (`revision`).
         """
-        loading, fields = cls.split_arguments(config_kwargs)
-        source, tokenizer = load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
+        encoders = encoders_of_package()
+        loading, fields = encoders.split_arguments(cls.config_class, config_kwargs)
+        source, tokenizer = encoders.load_backbone(name_or_path, **loading), load_tokenizer(name_or_path, **loading)
         ids = {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
         model = cls(cls.config_class(**{"encoder_config": source.config.to_dict(), **ids, **fields}))
         model.base_model.encoder.load_state_dict(source.state_dict())

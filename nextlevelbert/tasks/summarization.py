@@ -25,6 +25,7 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, TrainerCallback
 
 from ..data.rows import Place, fingerprint, hold_out, open_rows
+from ..encoders import load_backbone
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning import seeds
 from ..finetuning.models import BertAlArguments, TextModelArguments, hub_name, public_name
@@ -32,7 +33,7 @@ from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
-from ..models.pretrained import load_backbone, load_tokenizer, usable_positions
+from ..models.pretrained import load_tokenizer, usable_positions
 from ..training.cards import CURVE
 from ..training.trainer import CardTrainer, parse, take_option, write_whole
 
@@ -283,8 +284,7 @@ def main(words: list[str]) -> None:
             scores[f"evaluation {number}"] = {"step": step, "loss": loss, **score_summaries(documents, chosen)}
         trainer.save_model(str(folder))
         if trainer.args.should_save:
-            records = map(record, documents, chosen, logits)
-            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(records))
+            write_whole(folder / f"{reported}_predictions.jsonl", "\n".join(map(record, documents, chosen, logits)))
         means = {name: float(np.mean([one[name] for one in scores.values()])) for name in (*ROUGE, "precision")}
         scores["validation"] = {"loss": min(losses.values())}
         return {**scores, reported: scores.get(reported, {}) | means}, {}

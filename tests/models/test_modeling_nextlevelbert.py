@@ -19,7 +19,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel, encoders
 from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config
@@ -201,9 +201,8 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(minilm, m
         setattr(other.config, field, value)
         with pytest.raises(ValueError, match="holds no chunk encoder"):
             other.encode(TEXTS[2])
-    load = AutoModel.from_pretrained
-    on_hub = {"someone/encoder": minilm_path}
-    monkeypatch.setattr(AutoModel, "from_pretrained", lambda name, **kwargs: load(on_hub.get(name, name), **kwargs))
+    on_hub = {"someone/encoder": minilm}
+    monkeypatch.setattr(encoders, "load_chunk_encoder", lambda name, pooling: on_hub[name])
     close(again.encode(TEXTS[2]).document, expected)
     assert not any("chunk_encoder" in name for name in again.state_dict())
     rough = NextLevelBertModel.from_pretrained(tmp_path, dtype=torch.bfloat16).encode(TEXTS[2]).document

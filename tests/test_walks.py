@@ -70,11 +70,11 @@ def test_pretraining(toy_encoder_path, tmp_path):
 def test_multiple_choice(toy_checkpoint, tmp_path):
     questions = [
         {"id": f"{n}", "text": f"The keeper of house {n} has {n % 4} cats. " * 20, "question": "How many cats?",
-         "candidates": ["none", "one", "two", "three"], "label": n % 4}
+         "choices": ["none", "one", "two", "three"], "label": n % 4}
         for n in range(16)
     ]  # fmt: skip
     words = ["--task", "multiple_choice", "--train_file", write(tmp_path / "questions.jsonl", questions)]
-    words += ["--model", toy_checkpoint, "--question_column", "question", "--candidates_column", "candidates"]
+    words += ["--model", toy_checkpoint]
     words += ["--max_steps", "2", "--validation_share", "0.25", "--use_cpu", "--output_dir", str(tmp_path / "out")]
     with walk("multiple choice", "models/modeling_nextlevelbert.py", "models/chunking.py"):
         run_here(*words)

@@ -1,10 +1,9 @@
-"""Labels as they stand in a source, to class indices or values."""
+"""Labels as they stand in a source, to class indices."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,27 +11,23 @@ from .rows import Place, open_text, short
 
 logger = logging.getLogger(__name__)
 
-ProblemType = Literal["single_label_classification", "multi_label_classification", "regression", "multiple_choice"]
+ProblemType = Literal["single_label_classification", "multi_label_classification", "multiple_choice"]
 Labels = list[tuple[Place, Any]]
-# Types of label that go with each problem, of one type throughout but for regression; bool is not a kind of int.
+# Types of label that go with each problem, of one type throughout; bool is not a kind of int.
 LABEL_TYPES: dict[ProblemType, set[type]] = {
     "single_label_classification": {str, int, bool},
     "multi_label_classification": {list},
-    "regression": {int, float},
 }
 
 
 def all_labelled(labels: Labels, column: str, first_row: dict[str, Any]) -> bool:
-    """Whether there are labels; NaN, infinity, or some rows with a label and some without are an error."""
+    """Whether there are labels; some rows with a label and some without are an error."""
     missing = [place for place, label in labels if label is None]
     if len(missing) == len(labels):
         logger.warning("No row has a label in column %r (columns: %s).", column, ", ".join(first_row))
         return False
     if missing:
         raise missing[0].error(column, "has no label, but other rows have; label all rows or none.")
-    for place, label in labels:
-        if isinstance(label, float) and not math.isfinite(label):
-            raise place.error(column, f"is {label}; where the label is not known, leave the row out.")
     return True
 
 
@@ -46,16 +41,13 @@ def class_name(label: Any, names: tuple[str, ...] | None) -> Any:
 
 
 def guess_problem(labels: Labels) -> ProblemType:
-    types = {type(label) for _, label in labels}
-    if float in types:
-        return "regression"
-    return "multi_label_classification" if list in types else "single_label_classification"
+    several = any(isinstance(label, list) for _, label in labels)
+    return "multi_label_classification" if several else "single_label_classification"
 
 
 def check_types(labels: Labels, column: str, problem: ProblemType) -> None:
     for place, label in labels:
-        mixed = type(label) is not type(labels[0][1]) and problem != "regression"
-        if type(label) not in LABEL_TYPES[problem] or mixed:
+        if type(label) not in LABEL_TYPES[problem] or type(label) is not type(labels[0][1]):
             known = " or ".join(sorted(kind.__name__ for kind in LABEL_TYPES[problem]))
             raise place.error(column, f"{short(label)} is no label for {problem}: those are {known}, of one type.")
 
@@ -96,7 +88,7 @@ def _names_of_classes(column: str, classes: set[Any], kind: type) -> tuple[str, 
     if not classes or classes != set(range(len(classes))):
         raise ValueError(
             f"Column {column!r}: integer classes must be 0, 1, 2, ... without gaps, but these are "
-            f"{sorted(classes)[:10]}. Give label_names, or problem_type='regression' if these are values."
+            f"{sorted(classes)[:10]}. Give their names with --label_names_file."
         )
     return tuple(str(number) for number in range(len(classes)))
 

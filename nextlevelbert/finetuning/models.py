@@ -7,20 +7,19 @@ import json
 import logging
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoConfig, AutoModel, AutoModelForMultipleChoice, AutoModelForSequenceClassification
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 
 from ..corpus import chunk_table, corpus_schema, encode_corpus
 from ..data.rows import fingerprint, short
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
-from ..models import modeling_hate, modeling_nextlevelbert
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..training.trainer import safe_name, write_whole
@@ -28,18 +27,7 @@ from .seeds import option
 
 logger = logging.getLogger(__name__)
 
-MODELS: dict[str, dict[Any, Any]] = {
-    "nextlevelbert": {
-        AutoModel: modeling_nextlevelbert.NextLevelBertModel,
-        AutoModelForSequenceClassification: modeling_nextlevelbert.NextLevelBertForSequenceClassification,
-        AutoModelForMultipleChoice: modeling_nextlevelbert.NextLevelBertForMultipleChoice,
-    },
-    "hate": {
-        AutoModel: modeling_hate.HateModel,
-        AutoModelForSequenceClassification: modeling_hate.HateForSequenceClassification,
-    },
-}
-"""The models over chunk vectors, by family and auto class."""
+FAMILIES = ("nextlevelbert", "hate")  # the models over chunk vectors
 
 
 # --- Options
@@ -56,17 +44,13 @@ class VectorModelArguments:
         "Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first chunk; tfidf or bm25, words where "
         "the task has them; any other encoder, one vector of what it reads.",
     )  # fmt: skip
-    model_type: str = option(
-        "nextlevelbert", "Of untrained and the baselines; a checkpoint has its own.", choices=["nextlevelbert", "hate"]
-    )
+    model_type: str = option("nextlevelbert", "Of untrained and baselines; else a checkpoint's.", choices=[*FAMILIES])
     chunk_encoder: str = option(
         "sentence-transformers/all-MiniLM-L6-v2",
         "Sentence encoder of untrained, the baselines, and checkpoints without one: name or folder.",
     )
     chunk_encoder_name: str | None = option(None, "The encoder's name on the Hub, if --chunk_encoder is a folder.")
-    chunk_size: int | None = option(
-        None, "Most tokens of a chunk, for untrained and the baselines; by default 256, and for sbert what it reads."
-    )
+    chunk_size: int | None = option(None, "Of untrained and baselines; by default 256 tokens, of sbert all it reads.")
     encoder_dtype: str = option("float32", "Precision of encoding.", choices=["float32", "bfloat16", "float16"])
     cache_dir: str | None = option(None, "Encoded texts, which runs can share; by default OUTPUT_DIR/vectors.")
 
@@ -117,9 +101,6 @@ class LoraArguments:
     lora: bool = option(False, "Train only low-rank adapters and the head.")
     lora_r: int = option(8, "Rank of the adapters.")
     lora_alpha: int = option(16, "Scale of the adapters, before division by the rank.")
-    lora_target_modules: list[str] | None = field(
-        default=None, metadata={"help": "Linear layers to adapt, or all-linear; by default query and value."}
-    )
 
 
 # --- Names, models and vectors
@@ -135,8 +116,16 @@ def hub_name(model: str) -> str | None:
     return None if Path(model).exists() else model
 
 
-@dataclass(frozen=True)
-class VectorSource:
+def model_type_of(name: str, known: Sequence[str] = ()) -> str:
+    """The family of a checkpoint, of any kind; a ValueError says what --model may be beside one."""
+    try:
+        return AutoConfig.from_pretrained(name).model_type
+    except (OSError, ValueError) as error:
+        other = f"; else it is one of: {', '.join(known)}" if known else ""
+        raise ValueError(f"--model {name!r} is neither a folder with a model nor on the Hub{other}.") from error
+
+
+class VectorSource(NamedTuple):
     """What texts are encoded with; the `rule` cuts them into chunks, `weights` is the hash of the model.
 
     `kind` is the family of models over its vectors; ``"other"`` for an encoder of another kind, without a rule.
@@ -155,18 +144,13 @@ def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> Vect
         encoder = load_chunk_encoder(options.chunk_encoder, options.chunk_encoder_name)
         limit = encoder.max_chunk_size
         size = options.chunk_size or ((limit or 512) if name == "sbert" else 256)
-        mode: Any = "sentences" if options.model_type == "hate" else "fixed"
+        mode: Any = "sentences" if options.model_type == "hate" and name != "sbert" else "fixed"
         rule = ChunkingRule.from_tokenizer(encoder.tokenizer, size, mode, limit)
         return VectorSource(options.model_type, encoder, rule, encoder.fingerprint)
-    try:
-        kind = AutoConfig.from_pretrained(name).model_type
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"--model {name!r} is neither a folder with a model nor on the Hub; else it is one of: {', '.join(known)}."
-        ) from error
+    kind = model_type_of(name, known)
     if kind in ("chunkbert", "bert-al", "cdlm"):
         raise ValueError(f"--model {name!r} is a {kind}, which reads text and no chunk vectors; give a NextLevelBERT.")
-    if kind not in MODELS:
+    if kind not in FAMILIES:
         other = FirstTokens(name)
         return VectorSource("other", other, None, other.fingerprint)
     model = AutoModel.from_pretrained(name)
@@ -179,18 +163,18 @@ def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> Vect
 
 def open_model(options: VectorModelArguments, source: VectorSource, auto_class: Any = AutoModel, **config: Any) -> Any:
     """The model over stored vectors, without its chunk encoder, which `with_chunk_encoder` puts back."""
-    model_class = MODELS[source.kind][auto_class]
     config["include_chunk_encoder"] = False
     if options.model == "untrained":
         assert source.rule is not None
+        model_class = auto_class._model_mapping[CONFIG_MAPPING[source.kind]]
         return model_class.from_chunk_encoder(source.encoder, chunk_size=source.rule.chunk_size, **config)
     # What was fine-tuned keeps its classifier if that fits, and else gets a new one.
-    return model_class.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
+    return auto_class.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
 
 
 def with_chunk_encoder(source: VectorSource, auto_class: Any, folder: Path) -> Any:
     """The model in the folder of a seed, with its chunk encoder and tokenizer, to be saved whole."""
-    model = MODELS[source.kind][auto_class].from_pretrained(folder)
+    model = auto_class.from_pretrained(folder)
     model.base_model.attach_chunk_encoder(source.encoder)
     return model
 
@@ -226,8 +210,8 @@ def encode_once(
 ) -> dict[str, torch.Tensor]:
     """Chunk vectors ``[n, D]`` of every text, in float16, from a corpus in ``--cache_dir`` that is made where missing.
 
-    Of `args`, only `output_dir` and `device` are looked at. A text without a token is refused. For
-    ``sbert`` it is the first chunk alone.
+    Of `args`, only `output_dir` and `device` are looked at. Of ``sbert`` it is the first chunk alone. A text without a
+    token is refused.
     """
     distinct = list(dict.fromkeys(texts))
     name = fingerprint([source.encoder.fingerprint, str(source.rule), options.encoder_dtype, *distinct])[:16]
@@ -235,11 +219,12 @@ def encode_once(
     encoder = copy.deepcopy(source.encoder)  # what is published keeps its precision
     encoder.encoder.to(device=args.device, dtype=getattr(torch, options.encoder_dtype))
     corpus = encode_corpus(((str(n), text) for n, text in enumerate(distinct)), encoder, source.rule, folder)
-    count = 1 if options.model == "sbert" else None
-    vectors = {text: corpus[str(number)].vectors[:count] for number, text in enumerate(distinct)}
+    vectors = {text: corpus[str(number)].vectors for number, text in enumerate(distinct)}
     if empty := [text for text, chunks in vectors.items() if not len(chunks)]:
         raise ValueError(f"{len(empty)} texts contain no token, {short(empty[0])} first; leave their rows out.")
-    return vectors
+    if options.model == "sbert" and (longer := sum(len(chunks) > 1 for chunks in vectors.values())):
+        logger.warning("The first chunk of a text is read; %d of %d are longer.", longer, len(vectors))
+    return {text: chunks[:1] for text, chunks in vectors.items()} if options.model == "sbert" else vectors
 
 
 # --- Adapters
@@ -247,18 +232,11 @@ def encode_once(
 
 def with_lora(model: Any, options: LoraArguments) -> PeftModel:
     """Adds low-rank adapters to a model; its head is trained whole, and a chunk encoder stays frozen."""
-    targets = model.lora_targets()
-    if names := options.lora_target_modules:
-        targets["target_modules"] = "all-linear" if names == ["all-linear"] else names
-    return get_peft_model(model, LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **targets))
+    return get_peft_model(model, LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **model.lora_targets()))
 
 
-@dataclass(frozen=True)
-class SavedAdapter:
-    """An adapter in the folder of its training, to be published with the tokenizer of its base.
-
-    `base` is the base model's name on the Hub; None for a local folder, whose path means nothing to anyone else.
-    """
+class SavedAdapter(NamedTuple):
+    """An adapter in the folder of its training, the tokenizer of its base, and the name of that on the Hub, if any."""
 
     folder: Path
     tokenizer: Any

@@ -30,12 +30,11 @@ from ..training.trainer import (
 logger = logging.getLogger(__name__)
 
 Scores = dict[str, float]
-Row = dict[str, float | tuple[float, float]]
-"""Scores in a table; a pair is a mean and a standard deviation."""
+Row = dict[str, float | tuple[float, float]]  # scores in a table; a pair is a mean and a standard deviation
 Data = TypeVar("Data")
 
 # Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
-_NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", ".tmp*", "results.json"]
+_NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", ".tmp*", "settings.json", "results.json"]
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
@@ -47,10 +46,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
 class FinetuningArguments(BaseTrainingArguments):
     """`TrainingArguments` for small supervised sets: several seeds, the best evaluation kept, early stopping."""
 
-    seeds: list[int] = field(
-        default_factory=lambda: [0],
-        metadata={"help": "A training for each seed; the mean is reported, and the best one kept."},
-    )
+    seeds: list[int] = field(default_factory=lambda: [0], metadata={"help": "A training each; the best one is kept."})
     learning_rate: float | None = option(  # type: ignore[assignment]
         None, "By default 5e-5, for models trained from text 3e-5, and 1e-3 for a head or adapters alone."
     )
@@ -68,7 +64,10 @@ class FinetuningArguments(BaseTrainingArguments):
     # Without this, a resumed run would forget how long it has made no progress.
     restore_callback_states_from_checkpoint: bool = option(True, argparse.SUPPRESS)
 
-    # Not options: every row is trained on and scored, and a killed run goes on by itself.
+    # Not options: every run trains and scores, all rows of it, and a killed one goes on by itself.
+    do_train: bool = field(init=False, default=True)
+    do_eval: bool = field(init=False, default=True)
+    do_predict: bool = field(init=False, default=True)
     label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])  # an adapter hides them
     prediction_loss_only: bool = field(init=False, default=False)
     dataloader_drop_last: bool = field(init=False, default=False)
@@ -94,10 +93,7 @@ class DataArguments:
 
     _argument_group_name = "data"
 
-    train_file: str | None = option(
-        None,
-        "Training set: .jsonl, .json, .csv or .parquet (also .gz), a quoted pattern, or a folder of save_to_disk.",
-    )
+    train_file: str | None = option(None, "Training set: any table, a quoted pattern, or a folder of save_to_disk.")
     validation_file: str | None = option(None, "Validation set, which selects the epoch; by default, it is held out.")
     test_file: str | None = option(None, "Test set, which is only reported; by default, the validation set is.")
     dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
@@ -166,6 +162,7 @@ def run_seeds(
             configuration; it writes predictions to the seed's folder where ``args.should_save``.
     """
     results = []
+    claim(str(args.output_dir), settings)
     for seed in args.seeds:
         folder = Path(str(args.output_dir)) / f"seed-{seed}"
         claim(folder, settings)
@@ -214,14 +211,13 @@ def report(
     name: str,
     baselines: Mapping[str, Mapping[str, Any]],
     metric: str = "loss",
-    greater_is_better: bool = False,
 ) -> tuple[Result, str]:
-    """The best seed by its validation score and a Markdown table, which ``results.json`` holds, too.
+    """The best seed by its validation score (a loss or one that grows) and a Markdown table, as in ``results.json``.
 
     The table has the scores of the set `reported`, in the row `name`, and further rows (`baselines`) by their titles.
     """
     output = Path(str(args.output_dir))
-    best = (max if greater_is_better else min)(results, key=lambda result: result.scores["validation"][metric])
+    best = (min if metric == "loss" else max)(results, key=lambda result: result.scores["validation"][metric])
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
     rows = {f"{name}{seeds}, {reported}": mean_and_deviation([result.scores[reported] for result in results])}
     table = results_table(rows | dict(baselines))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,28 +13,28 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoConfig, AutoModelForMultipleChoice, AutoTokenizer, set_seed
+from transformers import CONFIG_MAPPING, AutoTokenizer, DataCollatorWithPadding, PreTrainedConfig, set_seed
+from transformers import AutoModelForMultipleChoice as AutoChooser
 from transformers import AutoModelForSequenceClassification as AutoClassifier
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from ..data.labels import read_label_names
 from ..data.rows import fingerprint
 from ..finetuning import models, seeds
 from ..finetuning.models import LoraArguments, SavedAdapter, hub_name, public_name, with_lora
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, option
-from ..models.chunk_encoder import weights_fingerprint
-from ..models.modeling_bert_al import BertAlForSequenceClassification
-from ..models.modeling_chunkbert import ChunkBertForSequenceClassification
-from ..models.pretrained import usable_positions
-from ..training.cards import CONFUSION, CURVE, plain, plot_confusion
-from ..training.trainer import CardTrainer, parse, take_option
+from ..models.chunk_encoder import masked_mean, weights_fingerprint
+from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
+from ..models.pretrained import classification_loss, usable_positions
+from ..training.cards import CURVE, plain
+from ..training.trainer import CardTrainer, claim, parse, take_option
 from . import labelled_documents as labelled
-from .baselines import MeanClassifier, tfidf
-from .labelled_documents import ColumnArguments, Example, LabelledDocuments
+from .labelled_documents import ColumnArguments, Example, LabelledDocuments, tfidf
 
 logger = logging.getLogger(__name__)
 
 Sets = dict[str, LabelledDocuments]
-_PROBLEMS = ["single_label_classification", "multi_label_classification", "regression"]
+SINGLE, SEVERAL = "single_label_classification", "multi_label_classification"
 _CHUNKS = "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector."
 _SMALL = "Small sets have wide margins; the deviation over seeds does not cover the choice of the set."
 # What cards say of each --model_type.
@@ -44,7 +43,7 @@ _CARDS = {
     "hate": ("HATE (Hierarchical Attention-based Text Encoder)", _CHUNKS),
     "chunkbert": (
         "[ChunkBERT](https://arxiv.org/abs/2310.20558)",
-        "Attention stays within a chunk; only convolutions a few tokens wide look across its borders.",
+        "Only short convolutions see across chunk borders.",
     ),
     "bert-al": ("BERT-AL", "Information flows forward only: a segment is read without knowledge of later ones."),
     "truncated": ("encoder", "Only the start of a document is read, as many tokens as the encoder has positions."),
@@ -56,46 +55,27 @@ _CARDS = {
 
 @dataclass(kw_only=True)
 class ClassArguments:
-    """The kind of labels."""
+    """The classes."""
 
     _argument_group_name = "classes"
 
-    problem_type: str | None = option(None, "By default, inferred from the labels.", choices=_PROBLEMS)
-    label_names_file: str | None = option(
-        None, "JSON list of the classes, or object with them as keys; by default, those of the training set."
-    )
+    label_names_file: str | None = option(None, "JSON of the classes, a list or keys; by default the training set's.")
     arrangement: str | None = option(
-        None, "inverted: EURLEX-57K with the main body first. paired: every two rows joined (Paired Book Summary).",
+        None, "inverted: EURLEX-57K with the main body first. paired: every two books joined (Paired Book Summary).",
         choices=["inverted", "paired"],
     )  # fmt: skip
-    sigmoid: bool = option(
-        False, "Tell two classes apart by one output above 0.5, as the NextLevelBERT paper on MuLD."
-    )
+    sigmoid: bool = option(False, "Tell two classes apart by one output above 0.5, as the paper on MuLD.")
 
 
-@dataclass(kw_only=True)
-class ChoiceArguments:
-    """Candidate answers."""
-
-    _argument_group_name = "data"
-
-    candidates_column: str = option("choices", "Column of the lists of candidate answers.")
-
-
-# The options of each --model_type, and the class of those that are trained from text.
-_OVER_VECTORS = (models.VectorModelArguments, LoraArguments)
+# The options of each --model_type.
 KINDS: dict[str, tuple[type, ...]] = {
-    "nextlevelbert": _OVER_VECTORS,
-    "hate": _OVER_VECTORS,
+    "nextlevelbert": (models.VectorModelArguments, LoraArguments),
+    "hate": (models.VectorModelArguments, LoraArguments),
     "chunkbert": (models.TextModelArguments, models.ChunkBertArguments),
     "bert-al": (models.TextModelArguments, models.BertAlArguments),
     "truncated": (models.TextModelArguments,),
 }
-TEXT_MODELS: dict[str, Any] = {
-    "chunkbert": ChunkBertForSequenceClassification,
-    "bert-al": BertAlForSequenceClassification,
-    "truncated": AutoClassifier,
-}
+ABOUT = "Classifies documents, or chooses among answers to questions about them; each --model_type has its options."
 # Options without influence on the result, or told otherwise.
 _UNSIGNED = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_names_file")
 
@@ -103,19 +83,18 @@ _UNSIGNED = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_n
 # --- Sets
 
 
-def read_sets(columns: ColumnArguments, labels: Any, data: DataArguments, seed: int) -> Sets:
-    """The sets, checked; all have the classes and the kind of labels of the training set."""
+def read_sets(columns: ColumnArguments, data: DataArguments, seed: int, labels: ClassArguments | None) -> Sets:
+    """The sets, checked; all have the classes and kind of labels of the training set, or (without any) choices."""
     if columns.halve_validation and (data.place("validation") is None or data.place("test") is not None):
         raise ValueError("--halve_validation makes half of a validation set the test set: give that set alone.")
     known: Any = None  # names of classes and kind of problem
 
     def read(name: str, source: str, split: str) -> LabelledDocuments:
         nonlocal known
-        if isinstance(labels, ChoiceArguments):
-            table = labelled.choice_table(source, split, data.dataset_config_name)
-            return labelled.read_choices(table, columns, labels.candidates_column)
+        if labels is None:
+            return labelled.read_choices(labelled.choice_table(source, split, data.dataset_config_name), columns)
         table = labelled.classification_table(source, split, data.dataset_config_name, labels.arrangement)
-        known = known or (read_label_names(labels.label_names_file), labels.problem_type)
+        known = known or (read_label_names(labels.label_names_file), None)
         part = labelled.read_classes(table, columns, *known)
         known = (part.label_names, part.problem_type)
         return part
@@ -131,18 +110,20 @@ def read_sets(columns: ColumnArguments, labels: Any, data: DataArguments, seed: 
         if name != "train" and (shared := len(learned.intersection(part.documents()))):
             logger.warning("%d texts of the %s set are in the training set, too.", shared, name)
     classes = len(train.label_names or ())
-    if train.problem_type == _PROBLEMS[0] and classes == 1:
+    if train.problem_type == SINGLE and classes == 1:
         raise ValueError(f"{train.source} has one class only; give rows of two, or --label_names_file.")
-    if isinstance(labels, ClassArguments) and labels.sigmoid and (classes, train.problem_type) != (2, _PROBLEMS[0]):
+    if labels is None or not labels.sigmoid:
+        return sets
+    if (classes, train.problem_type) != (2, SINGLE):
         raise ValueError(f"--sigmoid is for two classes, and {train.source} has other labels; leave it out.")
-    return sets
+    return {name: replace(part, sigmoid=True) for name, part in sets.items()}
 
 
 # --- Batches
 
 
 def collate_vectors(
-    data: LabelledDocuments, vectors: Mapping[str, torch.Tensor], sigmoid: bool, rows: list[Example]
+    data: LabelledDocuments, vectors: Mapping[str, torch.Tensor], rows: list[Example]
 ) -> dict[str, torch.Tensor]:
     """N examples over B distinct documents, each of which a model over chunk vectors reads once.
 
@@ -150,40 +131,33 @@ def collate_vectors(
     """
     place = {text: number for number, text in enumerate(dict.fromkeys(row.text for row in rows))}
     # A tensor with a row per example comes first: `Trainer` takes its length for the batch size.
-    batch = {"document_index": torch.tensor([place[row.text] for row in rows])} | targets(data, sigmoid, rows)
+    batch = {"document_index": torch.tensor([place[row.text] for row in rows])} | targets(data, rows)
     if rows[0].asked:
         pairs = [torch.stack([vectors[text].float().mean(dim=0) for text in row.asked]) for row in rows]
         batch["pair_embeds"] = torch.stack([pair if rows[0].choices else pair[0] for pair in pairs])
-    return batch | padded("inputs_embeds", [vectors[text].float() for text in place])
+    documents = [vectors[text].float() for text in place]
+    mask = [torch.ones(len(document), dtype=torch.long) for document in documents]
+    batch["inputs_embeds"] = pad_sequence(documents, batch_first=True)
+    batch["attention_mask"] = pad_sequence(mask, batch_first=True)
+    return batch
 
 
 def collate_tokens(
-    data: LabelledDocuments, pad: int, sigmoid: bool, rows: list[tuple[Example, torch.Tensor]]
+    data: LabelledDocuments, tokenizer: Any, rows: list[tuple[Example, list[int]]]
 ) -> dict[str, torch.Tensor]:
-    """N examples with their token ids, padded on the right: ``input_ids`` and ``attention_mask`` ``[N, T]``."""
-    examples, ids = map(list, zip(*rows, strict=True))
-    return padded("input_ids", ids, pad) | targets(data, sigmoid, examples)
+    """N examples with their token ids, padded: ``input_ids`` and ``attention_mask`` ``[N, T]``."""
+    ids = DataCollatorWithPadding(tokenizer)([{"input_ids": ids} for _, ids in rows])
+    return {**ids, **targets(data, [example for example, _ in rows])}
 
 
-def padded(name: str, rows: list[torch.Tensor], pad: int = 0) -> dict[str, torch.Tensor]:
-    """Rows of one length, filled up on the right, and the ``attention_mask`` of what is theirs."""
-    mask = pad_sequence([torch.ones(len(row), dtype=torch.long) for row in rows], batch_first=True)
-    return {name: pad_sequence(rows, batch_first=True, padding_value=pad), "attention_mask": mask}
-
-
-def targets(data: LabelledDocuments, sigmoid: bool, rows: list[Example]) -> dict[str, torch.Tensor]:
-    """``labels`` of some rows as the losses want them, where there are any; with `sigmoid`, one of two classes."""
-    if rows[0].label is None:
-        return {}
-    labels = torch.from_numpy(replace(data, examples=rows).labels())
-    if sigmoid:
-        return {"labels": labels[:, None].float()}
-    return {"labels": labels if data.problem_type in (_PROBLEMS[0], "multiple_choice") else labels.float()}
+def targets(data: LabelledDocuments, rows: list[Example]) -> dict[str, torch.Tensor]:
+    """``labels`` of some rows, where there are any."""
+    return {} if rows[0].label is None else {"labels": replace(data, examples=rows).targets()}
 
 
 def token_rows(
     data: LabelledDocuments, tokenizer: Any, limit: int | None, kind: str
-) -> tuple[list[tuple[Example, torch.Tensor]], np.ndarray]:
+) -> tuple[list[tuple[Example, list[int]]], np.ndarray]:
     """Examples with the token ids of their documents, after their questions, cut to `limit`; and the lengths before.
 
     For a ``"truncated"`` encoder a cut document ends with the tokenizer's last special token.
@@ -198,10 +172,38 @@ def token_rows(
         logger.warning("%s: the first %d tokens of documents are read; %d are longer.", data.source, limit, longer)
         tail = int(kind == "truncated")
         ids = [row[: limit - tail] + row[-1:] * tail if len(row) > limit else row for row in ids]
-    return list(zip(data.examples, map(torch.tensor, ids), strict=True)), lengths
+    return list(zip(data.examples, ids, strict=True)), lengths
 
 
 # --- Models
+
+
+class MeanClassifier(nn.Module):
+    """Avg. SBERT: the classifier of our heads over the plain mean of the chunk vectors; SBERT over the first alone.
+
+    With `pair`, documents come with questions, or (`choice`) with choices, which gives logits ``[N, C]``.
+    """
+
+    accepts_loss_kwargs = False  # losses are means over the batch
+
+    def __init__(self, hidden_size: int, outputs: int, pair: bool, choice: bool, problem_type: str) -> None:
+        super().__init__()
+        self.choice, self.problem_type = choice, problem_type
+        self.classifier = TaskClassifier(hidden_size * (2 if pair else 1), 768, outputs)
+        for parameter in self.classifier.parameters():  # as the heads start
+            nn.init.normal_(parameter, std=0.02) if parameter.ndim == 2 else nn.init.zeros_(parameter)
+
+    def forward(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, pair_embeds: torch.Tensor | None = None,
+        document_index: torch.Tensor | None = None, labels: torch.Tensor | None = None,
+    ) -> SequenceClassifierOutput:  # fmt: skip
+        """As `NextLevelBertForSequenceClassification` and `NextLevelBertForMultipleChoice`."""
+        documents = masked_mean(inputs_embeds, attention_mask)  # [B, D]
+        logits = self.classifier(concatenate_pairs(documents, pair_embeds, document_index))  # [N, K] or [N, C, 1]
+        logits = logits.squeeze(-1) if self.choice else logits
+        config = PreTrainedConfig(num_labels=logits.shape[-1], problem_type=self.problem_type)
+        loss = None if labels is None else classification_loss(logits, labels, config)
+        return SequenceClassifierOutput(loss, logits)
 
 
 class Model(NamedTuple):
@@ -219,30 +221,30 @@ class Model(NamedTuple):
     lengths: Mapping[str, np.ndarray] = {}  # of documents in tokens, where there is a window
 
 
-def over_vectors(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, options: Any, part: Any) -> Model:
+def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     """NextLevelBERT, HATE, or a baseline over the vectors of a frozen encoder, which are made once."""
-    train, choice = sets["train"], sets["train"].problem_type == "multiple_choice"
+    config = head_config(sets["train"])
+    choice = not config
     source = models.open_source(options, ("avg_sbert", "sbert") + ("tfidf",) * (not choice))
     baseline = options.model in ("avg_sbert", "sbert") or source.kind == "other"
     if part.lora and (baseline or part.freeze_encoder or options.model == "untrained"):
         raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
     if baseline and (part.freeze_encoder or args.push_to_hub):
         raise ValueError(f"--model {options.model} is a baseline, without --freeze_encoder and --push_to_hub.")
-    auto = AutoModelForMultipleChoice if choice else AutoClassifier
-    if not baseline and auto not in models.MODELS[source.kind]:
-        raise ValueError(f"A {source.kind} has no head for multiple choice; give a NextLevelBERT with --model.")
+    if choice and source.kind == "hate":
+        raise ValueError("A hate has no head for multiple choice; give a NextLevelBERT with --model.")
     asked = [text for data in sets.values() for example in data.examples for text in example.asked]
     documents = [text for data in sets.values() for text in data.documents()]
     vectors = models.encode_once(options, args, source, documents + asked)
-    if long := sum(len(vectors[text]) > 1 for text in set(asked)):
-        logger.warning("%d questions are longer than a chunk; each is the mean of its chunk vectors.", long)
     outputs, size = 1 if choice else len(config["id2label"]), next(iter(vectors.values())).shape[1]
-    head_options = {} if choice else {**config, "text_pair": bool(asked)}
+    auto, head = AutoChooser, config
+    if not choice:
+        auto, head = AutoClassifier, {**config, "text_pair": bool(asked)}
 
     def new() -> Any:
         if baseline:
-            return MeanClassifier(size, outputs, bool(asked), choice, config["problem_type"])
-        model = models.open_model(options, source, auto, **head_options)
+            return MeanClassifier(size, outputs, bool(asked), choice, config.get("problem_type", SINGLE))
+        model = models.open_model(options, source, auto, **head)
         if part.freeze_encoder:
             freeze(model.base_model)
         return with_lora(model, part) if part.lora else model
@@ -251,36 +253,32 @@ def over_vectors(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, o
     if part.lora:
         trained = partial(SavedAdapter, tokenizer=source.encoder.tokenizer, base=hub_name(options.model))  # type: ignore[union-attr]
     rows = {name: data.examples for name, data in sets.items()}
-    collate = partial(collate_vectors, train, vectors, sigmoid)
+    collate = partial(collate_vectors, sets["train"], vectors)
     rate = 1e-3 if baseline or part.freeze_encoder or part.lora else 5e-5
     base = {} if choice else {"num_labels": outputs, "text_pair": bool(asked)}
     return Model(source.kind, rows, collate, new, trained, source.weights, rate, base if part.lora else None)
 
 
-def from_text(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, options: Any, *parts: Any) -> Model:
+def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
     """ChunkBERT, BERT-AL, or (`truncated`) any encoder with a head on the start of each document, trained whole."""
-    kind = options.model_type
-    try:
-        stored = AutoConfig.from_pretrained(options.model).model_type
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--model {options.model!r} is neither a folder with an encoder nor on the Hub.") from error
+    kind, stored = options.model_type, models.model_type_of(options.model)
     if stored != kind and stored in KINDS:
         raise ValueError(f"--model is a {stored}; a {kind} is made of a plain encoder.")
-    chosen = {key: value for part in parts for key, value in vars(part).items() if value is not None}
-    model_class = TEXT_MODELS[kind]
+    config = head_config(sets["train"])
+    config |= {key: value for part in parts for key, value in vars(part).items() if value is not None}
 
     def new() -> Any:
         if kind in (stored, "truncated"):
-            model = model_class.from_pretrained(options.model, ignore_mismatched_sizes=True, **config, **chosen)
+            model = AutoClassifier.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
         else:
-            model = model_class.from_encoder(options.model, **config, **chosen)
+            model = AutoClassifier._model_mapping[CONFIG_MAPPING[kind]].from_encoder(options.model, **config)
         if options.attn_implementation:
             model.set_attn_implementation(options.attn_implementation)
         return model
 
     def trained(folder: Path) -> Any:
         tokenizer.save_pretrained(str(args.output_dir))
-        return model_class.from_pretrained(folder)
+        return AutoClassifier.from_pretrained(folder)
 
     set_seed(args.seed)  # so that a random part is the same whenever it is hashed
     reader, tokenizer = new(), AutoTokenizer.from_pretrained(options.model)
@@ -290,7 +288,7 @@ def from_text(args: Any, sets: Sets, config: dict[str, Any], sigmoid: bool, opti
         limits = dict.fromkeys(sets, min(window or tokenizer.model_max_length, tokenizer.model_max_length))
     read = {name: token_rows(data, tokenizer, limits.get(name), kind) for name, data in sets.items()}
     rows, lengths = {name: pair[0] for name, pair in read.items()}, {name: pair[1] for name, pair in read.items()}
-    collate = partial(collate_tokens, sets["train"], tokenizer.pad_token_id or 0, sigmoid)
+    collate = partial(collate_tokens, sets["train"], tokenizer)
     return Model(kind, rows, collate, new, trained, weights_fingerprint(reader), 3e-5, None, window, lengths)
 
 
@@ -302,81 +300,70 @@ def freeze(encoder: nn.Module) -> None:
             module.p = 0.0  # its configuration is saved as it was
 
 
-def head_config(train: LabelledDocuments, sigmoid: bool) -> dict[str, Any]:
-    """Names of the outputs and kind of problem, as a configuration has them; a value is a single "class"."""
+def head_config(train: LabelledDocuments) -> dict[str, Any]:
+    """Names of the outputs and kind of problem, as a configuration has them; nothing for multiple choice."""
     if train.problem_type == "multiple_choice":
-        return {"problem_type": _PROBLEMS[0]}
-    names = dict(enumerate((train.label_names or ("value",))[1 if sigmoid else 0 :]))  # the second class alone
+        return {}
+    names = dict(enumerate((train.label_names or ())[int(train.sigmoid) :]))  # the second class alone
     labels = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
-    return {**labels, "problem_type": _PROBLEMS[1] if sigmoid else train.problem_type}
+    return {**labels, "problem_type": SEVERAL if train.sigmoid else train.problem_type}
 
 
 # --- The task
 
 
 def main(words: list[str], task: str = "classification") -> None:
-    """Classifies documents, or chooses among answers to questions about them; each --model_type has its options."""
     choice = task == "multiple_choice"
     kind = take_option(words, "model_type", "nextlevelbert")[0] or ""
     if kind not in (kinds := ["nextlevelbert"] if choice else [*KINDS]):
         raise ValueError(f"--task {task} takes --model_type {', '.join(kinds)}, not {kind!r}.")
-    classes = (ColumnArguments, ChoiceArguments if choice else ClassArguments, DataArguments, FinetuningArguments)
-    prog = f"--task {task} --model_type {kind}"
-    *parts, columns, labels, data, args = parse((*KINDS[kind], *classes), words, prog, main.__doc__ or "", f"{task}-")
+    classes = (*KINDS[kind], *[ClassArguments] * (not choice), ColumnArguments, DataArguments, FinetuningArguments)
+    *parts, columns, data, args = parse(classes, words, f"--task {task} --model_type {kind}", ABOUT, f"{task}-")
 
     # 1. The sets, and what all seeds share.
-    sets = read_sets(columns, labels, data, args.seed)
-    train, options, sigmoid = sets["train"], parts[0], not choice and labels.sigmoid
-    if args.label_smoothing_factor and (sigmoid or train.problem_type != _PROBLEMS[0]):
-        raise ValueError(f"--label_smoothing_factor is for single labels, not for {train.problem_type}.")
+    settings = {key: value for part in parts for key, value in vars(part).items() if key not in _UNSIGNED}
+    sets = read_sets(columns, data, args.seed, None if choice else parts.pop())
+    options = parts[0]
+    settings |= {"task": task, "model": public_name(options.model)}
+    contents = {name: [part.label_names, *map(vars, part.examples)] for name, part in sets.items()}
+    settings |= {f"{name}_sha256": fingerprint(content) for name, content in contents.items()}
     if options.model == "tfidf" and not choice:
+        claim(args.output_dir, settings)
         result, folder = Result(0, {}), Path(args.output_dir) / "seed-0"
         for name, logits in tfidf(sets).items():
             result.scores |= scored(args, folder, name, sets[name], logits)
         return finish(args, [result], sets, "tfidf", None)
-    prepare = over_vectors if kind in models.MODELS else from_text
-    model = prepare(args, sets, head_config(train, sigmoid), sigmoid, *parts)
+    prepare = over_vectors if kind in models.FAMILIES else from_text
+    model = prepare(args, sets, *parts)
     args.learning_rate = model.rate if args.learning_rate is None else args.learning_rate
-
-    def logits_of(outputs: Any) -> np.ndarray:
-        """Logits ``[N, K]`` of K classes; one output z of two classes is 0 and z."""
-        return np.concatenate([np.zeros_like(outputs), outputs], axis=1) if sigmoid else np.asarray(outputs)
 
     # 2. A training per seed.
     def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
-        return CardTrainer(
-            model=model.new(),
-            args=seed_args,
-            data_collator=model.collate,
-            train_dataset=model.rows["train"],
-            eval_dataset=model.rows["validation"],
-            compute_metrics=lambda output: sets["validation"].scores(logits_of(output.predictions)),
-        )
+        validation, sides = sets["validation"], (model.rows["train"], model.rows["validation"])
+
+        def metrics(output: Any) -> dict[str, float]:
+            return validation.scores(validation.logits(output.predictions))
+
+        return CardTrainer(model.new(), seed_args, model.collate, *sides, compute_metrics=metrics)
 
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
         scores: dict[str, dict[str, float]] = {}
         trainer.compute_metrics = None
         for name in [name for name in sets if name != "train"]:
             output = trainer.predict(model.rows[name])
-            scores |= scored(args, folder, name, sets[name], logits_of(output.predictions), model)
+            scores |= scored(args, folder, name, sets[name], sets[name].logits(output.predictions), model)
             if name in scores:
                 scores[name]["loss"] = output.metrics["test_loss"]
         return scores, {}
 
-    settings = {key: value for part in (*parts, labels) for key, value in vars(part).items() if key not in _UNSIGNED}
-    settings |= {"task": task, "model": public_name(options.model), "weights": model.weights, **args.signature()}
-    contents = {name: [part.label_names, *map(vars, part.examples)] for name, part in sets.items()}
-    settings |= {f"{name}_sha256": fingerprint(content) for name, content in contents.items()}
-    results = seeds.run_seeds(args, settings, make_trainer, score)
+    results = seeds.run_seeds(args, settings | {"weights": model.weights} | args.signature(), make_trainer, score)
 
-    # 3. The table, the pictures, and the model of the best seed with its card.
+    # 3. The table, and the model of the best seed with its card.
     if args.should_save:
         finish(args, results, sets, options.model, model)
 
 
-def choose(words: list[str]) -> None:
-    """``--task multiple_choice``."""
-    main(words, "multiple_choice")
+choose = partial(main, task="multiple_choice")
 
 
 def scored(
@@ -390,42 +377,35 @@ def scored(
         return {}
     scores = {name: data.scores(logits)}
     if model and model.window and 0 < (long := model.lengths[name] > model.window).sum() < len(long):
-        scores[f"{name}, long"] = data.scores(logits, long)
+        count = f"{long.sum()} of {len(long)} documents over {model.window} tokens"
+        scores[f"{name}, long ({count})"] = data.scores(logits, long)
     return scores
 
 
 def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source: str, model: Model | None) -> None:
-    """Prints and draws the results of all seeds, and publishes the model of the best with its card."""
+    """Prints the results of all seeds, and publishes the model of the best with its card."""
     train, reported = sets["train"], "test" if "test" in sets and sets["test"].labelled else "validation"
-    data, output = sets[reported], Path(str(args.output_dir))
+    data = sets[reported]
     title = public_name(source) + (f" ({model.kind})" if model and model.window else "")
-    trivial = "mean of the labels" if train.problem_type == "regression" else "most frequent label"
-    rows: dict[str, Any] = {trivial: data.scores(train.trivial_logits().repeat(len(data.examples), axis=0))}
-    if model and f"{reported}, long" in results[0].scores:
-        lengths = model.lengths[reported]
-        count = f"{(lengths > model.window).sum()} of {len(lengths)} documents over {model.window} tokens"
-        long = seeds.mean_and_deviation([result.scores[f"{reported}, long"] for result in results])
-        rows = {f"{title}, {reported}, long ({count})": long, **rows}
-    best, table = seeds.report(args, results, reported, title, rows, "loss" if model else "accuracy", not model)
-    if train.problem_type == "single_label_classification":
-        files = [output / f"seed-{result.seed}" / f"{reported}_predictions.jsonl" for result in results]
-        names = list(train.label_names or ())
-        lines = [line for file in files for line in file.read_text().splitlines()]
-        numbers = np.array([names.index(json.loads(line)["prediction"]) for line in lines])
-        plot_confusion(np.tile(data.labels(), len(results)), numbers, names, output / CONFUSION)
+    rows = {
+        f"{title}, {name}": seeds.mean_and_deviation([result.scores[name] for result in results])
+        for name in results[0].scores
+        if name.startswith(f"{reported}, long")
+    }
+    rows["most frequent label"] = {**data.scores(train.trivial_logits().repeat(len(data.examples), axis=0))}
+    best, table = seeds.report(args, results, reported, title, rows, "loss" if model else "accuracy")
     if model is None or model.trained is None:
         return seeds.publish(args, best, None, {})
-    (paper, limit), choice = _CARDS[model.kind], train.problem_type == "multiple_choice"
-    name, pictures = args.repository(), {CURVE: "Loss over epochs", CONFUSION: "Confusion matrix"}
+    (paper, limit), choice, name = _CARDS[model.kind], train.problem_type == "multiple_choice", args.repository()
     chosen = f"This checkpoint is the best epoch by {args.metric_for_best_model} of the seed with the lowest loss."
     examples = ", ".join(f"{len(part.examples):,} {name}" for name, part in sets.items())
     card = {
         "name": name,
         "summary": f"A {paper} fine-tuned on {plain(train.source)}.",
         "snippet": snippet(name, train, hub_name(source) or "the base checkpoint", model),
-        "model": {"classes": ", ".join(map(plain, train.label_names or ())) or "none"},
+        "model": {"classes": ", ".join(map(plain, train.label_names or ["none"]))},
         "training": {**seeds.training_facts(args, best, public_name(source)), "examples": examples},
-        "pictures": {file: text for file, text in pictures.items() if (output / file).exists()},
+        "pictures": {CURVE: "Loss over epochs"},
         "measured": f"{table}\n\n{chosen}{seeds.caveat(reported, 'the checkpoint')}",
         "limits": [_SMALL, limit],
         "pipeline_tag": "multiple-choice" if choice else "text-classification",
@@ -440,21 +420,21 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
 
 def snippet(name: str, train: LabelledDocuments, base: str, model: Model) -> str:
     """Code that opens the model, or an adapter on its base, and reads a document, with what is asked about it."""
-    choice, pair = train.problem_type == "multiple_choice", train.examples[0].asked and model.kind in models.MODELS
+    choice, pair = train.problem_type == "multiple_choice", ""
     auto = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
-    lines = ["import nextlevelbert  # registers the architecture"]
+    lines, opened = ["import nextlevelbert  # registers the architecture"], f'model = {auto}.from_pretrained("{name}")'
     if model.base is not None:
         more = "".join(f", {key}={value!r}" for key, value in model.base.items())
-        lines += ["from peft import PeftModel", f"from transformers import {auto}, AutoTokenizer", ""]
-        lines += [f'base = {auto}.from_pretrained("{base}"{more})']
-        lines += [f'model = PeftModel.from_pretrained(base, "{name}").eval()']
-    else:
-        lines += [f"from transformers import {auto}, AutoTokenizer", "", f'model = {auto}.from_pretrained("{name}")']
+        lines += ["from peft import PeftModel"]
+        opened = (
+            f'base = {auto}.from_pretrained("{base}"{more})\nmodel = PeftModel.from_pretrained(base, "{name}").eval()'
+        )
+    lines += [f"from transformers import {auto}, AutoTokenizer", "", opened]
     lines += [f'tokenizer = AutoTokenizer.from_pretrained("{name}")']
     lines += ['document = tokenizer("the text of a whole document", return_tensors="pt")']
-    if not pair:
-        return "\n".join([*lines, "scores = model(**document).logits"])
-    texts = '["the question? one answer", "the question? another"]' if choice else '["a question about it"]'
-    lines += [f'pair = tokenizer({texts}, padding=True, return_tensors="pt")']
-    ids = ", ".join(f'pair_{key}=pair["{key}"]' + "[None]" * choice for key in ("input_ids", "attention_mask"))
-    return "\n".join([*lines, f"scores = model(**document, {ids}).logits"])
+    if train.examples[0].asked and model.kind in models.FAMILIES:
+        texts = '["the question? one answer", "the question? another"]' if choice else '["a question about it"]'
+        lines += [f'pair = tokenizer({texts}, padding=True, return_tensors="pt")']
+        last = "[None]" * choice
+        pair = f', pair_input_ids=pair["input_ids"]{last}, pair_attention_mask=pair["attention_mask"]{last}'
+    return "\n".join([*lines, f"scores = model(**document{pair}).logits"])

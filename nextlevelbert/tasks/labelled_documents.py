@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,14 @@ BOOK_SUMMARIES = "booksummaries.txt"
 class Example:
     """One thing to predict: a document, alone or with a question, or with a question and choices.
 
-    The label is the index of a class or choice, a value, or the sorted indices of several classes; or None.
+    The label is the index of a class or choice, or the sorted indices of several classes; or None.
     """
 
     id: str
     text: str
     question: str | None = None
     choices: tuple[str, ...] = ()
-    label: int | float | tuple[int, ...] | None = None
+    label: int | tuple[int, ...] | None = None
 
     @property
     def asked(self) -> list[str]:
@@ -51,13 +50,15 @@ class Example:
 class LabelledDocuments:
     """A checked set, in the order of its rows: all examples have a label or none has, and no id comes twice.
 
-    `problem_type` is as in transformers, or ``"multiple_choice"``; `source` says what was read, without folders.
+    `problem_type` is as in transformers, or ``"multiple_choice"``; `source` says what was read, without folders. With
+    `sigmoid`, a model tells two classes apart by one output.
     """
 
     problem_type: ProblemType
     examples: list[Example]
     label_names: tuple[str, ...] | None
     source: str
+    sigmoid: bool = False
 
     def documents(self) -> list[str]:
         """Each distinct text once, in the order in which they first appear."""
@@ -81,31 +82,30 @@ class LabelledDocuments:
             rows[number, list(example.label)] = 1  # type: ignore[arg-type]
         return rows
 
+    def targets(self) -> torch.Tensor:
+        """The labels as losses want them: class numbers ``[N]``, or floats ``[N, K]``, with `sigmoid` ``[N, 1]``."""
+        labels = torch.from_numpy(self.labels())
+        labels = labels[:, None] if self.sigmoid else labels
+        return labels.float() if labels.ndim == 2 else labels
+
+    def logits(self, outputs: Any) -> np.ndarray:
+        """Logits ``[N, K]`` of K classes from a model's outputs; one output z of two classes is 0 and z."""
+        return np.concatenate([np.zeros_like(outputs), outputs], axis=1) if self.sigmoid else np.asarray(outputs)
+
     def predicted(self, logits: np.ndarray) -> np.ndarray:
-        """What logits ``[N, K]`` say: best class or choice ``[N]``, classes above 0.5 ``[N, K]``, values ``[N]``."""
-        if self.problem_type == "regression":
-            return logits.reshape(len(logits))
+        """What logits ``[N, K]`` say: best class or choice ``[N]``, or all classes above 0.5 ``[N, K]``."""
         several = self.problem_type == "multi_label_classification"
         return (logits > 0).astype(int) if several else logits.argmax(axis=-1)
 
     def scores(self, logits: np.ndarray, rows: Any = slice(None)) -> dict[str, float]:
-        """Scores of logits ``[N, K]`` on all examples, or on some `rows`, by scikit-learn and SciPy.
+        """Scores of logits ``[N, K]`` on all examples, or on some `rows`, by scikit-learn.
 
-        ``accuracy``, ``macro_f1`` and ``micro_f1`` of classes; with two classes also ``f1`` of class 1. With several
-        labels a row, accuracy counts rows with all of them right. ``mse``, ``pearson`` and ``spearman`` of values
-        (NaN where predictions or labels are all the same). ``accuracy`` of multiple choice.
+        ``accuracy`` (with several labels a row: of rows with all of them right), and but for multiple choice
+        ``macro_f1`` and ``micro_f1``; with two classes also ``f1`` of class 1.
         """
         from sklearn.metrics import accuracy_score, f1_score
 
         labels, predictions = self.labels()[rows], self.predicted(logits)[rows]
-        if self.problem_type == "regression":
-            from scipy.stats import pearsonr, spearmanr
-
-            # Equal predictions differ by rounding, which correlates with anything.
-            vary = len(labels) > 2 and np.ptp(labels) > 0 and np.ptp(predictions) > 1e-6 * np.abs(predictions).max()
-            kinds = {"pearson": pearsonr, "spearman": spearmanr}
-            scores = {name: float(kind(labels, predictions)[0]) if vary else math.nan for name, kind in kinds.items()}
-            return {"mse": float(np.mean((labels - predictions) ** 2)), **scores}
         scores = {"accuracy": float(accuracy_score(labels, predictions))}
         if self.problem_type == "multiple_choice":
             return scores
@@ -116,10 +116,8 @@ class LabelledDocuments:
         return scores
 
     def trivial_logits(self) -> np.ndarray:
-        """Logits ``[1, K]`` of a baseline: always the most frequent label, or the mean of the values."""
+        """Logits ``[1, K]`` of a baseline: always the most frequent label."""
         labels = self.labels()
-        if self.problem_type == "regression":
-            return labels.mean(keepdims=True)[None]
         if self.problem_type == "multi_label_classification":
             return labels.mean(axis=0, keepdims=True) - 0.5
         return np.bincount(labels, minlength=len(self.label_names or self.examples[0].choices))[None]
@@ -135,80 +133,63 @@ class ColumnArguments:
     _argument_group_name = "data"
 
     text_column: str = option("text", "Column of the documents.")
-    question_column: str | None = option(
-        None, "Column of questions about them; by default question, where there is one."
-    )
+    question_column: str | None = option(None, "Column of questions about them; by default question, if there is one.")
     label_column: str = option("label", "Column of the labels.")
     id_column: str = option("id", "Column of the rows' ids.")
-    halve_validation: bool = option(
-        False, "Validate on half of the validation documents and report on the others, as the paper does with QuALITY."
-    )
+    halve_validation: bool = option(False, "Report on half of the validation documents, as the paper does on QuALITY.")
 
 
 def read_classes(
-    table: Table,
-    columns: ColumnArguments,
-    label_names: Sequence[str] | None = None,
-    problem_type: ProblemType | None = None,
+    table: Table, columns: ColumnArguments, names: Sequence[str] | None = None, problem: ProblemType | None = None
 ) -> LabelledDocuments:
-    """Documents with classes or values; a ValueError names source, row and column of what cannot be read.
+    """Documents with classes; a ValueError names source, row and column of what cannot be read.
 
     Labels may be strings (classes in alphabetical order), integers from 0 without a gap (named by their digits, or by
-    the `ClassLabel` of `datasets`), booleans, lists of strings or integers (multi-label), or floats (regression).
-    Where there is no label at all (no column, null, or -1 of a `ClassLabel`, as in test splits), every label is None.
-    `label_names` are the classes in order, for example those of the training set; `problem_type` tells that integers
-    are values.
+    the `ClassLabel` of `datasets`), booleans, or lists of strings or integers (several labels). Without any (no
+    column, null, or -1 of a `ClassLabel`, as in test splits), every label is None. `names` are the classes in order,
+    and `problem` the kind of labels, for example of the training set.
     """
-    own_names, column = table.class_names.get(columns.label_column), columns.label_column
-    examples, raw = _read(table, columns, None)
-    labels: Labels = [(place, class_name(label, own_names)) for place, label in raw]
-    problem = problem_type or guess_problem(labels)
-    if problem == "regression" and label_names is not None:
-        raise ValueError(f"{table.name}: names of classes were given, but the labels are values. Give only one.")
-    names = tuple(label_names or own_names or ()) or None
-    values: Sequence[Any] = [None] * len(labels)
+    known, column = table.class_names.get(columns.label_column), columns.label_column
+    examples, raw = _read(table, columns)
+    labels: Labels = [(place, class_name(label, known)) for place, label in raw]
+    problem, classes = problem or guess_problem(labels), tuple(names or known or ()) or None
     if all_labelled(labels, column, table.first):
         check_types(labels, column, problem)
-        if problem == "regression":
-            values, names = [float(label) for _, label in labels], None
-        else:
-            values, names = class_indices(labels, column, names, problem == "multi_label_classification")
-    examples = [replace(example, label=value) for example, value in zip(examples, values, strict=True)]
-    return LabelledDocuments(problem, examples, names, table.name)
+        values, classes = class_indices(labels, column, classes, problem == "multi_label_classification")
+        examples = [replace(example, label=value) for example, value in zip(examples, values, strict=True)]
+    return LabelledDocuments(problem, examples, classes, table.name)
 
 
-def read_choices(table: Table, columns: ColumnArguments, choices_column: str = "choices") -> LabelledDocuments:
+def read_choices(table: Table, columns: ColumnArguments) -> LabelledDocuments:
     """Questions about documents, each with as many choices; the label is the number of the right one, from 0."""
-    examples, labels = _read(table, columns, choices_column)
+    examples, labels = _read(table, columns, choices=True)
     count, labelled = len(examples[0].choices), any(label is not None for _, label in labels)
     for example, (place, label) in zip(examples, labels, strict=True):
         if len(example.choices) != count:
-            raise place.error(choices_column, f"has {len(example.choices)} choices, but the first row {count}.")
+            raise place.error("choices", f"has {len(example.choices)} choices, but the first row {count}.")
         if labelled and (type(label) is not int or not 0 <= label < count):
             raise place.error(columns.label_column, f"must be the number of a choice, from 0; got {short(label)}.")
     examples = [replace(example, label=label) for example, (_, label) in zip(examples, labels, strict=True)]
     return LabelledDocuments("multiple_choice", examples, None, table.name)
 
 
-def _read(table: Table, columns: ColumnArguments, choices_column: str | None) -> tuple[list[Example], Labels]:
+def _read(table: Table, columns: ColumnArguments, choices: bool = False) -> tuple[list[Example], Labels]:
     """Examples, still without their labels, and the labels as they stand in the source."""
-    asked = columns.question_column or ("question" if choices_column or "question" in table.first else None)
+    asked = columns.question_column or ("question" if choices or "question" in table.first else None)
     examples: dict[str, tuple[Example, Place]] = {}
     labels: Labels = []
     for place, values in table.rows:
         text = place.checked(place.value(values, columns.text_column, "--text_column"), columns.text_column)
         question = None if asked is None else place.checked(place.value(values, asked, "--question_column"), asked)
-        choices: Any = ()
-        if choices_column is not None:
-            choices = place.value(values, choices_column, "--candidates_column")
-            if not isinstance(choices, list) or len(choices) < 2:
-                raise place.error(choices_column, f"must be a list of at least 2 texts, got {short(choices)}.")
-            choices = tuple(place.checked(choice, choices_column) for choice in choices)
+        candidates: Any = values.get("choices") if choices else ()
+        if choices and (not isinstance(candidates, list) or len(candidates) < 2):
+            raise place.error("choices", f"must be a list of at least 2 texts, got {short(candidates)}.")
+        candidates = tuple(place.checked(choice, "choices") for choice in candidates)
         name = values.get("id") if columns.id_column == "id" else place.value(values, columns.id_column, "--id_column")
         name = f"row-{len(examples):06d}" if name is None else str(name)
         if name in examples:
             raise place.error(columns.id_column, f"the id {name!r} is taken by {examples[name][1].row}; ids differ.")
-        examples[name] = Example(name, text, question, choices), place
+        examples[name] = Example(name, text, question, candidates), place
         labels.append((place, values.get(columns.label_column)))
     return [example for example, _ in examples.values()], labels
 
@@ -235,7 +216,7 @@ def _article_rows(rows: Rows) -> Rows:
         if not isinstance(questions, list) or not all(isinstance(question, dict) for question in questions):
             raise place.error("questions", f"must be a list of questions, got {short(questions)}.")
         for number, question in enumerate(questions):
-            where = place._replace(row=f"{place.row}, question {number}") if "questions" in values else place
+            where = place._replace(row=f"{place.row}, question {number}")
             label = question.get("answer", question.get("label"))
             if isinstance(label, str) and len(label) == 1:
                 label = ord(label) - ord("A")
@@ -253,22 +234,19 @@ def classification_table(
 
     Args:
         source, split, config: as in `open_rows`; also a folder with ``booksummaries.txt``.
-        arrangement: ``"inverted"``, EURLEX-57K with the main body first; ``"paired"``, every two rows joined.
+        arrangement: ``"inverted"``, EURLEX-57K with the main body first; ``"paired"``, every two books joined.
     """
     if (path := Path(source) / BOOK_SUMMARIES).is_file():
-        table = Table(f"{BOOK_SUMMARIES} ({split})", {"text": "", "label": []}, _book_summary_rows(path, split), {})
+        table, known = Table(f"{BOOK_SUMMARIES} ({split})", {}, _book_summary_rows(path, split), {}), "paired"
     else:
         table = open_rows(source, split, config)
-    columns = table.first.keys()
-    if columns >= EURLEX_COLUMNS:
-        rows = _eurlex_rows(table.rows, inverted=arrangement == "inverted")
-        table = table._replace(first={"text": "", "label": []}, rows=rows)
-    elif arrangement == "inverted":
-        raise ValueError(f"{table.name}: 'inverted' is of EURLEX-57K, which has {', '.join(sorted(EURLEX_COLUMNS))}.")
-    elif {"input", "output"} <= columns and "text" not in columns:
-        asked = bool(_first_line(str(table.first["input"]))[0])
-        first = {"text": "", "label": "", **({"question": ""} if asked else {})}
-        table = table._replace(first=first, rows=_muld_rows(table.rows, asked), class_names={"label": MULD_CLASSES})
+        known = "inverted" if table.first.keys() >= EURLEX_COLUMNS else ""
+    if arrangement not in (None, known):
+        raise ValueError(f"{table.name}: inverted is of EURLEX-57K, and paired of the CMU Book Summary Corpus.")
+    if known == "inverted":
+        return table._replace(rows=_eurlex_rows(table.rows, inverted=arrangement == "inverted"))
+    if {"input", "output"} <= table.first.keys() - {"text"} and _first_line(str(table.first["input"]))[0]:
+        return table._replace(first={"question": ""}, rows=_muld_rows(table.rows), class_names={"label": MULD_CLASSES})
     return table._replace(rows=_paired_rows(table.rows)) if arrangement == "paired" else table
 
 
@@ -278,24 +256,22 @@ def _first_line(text: str) -> tuple[str, str]:
     return (line.strip(), rest) if end and line.strip() and len(line) <= 200 else ("", text)
 
 
-def _muld_rows(rows: Rows, with_question: bool) -> Rows:
+def _muld_rows(rows: Rows) -> Rows:
     """Rows of MuLD's character archetypes, with the question apart from the document.
 
     The first line of ``input`` is the question and the rest the document; a bare name (no "?", at most 6 words)
     becomes the NextLevelBERT paper's question. This is a rule of ours, as nothing in the data marks that line; the
-    authors' code takes it for the name, too, but leaves it in the document. Without such lines there are no questions.
+    authors' code takes it for the name, too, but leaves it in the document.
     """
     for place, values in rows:
         line, text = _first_line(place.checked(values.get("input"), "input"))
-        if bool(line) != with_question:
-            raise place.error("input", "has a short first line, the character's name, or none, unlike the first row.")
+        if not line:
+            raise place.error("input", "has no short first line, the character's name, unlike the first row.")
         if "?" not in line and len(line.split()) <= 6:
             line = f"Is the character {line} behaving like a hero or a villain?"
         label = values.get("output")
-        if isinstance(label, list) and len(label) != 1:
-            raise place.error("output", f"must hold one label, got {short(label)}.")
-        row = {"text": text, "label": label[0] if isinstance(label, list) else label}
-        yield place, row | ({"question": line} if with_question else {})
+        label = label[0] if isinstance(label, list) and len(label) == 1 else label
+        yield place, {"text": text, "question": line, "label": label}
 
 
 def _eurlex_rows(rows: Rows, inverted: bool) -> Rows:
@@ -305,8 +281,6 @@ def _eurlex_rows(rows: Rows, inverted: bool) -> Rows:
     which the ChunkBERT paper takes over).
     """
     for place, values in rows:
-        if missing := EURLEX_COLUMNS - values.keys():
-            raise place.error(min(missing), "is missing, which the laws before have.")
         body = values["main_body"] if isinstance(values["main_body"], list) else [values["main_body"]]
         head = [values["header"], values["recitals"]]
         parts = [*body, *head[::-1]] if inverted else [*head, *body]
@@ -327,8 +301,6 @@ def _book_summary_rows(path: Path, split: str) -> Rows:
     with path.open(encoding="utf-8-sig", newline="\n") as file:
         for number, row in enumerate(file):
             place, fields = Place(path.name, f"line {number + 1}"), row.rstrip("\r\n").split("\t")
-            if len(fields) != 7:
-                raise place.error("summary", f"is the last of 7 fields separated by tabs; there are {len(fields)}.")
             if int(hashlib.sha256(fields[0].encode()).hexdigest(), 16) % 10 not in shares[split]:
                 continue
             if genres := list(json.loads(fields[5] or "{}").values()):
@@ -338,21 +310,17 @@ def _book_summary_rows(path: Path, split: str) -> Rows:
 
 
 def _paired_rows(rows: Rows) -> Rows:
-    """Every two rows as one: texts joined, with the labels of both (Paired Book Summary of Park et al. 2022).
+    """Every two books as one: texts joined, with the genres of both (Paired Book Summary of Park et al. 2022).
 
-    A last row without a partner is left out, with a line that says so.
+    A last one without a partner is left out, with a line that says so.
     """
-    for place, first in rows:
-        _, second = next(rows, (None, None))
-        if second is None:
+    for place, one in rows:
+        _, other = next(rows, (None, None))
+        if other is None:
             logger.warning("%s, %s has no partner and is left out.", place.source, place.row)
             return
-        both: Any = (first, second)
-        if wrong := [row.get("label") for row in both if not isinstance(row.get("label"), list)]:
-            raise place.error("label", f"must be a list of classes to be joined, got {short(wrong[0])}.")
-        text = "\n".join(place.checked(row.get("text"), "text") for row in both)
-        name = "+".join(str(row.get("id", place.row)) for row in both)
-        yield place, {"id": name, "text": text, "label": list(dict.fromkeys(both[0]["label"] + both[1]["label"]))}
+        names = {"id": f"{one['id']}+{other['id']}", "text": f"{one['text']}\n{other['text']}"}
+        yield place, {**names, "label": list(dict.fromkeys(one["label"] + other["label"]))}
 
 
 # --- Splits and predictions
@@ -382,14 +350,12 @@ def halve_by_document(data: LabelledDocuments) -> tuple[LabelledDocuments, Label
 
 def write_predictions(path: Path, data: LabelledDocuments, logits: np.ndarray) -> None:
     """Writes a JSON object a row: id, prediction, label (as given, if there is one), and a score for each class."""
-    scores = torch.as_tensor(logits, dtype=torch.float64).reshape(len(logits), -1)  # [N, K]
-    several = data.problem_type == "multi_label_classification"
-    if data.problem_type != "regression":
-        scores = scores.sigmoid() if several else scores.softmax(-1)
+    several, scores = data.problem_type == "multi_label_classification", torch.as_tensor(logits, dtype=torch.float64)
+    scores = scores.sigmoid() if several else scores.softmax(-1)  # [N, K]
 
     def spoken(label: Any) -> Any:
         if data.label_names is None:
-            return float(label) if data.problem_type == "regression" else int(label)
+            return int(label)
         return [data.label_names[number] for number in label] if several else data.label_names[int(label)]
 
     lines = []
@@ -399,3 +365,38 @@ def write_predictions(path: Path, data: LabelledDocuments, logits: np.ndarray) -
             record["label"] = spoken(example.label)
         lines.append(json.dumps({**record, "scores": [round(score, 6) for score in row]}, ensure_ascii=False))
     write_whole(path, "\n".join(lines))
+
+
+def tfidf(sets: Mapping[str, LabelledDocuments]) -> dict[str, np.ndarray]:
+    """Word counts and logistic regression, by scikit-learn: the baseline that needs no encoder.
+
+    Sublinear TF-IDF over words and pairs of words in at least two training documents, a question before its document;
+    the regularisation is chosen by cross-validation. For each set but ``"train"`` log-probabilities ``[N, K]``; with
+    several labels, which have a classifier for each class, log-odds.
+    """
+    from scipy.special import logit
+    from sklearn.feature_extraction.text import TfidfVectorizer  # a second to import
+    from sklearn.linear_model import LogisticRegressionCV
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.pipeline import make_pipeline
+
+    train = sets["train"]
+    several, labels = train.problem_type == "multi_label_classification", train.labels()  # [N] or [N, K]
+    columns = [column for column in labels.T if len(set(column)) == 2] if several else [labels]
+    folds = min([5, *(int(np.unique(column, return_counts=True)[1].min()) for column in columns)])
+    if folds < 2:
+        raise ValueError("--model tfidf needs at least two training examples of every class.")
+    classifier: Any = LogisticRegressionCV(
+        Cs=[0.1, 1.0, 10.0, 100.0, 1000.0], cv=folds, max_iter=1000, scoring="neg_log_loss", l1_ratios=(0.0,),
+        use_legacy_attributes=False,
+    )  # fmt: skip
+    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
+    pipeline = make_pipeline(words, OneVsRestClassifier(classifier) if several else classifier)
+    texts = {name: [f"{row.question or ''} {row.text}" for row in data.examples] for name, data in sets.items()}
+    pipeline.fit(texts.pop("train"), labels)
+    if several:
+        return {name: logit(pipeline.predict_proba(rows)) for name, rows in texts.items()}
+    scores = {name: np.full((len(rows), len(train.label_names or ())), -np.inf) for name, rows in texts.items()}
+    for name, rows in texts.items():
+        scores[name][:, np.unique(labels)] = pipeline.predict_log_proba(rows)
+    return scores

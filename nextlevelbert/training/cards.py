@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
@@ -17,7 +17,7 @@ from .trainer import write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CURVE, CONFUSION = "learning_curve.png", "confusion_matrix.png"
+CURVE = "learning_curve.png"
 # What the Hub's page of a model offers to try.
 SIMILARITY_WIDGET = (
     {
@@ -123,19 +123,6 @@ def plot_curves(logs: Sequence[list], metrics: str | Sequence[str] | None, path:
         axes.set(xlabel=x, title=title)
         axes.grid(alpha=0.3)
         axes.legend()
-    save_figure(figure, path)
-
-
-def plot_confusion(labels: np.ndarray, predictions: np.ndarray, names: Sequence[str], path: str | Path) -> None:
-    """Counts of true against predicted classes ``[N]``, of all seeds together, as a PNG; shaded by a row's shares."""
-    from matplotlib.figure import Figure
-    from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
-
-    size = max(3.4, 0.45 * len(names) + 2.0)
-    figure = Figure(figsize=(size + 0.8, size), layout="constrained")
-    counts = confusion_matrix(labels, predictions, labels=list(range(len(names))))
-    display: Any = ConfusionMatrixDisplay(counts, display_labels=[name.replace("$", r"\$") for name in names])
-    display.plot(ax=figure.subplots(), cmap="Blues", colorbar=False, xticks_rotation=45 if len(names) > 3 else 0)
     save_figure(figure, path)
 
 

@@ -27,6 +27,6 @@ def test_digits_are_names_and_not_places():
 
 
 def test_types_that_do_not_go_together():
-    for problem, value in (("regression", "a"), ("multi_label_classification", "b")):
+    for problem, value in (("single_label_classification", 0.5), ("multi_label_classification", "b")):
         with pytest.raises(ValueError, match=f"is no label for {problem}"):
             check_types(labels_of(value), "label", problem)

@@ -208,7 +208,7 @@ def test_the_finetuning_script_publishes_what_opens_again(hub, fresh_process, ru
     texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
     rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    pictures = {"README.md", "confusion_matrix.png", "learning_curve.png", "tokenizer.json"}
+    pictures = {"README.md", "learning_curve.png", "tokenizer.json"}
     whole = {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"}
     for name, model, options, load, hidden, expected in (
         ("user/classifier", "untrained", [], LOAD_CLASSIFIER, True, whole),

@@ -1,8 +1,10 @@
-"""Labelled documents: what is recognised, what is refused, splits by document, rows of batches, predictions."""
+"""Labelled documents: what is recognised, what is refused, published data sets, splits, batches, predictions."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
 import math
 from dataclasses import replace
 
@@ -15,21 +17,19 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 
 from nextlevelbert.data.rows import open_rows, table_rows
+from nextlevelbert.tasks import labelled_documents as labelled
 from nextlevelbert.tasks.classification import collate_tokens, collate_vectors, token_rows
 from nextlevelbert.tasks.labelled_documents import (
     ColumnArguments,
     Example,
     LabelledDocuments,
-    halve_by_document,
-    hold_out_documents,
     read_choices,
     read_classes,
-    write_predictions,
 )
 
 from ..finetuning_toys import predictions, write
 
-SINGLE = "single_label_classification"
+SINGLE, SEVERAL, COLUMNS = "single_label_classification", "multi_label_classification", ColumnArguments()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def read(tmp_path):
     """Reads rows with classes, through a file."""
 
     def read(rows, columns=None, **options):
-        return read_classes(open_rows(write(tmp_path / "rows.jsonl", rows)), columns or ColumnArguments(), **options)
+        return read_classes(open_rows(write(tmp_path / "rows.jsonl", rows)), columns or COLUMNS, **options)
 
     return read
 
@@ -52,24 +52,19 @@ def labels_of(data):
 
 def test_a_real_table(shared):
     source, encoder = shared / "data" / "bbc_news" / "validation.jsonl.gz", LabelEncoder()
-    rows, data = list(table_rows(source)), read_classes(open_rows(source), ColumnArguments())
+    rows, data = list(table_rows(source)), read_classes(open_rows(source), COLUMNS)
     assert labels_of(data) == encoder.fit_transform([row["label"] for row in rows]).tolist()
     assert data.label_names == tuple(encoder.classes_)
     assert [(row.id, row.text) for row in data.examples] == [(row["id"], row["text"]) for row in rows]
 
 
-def test_other_names_of_columns(read, tmp_path):
+def test_other_names_of_columns(read):
     rows = [{"key": 7, "body": "naïve", "about": "why?", "is": "b"}, {"key": 8, "body": "x", "about": "?", "is": "a"}]
     columns = ColumnArguments(text_column="body", question_column="about", label_column="is", id_column="key")
     data = read(rows, columns)
     assert data == LabelledDocuments(
         SINGLE, [Example("7", "naïve", "why?", (), 1), Example("8", "x", "?", (), 0)], ("a", "b"), "rows.jsonl"
     )
-    rows = [{"text": "A story.", "question": "Who?", "answers": ["Ann", "Bob"], "label": 1}]
-    source = write(tmp_path / "choices.jsonl", rows)
-    assert read_choices(open_rows(source), ColumnArguments(), "answers").examples[0].choices == ("Ann", "Bob")
-    with pytest.raises(ValueError, match="candidates_column"):
-        read_choices(open_rows(source), ColumnArguments())
 
 
 def test_a_dataset_with_named_classes(tmp_path):
@@ -80,11 +75,11 @@ def test_a_dataset_with_named_classes(tmp_path):
     for split, labels in (("train", (1, 0)), ("test", (-1, -1))):
         path = tmp_path / "news" / "data" / f"{split}-00000-of-00001.parquet"
         datasets.Dataset.from_list(table(*labels), features=features).to_parquet(path)
-    data = read_classes(open_rows(tmp_path / "news"), ColumnArguments())
+    data = read_classes(open_rows(tmp_path / "news"), COLUMNS)
     assert (data.label_names, labels_of(data), data.source) == (("pos", "neg"), [1, 0], "news (train)")
-    data = read_classes(open_rows(tmp_path / "news"), ColumnArguments(), ["neg", "pos"])  # the names decide
+    data = read_classes(open_rows(tmp_path / "news"), COLUMNS, ["neg", "pos"])  # the names decide
     assert (data.label_names, labels_of(data)) == (("neg", "pos"), [0, 1])
-    assert labels_of(read_classes(open_rows(tmp_path / "news", "test"), ColumnArguments())) == [None, None]
+    assert labels_of(read_classes(open_rows(tmp_path / "news", "test"), COLUMNS)) == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -93,12 +88,9 @@ def test_a_dataset_with_named_classes(tmp_path):
         ((1, 0, 1), {}, (SINGLE, [1, 0, 1], ("0", "1"))),
         ((True, False), {}, (SINGLE, [1, 0], ("False", "True"))),
         (("b", "a", "b"), {}, (SINGLE, [1, 0, 1], ("a", "b"))),
-        (("b",), {"label_names": ["b", "a"]}, (SINGLE, [0], ("b", "a"))),
-        ((2, 0), {"label_names": ["x", "y", "z"]}, (SINGLE, [2, 0], ("x", "y", "z"))),
-        (([0, 2], [1], []), {}, ("multi_label_classification", [(0, 2), (1,), ()], ("0", "1", "2"))),
-        ((0.5, 2), {}, ("regression", [0.5, 2.0], None)),
-        ((3, 9), {"problem_type": "regression"}, ("regression", [3.0, 9.0], None)),
-        ((None, None), {}, (SINGLE, [None, None], None)),
+        ((2, 0), {"names": ["x", "y", "z"]}, (SINGLE, [2, 0], ("x", "y", "z"))),
+        (([0, 2], [1], []), {}, (SEVERAL, [(0, 2), (1,), ()], ("0", "1", "2"))),
+        ((None, None), {"problem": SEVERAL}, (SEVERAL, [None, None], None)),
     ],
 )
 def test_labels(read, labels, options, expected):
@@ -119,15 +111,12 @@ def test_several_labels_as_scikit_learn_has_them(read):
     [
         ([{"body": "x"}], "--text_column"),
         ([*table(0), {"text": 7, "label": 1}], "row|line 2.*7"),
-        ([{"text": " \n", "label": 1}], "text"),
         ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "'1' is taken"),
         (table("a", None), "no label"),
         (table(0, 2), "0, 2"),
-        (table(0.5, math.nan), "nan"),
-        (table("a", 1), "1 .int."),
+        (table(0.5, 0.5), "float"),
         (table(["a"], [0]), "0 .int."),
         (table([0, 1, 1]), "twice"),
-        (table({"a": 1}), "dict"),
     ],
 )
 def test_rows_that_are_refused(read, rows, culprit):
@@ -135,16 +124,144 @@ def test_rows_that_are_refused(read, rows, culprit):
         read(rows)
 
 
-@pytest.mark.parametrize("choices", [["Ann"], "Ann", ["Ann", 3], ["Ann", "Bob", "Cy"]])
-def test_choices_that_are_refused(tmp_path, choices):
+@pytest.mark.parametrize(("column", "wrong"), [("choices", ["Ann"]), ("choices", ["Ann", "Bob", "Cy"]), ("label", 2)])
+def test_choices_that_are_refused(tmp_path, column, wrong):
     good = {"text": "A story.", "question": "Who?", "choices": ["Ann", "Bob"], "label": 0}
-    source = write(tmp_path / "rows.jsonl", [good, {**good, "choices": choices}])
-    with pytest.raises(ValueError, match="choices"):
-        read_choices(open_rows(source), ColumnArguments())
-    for label in (2, -1, True, "A"):
-        source = write(tmp_path / "rows.jsonl", [{**good, "label": label}])
-        with pytest.raises(ValueError, match="label"):
-            read_choices(open_rows(source), ColumnArguments())
+    with pytest.raises(ValueError, match=column):
+        choices(write(tmp_path / "rows.jsonl", [good, {**good, column: wrong}]))
+
+
+# Published data sets; the files are made here, but for QuALITY's real article
+
+
+def choices(source):
+    return read_choices(labelled.choice_table(source), COLUMNS)
+
+
+def classes(source, split="train", arrangement=None, **options):
+    return read_classes(labelled.classification_table(source, split, None, arrangement), COLUMNS, **options)
+
+
+def test_quality_as_it_is_published(shared):
+    source = shared / "data" / "quality" / "examples.jsonl.gz"
+    [record] = map(json.loads, gzip.open(source, "rt"))
+    data = choices(source)
+    assert data.documents() == [record["article"]]
+    assert [example.id for example in data.examples] == [f"52845_YLZPNNYD_{number}" for number in range(1, 6)]
+    assert labels_of(data) == [1, 2, 3, 0, 3]  # gold labels 2, 3, 4, 1, 4
+    [sabrina] = [example for example in data.examples if example.question == "Sabrina York is"]
+    assert sabrina.choices[sabrina.label] == "a criminal that Blake is hunting"
+
+
+def article(name="A story.", **changes):
+    """A line of QuALITY's official files."""
+    question = {"question": "Who?", "options": ["Ann", "Bob", "Cy", "Di"], "gold_label": 4, **changes}
+    return {"article": name, "questions": [{**question, "question_unique_id": f"{name}{number}"} for number in (0, 1)]}
+
+
+def test_quality_in_sets_flattened_or_without_labels(tmp_path):
+    rows = [article("first"), article("second")]
+    data = choices(write(tmp_path / "QuALITY.v1.0.1.htmlstripped.train", rows))
+    assert (data.documents(), labels_of(data)) == (["first", "second"], [3, 3, 3, 3])
+    flat = [{"article": row["article"], **question} for row in rows for question in row["questions"]]
+    assert choices(write(tmp_path / "flat.jsonl", flat)).examples == data.examples
+    for question in flat:
+        del question["gold_label"]
+    assert labels_of(choices(write(tmp_path / "test.jsonl", flat))) == [None] * 4
+    with pytest.raises(ValueError, match="questions"):
+        choices(write(tmp_path / "wrong.jsonl", [{"article": "x", "questions": "Who?"}]))
+
+
+def test_race(tmp_path):
+    race = {"example_id": "high1.txt", "article": "A story.", "question": "Who is _ ?", "options": ["Ann", "Bob"]}
+    data = choices(write(tmp_path / "race.jsonl", [{**race, "answer": "B"}, {**race, "answer": "A"}]))
+    assert (labels_of(data), data.examples[0].asked) == ([1, 0], ["Who is _ ? Ann", "Who is _ ? Bob"])
+
+
+def test_muld_character_archetypes(tmp_path):
+    rows = [
+        {"input": "Ellen Ripley\nALIEN\nINT. SHIP", "output": ["Hero"], "metadata": "1979"},
+        {"input": "Is Ash good?\nALIEN\nINT. SHIP", "output": ["Villain/Antagonist"], "metadata": "1979"},
+    ]
+    question = "Is the character Ellen Ripley behaving like a hero or a villain?"
+    for order in (rows, rows[::-1]):  # the order of classes is not that of the rows
+        data = classes(write(tmp_path / "muld.jsonl", order))
+        assert (data.documents(), data.label_names) == (["ALIEN\nINT. SHIP"], ("Villain/Antagonist", "Hero"))
+        assert {example.question: example.label for example in data.examples} == {question: 1, "Is Ash good?": 0}
+    with pytest.raises(ValueError, match="first line"):
+        classes(write(tmp_path / "mixed.jsonl", [*rows, {"input": "INT. SHIP", "output": ["Hero"]}]))
+    plain = write(tmp_path / "plain.jsonl", [{"input": "x" * 201 + "\nINT. SHIP", "output": "b"}])  # of another set
+    columns = ColumnArguments(text_column="input", label_column="output")
+    assert read_classes(labelled.classification_table(plain), columns).label_names == ("b",)
+    for line in ("The one who was never really there", "x" * 199 + "?"):  # no name, so the question itself
+        data = classes(write(tmp_path / "line.jsonl", [{"input": f"{line}\nINT.", "output": ["Hero"]}]))
+        assert (data.examples[0].question, data.documents()) == (line, ["INT."])
+
+
+@pytest.fixture
+def laws(tmp_path):
+    """Files of EURLEX-57K."""
+    folder = tmp_path / "dataset" / "train"
+    folder.mkdir(parents=True)
+    for number, concepts in enumerate((["192", "2356"], ["192"], ["77"])):
+        law = {
+            "celex_id": f"32010R{number:04d}", "type": "Regulation", "concepts": concepts, "title": "Regulation",
+            "header": f"COMMISSION REGULATION No {number}", "recitals": ", Having regard to the Treaty,",
+            "main_body": ["Article one.", "Article two."], "attachments": "Done at Brussels.",
+        }  # fmt: skip
+        (folder / f"{law['celex_id']}.json").write_text(json.dumps(law, indent=1))
+    return folder / "*.json"
+
+
+def test_laws_straight_and_inverted(laws):
+    straight, inverted = classes(laws), classes(laws, arrangement="inverted")
+    assert (straight.problem_type, straight.label_names) == ("multi_label_classification", ("192", "2356", "77"))
+    assert [(row.id, row.label) for row in straight.examples] == [
+        ("32010R0000", (0, 1)), ("32010R0001", (0,)), ("32010R0002", (2,))
+    ]  # fmt: skip
+    body, head = "Article one. Article two.", ("COMMISSION REGULATION No 1", ", Having regard to the Treaty,")
+    assert straight.examples[1].text == f"{head[0]} {head[1]} {body}"
+    assert inverted.examples[1].text == f"{body} {head[1]} {head[0]}"
+    assert labels_of(inverted) == labels_of(straight)
+    assert classes(laws, names=["77", "192", "2356", "unseen"]).labels().tolist()[2] == [1, 0, 0, 0]
+
+
+def split_of(name: str) -> str:
+    share = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10
+    return "train" if share < 8 else "validation" if share == 8 else "test"
+
+
+@pytest.fixture
+def books(tmp_path):
+    """The CMU Book Summary Corpus of 60 books, and one without a genre."""
+    names = [str(number) for number in range(100, 160)]
+    genres = {name: json.dumps({"/m/a": "Fiction", f"/m/{name[-1]}": f"Kind {name[-1]}"}) for name in names} | {
+        "1": ""
+    }
+    lines = [f"{name}\t/m/{name}\tTitle\tAuthor\t1999\t{genres[name]}\t Plot of {name}. " for name in genres]
+    (tmp_path / "booksummaries.txt").write_text("\n".join(lines) + "\n")
+    return tmp_path, names
+
+
+def test_books_in_three_parts_and_in_pairs(books, caplog):
+    folder, names = books
+    caplog.set_level("INFO")
+    for split in ("train", "validation", "test"):
+        data = classes(folder, split)
+        assert [row.id for row in data.examples] == [name for name in names if split_of(name) == split] != []
+        assert data.examples[0].text == f"Plot of {data.examples[0].id}."
+    assert f"{split_of('1')}: 1 books without a genre" in caplog.text
+    single, paired = classes(folder), classes(folder, arrangement="paired")
+    one, two = single.examples[:2]
+    assert paired.examples[0].text == f"{one.text}\n{two.text}"
+    assert paired.examples[0].id == f"{one.id}+{two.id}"
+    assert paired.examples[0].label == tuple(sorted({*one.label, *two.label}))
+    assert len(paired.examples) == len(single.examples) // 2
+    assert ("no partner" in caplog.text) == (len(single.examples) % 2 == 1)
+    with pytest.raises(ValueError, match="dev"):
+        classes(folder, "dev")
+    with pytest.raises(ValueError, match="inverted"):
+        classes(folder, arrangement="inverted")
 
 
 # Splits
@@ -163,54 +280,45 @@ OWNERS = st.lists(st.integers(0, 12), min_size=2, max_size=40).filter(lambda own
 @given(OWNERS, st.floats(0.01, 0.99), st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_nothing_is_on_both_sides_or_lost(owners, share, seed, shuffled):
     data = data_of(owners)
-    for parts in (hold_out_documents(data, share, seed), halve_by_document(data)):
+    for parts in (labelled.hold_out_documents(data, share, seed), labelled.halve_by_document(data)):
         assert sorted(row.id for part in parts for row in part.examples) == sorted(row.id for row in data.examples)
         assert not set(parts[0].documents()) & set(parts[1].documents())
         assert all(part.documents() for part in parts)
         for part in parts:
             assert part.examples == [row for row in data.examples if row in part.examples]  # in their order
-    assert abs(len(hold_out_documents(data, share, seed)[1].documents()) - share * len(data.documents())) <= 1
-    first, second = halve_by_document(data)
+    assert abs(len(labelled.hold_out_documents(data, share, seed)[1].documents()) - share * len(data.documents())) <= 1
+    first, second = labelled.halve_by_document(data)
     assert len(first.documents()) - len(second.documents()) in (0, 1)
     hashes = [[hashlib.sha256(text.encode()).digest() for text in part.documents()] for part in (first, second)]
     assert max(hashes[0]) < min(hashes[1])
     mixed = replace(data, examples=shuffled.sample(data.examples, len(data.examples)))
-    again = halve_by_document(mixed)  # the same halves in any order of rows
+    again = labelled.halve_by_document(mixed)  # the same halves in any order of rows
     assert [set(part.documents()) for part in again] == [set(first.documents()), set(second.documents())]
 
 
 def test_what_cannot_be_split():
-    with pytest.raises(ValueError, match="share"):
-        hold_out_documents(data_of(range(30)), 0, 0)
     with pytest.raises(ValueError, match="one document"):
-        halve_by_document(data_of([1, 1]))
+        labelled.halve_by_document(data_of([1, 1]))
 
 
 # Batches and predictions
 
 
 def test_a_batch_holds_each_document_once():
-    rows = [
-        Example("a", "two", "q1", (), (0, 2)),
-        Example("b", "one", "q2", (), ()),
-        Example("c", "two", "q1", (), (1,)),
-    ]
-    data = LabelledDocuments("multi_label_classification", rows, ("x", "y", "z"), "here")
-    vectors = {
-        "one": torch.ones(1, 2),
-        "two": torch.arange(6.0).reshape(3, 2),
-        "q1": torch.eye(2),
-        "q2": torch.ones(1, 2),
-    }
-    batch = collate_vectors(data, vectors, False, rows)
+    triples = (("two", "q1", (0, 2)), ("one", "q2", ()), ("two", "q1", (1,)))
+    rows = [Example(f"{n}", text, asked, (), label) for n, (text, asked, label) in enumerate(triples)]
+    data = LabelledDocuments(SEVERAL, rows, ("x", "y", "z"), "here")
+    vectors = {"one": torch.ones(1, 2), "two": torch.arange(6.0).reshape(3, 2)}
+    vectors |= {"q1": torch.eye(2), "q2": torch.ones(1, 2)}
+    batch = collate_vectors(data, vectors, rows)
     assert next(iter(batch)) == "document_index"  # Trainer takes its length for the batch size
     assert batch["document_index"].tolist() == [0, 1, 0]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert torch.equal(batch["inputs_embeds"][0], vectors["two"])
     assert batch["labels"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     assert batch["pair_embeds"].tolist() == [[0.5, 0.5], [1, 1], [0.5, 0.5]]  # the mean of a long question
-    data = LabelledDocuments(SINGLE, [Example("a", "one", label=1)], ("n", "y"), "here")
-    assert collate_vectors(data, vectors, True, data.examples)["labels"].tolist() == [[1.0]]
+    data = LabelledDocuments(SINGLE, [Example("a", "one", label=1)], ("n", "y"), "here", sigmoid=True)
+    assert collate_vectors(data, vectors, data.examples)["labels"].tolist() == [[1.0]]
 
 
 def test_tokens_are_cut_and_padded_on_the_right(minilm):
@@ -221,7 +329,7 @@ def test_tokens_are_cut_and_padded_on_the_right(minilm):
     for kind, expected in (("chunkbert", ids[0][:4]), ("truncated", [*ids[0][:3], tokenizer.sep_token_id])):
         rows, lengths = token_rows(data, tokenizer, 4, kind)
         assert lengths.tolist() == [6, 3]
-        batch = collate_tokens(data, tokenizer.pad_token_id, False, rows)
+        batch = collate_tokens(data, tokenizer, rows)
         assert batch["input_ids"].tolist() == [expected, [*ids[1], tokenizer.pad_token_id]]
         assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     with pytest.raises(ValueError, match="'b'"):
@@ -232,15 +340,14 @@ def test_tokens_are_cut_and_padded_on_the_right(minilm):
     ("problem", "names", "label", "logits", "expected"),
     [
         (SINGLE, ("n", "y"), 1, [[0.0, math.log(3)]], {"prediction": "y", "label": "y", "scores": [0.25, 0.75]}),
-        ("multi_label_classification", ("n", "y"), (0,), [[-1.0, 0.0]],
+        (SEVERAL, ("n", "y"), (0,), [[-1.0, 0.0]],
          {"prediction": [], "label": ["n"], "scores": [0.268941, 0.5]}),
-        ("regression", None, 2.5, [[1.5]], {"prediction": 1.5, "label": 2.5, "scores": [1.5]}),
         ("multiple_choice", None, None, [[0.0, math.log(3)]], {"prediction": 1, "scores": [0.25, 0.75]}),
     ],
 )  # fmt: skip
 def test_predictions_in_words(tmp_path, problem, names, label, logits, expected):
     data = LabelledDocuments(problem, [Example("ü", "text", label=label)], names, "here")
-    write_predictions(tmp_path / "p.jsonl", data, np.array(logits))
+    labelled.write_predictions(tmp_path / "p.jsonl", data, np.array(logits))
     assert predictions(tmp_path / "p.jsonl") == [{"id": "ü", **expected}]
     assert "ü" in (tmp_path / "p.jsonl").read_text(encoding="utf-8")
 
@@ -254,14 +361,10 @@ def test_scores_worked_by_hand():
     # Class 1: one found of two, one of two findings right: precision = recall = 1/2; class 0 likewise.
     assert scores == {"accuracy": 0.5, "f1": 0.5, "macro_f1": 0.5, "micro_f1": 0.5}
     assert single.scores(np.eye(2)[[0, 1, 0, 0]], np.array([True, False, False, True]))["accuracy"] == 0.5
-    several = data("multi_label_classification", (0,), (0,), (1,))
+    several = data(SEVERAL, (0,), (0,), (1,))
     scores = several.scores(np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]]))  # says {0}, {0, 1}, {}
     # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 said and of 3 that are.
     assert scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.5, "micro_f1": 2 / 3})
     assert (several.trivial_logits() > 0).tolist() == [[True, False]]
-    values = data("regression", 1.0, 2.0, 3.0)
-    assert np.isnan(values.scores(values.trivial_logits().repeat(3, axis=0))["pearson"])
-    scores = values.scores(np.array([[1.0], [2.0], [4.0]]))
-    assert scores == pytest.approx({"mse": 1 / 3, "pearson": 0.98198, "spearman": 1.0}, abs=1e-5)
     assert data("multiple_choice", 0, 1, 0, 0).scores(np.eye(4)) == {"accuracy": 0.5}
     assert data(SINGLE, 1, 1, 0).trivial_logits().argmax() == 1

@@ -170,11 +170,8 @@ def combine_chunk_encoders(
          "size": len(values.get("weight", values["mean"]))}
         for part, values, white in zip(parts, fitted, whiten, strict=True)
     ]  # fmt: skip
-    config = HybridConfig(
-        parts=described, prefix_ids=list(rule.prefix_ids), suffix_ids=list(rule.suffix_ids),
-        vocab_size=min(part.encoder.model.config.vocab_size for part in parts),
-        max_position_embeddings=limit, pad_token_id=whole.tokenizer.pad_token_id,
-    )  # fmt: skip
+    pad_id = whole.tokenizer.pad_token_id
+    config = HybridConfig(parts=described, max_position_embeddings=limit, pad_token_id=pad_id)
     model = HybridModel(config)
     for encoder, part in zip(model.parts, parts, strict=True):
         encoder.load_state_dict(part.encoder.state_dict())

@@ -11,7 +11,6 @@ all, D size of a chunk vector; in pooling, B entries of L vectors.
 import hashlib
 import json
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -170,10 +169,6 @@ class StaticModel(PreTrainedModel):
         ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32)).to(self.device)
         return self._means(ids, torch.from_numpy(boundaries.astype(np.int32)).to(self.device))
 
-    @abstractmethod
-    def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """Mean vector ``[N, D]`` of each chunk; `ids` of all chunks in a row, `offsets` ``[N + 1]`` their borders."""
-
 
 class StaticEmbeddingModel(StaticModel):
     """A table with a vector for every token."""
@@ -186,6 +181,7 @@ class StaticEmbeddingModel(StaticModel):
         self.post_init()
 
     def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        """Mean vector ``[N, D]`` of each chunk; `ids` of all chunks in a row, `offsets` ``[N + 1]`` their borders."""
         return F.embedding_bag(ids, self.embedding.weight, offsets, mode="mean", include_last_offset=True).float()
 
 

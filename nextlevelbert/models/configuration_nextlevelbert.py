@@ -42,10 +42,9 @@ class NextLevelBertConfig(PreTrainedConfig):
         residual_start: with ``"residual"``, the multiple of the identity from which the second projection starts. With
             0 an untrained model gives the mean of the chunk vectors, with 1 the sum of both means.
         whiten_chunks: whether chunk vectors are whitened before anything else, see `ChunkWhitening`.
-        loss, temperature, norm_order: of masked vector modelling, see `masked_vector_loss`; the temperature of
-            ``"cross_entropy"``, the p of ``"p_norm"``, at least 1, which HATE's paper does not name.
-        loss_mean: the loss is a mean over all masked ``"vectors"`` of a batch, or over ``"sequences"`` of the means
-            within them, as in the NextLevelBERT authors' code.
+        loss, temperature, norm_order: of masked vector modelling, see `masked_vector_loss`; `norm_order` is the p of
+            ``"p_norm"``, at least 1, which HATE's paper does not name.
+        loss_mean: over all masked ``"vectors"`` of a batch, or over ``"sequences"``, as in the authors' code.
         text_pair: whether the sequence classifier reads a question with the document.
         classifier_hidden_size: width of the hidden layer of the classifiers for tasks.
         initializer_range: standard deviation of new linear layers.

@@ -99,16 +99,12 @@ class HybridConfig(PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
     `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the ``size`` of its part
-    of the vector, and whether to ``whiten`` or only to centre it. `max_position_embeddings` is the longest chunk, with
-    the special tokens that transformers among the parts need, `prefix_ids` and `suffix_ids`.
+    of the vector, and whether to ``whiten`` or only to centre it. `max_position_embeddings` is the longest chunk.
     """
 
     model_type = "hybrid-chunk-encoder"
 
     parts: list[dict[str, Any]] | None = None
-    prefix_ids: list[int] | tuple[int, ...] = ()
-    suffix_ids: list[int] | tuple[int, ...] = ()
-    vocab_size: int = 30_522
     max_position_embeddings: int | None = None
     num_hidden_layers: int = 0
     pad_token_id: int | None = 0

@@ -49,7 +49,6 @@ logger = logging.getLogger(__name__)
 _POSITIONS_PER_PASS = 4_096
 # Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
 _CHUNKS_PER_GROUP = 4_096
-_OTHER_HEADS = [r"^head\.", r"^logit_scale$", r"^classifier\."]  # dropped on purpose
 
 
 @dataclass
@@ -228,7 +227,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         (torch.Size([384]), torch.Size([1, 384]), [[0, 78]])
     """
 
-    _keys_to_ignore_on_load_unexpected = _OTHER_HEADS
+    # Dropped on purpose: heads, and a chunk encoder where the model is opened without one.
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$", r"^classifier\.", r"\bchunk_encoder\."]
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -237,8 +237,6 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         self.whitening = ChunkWhitening(config.chunk_hidden_size) if config.whiten_chunks else None
         self.residual_pooling = ResidualPooling(config) if config.pooling == "residual" else None
         self.chunk_encoder = self._new_chunk_encoder() if config.include_chunk_encoder else None
-        if self.chunk_encoder is None:  # a checkpoint that holds one is opened without it
-            self._keys_to_ignore_on_load_unexpected = [*_OTHER_HEADS, r"\bchunk_encoder\."]
         self.post_init()
 
     def new_special_vectors(self) -> nn.Module:
@@ -696,8 +694,11 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
             kwargs: `output_hidden_states`, `output_attentions`.
         """
         if input_ids is not None and token_type_ids is not None and bool((token_type_ids == 1).any()):
-            attention_mask, pair_attention_mask = split_pair(self.config, input_ids, attention_mask, token_type_ids)
-            pair_input_ids = input_ids
+            # [CLS] document [SEP] question [SEP]; the special tokens at the start belong to both.
+            mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
+            question = mask & (token_type_ids == 1)
+            start = mask & (mask.cumsum(dim=-1) <= len(self.config.chunk_prefix_ids))
+            pair_input_ids, attention_mask, pair_attention_mask = input_ids, mask & ~question, question | start
             if input_ids.ndim == 3:
                 documents = input_ids * attention_mask
                 if not bool((documents == documents[:, :1]).all()):
@@ -712,13 +713,11 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
             )
         output = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
         logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index))  # [N, (C,) outputs]
-        if self.pair_axes == 3:
+        choice, loss = self.pair_axes == 3, None
+        if choice:
             logits = logits.squeeze(-1)  # [N, C]
-        loss = None
-        if labels is not None and self.pair_axes == 3:
-            loss = single_label_loss(logits, labels)
-        elif labels is not None:
-            loss = classification_loss(logits, labels, self.config)
+        if labels is not None:
+            loss = single_label_loss(logits, labels) if choice else classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 
@@ -788,26 +787,10 @@ def concatenate_pairs(documents: Tensor, pairs: Tensor | None, document_index: T
     if pairs is None:
         return documents
     if len(pairs) != len(documents):
-        raise ValueError(
-            f"{len(pairs)} questions for {len(documents)} documents: give one for each, or document_index [N] with "
-            "the document that each question is about."
-        )
+        raise ValueError(f"{len(pairs)} questions for {len(documents)} documents: give each its document_index [N].")
     if pairs.ndim == 3:
         documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, H]
     return torch.cat([documents, pairs.to(documents.dtype)], dim=-1)
-
-
-def split_pair(
-    config: NextLevelBertConfig, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Masks ``[…, T]`` of document and question in the ids of pairs, [CLS] document [SEP] question [SEP].
-
-    The special tokens at the start belong to both.
-    """
-    mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
-    question = mask & (token_type_ids == 1)
-    start = mask & (mask.cumsum(dim=-1) <= len(config.chunk_prefix_ids))
-    return mask & ~question, question | start
 
 
 def rows_of(values: Tensor, document: Tensor, place: Tensor) -> Tensor:

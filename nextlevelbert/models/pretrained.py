@@ -17,13 +17,7 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
 
@@ -172,18 +166,13 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         ends = {name.rpartition(".")[2] for name in linear if "chunk_encoder." not in name}
         if not (targets := sorted(ends & _ATTENTION_PROJECTIONS)):
             raise ValueError(f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}.")
-        return {
-            "target_modules": targets,
-            "modules_to_save": self.modules_to_train_whole(),
-            "exclude_modules": r".*\bchunk_encoder\b.*",
-        }
+        heads = self.modules_to_train_whole()
+        return {"target_modules": targets, "modules_to_save": heads, "exclude_modules": r".*\bchunk_encoder\b.*"}
 
     def modules_to_train_whole(self) -> list[str]:
         """The heads: modules that are trained whole beside an adapter, because they start at random."""
         heads = [] if self.base_model is self else self.named_children()
-        return [
-            name for name, child in heads if child is not self.base_model and any(True for _ in child.parameters())
-        ]
+        return [name for name, head in heads if head is not self.base_model and [*head.parameters()]]
 
 
 def encoders_of_package() -> Any:

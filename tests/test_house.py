@@ -17,7 +17,7 @@ BUDGETS = {
     "nextlevelbert/evaluation": 668,
     "nextlevelbert/training": 450,
     "nextlevelbert/pretraining": 1_402,
-    "nextlevelbert/finetuning": 546,
+    "nextlevelbert/finetuning": 520,
     "nextlevelbert/tasks": 2_737,
     "nextlevelbert/commands": 889,
     "nextlevelbert": 13_130,

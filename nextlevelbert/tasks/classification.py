@@ -234,8 +234,8 @@ def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     if choice and source.kind == "hate":
         raise ValueError("A hate has no head for multiple choice; give a NextLevelBERT with --model.")
     asked = [text for data in sets.values() for example in data.examples for text in example.asked]
-    documents = [text for data in sets.values() for text in data.documents()]
-    vectors = models.encode_once(options, args, source, documents + asked)
+    vectors = models.encode_once(options, args, source, [text for data in sets.values() for text in data.documents()])
+    vectors |= models.encode_once(options, args, source, asked) if asked else {}  # apart: one more costs little
     outputs, size = 1 if choice else len(config["id2label"]), next(iter(vectors.values())).shape[1]
     auto, head = AutoChooser, config
     if not choice:

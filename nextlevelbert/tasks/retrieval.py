@@ -296,7 +296,8 @@ def main(words: list[str]) -> None:
         rows = {name: rank_by_scores(task, words_of([*task.queries.values()], [*task.documents.values()]))}
     else:
         source = open_source(options, MEANS)
-        vectors = encode_once(options, args, source, [*task.queries.values(), *task.documents.values()])
+        vectors = encode_once(options, args, source, task.queries.values())
+        vectors |= encode_once(options, args, source, task.documents.values())
         rows, means = {}, rankings_of(task, vectors)
         if options.model not in MEANS and source.kind != "other":
             rows[name] = rankings_of(task, vectors, models.open_model(options, source).to(args.device))
@@ -379,8 +380,9 @@ def rank(words: list[str]) -> None:
     sets = data.read_sets(lambda name, path, split: read_ranking(path, split, pairs), hold_out_queries)
     reported = "test" if "test" in sets else "validation"
     source = open_source(options, MEANS)
-    sides = [side for task, _ in sets.values() for side in (task.queries, task.documents)]
-    vectors = encode_once(options, args, source, [text for side in sides for text in side.values()])
+    vectors = encode_once(options, args, source, [text for task, _ in sets.values() for text in task.queries.values()])
+    pools = [text for task, _ in sets.values() for text in task.documents.values()]
+    vectors |= encode_once(options, args, source, pools)
     baseline = options.model in MEANS or source.kind == "other"
     size = next(iter(vectors.values())).shape[1]
     new_model = partial(MeanRanker, size) if baseline else partial(models.open_model, options, source)

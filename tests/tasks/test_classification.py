@@ -81,9 +81,8 @@ def test_two_classes_by_one_sigmoid(sea_files, toy_checkpoint, tmp_path):
     results = run(tmp_path / "model", "--model", toy_checkpoint, *FAST, "--sigmoid", **sea_files)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert (model.config.id2label, model.config.problem_type) == ({0: "sea"}, "multi_label_classification")
-    batch = AutoTokenizer.from_pretrained(tmp_path / "model")(
-        texts(sea_files["--test_file"]), padding=True, return_tensors="pt"
-    )
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    batch = tokenizer(texts(sea_files["--test_file"]), padding=True, return_tensors="pt")
     share = model(**batch).logits.sigmoid()[:, 0]
     rows = predictions(tmp_path / "model" / "test_predictions.jsonl")
     torch.testing.assert_close(torch.tensor([row["scores"][1] for row in rows]), share.detach(), atol=2e-3, rtol=0)
@@ -105,6 +104,7 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     options |= {"--question_column": "asked", "--label_column": "answer", "--model": toy_checkpoint}
     results = run(tmp_path / "model", "--halve_validation", **options)
     assert results["reported"] == "test"
+    assert len([*(tmp_path / "model" / "vectors").iterdir()]) == 2  # documents, and questions apart
     parts = [predictions(tmp_path / "model" / f"{name}_predictions.jsonl") for name in ("validation", "test")]
     assert [len(part) for part in parts] == [6, 6]
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config.text_pair

@@ -62,9 +62,8 @@ def test_other_names_of_columns(read):
     rows = [{"key": 7, "body": "naïve", "about": "why?", "is": "b"}, {"key": 8, "body": "x", "about": "?", "is": "a"}]
     columns = ColumnArguments(text_column="body", question_column="about", label_column="is", id_column="key")
     data = read(rows, columns)
-    assert data == LabelledDocuments(
-        SINGLE, [Example("7", "naïve", "why?", (), 1), Example("8", "x", "?", (), 0)], ("a", "b"), "rows.jsonl"
-    )
+    examples = [Example("7", "naïve", "why?", (), 1), Example("8", "x", "?", (), 0)]
+    assert data == LabelledDocuments(SINGLE, examples, ("a", "b"), "rows.jsonl")
 
 
 def test_a_dataset_with_named_classes(tmp_path):
@@ -315,6 +314,7 @@ def test_a_batch_holds_each_document_once():
     assert batch["document_index"].tolist() == [0, 1, 0]
     assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert torch.equal(batch["inputs_embeds"][0], vectors["two"])
+    assert batch["labels"].is_floating_point()
     assert batch["labels"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     assert batch["pair_embeds"].tolist() == [[0.5, 0.5], [1, 1], [0.5, 0.5]]  # the mean of a long question
     data = LabelledDocuments(SINGLE, [Example("a", "one", label=1)], ("n", "y"), "here", sigmoid=True)

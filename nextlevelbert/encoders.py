@@ -12,15 +12,7 @@ from typing import Any, get_args
 import torch
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    BertConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModel, BertConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from .models.chunk_encoder import ChunkEncoder, LoadedChunkEncoder, PoolingMode, StaticEmbeddingConfig
@@ -42,8 +34,7 @@ def load_chunk_encoder(
         name: where others find this encoder, if `name_or_path` is a folder of this machine.
         pooling: how a vector is made of token vectors, in place of the encoder's own way; ``"cls"`` is HATE's.
 
-    Raises:
-        ValueError: if it does not say how it pools, or has a step that is not supported (named).
+    A ValueError names a step that is not supported, or says that pooling is not described.
     """
     from sentence_transformers.util import load_file_path  # takes seconds, which not every user of the package needs
 
@@ -124,7 +115,7 @@ def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | No
     return LoadedChunkEncoder(encoder, tokenizer, public, encoder.fingerprint())
 
 
-def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerBase]:
+def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokenizerFast]:
     """Configuration and tokenizer of a `StaticEmbedding`; the tokenizer adds no special tokens, as there."""
     plain = Tokenizer.from_str(module.tokenizer.to_str())
     plain.post_processor = TemplateProcessing(single="$A", pair="$A $B:1")
@@ -139,7 +130,7 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
     return StaticEmbeddingConfig(vocab_size=rows, hidden_size=size, **ids), tokenizer
 
 
-def _prompting(tokenizer: PreTrainedTokenizerBase, prompt: str) -> PreTrainedTokenizerBase:
+def _prompting(tokenizer: PreTrainedTokenizerFast, prompt: str) -> PreTrainedTokenizerFast:
     """A tokenizer that adds the tokens of a prompt where it adds special tokens, after those before the text."""
     ids = tokenizer(prompt.rstrip(), add_special_tokens=False)["input_ids"]
     joined, *alone = (
@@ -172,16 +163,15 @@ def new_document_model(
 ) -> Any:  # fmt: skip
     """A new model of a NextLevelBERT class; arguments as in its `from_chunk_encoder`."""
     source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
-    encoder, values = source.encoder, {}
+    encoder = source.encoder
     copied = encoder.has_layers and encoder.hidden_size == encoder.model.config.hidden_size
-    layers = encoder.model.config if copied else bert_over_vectors(encoder.hidden_size, layers=2)
-    values["encoder_config"] = with_attention_dropout(layers, attention_dropout)
-    values["encoder_config"].pop("sentence_steps", None)  # they follow the chunk encoder's layers only
-    if not copied:
-        values["pooling"] = kind.pooling_over_static
+    start = encoder.model.config if copied else bert_over_vectors(encoder.hidden_size, layers=2)
+    layers = with_attention_dropout(start, attention_dropout)
+    layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
     if num_hidden_layers is not None or fields.get("pooling") == "plain":
-        values["encoder_config"]["num_hidden_layers"] = num_hidden_layers or 0
-    model = _over(source, kind, chunk_size, {"chunking": "fixed", **values, **fields})
+        layers["num_hidden_layers"] = num_hidden_layers or 0
+    pooling = {} if copied else {"pooling": kind.pooling_over_static}
+    model = _over(source, kind, chunk_size, {"chunking": "fixed", "encoder_config": layers, **pooling, **fields})
     if copied and not random_layers and model.config.pooling != "plain":
         _copy_layers(encoder, model.base_model.encoder)
     return model

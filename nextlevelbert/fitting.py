@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,29 +29,18 @@ def fit_whitening(
     documents, one of them with two chunks. With a `size` K, W is ``[K, D]``: its rows are the directions in which
     whitened documents differ most, as in linear discriminant analysis with the document as the class (Fisher 1936).
     """
-    chunks = filled = waiting = 0
+    chunks = filled = 0
     total = scatter = between = torch.zeros((), dtype=torch.float64)
-    around: list[torch.Tensor] = []  # [n, D] each
-    means: list[torch.Tensor] = []  # [1, D] each
-    for document in documents:
-        if len(document) == 0:
-            continue
-        vectors = document.double()
-        mean = vectors.mean(dim=0, keepdim=True)
-        around.append(vectors - mean)
-        means.append(mean * len(vectors) ** 0.5)
-        total = total + vectors.sum(dim=0)
-        chunks, filled, waiting = chunks + len(vectors), filled + 1, waiting + len(vectors)
-        if waiting >= _ROWS_PER_PRODUCT:
-            scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
-            around, means, waiting = [], [], 0
-    if around:
-        scatter, between = scatter + _products(around), between + (_products(means) if size else 0)
+    for block in _blocks(documents):
+        counts = torch.tensor([len(vectors) for vectors in block], device=block[0].device)
+        means = torch.stack([vectors.mean(dim=0) for vectors in block])  # [B, D]
+        around = torch.cat(block) - means.repeat_interleave(counts, dim=0)  # [n, D]
+        total, scatter = total + counts.double() @ means, scatter + around.T @ around
+        between = between + (means.T * counts) @ means
+        chunks, filled = chunks + int(counts.sum()), filled + len(block)
     if filled < 2 or chunks == filled or not scatter.trace() > 0:  # NaN, too
-        raise ValueError(
-            f"Whitening is fitted to the spread of chunks within documents; got {chunks} chunk(s) in {filled} "
-            "document(s), which do not differ. Give at least two documents, of more than one chunk."
-        )
+        what = f"got {chunks} chunk(s) in {filled} document(s), which do not differ"
+        raise ValueError(f"Whitening: {what}. Give at least two documents, of more than one chunk.")
     mean, within = total / chunks, scatter / chunks
     if size is None:
         values, axes = torch.linalg.eigh(within)
@@ -65,10 +54,17 @@ def fit_whitening(
     return mean.float(), (torch.linalg.eigh(spread)[1].flip(1).T[:size] @ whiten).float()  # largest first
 
 
-def _products(rows: list[torch.Tensor]) -> torch.Tensor:
-    """The sum ``[D, D]`` of the products of each row with itself."""
-    block = torch.cat(rows)
-    return block.T @ block
+def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Documents that have chunks, in float64, so many at a time that their products are worth it."""
+    block, rows = [], 0
+    for vectors in documents:
+        block += [vectors.double()] * (len(vectors) > 0)
+        rows += len(vectors)
+        if rows >= _ROWS_PER_PRODUCT:
+            yield block
+            block, rows = [], 0
+    if block:
+        yield block
 
 
 def fit_tfidf_encoder(
@@ -100,9 +96,7 @@ def fit_tfidf_encoder(
         containing += np.bincount(pairs % rows, minlength=rows)
         chunks += len(boundaries) - 1
     if not chunks:
-        raise ValueError(
-            "The texts hold no tokens, so there is nothing to count; give documents like those to search."
-        )
+        raise ValueError("The texts hold no tokens to count; give documents like those to search.")
     weights = np.log((1 + chunks) / (1 + containing))
     special = set(source.tokenizer.all_special_tokens)
     for word, row in words.items():
@@ -141,9 +135,9 @@ def combine_chunk_encoders(
     vocabularies = {frozenset(part.tokenizer.get_vocab().items()) for part in parts}
     around = {special_token_ids(part.tokenizer) for part in parts if part.encoder.has_layers}
     if len(vocabularies) > 1 or len(around) > 1:
+        names = ", ".join(part.name for part in parts)
         raise ValueError(
-            f"{', '.join(part.name for part in parts)} have different tokens, or put different ones around a text, so "
-            "they cannot read the same chunks. Give encoders over one vocabulary."
+            f"{names} have different tokens, or different ones around a text; give ones of one vocabulary."
         )
     limit = min((part.max_chunk_size for part in parts if part.max_chunk_size is not None), default=None)
     rule = ChunkingRule.from_tokenizer(whole.tokenizer, chunk_size, max_chunk_size=limit)

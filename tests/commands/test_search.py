@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -21,17 +22,19 @@ QUESTION = "Where does the captain hunt the whale?"
 TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
 
 
-def by_words(pieces: list[str], question: str) -> np.ndarray:
-    """BM25 by Robertson and Zaragoza (2009), section 3.4, k1 1.5, b 0.75; a rarity below zero counts as zero."""
+def by_words(pieces: list[str], question: str) -> tuple[np.ndarray, float]:
+    """BM25 by Robertson and Zaragoza (2009), section 3.4, k1 1.5, b 0.75; a rarity below zero counts as zero. And the
+    length of the question's vector of rarities."""
     pieces = [re.findall(r"\w+", piece.lower()) for piece in pieces]
-    mean, scores = np.mean([len(piece) for piece in pieces]), np.zeros(len(pieces))
+    mean, scores, vector = np.mean([len(piece) for piece in pieces]), np.zeros(len(pieces)), Counter[str]()
     for word in re.findall(r"\w+", question.lower()):
         containing = sum(word in piece for piece in pieces)
         rarity = max(math.log((len(pieces) - containing + 0.5) / (containing + 0.5)), 0)
+        vector[word] += rarity if containing else 0
         for number, piece in enumerate(pieces):
             count = piece.count(word)
             scores[number] += rarity * count / (count + 1.5 * (0.25 + 0.75 * len(piece) / mean))
-    return scores
+    return scores, float(np.linalg.norm([*vector.values()]))
 
 
 @pytest.mark.parametrize("whitened", [False, True])
@@ -58,8 +61,8 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
     names, added = list(vocabulary), book_words(counts, starts)
     rows = [added[[book]].indices for book, (start, end) in enumerate(pairwise(starts)) for _ in range(start, end)]
     added_to = [" ".join([piece, *(names[word] for word in row)]) for row, piece in zip(rows, pieces, strict=True)]
-    words = by_words(added_to, QUESTION)
-    both = sum((scores - scores.min()) / np.ptp(scores) for scores in (cosine, words)) / 2
+    words, length = by_words(added_to, QUESTION)
+    both = (cosine + words / length) / 2
     for actual, expected in ((answer.cosine, cosine), (answer.bm25, words), (answer.score, both)):
         np.testing.assert_allclose(actual, expected, atol=1e-5)
     counts = np.cumsum([0, *map(len, spans.values())])
@@ -110,7 +113,7 @@ def test_one_passage_without_words(command, tmp_path):
     """Nothing is nearer than another."""
     (tmp_path / "one.txt").write_text("!!!")
     [passage] = command("search", tmp_path / "one.txt", "whale", "--json").json["passages"]
-    assert (passage["score"], passage["bm25"]) == (0, 0)
+    assert (passage["score"], passage["bm25"]) == (passage["cosine"] / 2, 0)
 
 
 def test_json(command, books):

@@ -85,7 +85,8 @@ def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch)
     model = open_model(argparse.Namespace(model=None, chunk_encoder=None, device="cpu", dtype="float32"))
     parts = open_shelf(model, str(tmp_path / "novels.jsonl"), tmp_path / "cache")
     library, words = Library(model, parts), book_context.words
-    questions = book_context.with_a_cue(library, novels)
+    options = argparse.Namespace(forms=book_context.FORMS, cues=book_context.CUES)
+    questions = book_context.with_a_cue(parts, novels, options)
     assert {question.form for question in questions} == {"kept", "half", "common"}
     for question in questions:
         *sentence, cue = question.text.split()

@@ -1,12 +1,13 @@
-"""Passages that need their book, judged by the functions of ``nextlevelbert search``; and the weight of its vectors.
+"""Passages that need their book, judged by the functions of ``nextlevelbert search``, and by parts of its score.
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
     python -m benchmarks.studies.book_context --novels novels/held_out.jsonl --output_dir RESULTS
 
 A question is a sentence of a passage without names and without the passage's three rarest words, and a cue that the
 passage lacks: a main character or a place of its book, a word of the title, or a rare name. Forms: *kept*, *half* of
-the other words dropped, and *common*, without any word of the passage's rarer half. *Hard*: the passage is not among
-the first ten by Lucene's BM25. *Cut out*: a sentence is taken out of its passage and looks for it.
+the other words dropped, and *common*, without any word of the passage's rarer half; on demand *own*, where the three
+rarest words are those of the sentence. *Hard*: the passage is not among the first ten by Lucene's BM25. *Cut out*: a
+sentence is taken out of its passage and looks for it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from scipy import sparse
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+from torch.nn import functional as F
 
 from benchmarks.common.measuring import print_table, with_interval
 from nextlevelbert import text_sentences
@@ -36,14 +37,14 @@ from nextlevelbert.corpus import write_part
 from nextlevelbert.data.rows import table_rows
 
 COUNT, FORMS, CUES = 1_500, ("kept", "half", "common"), ("person", "place", "title", "rare")
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)  # of vectors in the score
+NEIGHBOURS = 0.6
 first_words = search.book_words
 VARIANTS = {
     "without the book's words": lambda counts, starts: first_words(counts, starts) * 0,
-    "with the book's words": first_words,
     "with another book's words": lambda counts, starts: first_words(counts, starts)[np.arange(len(starts) - 1) - 1],
+    "with the book's words": first_words,
 }
-REFERENCE = "search, with the book's words"
+REFERENCE = "search, without the book's words"
 
 
 class Question(NamedTuple):
@@ -66,19 +67,15 @@ def names_of(text: str) -> tuple[Counter[str], set[str]]:
     return names, {word.lower() for word, n in after.items() if n > 0.4 * capital[word] and word.lower() in names}
 
 
-def with_a_cue(library: search.Library, novels: list[dict[str, str]]) -> list[Question]:
+def with_a_cue(parts: list[Part], novels: list[dict[str, str]], options: argparse.Namespace) -> list[Question]:
     """The same number of questions for each book, where it has so many."""
-    draw, passages = np.random.default_rng(0), [words(library.passage(n)) for n in range(len(library.spans))]
-    spread, starts = Counter(word for passage in passages for word in set(passage)), library.first.tolist()
-    number, questions = {word: place for place, word in enumerate(spread)}, list[Question]()
-    ends = np.cumsum([0, *map(len, passages)], dtype=np.int32)
-    ids = np.array([number[word] for passage in passages for word in passage], np.int32)
-    counts = sparse.csr_array((np.ones(len(ids), np.float32), ids, ends), (len(passages), len(number)))
-    counts.sum_duplicates()
-    chosen = first_words(counts, starts)
+    texts, draw, questions = _texts(parts), np.random.default_rng(0), list[Question]()
+    passages, (counts, starts, vocabulary) = list(map(words, texts)), search.count_words(parts)
+    spread, chosen = Counter(word for passage in passages for word in set(passage)), first_words(counts, starts)
+    kinds = [(form, cue) for cue in options.cues for form in options.forms]
     for book, novel in enumerate(novels):
         (names, places), made = names_of(novel["text"]), 0
-        first_ones = {list(number)[word] for word in chosen[[book]].indices}
+        first_ones = {list(vocabulary)[word] for word in chosen[[book]].indices}
         cues = {
             "person": [name for name, _ in names.most_common(12) if name not in places][:5],
             "place": [name for name, _ in names.most_common(60) if name in places][:5],
@@ -86,9 +83,9 @@ def with_a_cue(library: search.Library, novels: list[dict[str, str]]) -> list[Qu
             "rare": [name for name, n in names.items() if n <= 12 and name not in first_ones],
         }
         for passage in starts[book] + draw.permutation(starts[book + 1] - starts[book]):
-            form, inside = FORMS[made % 3], set(passages[passage])
-            missing = [word for word in cues[CUES[made // 3 % 4]] if word not in inside and word in spread]
-            if missing and (sentence := without_names(library.passage(passage), inside, names, spread, form, draw)):
+            (form, kind), inside = kinds[made % len(kinds)], set(passages[passage])
+            missing = [word for word in cues[kind] if word not in inside and word in spread]
+            if missing and (sentence := without_names(texts[passage], inside, names, spread, form, draw)):
                 cue = missing[draw.integers(len(missing))]
                 questions.append(Question(" ".join([*sentence, cue]), int(passage), book, form))
                 made += 1
@@ -99,10 +96,12 @@ def with_a_cue(library: search.Library, novels: list[dict[str, str]]) -> list[Qu
 
 def without_names(text: str, inside: set[str], names: Any, spread: Any, form: str, draw: Any) -> list[str]:
     """The words of a sentence in the form that is asked for; none where no sentence has enough of them."""
-    ranked = sorted(inside, key=lambda word: (spread[word], word))
-    dropped = {*ranked[:3], *names, *(ranked[: len(ranked) // 2] if form == "common" else [])}
-    sentences = [words(text[start:end]) for start, end in text_sentences(text)]
-    kept = [[word for word in sentence if word not in dropped] for sentence in sentences]
+    kept = []
+    for sentence in (words(text[start:end]) for start, end in text_sentences(text)):
+        sentence = [word for word in sentence if word not in names]
+        ranked = sorted({*sentence} if form == "own" else inside, key=lambda word: (spread[word], word))
+        dropped = ranked[: len(ranked) // 2 if form == "common" else 3]
+        kept.append([word for word in sentence if word not in dropped])
     if not (kept := [sentence for sentence in kept if len(set(sentence)) >= 8]):
         return []
     sentence, gone = kept[draw.integers(len(kept))][:40], set[str]()
@@ -143,22 +142,36 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
 
 def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str, np.ndarray]:
     """``[Q]`` of each row; of what scores the same, the right passage is the last."""
-    texts, index = [text for part in parts for text in part.read("text")["text"].to_pylist()], bm25s.BM25()
-    index.index(list(map(search.split_words, texts)), show_progress=False)
-    words_only = (torch.from_numpy(index.get_scores(search.split_words(question.text))) for question in questions)
-    ranked = {"Lucene's BM25": [_rank(row, q.right) for row, q in zip(words_only, questions, strict=True)]}
+    tokens, ranked = list(map(search.split_words, _texts(parts))), dict[str, list[int]]()
+    counts, starts, vocabulary = search.count_words(parts)
+    owner, names = np.repeat(np.arange(len(starts) - 1), np.diff(starts)), np.array(list(vocabulary))
+    same = torch.from_numpy(owner[1:] == owner[:-1])
     for variant, chosen in VARIANTS.items():
         for folder in parts[0].path.parent.glob("words-*"):
             shutil.rmtree(folder)
         with patch.object(search, "book_words", chosen):
-            library = search.Library(model, parts)
+            library, lucene = search.Library(model, parts), bm25s.BM25()
+        rows = chosen(counts, starts)
+        added = [names[row.indices[row.data > 0]].tolist() for row in (rows[[book]] for book in range(rows.shape[0]))]
+        lucene.index([own + added[book] for own, book in zip(tokens, owner, strict=True)], show_progress=False)
         for question in questions:
-            answer = library.ask(question.text, documents=0, passages=0)
-            pair = search._scaled(answer.cosine), search._scaled(answer.bm25)
-            rows = {f"{share:.0%} vectors": share * pair[0] + (1 - share) * pair[1] for share in SHARES}
-            for name, row in {"search": answer.score, **rows}.items():
+            score, cosine, bm25, *_ = library.ask(question.text, documents=0, passages=0)
+            scores = {"search": score, "its BM25": bm25, "its vectors": cosine}
+            scores["both, the lowest of each scaled to 0, the highest to 1"] = _scaled(cosine) + _scaled(bm25)
+            near = F.pad(score[1:] * same, (0, 1)) + F.pad(score[:-1] * same, (1, 0))
+            scores[f"search and {NEIGHBOURS} of the neighbours"] = score + NEIGHBOURS * near
+            scores["Lucene's BM25"] = torch.from_numpy(lucene.get_scores(search.split_words(question.text)))
+            for name, row in scores.items():
                 ranked.setdefault(f"{name}, {variant}", []).append(_rank(row, question.right))
     return {name: np.array(values) for name, values in ranked.items()}
+
+
+def _texts(parts: list[Part]) -> list[str]:
+    return [text for part in parts for text in part.read("text")["text"].to_pylist()]
+
+
+def _scaled(scores: torch.Tensor) -> torch.Tensor:
+    return (scores - scores.min()) / (scores.max() - scores.min()).clamp(min=1e-9)
 
 
 def _rank(scores: torch.Tensor, right: int) -> int:
@@ -166,9 +179,9 @@ def _rank(scores: torch.Tensor, right: int) -> int:
 
 
 def report(title: str, table: dict[str, np.ndarray], questions: list[Question]) -> None:
-    """MRR (recall at 10) and the difference in MRR to ``search`` as it is, with an interval over books."""
+    """MRR (recall at 10) and its difference to ``search`` without the book's words, with an interval over books."""
     books, forms = np.array([question.book for question in questions]), np.array([q.form for q in questions])
-    hard = table["Lucene's BM25"] > 10
+    hard = table["Lucene's BM25, without the book's words"] > 10
     groups = {"all": hard | ~hard, "hard": hard, "easy": ~hard, **{form: forms == form for form in sorted({*forms})}}
     rows, head = [], [f"{name}, {mask.sum()}" for name, mask in groups.items()]
     for name, ranked in table.items():
@@ -187,6 +200,8 @@ def main() -> None:
     parser.add_argument("--novels", type=Path, required=True, help="rows with title and text")
     parser.add_argument("--model", help="as of search, but its passages have 256 tokens")
     parser.add_argument("--chunk_encoder", help="as of search, but it computes in bfloat16")
+    parser.add_argument("--forms", nargs="+", default=FORMS, help="of the questions")
+    parser.add_argument("--cues", nargs="+", choices=CUES, default=CUES)
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args(namespace=argparse.Namespace(device="cpu", dtype="float32"))
     model, novels = open_model(args), list(table_rows(args.novels))
@@ -195,7 +210,7 @@ def main() -> None:
         encoder.to(torch.bfloat16)
     parts = open_shelf(model, str(args.novels), args.output_dir / "cache")
     library = search.Library(model, parts)
-    judges = {"a cue from elsewhere": (parts, with_a_cue(library, novels)), "cut out": cut_out(library, parts)}
+    judges = {"a cue from elsewhere": (parts, with_a_cue(parts, novels, args)), "cut out": cut_out(library, parts)}
     for title, (shelf, questions) in judges.items():
         report(f"{title}: {len(library.spans)} passages", ranks(model, shelf, questions), questions)
 

@@ -35,8 +35,8 @@ Finds the passages and documents of a folder that are nearest to a question.
 
 A passage is a chunk of a document, about a page. It is ranked by its vector and by its words: the cosine of its chunk
 vector and that of the question, and BM25, divided by the length of the question's vector of rarities. The score is the
-mean of both: it depends on what else is in the folder, and a high one is no sign that the passage holds an answer. The
-score of a document is the mean of its three best passages.
+mean of both: scores are relative to the folder, and a high one is no sign that the passage holds an answer. The score
+of a document is the mean of its three best passages.
 """,
     "embed": "Writes the vectors of documents or chunks to a Parquet file.",
     "map": "Draws a map of a folder: similar documents are close together (principal components of their vectors).",

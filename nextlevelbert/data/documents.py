@@ -16,9 +16,6 @@ from .books import BOOKS, read_book
 from .rows import TABLES, Document, as_documents, suffix
 
 TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
-DELETED = '\\`*_{}[]()>#+-$"=@%^|~/'
-_DELETE = str.maketrans("", "", DELETED)
-_ADDRESSES = re.compile(r"\bhttp\S*|\bwww\S*|\S+@\S+")
 PYTHON_MANUAL = "python-manual"
 _NOT_DOCUMENTATION = set("site-packages test tests idlelib lib2to3 __pycache__ turtledemo pydoc_data".split())
 
@@ -85,20 +82,6 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     times = Counter(stem for path, stem in stems.items() if suffix(path) in TEXTS)
     names = {path: stem if times[stem] == 1 else files[path] for path, stem in stems.items()}
     return [(path, name if suffix(path) in TEXTS else None) for path, name in names.items()]
-
-
-def clean_text(text: str) -> str:
-    """A text as the NextLevelBERT authors' code cleans it before pretraining; inference does none of this.
-
-    Ends of lines become spaces; words with ``http``, ``www`` or ``@`` at their place go, and so do the characters
-    :data:`DELETED`, quotation marks and hyphens among them; runs of spaces become one.
-
-    Example:
-        >>> clean_text('He said: "See www.sea.org,\\nwell-known -- to (all)!"')
-        'He said: See wellknown to all!'
-    """
-    text = _ADDRESSES.sub("", text.replace("\n", " "))
-    return " ".join(text.translate(_DELETE).split())
 
 
 def read_hub_documents(

@@ -30,7 +30,6 @@ class VectorModelArguments:
     chunk_encoder_name: str | None = option(None, "The encoder's name on the Hub, if --chunk_encoder is a folder.")
     encoder_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "Precision of encoding.")
     include_chunk_encoder: bool = option(True, "Save the chunk encoder, too; without it, the model loads it by name.")
-    attn_implementation: str | None = option(None, "Attention of both encoders: sdpa, eager or flash_attention_2.")
     chunking: Literal["fixed", "sentences", "packed_sentences"] | None = option(
         None, "A chunk is chunk_size tokens (fixed), a sentence, or as many sentences as fit (packed_sentences)."
     )
@@ -112,9 +111,6 @@ class CorpusArguments:
     dataset_split: str = option("train", "Split of that dataset.")
     text_column: str = option("text", "Column of the documents.")
     id_column: str = option("id", "Column of their ids; without it, documents are numbered.")
-    clean_text: bool = option(
-        False, "Clean texts as NextLevelBERT's authors: no line ends, addresses, rare characters."
-    )
     corpus_dir: str | None = option(None, "Folder of the encoded documents; without it, OUTPUT_DIR-corpus.")
     characters_per_part: int = option(4_000_000, "Size of a part of it; smaller ones suit more processes.")
     validation_share: float = option(0.05, "Share of the documents to hold out, at least one; 0 for none.")

@@ -54,7 +54,6 @@ class CdlmModelArguments:
     model_type: Literal["cdlm"] = option("cdlm", "Other model types have their own options.")
     max_length: int | None = option(None, "Tokens in a sequence; usually 4096, or as many as a saved model reads.")
     attention_window: int | None = option(None, "Tokens that each token attends to; usually 512, or a saved model's.")
-    attn_implementation: str | None = option(None, "sdpa (usual) or eager.")
 
     def load(self, model_class: Any) -> tuple[Any, CdlmProcessor]:
         """The model in float32, opened as `model_class` or made from an encoder, and its processor."""
@@ -63,8 +62,6 @@ class CdlmModelArguments:
             model = model_class.from_pretrained(self.model, dtype=torch.float32, **window)
         else:
             model = model_class.from_encoder(self.model, max_length=self.max_length or 4096, **window)
-        if self.attn_implementation:
-            model.set_attn_implementation(self.attn_implementation)
         return model, CdlmProcessor.from_model(model, self.max_length)
 
 
@@ -187,15 +184,16 @@ def main(words: list[str]) -> None:
 
 def _write_card(args: Any, hub: str | None, log: list, facts: dict[str, Any], scores: dict) -> None:
     """The card and the learning curve."""
-    name, first = args.repository(), next(entry["eval_loss"] for entry in log if "eval_loss" in entry)
+    name, losses = args.repository(), [entry["eval_loss"] for entry in log if "eval_loss" in entry]
     plot_curves([log], None, Path(args.output_dir) / CURVE, x="step")
-    table = results_table({"first evaluation": {"loss": first, "perplexity": math.exp(first)}, **scores})
+    if losses:
+        scores = {"first evaluation": {"loss": losses[0], "perplexity": math.exp(losses[0])}, **scores}
     model_card(
         name=name, summary=SUMMARY, snippet=_SNIPPET.replace("{name}", name),
         pipeline_tag="fill-mask", tags=("cdlm", "longformer", "multi-document", "fill-mask"),
         base_model=hub, training={name: value for name, value in facts.items() if value is not None},
         pictures={CURVE: "Loss over training"},
         measured="Masked words of sets of related documents that were held out, with the attention pattern of the "
-        f"training; perplexity is the exponential of the loss.\n\n{table}",
+        f"training; perplexity is the exponential of the loss.\n\n{results_table(scores)}",
         scores={"perplexity": scores["validation"]["perplexity"]}, dataset="held-out sets", limits=LIMITS,
     ).save(f"{args.output_dir}/README.md")  # fmt: skip

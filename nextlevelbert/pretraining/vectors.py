@@ -17,7 +17,7 @@ from accelerate import PartialState
 from transformers import AutoConfig, set_seed
 
 from ..corpus import VectorCorpus, encode_corpus
-from ..data.documents import clean_text, read_documents, read_hub_documents
+from ..data.documents import read_documents, read_hub_documents
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..fitting import fit_whitening
 from ..models.chunk_encoder import weights_fingerprint
@@ -60,7 +60,7 @@ from .sequences import (
 logger = logging.getLogger(__name__)
 
 # Options that do not change the result, or that are told by what they lead to.
-_UNSIGNED = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder", "attn_implementation")
+_UNSIGNED = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
 Family = NextLevelBertArguments | HateArguments
 _TIMES = ("_runtime", "_per_second")
 _ABOUT = """\
@@ -212,53 +212,37 @@ def open_encoder(options: VectorModelArguments, family: Family) -> LoadedChunkEn
         name = model
     pooling: Any = getattr(family, "sentence_pooling", "own")
     name = name or "sentence-transformers/all-MiniLM-L6-v2"
-    source = load_chunk_encoder(name, options.chunk_encoder_name, None if pooling == "own" else pooling)
-    if options.attn_implementation:
-        source.encoder.model.set_attn_implementation(options.attn_implementation)
-    return source
+    return load_chunk_encoder(name, options.chunk_encoder_name, None if pooling == "own" else pooling)
 
 
 def new_model(options: VectorModelArguments, family: Family, source: LoadedChunkEncoder, sequence_length: int) -> Any:
     """The model to train, new or a checkpoint to continue from, without its chunk encoder."""
     fields = stated(options, "temperature") | stated(family, "loss", "pooling")
-    new = stated(options, "chunk_size", "chunking", "num_hidden_layers")
-    model: Any
+    new = {"include_chunk_encoder": False, **stated(options, "chunk_size", "chunking", "num_hidden_layers")}
     if isinstance(family, HateArguments):
-        fields |= new | stated(family, "hidden_size", "norm_order")
+        fields |= stated(family, "hidden_size", "norm_order")
         fields["max_chunks"] = sequence_length - 1  # it has not learned positions beyond its sequences
-        model = HateForMaskedSentencePrediction.from_chunk_encoder(source, include_chunk_encoder=False, **fields)
-        encoder = model.base_model.encoder.layers
-    else:
-        contrastive = family.objective == "contrastive"
-        kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
-        fields |= stated(family, "loss_mean")
-        flags = ("random_layers", "attention_dropout", "whiten_chunks")
-        new |= {name: value for name in flags if (value := getattr(family, name))}
-        if family.model is None:
-            model = kind.from_chunk_encoder(source, include_chunk_encoder=False, **fields, **new)
-        elif new:
-            raise ValueError(f"--{next(iter(new))} is for new models; leave it out, or leave out --model.")
-        else:
-            model = _continued(kind, family.model, source, fields)
-        encoder = model.base_model.encoder
-    if options.attn_implementation:
-        encoder.set_attn_implementation(options.attn_implementation)
+        return HateForMaskedSentencePrediction.from_chunk_encoder(source, **fields, **new)
+    contrastive = family.objective == "contrastive"
+    kind = NextLevelBertForContrastiveLearning if contrastive else NextLevelBertForMaskedVectorModeling
+    fields |= stated(family, "loss_mean")
+    flags = ("random_layers", "attention_dropout", "whiten_chunks")
+    new |= {name: value for name in flags if (value := getattr(family, name))}
+    if family.model is None:
+        return kind.from_chunk_encoder(source, **fields, **new)
+    if names := [name for name in new if name != "include_chunk_encoder"]:
+        raise ValueError(f"--{names[0]} is for new models; leave it out, or leave out --model.")
+    model: Any = kind.from_pretrained(family.model, dtype=torch.float32, **fields)  # keeps its chunks and layers
+    if model.base_model.chunk_encoder is not None:
+        model.base_model.detach_chunk_encoder()
+    model.base_model.check_chunk_encoder(source)
+    model.base_model.tokenizer = source.tokenizer
     return model
 
 
 def stated(options: Any, *names: str) -> dict[str, Any]:
     """Those of these options that a command line names."""
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-
-
-def _continued(kind: Any, path: str, source: LoadedChunkEncoder, fields: dict[str, Any]) -> Any:
-    """A checkpoint to continue from; it keeps its chunks and layers."""
-    model = kind.from_pretrained(path, dtype=torch.float32, **fields)
-    if model.base_model.chunk_encoder is not None:
-        model.base_model.detach_chunk_encoder()
-    model.base_model.check_chunk_encoder(source)
-    model.base_model.tokenizer = source.tokenizer
-    return model
 
 
 def encoded_corpus(
@@ -278,8 +262,6 @@ def encoded_corpus(
             documents = read_hub_documents(name, split, config, **columns)
         else:
             documents = read_documents(str(corpus_args.train_file), **columns)
-        if corpus_args.clean_text:
-            documents = (replace(document, text=clean_text(document.text)) for document in documents)
         # A copy, since what is saved with the model keeps its precision.
         encoder = copy.deepcopy(source.encoder).to(args.device, getattr(torch, options.encoder_dtype))
         source, size = replace(source, encoder=encoder), corpus_args.characters_per_part

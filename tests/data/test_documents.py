@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
-from nextlevelbert.data.documents import as_documents, clean_text, read_hub_documents, source_files
+from nextlevelbert.data.documents import as_documents, read_hub_documents, source_files
 from tests.book_toys import write_docx, write_epub, write_pdf
 
 WHALE, SEA = "Call me Ishmael.", "The sea & the “whale”."
@@ -172,15 +172,3 @@ def test_no_bytes_raise_an_error_that_does_not_name_the_file(tmp_path_factory, k
         list(read_documents(path))
     except ValueError as error:
         assert path.name in str(error)  # noqa: PT017  # either is right
-
-
-def test_cleaning_is_that_of_the_authors():
-    """Each rule of their published code, see `clean_text`."""
-    for text, cleaned in {
-        "One.\nTwo.\n\nThree.": "One. Two. Three.",
-        "Read http://a.org/b?c=1 or www.sea.org now, or write to me@sea.org.": "Read or now, or write to",
-        '\\`*_{}[]()>#+-$"=@%^|~/': "",
-        "It's <b>“well-known”</b>; isn't it?": "It's <b“wellknown”<b; isn't it?",
-        "  many   spaces\t here ": "many spaces here",
-    }.items():
-        assert clean_text(text) == cleaned

@@ -164,7 +164,7 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
 
 
 def test_options_of_the_papers_reach_the_model(source, toy_encoder_path):
-    options = VectorModelArguments(chunk_encoder=toy_encoder_path, chunk_size=12, attn_implementation="eager")
+    options = VectorModelArguments(chunk_encoder=toy_encoder_path, chunk_size=12)
     recipe = NextLevelBertArguments(attention_dropout=0.1, loss_mean="sequences")
     kept, random = (new_model(options, replace(recipe, random_layers=value), source, 16) for value in (False, True))
     assert (kept.config.encoder_config.attention_probs_dropout_prob, kept.config.loss_mean) == (0.1, "sequences")
@@ -172,7 +172,6 @@ def test_options_of_the_papers_reach_the_model(source, toy_encoder_path):
     copies = [model.base_model.encoder.encoder.layer[0].attention.self.query.weight for model in (kept, random)]
     assert torch.equal(copies[0], first)
     assert not torch.allclose(copies[1], first, atol=1e-3)
-    assert kept.base_model.encoder.config._attn_implementation == "eager"
     hate = new_model(options, HateArguments(norm_order=1.5), source, 16)
     assert (hate.config.loss, hate.config.norm_order, hate.config.max_chunks) == ("p_norm", 1.5, 15)
     assert open_encoder(options, HateArguments(sentence_pooling="cls")).encoder.pooling == "cls"

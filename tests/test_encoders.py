@@ -231,12 +231,6 @@ def test_every_route_gives_the_same(source, model, tmp_path):
     torch.testing.assert_close(plain(again, TEXTS[0]), books[0].plain, atol=2e-3, rtol=0)
 
 
-def test_it_stays_frozen(minilm):
-    model = NextLevelBertModel.from_chunk_encoder(minilm, chunk_size=32).train()
-    assert not any(module.training for module in model.chunk_encoder.modules())
-    assert not any(parameter.requires_grad for parameter in model.chunk_encoder.parameters())
-
-
 def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_path):
     toy, table = SentenceTransformer(toy_encoder_path, device="cpu")[0], minilm.tokenizer.backend_tokenizer
     for number, (steps, prompt, word) in enumerate(

@@ -174,27 +174,14 @@ def test_the_pretraining_script_publishes_model_and_card(hub, fresh_process, toy
     assert [name for name, content in files.items() if here in content] == []
 
 
-LOAD_CLASSIFIER = """
+LOAD_TRAINED = """
 import json, sys
-from huggingface_hub import ModelCard
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
-name = sys.argv[1]
-model = AutoModelForSequenceClassification.from_pretrained(name, trust_remote_code=True)
-tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
-scores = model(**tokenizer(sys.argv[2], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
-[accuracy] = [r.metric_value for r in ModelCard.load(name).data.eval_results if r.metric_type == "accuracy"]
-print(json.dumps({"scores": scores, "accuracy": accuracy}))
-"""
-
-LOAD_ADAPTER = """
-import json, sys
-import nextlevelbert
 from huggingface_hub import ModelCard
 from peft import PeftModel
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-name = sys.argv[1]
-base = AutoModelForSequenceClassification.from_pretrained("user/classifier", num_labels=2)
-model = PeftModel.from_pretrained(base, name).eval()
+name, base = sys.argv[1], "user/classifier"
+model = AutoModelForSequenceClassification.from_pretrained(base, trust_remote_code=True, num_labels=2)
+model = model if name == base else PeftModel.from_pretrained(model, name).eval()
 tokenizer = AutoTokenizer.from_pretrained(name)
 scores = model(**tokenizer(sys.argv[2], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
 [accuracy] = [r.metric_value for r in ModelCard.load(name).data.eval_results if r.metric_type == "accuracy"]
@@ -204,15 +191,15 @@ print(json.dumps({"scores": scores, "accuracy": accuracy}))
 
 @pytest.mark.long
 def test_the_finetuning_script_publishes_what_opens_again(hub, fresh_process, run, toy_encoder_path, tmp_path):
-    """A classifier, opened without the package; then an adapter made on it, both from the hub."""
+    """A classifier, then an adapter made on it, both from the hub without the package."""
     texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
     rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pictures = {"README.md", "learning_curve.png", "tokenizer.json"}
     whole = {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"}
-    for name, model, options, load, hidden, expected in (
-        ("user/classifier", "untrained", [], LOAD_CLASSIFIER, True, whole),
-        ("user/adapter", "user/classifier", ["--lora"], LOAD_ADAPTER, False, {"adapter_model.safetensors"}),
+    for name, model, options, expected in (
+        ("user/classifier", "untrained", [], whole),
+        ("user/adapter", "user/classifier", ["--lora"], {"adapter_model.safetensors"}),
     ):
         output = tmp_path / name.replace("/", "-")
         arguments = ["--task", "classification", "--model", model, "--chunk_encoder", toy_encoder_path, *options]
@@ -224,7 +211,7 @@ def test_the_finetuning_script_publishes_what_opens_again(hub, fresh_process, ru
         assert not [file for file in files if file.startswith("seed-") or file.endswith(("jsonl", "results.json"))]
         here = str(tmp_path).encode()
         assert [file for file, content in files.items() if here in content] == []
-        loaded = run(load, name, texts[0], hidden=hidden)
+        loaded = run(LOAD_TRAINED, name, texts[0], hidden=True)
         [first, *_] = (output / "test_predictions.jsonl").read_text().splitlines()
         torch.testing.assert_close(
             torch.tensor(loaded["scores"]), torch.tensor(json.loads(first)["scores"]), rtol=0, atol=1e-5

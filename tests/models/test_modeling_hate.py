@@ -15,6 +15,8 @@ from nextlevelbert import HateConfig, HateForMaskedSentencePrediction, HateModel
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD
 from nextlevelbert.models.modeling_hate import sinusoids
 
+from ..vector_toys import close
+
 
 def toy_config(hidden_size=32, **overrides) -> HateConfig:
     """Sentence vectors of 32 dimensions, a document model of 32 or less, 8 sentences in a window."""
@@ -40,19 +42,9 @@ def unit(*shape):
     return F.normalize(torch.randn(*shape), dim=-1)
 
 
-def close(actual, expected, atol=1e-5):
-    torch.testing.assert_close(actual, expected, atol=atol, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
-    ("narrow", "widths"),
-    # step = floor((128 - H) / 2) is 32, 48.
-    [
-        (64, [128, 128, 96, 64]),
-        (32, [128, 128, 80, 32]),
-        (128, [128]),
-        (127, [128, 127, 127, 127]),
-    ],
+    ("narrow", "widths"),  # step = floor((128 - H) / 2) is 32, 48.
+    [(64, [128, 128, 96, 64]), (32, [128, 128, 80, 32]), (128, [128]), (127, [128, 127, 127, 127])],
 )
 def test_the_widths_of_the_autoencoder(narrow, widths):
     size = {"num_hidden_layers": 1, "num_attention_heads": 1}
@@ -86,8 +78,7 @@ def test_sinusoids_by_hand_and_as_a_library_makes_them():
 def test_the_document_model_is_transformers_bert_with_sinusoids_in_its_table():
     model = toy()
     bert = BertModel(model.config.encoder_config, add_pooling_layer=False).eval()
-    state = {f"{name}": tensor for name, tensor in model.encoder.layers.state_dict().items()}
-    missing, unexpected = bert.load_state_dict(state, strict=False)
+    missing, unexpected = bert.load_state_dict(model.encoder.layers.state_dict(), strict=False)
     assert not unexpected
     assert set(missing) == {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
     table = torch.empty(9, 32)
@@ -127,20 +118,12 @@ def test_fixed_vectors_are_random_saved_and_never_trained(tmp_path):
     close(AutoModel.from_pretrained(tmp_path).special_embeddings.weight, table, atol=0)
 
 
-def batch_of(rows=3, length=6, masked=2):
+def batch_of():
     torch.manual_seed(5)
-    special_ids = torch.full((rows, length), NOT_SPECIAL)
-    special_ids[:, 0] = CLS
-    positions = torch.zeros(rows, length, dtype=torch.bool)
-    positions.flatten()[torch.arange(masked) * 4 + 1] = True
-    special_ids[positions] = MASK
-    vectors = unit(rows, length, 32)
-    return {
-        "inputs_embeds": vectors,
-        "special_ids": special_ids,
-        "mask_positions": positions,
-        "labels": vectors.clone(),
-    }
+    special_ids, vectors = torch.full((3, 6), NOT_SPECIAL), unit(3, 6, 32)
+    special_ids[:, 0], special_ids[0, [1, 5]] = CLS, MASK
+    positions = special_ids == MASK
+    return {"inputs_embeds": vectors, "special_ids": special_ids, "mask_positions": positions, "labels": vectors}
 
 
 @pytest.mark.parametrize("hidden_size", [32, 8])
@@ -168,10 +151,8 @@ def test_a_sequence_of_one_document_has_the_document_s_vector(pooling):
     sentences = unit(2, 4, 32)
     special_ids = torch.tensor([[CLS, *[NOT_SPECIAL] * 4, PAD]] * 2)
     packed = torch.cat([torch.zeros(2, 1, 32), sentences, torch.zeros(2, 1, 32)], dim=1)
-    close(
-        model(inputs_embeds=packed, special_ids=special_ids).pooler_output,
-        model(inputs_embeds=sentences).pooler_output,
-    )
+    expected = model(inputs_embeds=sentences).pooler_output
+    close(model(inputs_embeds=packed, special_ids=special_ids).pooler_output, expected)
 
 
 def test_what_it_refuses(minilm):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from datasets import Dataset
 from huggingface_hub import ModelCard, ModelCardData
@@ -10,28 +9,15 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import PreTrainedModel
 
-from nextlevelbert import (
-    NextLevelBertForMaskedVectorModeling,
-    NextLevelBertForSequenceClassification,
-    NextLevelBertModel,
-)
+from nextlevelbert import NextLevelBertForSequenceClassification, NextLevelBertModel
 
 from ..conftest import toy_config
 
 TEXTS = ["Call me Ishmael. " * 200, "It was the best of times.", "", "All happy families are alike. " * 20]
 
 
-@pytest.fixture(scope="module")
-def folder(minilm, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoint")
-    config = {**minilm.encoder.model.config.to_dict(), "max_position_embeddings": 22}
-    model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(minilm, chunk_size=32, encoder_config=config)
-    model.save_pretrained(folder)
-    return folder
-
-
-def test_the_trainer_of_sentence_transformers(folder, tmp_path):
-    model = SentenceTransformer(str(folder), device="cpu")
+def test_the_trainer_of_sentence_transformers(toy_checkpoint, tmp_path):
+    model = SentenceTransformer(toy_checkpoint, device="cpu")
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     pairs = Dataset.from_dict({"anchor": TEXTS[:2] + TEXTS[3:], "positive": ["sea", "times", "family"]})
     arguments = SentenceTransformerTrainingArguments(
@@ -43,7 +29,7 @@ def test_the_trainer_of_sentence_transformers(folder, tmp_path):
     ).train()
     changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
     assert not any("chunk_encoder" in name for name in changed)
-    assert sum(".encoder.layer." in name for name in changed) == 6 * 16  # every weight of all six layers
+    assert sum(".encoder.layer." in name for name in changed) == 2 * 16  # every weight of both layers
 
 
 def test_peft_adapts_attention_and_leaves_the_chunk_encoder_alone():
@@ -57,9 +43,9 @@ def test_peft_adapts_attention_and_leaves_the_chunk_encoder_alone():
         assert any("classifier" in name for name in trained) == (made is NextLevelBertForSequenceClassification)
 
 
-def test_the_card_that_is_published_opens_the_model(folder, tmp_path, monkeypatch):
+def test_the_card_that_is_published_opens_the_model(toy_checkpoint, tmp_path, monkeypatch):
     """In place of transformers' empty template; a card that someone wrote stays."""
-    model, uploaded = NextLevelBertModel.from_pretrained(folder), []
+    model, uploaded = NextLevelBertModel.from_pretrained(toy_checkpoint), []
     monkeypatch.setattr(PreTrainedModel, "_upload_modified_files", lambda *args, **kwargs: uploaded.append(args))
     ModelCard.from_template(ModelCardData(tags=["nextlevelbert"])).save(tmp_path / "README.md")
     model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})

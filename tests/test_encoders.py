@@ -46,10 +46,6 @@ def model(source):
     return NextLevelBertModel.from_chunk_encoder(source, chunk_size=8, num_hidden_layers=1)
 
 
-def plain(model, text, **options):
-    return model.encode(text, **options).plain
-
-
 SENTENCES = [
     "Call me Ishmael.",
     "It was the best of times, it was the worst of times.",
@@ -209,7 +205,7 @@ def test_every_route_gives_the_same(source, model, tmp_path):
     cached = CachedEncoder(model.chunk_encoder, tmp_path / "cache")
     for number, book in enumerate(books):
         torch.testing.assert_close(by_ids.pooler_output[number], book.document)
-        torch.testing.assert_close(plain(model, TEXTS[number], chunk_encoder=cached), book.plain)
+        torch.testing.assert_close(model.encode(TEXTS[number], chunk_encoder=cached).plain, book.plain)
     rule = model.config.chunking_rule()
     documents = [Document(str(number), text) for number, text in enumerate(TEXTS)]
     corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)
@@ -222,7 +218,7 @@ def test_every_route_gives_the_same(source, model, tmp_path):
     again = NextLevelBertModel.from_pretrained(tmp_path / "saved")
     torch.testing.assert_close(again.encode(TEXTS[0]).document, books[0].document)
     again.chunk_encoder.to(torch.float16)
-    torch.testing.assert_close(plain(again, TEXTS[0]), books[0].plain, atol=2e-3, rtol=0)
+    torch.testing.assert_close(again.encode(TEXTS[0]).plain, books[0].plain, atol=2e-3, rtol=0)
 
 
 def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_path):

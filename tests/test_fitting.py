@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerFast
 from nextlevelbert import ChunkingRule, NextLevelBertModel, fitting, load_chunk_encoder
 from nextlevelbert.fitting import combine_chunk_encoders, fit_tfidf_encoder, fit_whitening
 from nextlevelbert.models.chunk_encoder import pool
+from nextlevelbert.models.chunking import flatten_chunks
 
 from .frozen.cases import TEXTS as FROZEN
 from .frozen.cases import text as story
@@ -137,23 +138,13 @@ def test_whitening_cut_to_the_directions_that_tell_documents_apart(monkeypatch):
         fit_whitening(documents, size=7)
 
 
-def counted(source, texts):
-    """Counts ``[N, V]`` of all chunks, and their ids and borders."""
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, CHUNK_SIZE)
-    parts, borders = [], [0]
-    for text in texts:
-        ids = np.asarray(source.tokenizer(text, add_special_tokens=False)["input_ids"])
-        parts.append(ids)
-        borders += (rule.boundaries(ids)[1:] + borders[-1]).tolist()
-    ids, boundaries = np.concatenate(parts), np.asarray(borders)
-    rows = max(source.tokenizer.get_vocab().values()) + 1
-    counts = np.stack([np.bincount(ids[a:b], minlength=rows) for a, b in itertools.pairwise(borders)])
-    return counts, ids, boundaries, rule
-
-
 def test_similarities_are_those_of_scikit_learn(tfidf):
-    counts, ids, boundaries, rule = counted(tfidf, TEXTS)
-    for word, row in tfidf.tokenizer.get_vocab().items():
+    rule, words = ChunkingRule.from_tokenizer(tfidf.tokenizer, CHUNK_SIZE), tfidf.tokenizer.get_vocab()
+    documents = [np.asarray(tfidf.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS]
+    ids, boundaries, _ = flatten_chunks(documents, [rule.boundaries(document) for document in documents])
+    rows = max(words.values()) + 1
+    counts = np.stack([np.bincount(ids[a:b], minlength=rows) for a, b in itertools.pairwise(boundaries)])
+    for word, row in words.items():
         if not any(letter.isalpha() for letter in word):
             counts[:, row] = 0
     reference = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
@@ -191,33 +182,19 @@ def unit(vectors):
     return torch.nn.functional.normalize(vectors, dim=1)
 
 
-def test_vectors_by_hand(parts, hybrid, model):
-    sizes = (5, parts[1].encoder.hidden_size)
-    assert hybrid.encoder.hidden_size == sum(sizes)
-    shares = []
-    for part, size, weight in zip(parts, (5, None), (0.6, 0.8), strict=True):
+@pytest.mark.parametrize("whiten", [[True, True], [True, False]])
+def test_vectors_by_hand(parts, model, tmp_path, whiten):
+    """Each part centred, whitened or not, of length 1, weighted; the first cut to five dimensions."""
+    options = {"weights": [3, 4], "sizes": [5, None], "whiten": whiten, "chunk_size": CHUNK_SIZE}
+    both, shares = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", **options), []
+    for part, size, weight, white in zip(parts, (5, None), (0.6, 0.8), whiten, strict=True):
         chunks = [chunks_of(part, model, text) for text in TEXTS]
         mean, matrix = fit_whitening(chunks, size=size)
-        vectors = (chunks[2] - mean) @ matrix.T
-        shares.append(weight * vectors / vectors.norm(dim=1, keepdim=True))
-    plain = model.encode(TEXTS[2]).plain
-    torch.testing.assert_close(plain, torch.cat(shares, dim=1), atol=1e-5, rtol=0)
-    torch.testing.assert_close(plain.norm(dim=1), torch.ones(len(plain)))
-
-
-def test_a_part_that_is_not_whitened_is_centred(parts, model, tmp_path):
-    both = combine_chunk_encoders(parts, TEXTS, tmp_path / "both", weights=[3, 4], whiten=[True, False], chunk_size=12)
-    size = parts[0].encoder.hidden_size
-    assert both.encoder.hidden_size == size + parts[1].encoder.hidden_size
-    vectors = chunks_of(both, model, TEXTS[2])
-    first, second = ([chunks_of(part, model, text) for text in TEXTS] for part in parts)
-    mean, matrix = fit_whitening(first)
-    torch.testing.assert_close(vectors[:, :size], 0.6 * unit((first[2] - mean) @ matrix.T), atol=1e-5, rtol=0)
-    centred = second[2] - torch.cat(second).mean(dim=0)
-    torch.testing.assert_close(vectors[:, size:], 0.8 * unit(centred), atol=1e-5, rtol=0)
+        if not white:
+            mean, matrix = torch.cat(chunks).mean(dim=0), torch.eye(len(mean))
+        shares.append(weight * unit((chunks[2] - mean) @ matrix.T))
+    torch.testing.assert_close(chunks_of(both, model, TEXTS[2]), torch.cat(shares, dim=1), atol=1e-5, rtol=0)
     assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
-    with pytest.raises(ValueError, match="nothing to fit"):
-        combine_chunk_encoders(parts, [""], tmp_path / "no", whiten=[False, False], chunk_size=12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -136,9 +136,7 @@ def combine_chunk_encoders(
     around = {special_token_ids(part.tokenizer) for part in parts if part.encoder.has_layers}
     if len(vocabularies) > 1 or len(around) > 1:
         names = ", ".join(part.name for part in parts)
-        raise ValueError(
-            f"{names} have different tokens, or different ones around a text; give ones of one vocabulary."
-        )
+        raise ValueError(f"{names} have different tokens, or put different ones around a text; give ones that agree.")
     limit = min((part.max_chunk_size for part in parts if part.max_chunk_size is not None), default=None)
     rule = ChunkingRule.from_tokenizer(whole.tokenizer, chunk_size, max_chunk_size=limit)
     vectors: list[list[torch.Tensor]] = [[] for _ in parts]

@@ -170,7 +170,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 name, base = sys.argv[1], "user/classifier"
 model = AutoModelForSequenceClassification.from_pretrained(base, trust_remote_code=True, num_labels=2)
 model = model if name == base else PeftModel.from_pretrained(model, name).eval()
-tokenizer = AutoTokenizer.from_pretrained(name)
+tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
 scores = model(**tokenizer(sys.argv[2], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
 [accuracy] = [r.metric_value for r in ModelCard.load(name).data.eval_results if r.metric_type == "accuracy"]
 print(json.dumps({"scores": scores, "accuracy": accuracy}))

@@ -19,6 +19,7 @@ import yaml
 from accelerate import PartialState
 from huggingface_hub import HfApi
 from torch import nn
+from torch.utils.data import SequentialSampler
 from transformers import HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
 
 logger = logging.getLogger(__name__)
@@ -225,6 +226,10 @@ class CardTrainer(Trainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.add_callback(SetEpochCallback())
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> SequentialSampler | None:
+        """In the order of the rows, to which predictions belong; the base class may sort them by length."""
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)

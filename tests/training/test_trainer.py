@@ -60,6 +60,12 @@ def test_a_dataset_learns_of_every_epoch_also_after_resuming(tmp_path, kind):
     assert torch.equal(weights(first), weights(again))
 
 
+def test_predictions_are_in_the_order_of_the_rows_however_training_sorts_them(tmp_path):
+    rows = [{"input_ids": torch.tensor([number]), "labels": number // 4} for number in range(8)]
+    sorting = trainer(tmp_path, rows, train_sampling_strategy="group_by_length")
+    assert sorting.predict(rows).label_ids.tolist() == [0] * 4 + [1] * 4
+
+
 def test_a_run_goes_on_from_its_last_whole_checkpoint_and_not_a_step_too_far(tmp_path, caplog):
     straight = trainer(tmp_path, Rows(), max_steps=3)  # the last step lies within an epoch
     straight.train()

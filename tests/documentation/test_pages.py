@@ -44,7 +44,7 @@ def run(page: str, tmp_path: Path) -> None:
 
 
 def test_what_is_shown_is_compared(tmp_path):
-    page = "```python\nx = 3\nprint(x)\n```\n\n```text\n{}\n```\n"
+    page = "```python\nx = 3\n```\n\nA tree:\n\n```text\na/b\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n"
     run(page.format("3"), tmp_path)
     with pytest.raises(SybilFailure, match="Shown:\n4\n\nPrinted:\n3"):
         run(page.format("4"), tmp_path)
@@ -57,11 +57,3 @@ def test_an_error_must_be_shown(tmp_path):
     run(block + "\n```text\nValueError: too ...\n```\n", tmp_path)
     with pytest.raises(SybilFailure, match="too long"):
         run(block + "\n```text\nTypeError: too long\n```\n", tmp_path)
-
-
-def test_text_elsewhere_is_no_output(tmp_path):
-    run("```python\nprint(1)\n```\n\nA tree:\n\n```text\na/b\n```\n\n```bash\nls\n```\n\n```text\nb\n```\n", tmp_path)
-
-
-def test_the_blocks_of_a_page_share_names(tmp_path):
-    run("```python\nx = 1\n```\n\n```python\nassert x == 1\n```\n", tmp_path)

@@ -24,7 +24,6 @@ QUIET = "--use_cpu --disable_tqdm true --report_to none --logging_strategy steps
 STEPS = ["--max_steps", "3", "--save_strategy", "steps", "--save_steps", "1", "--save_total_limit", "1",
          "--eval_strategy", "steps", "--eval_steps", "2", "--validation_share", "0.2"]  # fmt: skip
 EPOCHS = ["--num_train_epochs", "3", "--per_device_train_batch_size", "4"]
-LORA = ["--lora", "--lora_target_modules", "all-linear"]
 
 
 def script(name: str, *words: str) -> None:
@@ -86,7 +85,7 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     news = [{"document": [row["text"] for row in sea_rows(3, seed)]} for seed in range(6)]
     fine_tuning = {
         "classification": (rows, toy_checkpoint, ["--task", "classification"]),
-        "adapter": (rows, toy_checkpoint, ["--task", "classification", *LORA]),
+        "adapter": (rows, toy_checkpoint, ["--task", "classification", "--lora"]),
         "ranking": (pairs, toy_checkpoint, ["--task", "ranking"]),
         "summarization": (
             {name: summaries(values) for name, values in rows.items()}, encoder,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,49 +23,22 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from nextlevelbert import BertAlForExtractiveSummarization, ChunkBertForSequenceClassification
 from nextlevelbert.training.trainer import CardTrainer
 
-from .finetuning_toys import sea_rows, write
+from .finetuning_toys import SCRIPT, run_here, sea_rows, write
 
 QUIET = ["--use_cpu", "--disable_tqdm", "true", "--logging_strategy", "steps", "--logging_steps", "1"]
 
 
 @dataclass
-class Toys:
-    """What rows are made of: a folder for data, and saved toy models (see conftest)."""
-
-    folder: Path
-    sentence_encoder: str  # of sentence-transformers
-    checkpoint: str  # a NextLevelBERT
-    encoder: str  # a BERT, for what is trained from text
-
-    def file(self, name: str, rows: list[dict]) -> str:
-        """Rows as a file of JSON lines; its path."""
-        return write(self.folder / name, rows)
-
-
-@dataclass
 class Run:
-    """A kind of run.
-
-    Attributes:
-        name: of the row.
-        script: ``"run_pretraining.py"`` or ``"run_finetune.py"``.
-        words: the words of its command line but for the output folder, at most a few dozen steps.
-        learned: whether the content of ``results.json`` tells that it learned.
-        other: an option with another value, by which the folder is refused, naming it.
-        check: of the published folder: opens it and compares with predictions, or whatever the task promises.
-        kill_at: the step before which it is killed, after more than one checkpoint; None where another row has the
-            same code for that.
-        card: name of a variable that the code of the card leaves.
-    """
+    """A kind of run."""
 
     name: str
-    script: str
-    words: Callable[[Toys], list[str]]
-    learned: Callable[[dict[str, Any]], bool]
-    other: list[str]
-    check: Callable[[Path, Toys], None] = lambda folder, toys: None
-    kill_at: int | None = None
-    card: str = "scores"
+    words: list[str]  # of its command line, at most a few dozen steps; ``{...}`` stands for a toy
+    learned: Callable[[dict[str, Any]], bool]  # whether the content of ``results.json`` tells that it learned
+    other: list[str]  # an option with another value, by which the folder is refused, naming it
+    check: Callable[[Path, str], None] = lambda folder, checkpoint: None  # opens it, compares with predictions
+    kill_at: int | None = None  # a step after more than one checkpoint; None where another row has the same code
+    card: str = "scores"  # name of a variable that the code of the card leaves
 
 
 # --- Pretraining
@@ -81,18 +53,13 @@ def books(mixed: bool) -> list[dict]:
     return [{"id": f"book-{n}", "text": text} for n, text in enumerate(texts)]
 
 
-def pretraining(*more: str) -> Callable[[Toys], list[str]]:
-    def words(toys: Toys) -> list[str]:
-        mixed = "contrastive" in more
-        return [
-            "--do_train", "--train_file", toys.file(f"{mixed}.jsonl", books(mixed)),
-            "--chunk_encoder", toys.sentence_encoder, "--corpus_dir", str(toys.folder / more[1]),
-            "--chunk_size", "12", "--sequence_length", "16",
-            "--validation_share", "0.25", "--eval_strategy", "steps", "--eval_steps", "1000",
-            "--save_strategy", "steps", "--save_steps", "8", *more,
-        ]  # fmt: skip
-
-    return words
+def pretraining(books: str, corpus: str, *more: str) -> list[str]:
+    return [
+        "run_pretraining.py", "--do_train", "--train_file", books, "--corpus_dir", f"{{folder}}/{corpus}",
+        "--chunk_encoder", "{sentence_encoder}", "--chunk_size", "12", "--sequence_length", "16",
+        "--validation_share", "0.25", "--eval_strategy", "steps", "--eval_steps", "1000",
+        "--save_strategy", "steps", "--save_steps", "8", *more,
+    ]  # fmt: skip
 
 
 def loss_fell(results: dict[str, Any]) -> bool:
@@ -102,7 +69,7 @@ def loss_fell(results: dict[str, Any]) -> bool:
     return sum(losses[-5:]) < 0.9 * sum(losses[:5]) and held_out[-1] < held_out[0]
 
 
-def opens_in_three_ways(folder: Path, toys: Toys) -> None:
+def opens_in_three_ways(folder: Path, checkpoint: str) -> None:
     """As our class, without the package, and in sentence-transformers, to the same vectors of documents."""
     text = " ".join(f"bread is baked {day} times." for day in range(30))
     model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
@@ -132,21 +99,19 @@ def stories(count: int, seed: int) -> list[dict]:
     return rows
 
 
-def summarizing(toys: Toys) -> list[str]:
-    return [
-        "--task", "summarization", "--model", toys.encoder, "--segment_length", "16", "--label_column", "labels",
-        "--train_file", toys.file("stories.jsonl", stories(40, 0)), "--summary_sentences", "2",
-        "--validation_file", toys.file("more.jsonl", stories(12, 1)),
-        "--num_train_epochs", "9", "--early_stopping_patience", "9",
-        "--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0",
-    ]  # fmt: skip
+SUMMARIZING = [
+    "run_finetune.py", "--task", "summarization", "--model", "{encoder}", "--segment_length", "16",
+    "--label_column", "labels", "--train_file", "{stories}", "--validation_file", "{more_stories}",
+    "--summary_sentences", "2", "--num_train_epochs", "9", "--early_stopping_patience", "9",
+    "--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0",
+]  # fmt: skip
 
 
 def summaries_got_better(results: dict[str, Any]) -> bool:
     return next(iter(results["rows"].values()))["precision"] > results["rows"]["first 2 sentences"]["precision"]
 
 
-def summarizes_as_stored(folder: Path, toys: Toys) -> None:
+def summarizes_as_stored(folder: Path, checkpoint: str) -> None:
     model = BertAlForExtractiveSummarization.from_pretrained(folder)
     stored = [json.loads(line) for line in (folder / "validation_predictions.jsonl").read_text().splitlines()]
     for record, row in zip(stored, stories(12, 1), strict=True):
@@ -159,62 +124,47 @@ def summarizes_as_stored(folder: Path, toys: Toys) -> None:
 # --- CDLM
 
 
-def pretraining_on_sets(toys: Toys) -> list[str]:
-    subjects = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
-    news = [{"document": [f"{subject} and {subject} on day {n}" for n in range(5)]} for subject in subjects]
-    return [
-        "--model_type", "cdlm", "--model", toys.encoder, "--max_length", "60", "--attention_window", "8",
-        "--do_train", "--train_file", toys.file("news.jsonl", news), "--validation_share", "0.25",
-        "--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1", "--max_steps", "24",
-        "--warmup_steps", "1", "--learning_rate", "1e-2", "--eval_steps", "8", "--save_steps", "3",
-    ]  # fmt: skip
-
-
+SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
+SETS = [{"document": [f"{subject} and {subject} on day {n}" for n in range(5)]} for subject in SUBJECTS]
+PRETRAINING_ON_SETS = [
+    "run_pretraining.py", "--model_type", "cdlm", "--model", "{encoder}", "--max_length", "60",
+    "--attention_window", "8", "--do_train", "--train_file", "{sets}", "--validation_share", "0.25",
+    "--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1", "--max_steps", "24",
+    "--warmup_steps", "1", "--learning_rate", "1e-2", "--eval_steps", "8", "--save_steps", "3",
+]  # fmt: skip
 SEGMENTS = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--pooling", "residual"]
+SEGMENTS += ["--whiten_chunks", "--learning_rate", "1e-2", "--num_train_epochs", "6"]
 MASKS = ["--loss", "cross_entropy", "--masking_probability", "0.3"]
 MASKS += ["--learning_rate", "1e-2", "--num_train_epochs", "8"]
 HATE = ["--model_type", "hate", "--hidden_size", "16", "--num_hidden_layers", "1", "--chunk_size", "32", *MASKS]
 RUNS = [
     Run(
-        "masked vectors", "run_pretraining.py", pretraining(*MASKS), loss_fell, ["--masking_probability", "0.4"],
+        "masked vectors", pretraining("{books}", "cross_entropy", *MASKS), loss_fell, ["--masking_probability", "0.4"],
         opens_in_three_ways, kill_at=9, card="vectors",
     ),
     Run(
-        "contrastive", "run_pretraining.py",
-        pretraining(*SEGMENTS, "--whiten_chunks", "--num_train_epochs", "6", "--learning_rate", "1e-2"),
-        loss_fell, ["--max_segment", "6"], opens_in_three_ways, kill_at=9, card="vectors",
+        "contrastive", pretraining("{mixed_books}", "contrastive", *SEGMENTS), loss_fell, ["--max_segment", "6"],
+        opens_in_three_ways, kill_at=9, card="vectors",
     ),
     Run(
-        "hate", "run_pretraining.py", pretraining(*HATE), loss_fell, ["--norm_order", "1"], opens_in_three_ways,
+        "hate", pretraining("{books}", "hate", *HATE), loss_fell, ["--norm_order", "1"], opens_in_three_ways,
         card="vectors",
     ),
     Run(
-        "summarization", "run_finetune.py", summarizing, summaries_got_better, ["--segment_length", "24"],
-        summarizes_as_stored, kill_at=12, card="summary",
+        "summarization", SUMMARIZING, summaries_got_better, ["--segment_length", "24"], summarizes_as_stored,
+        kill_at=12, card="summary",
     ),
-    Run("cdlm", "run_pretraining.py", pretraining_on_sets, loss_fell, ["--document_share", "0.5"], kill_at=5),
+    Run("cdlm", PRETRAINING_ON_SETS, loss_fell, ["--document_share", "0.5"], kill_at=5),
 ]  # fmt: skip
 
 
 # --- Classification and multiple choice
 
 
-def fine_tuning(task: str, *more: str) -> Callable[[Toys], list[str]]:
-    """A fine-tuning; ``{...}`` in a word stands for a field of the toys."""
-
-    def words(toys: Toys) -> list[str]:
-        values = {**vars(toys), "chunkbert": str(toys.folder / "chunkbert")}
-        if "{chunkbert}" in more and not (toys.folder / "chunkbert").exists():
-            torch.manual_seed(0)
-            model = ChunkBertForSequenceClassification.from_encoder(toys.encoder, num_averaged_layers=2, chunk_size=32)
-            model.save_pretrained(values["chunkbert"])
-        data = [
-            f"--{name}_file={toys.file(f'{task}-{name}.jsonl', ROWS[task](*size))}" for name, size in SIZES.items()
-        ]
-        rate = ["--learning_rate", "3e-3", "--num_train_epochs", "4", "--weight_decay", "0"]
-        return ["--task", task, *data, *rate, *(word.format(**values) for word in more)]
-
-    return words
+def fine_tuning(task: str, *more: str) -> list[str]:
+    data = [f"--{name}_file={{{task}_{name}}}" for name in SIZES]
+    rate = ["--learning_rate", "3e-3", "--num_train_epochs", "4", "--weight_decay", "0"]
+    return ["run_finetune.py", "--task", task, *data, *rate, *more]
 
 
 def questions(count: int, seed: int) -> list[dict]:
@@ -235,11 +185,11 @@ def better_than_chance(results: dict[str, Any]) -> bool:
     return max(scores["accuracy"] for scores in results["seeds"].values()) > chance["accuracy"] + 0.1
 
 
-def says_what_it_predicted(folder: Path, toys: Toys) -> None:
+def says_what_it_predicted(folder: Path, checkpoint: str) -> None:
     """Opened by its auto class, from text; stored vectors are in half precision."""
     rows = [json.loads(line) for line in (folder / "test_predictions.jsonl").read_text().splitlines()]
     if (folder / "adapter_config.json").exists():
-        base = AutoModelForSequenceClassification.from_pretrained(toys.checkpoint, num_labels=2)
+        base = AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=2)
         model: Any = PeftModel.from_pretrained(base, folder).eval()
     else:
         model = AutoModelForSequenceClassification.from_pretrained(folder)
@@ -251,22 +201,19 @@ def says_what_it_predicted(folder: Path, toys: Toys) -> None:
 
 RUNS += [
     Run(
-        "classification", "run_finetune.py",
-        fine_tuning("classification", "--model", "{checkpoint}", "--seeds", "0", "1"),
+        "classification", fine_tuning("classification", "--model", "{checkpoint}", "--seeds", "0", "1"),
         better_than_chance, ["--learning_rate", "1e-2"], says_what_it_predicted, kill_at=6,
     ),
     Run(
-        "adapter", "run_finetune.py",
-        fine_tuning("classification", "--model", "{checkpoint}", "--lora", "--learning_rate", "2e-2"),
+        "adapter", fine_tuning("classification", "--model", "{checkpoint}", "--lora", "--learning_rate", "2e-2"),
         better_than_chance, ["--lora_r", "4"], says_what_it_predicted, kill_at=6,
     ),
     Run(
-        "multiple choice", "run_finetune.py", fine_tuning("multiple_choice", "--model", "{checkpoint}"),
+        "multiple choice", fine_tuning("multiple_choice", "--model", "{checkpoint}"),
         lambda results: "accuracy" in results["seeds"]["0"], ["--weight_decay", "0.1"],
     ),
     Run(
-        "chunkbert", "run_finetune.py",
-        fine_tuning("classification", "--model_type", "chunkbert", "--model", "{chunkbert}", "--chunk_size", "32"),
+        "chunkbert", fine_tuning("classification", "--model_type", "chunkbert", "--model", "{chunkbert}"),
         better_than_chance, ["--chunk_size", "16"], says_what_it_predicted,
     ),
 ]  # fmt: skip
@@ -286,13 +233,11 @@ def asked() -> list[dict]:
     ]
 
 
-def ranking(toys: Toys) -> list[str]:
-    file = toys.file("asked.jsonl", asked())
-    return [
-        "--task", "ranking", "--model", toys.checkpoint, "--train_file", file, "--test_file", file,
-        "--num_train_epochs", "5", "--learning_rate", "3e-3", "--per_device_train_batch_size", "4",
-        "--cache_dir", str(toys.folder / "ranking"),
-    ]  # fmt: skip
+RANKING = [
+    "run_finetune.py", "--task", "ranking", "--model", "{checkpoint}", "--train_file", "{asked}",
+    "--test_file", "{asked}", "--num_train_epochs", "5", "--learning_rate", "3e-3",
+    "--per_device_train_batch_size", "4", "--cache_dir", "{folder}/ranking",
+]  # fmt: skip
 
 
 def ranks_better(results: dict[str, Any]) -> bool:
@@ -300,23 +245,31 @@ def ranks_better(results: dict[str, Any]) -> bool:
     return after > before
 
 
-RUNS.append(Run("ranking", "run_finetune.py", ranking, ranks_better, ["--weight_decay", "0.5"], kill_at=17))
+RUNS.append(Run("ranking", RANKING, ranks_better, ["--weight_decay", "0.5"], kill_at=17))
 
 
 # --- The tests
 
 
 @pytest.fixture(scope="module")
-def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory) -> Toys:
-    return Toys(tmp_path_factory.mktemp("data"), toy_encoder_path, toy_checkpoint, encoder)
+def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory) -> dict[str, str]:
+    """What words stand for: a folder for data, saved toy models (see conftest), and files of rows."""
+    folder = tmp_path_factory.mktemp("data")
+    torch.manual_seed(0)
+    model = ChunkBertForSequenceClassification.from_encoder(encoder, num_averaged_layers=2, chunk_size=32)
+    model.save_pretrained(folder / "chunkbert")
+    rows = {"books": books(mixed=False), "mixed_books": books(mixed=True), "sets": SETS, "asked": asked()}
+    rows |= {"stories": stories(40, 0), "more_stories": stories(12, 1)}
+    rows |= {f"{task}_{name}": make(*SIZES[name]) for task, make in ROWS.items() for name in SIZES}
+    models = {"sentence_encoder": toy_encoder_path, "checkpoint": toy_checkpoint, "encoder": encoder}
+    files = {name: write(folder / f"{name}.jsonl", made) for name, made in rows.items()}
+    return {**files, **models, "folder": str(folder), "chunkbert": str(folder / "chunkbert")}
 
 
-def start(run: Run, toys: Toys, output: Path, *more: str) -> None:
+def start(run: Run, toys: dict[str, str], output: Path, *more: str) -> None:
     """The script in this process; errors end it as they end a process."""
-    script = Path(__file__).parents[1] / run.script
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", [str(script), *run.words(toys), *QUIET, *more, "--output_dir", str(output)])
-        runpy.run_path(str(script), run_name="__main__")
+    script, *words = [word.format(**toys) for word in run.words]
+    run_here(*words, *QUIET, *more, "--output_dir", str(output), script=SCRIPT.parent / script)
 
 
 STRAIGHT: dict[str, Path] = {}
@@ -347,12 +300,12 @@ def test_it_learns_and_its_card_runs_and_names_no_path(run, toys, straight, monk
     assert run.learned(json.loads((straight / "results.json").read_text()))
     for name, content in files(straight).items():
         assert str(straight.parent).encode() not in content, name
-        assert str(toys.folder).encode() not in content, name
-    run.check(straight, toys)
+        assert toys["folder"].encode() not in content, name
+    run.check(straight, toys["checkpoint"])
     [code] = re.findall(r"```python\n(.*?)```", (straight / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(straight.parent)  # the name of the model is that of its folder
     names: dict[str, Any] = {}
-    exec(code.replace("the base checkpoint", toys.checkpoint), names)
+    exec(code.replace("the base checkpoint", toys["checkpoint"]), names)
     assert len(names[run.card])
 
 

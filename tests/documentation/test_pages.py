@@ -1,8 +1,11 @@
-"""The documentation: how few blocks are left out, what the runner notices, and that the API pages are complete."""
+"""The pages: how few blocks do not run, what their runner notices, whether the API has all names; and the site."""
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +60,16 @@ def test_an_error_must_be_shown(tmp_path):
     run(block + "\n```text\nValueError: too ...\n```\n", tmp_path)
     with pytest.raises(SybilFailure, match="too long"):
         run(block + "\n```text\nTypeError: too long\n```\n", tmp_path)
+
+
+@pytest.mark.long
+def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path):
+    """mkdocs warns of links and anchors that lead nowhere; the index of the search knows a name of the API."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    entries = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    assert any(entry["location"].endswith("#nextlevelbert.encode_corpus") for entry in entries)
+    pages = {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")}
+    assert len(pages) > 25
+    assert [path for path, text in pages.items() if 'src="http' in text or "fonts.googleapis" in text] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -50,7 +51,6 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, cap
     [
         (["--sead", "1"], "--sead"),
         (["--see", "1"], "--see"),  # no abbreviations
-        (["--model_type", "bert"], "bert"),
         (["--chunk_size", "many"], "many"),
         (["--dataloader_persistent_workers", "true", "--dataloader_num_workers", "1"], "persistent"),
         (["--recipe", "book"], "book"),
@@ -59,19 +59,16 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, cap
     ],
 )
 def test_the_error_comes_before_the_usage(capsys, words, culprit):
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(SystemExit, match="2"):
         read(*words, recipes="classification-")
     error, usage = capsys.readouterr().err.strip().rsplit("\n", 2)[-2:]
-    assert end.value.code == 2
-    assert error.startswith("error: ")
-    assert culprit in error
+    assert re.match(f"error: .*{culprit}", error)
     assert "--task t [options]" in usage
 
 
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
-    model, args = read(
-        "--recipe", "paper", "--per_device_train_batch_size=2", "--seeds", "7", recipes="classification-"
-    )
+    words = ["--recipe", "paper", "--per_device_train_batch_size=2", "--seeds", "7"]
+    model, args = read(*words, recipes="classification-")
     assert (model.chunk_size, model.max_training_tokens, args.learning_rate, args.seeds) == (128, 4096, 3e-5, [7])
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)
     assert "ChunkBERT, section 4.3" in capsys.readouterr().err
@@ -84,15 +81,18 @@ def test_what_a_command_refuses_is_told_without_a_traceback(capsys, error, statu
     def main(words):
         raise error
 
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(SystemExit, match=f"^{status}$"):
         run_command(main, [])
-    assert end.value.code == status
     assert "Traceback" not in capsys.readouterr().err
     with pytest.raises(KeyError):
         run_command(lambda words: {}["a mistake of ours"], [])
 
 
 # What the papers name (their sections stand in the files); "batch" is the product of batch size and accumulation.
+CHUNKBERT = {
+    "batch_size": 8, "num_train_epochs": 20, "learning_rate": 3e-5, "lr_scheduler_type": "constant", "warmup_steps": 0,
+    "weight_decay": 0, "seeds": [0, 1, 2, 3, 4],
+}  # fmt: skip
 PAPERS = {
     "nextlevelbert": {
         "batch_size": 512, "num_train_epochs": 20, "learning_rate": 1e-4, "lr_scheduler_type": "cosine",
@@ -112,14 +112,8 @@ PAPERS = {
     },
     "classification-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},
     "multiple_choice-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4], "halve_validation": True},
-    "classification-chunkbert": {
-        "batch_size": 8, "num_train_epochs": 20, "learning_rate": 3e-5, "lr_scheduler_type": "constant",
-        "warmup_steps": 0, "weight_decay": 0, "chunk_size": 128, "max_training_tokens": 4096, "seeds": [0, 1, 2, 3, 4],
-    },
-    "classification-truncated": {
-        "batch_size": 8, "num_train_epochs": 20, "learning_rate": 3e-5, "lr_scheduler_type": "constant",
-        "warmup_steps": 0, "weight_decay": 0, "seeds": [0, 1, 2, 3, 4],
-    },
+    "classification-chunkbert": {**CHUNKBERT, "chunk_size": 128, "max_training_tokens": 4096},
+    "classification-truncated": CHUNKBERT,
     "summarization-bert-al": {
         "gradient_accumulation_steps": 2, "max_steps": 50_000, "learning_rate": 2e-5, "lr_scheduler_type": "linear",
         "warmup_steps": 10_000, "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-9, "weight_decay": 0,

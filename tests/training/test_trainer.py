@@ -110,8 +110,8 @@ def test_a_run_that_was_stopped_stays_stopped_also_where_its_folder_moved(tmp_pa
 def test_a_folder_belongs_to_its_settings(tmp_path):
     folder = tmp_path / "run"
     settings = {"seeds": (0, 1), "learning_rate": 1e-4, "model": "a"}
-    claim(folder, settings)
-    claim(folder, settings)
+    for _ in range(2):
+        claim(folder, settings)
     assert read_json(folder / "settings.json") == {"seeds": [0, 1], "learning_rate": 1e-4, "model": "a"}
     with pytest.raises(ValueError, match=r"learning_rate: 0.0001 there, 0.001 now\)"):
         claim(folder, {**settings, "learning_rate": 1e-3})
@@ -129,7 +129,6 @@ def test_the_signature_tells_what_decides_the_result(tmp_path):
         return json.loads(json.dumps(args.signature()))
 
     plain = signature()
-    assert (plain["batch_size"], plain["lr_scheduler_type"], plain["weight_decay"]) == (8, "linear", 0.01)
     for name, value in {"learning_rate": 1.0, "seed": 7, "max_steps": 3, "gradient_accumulation_steps": 2}.items():
         assert signature(**{name: value}) != plain, name
     assert signature(save_total_limit=1, logging_steps=3, save_steps=7, dataloader_num_workers=1) == plain

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 from .collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
 from .corpus import ChunkVectors, VectorCorpus, encode_corpus
-from .data.documents import Document, read_documents
+from .data.rows import Document, read_documents
 from .encoders import load_chunk_encoder
 from .evaluation.chunk_scores import chunk_similarity
 from .models.bert_al_sentences import ExtractiveSummary

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 import nextlevelbert as nlb
-from nextlevelbert.data.documents import as_documents
+from nextlevelbert.data.rows import as_documents
 from nextlevelbert.models.chunking import tokenize_document
 
 from .frozen.cases import backbone, chunk_encoder, filled

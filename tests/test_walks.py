@@ -17,7 +17,7 @@ from .finetuning_toys import run_here, write
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(nextlevelbert.__file__).parent
 # Files of the package that a walk may enter; they may go down, never up.
-CEILINGS = {"encode": 6, "pretraining": 14, "multiple choice": 15}
+CEILINGS = {"encode": 6, "pretraining": 13, "multiple choice": 15}
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from nextlevelbert import text_sentences
 from nextlevelbert.commands import search
 from nextlevelbert.commands.shelf import Part, open_model, open_shelf
 from nextlevelbert.corpus import write_part
-from nextlevelbert.data.rows import table_rows
+from nextlevelbert.data.rows import open_rows
 
 COUNT, FORMS, CUES = 1_500, ("kept", "half", "common"), ("person", "place", "title", "rare")
 NEIGHBOURS = 0.6
@@ -153,7 +153,7 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
             library, lucene = search.Library(model, parts), bm25s.BM25()
         rows = chosen(counts, starts)
         added = [names[row.indices[row.data > 0]].tolist() for row in (rows[[book]] for book in range(rows.shape[0]))]
-        lucene.index([own + added[book] for own, book in zip(tokens, owner, strict=True)], show_progress=False)
+        lucene.index([words + added[book] for words, book in zip(tokens, owner, strict=True)], show_progress=False)
         for question in questions:
             score, cosine, bm25, *_ = library.ask(question.text, documents=0, passages=0)
             scores = {"search": score, "its BM25": bm25, "its vectors": cosine}
@@ -204,7 +204,7 @@ def main() -> None:
     parser.add_argument("--cues", nargs="+", choices=CUES, default=CUES)
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args(namespace=argparse.Namespace(device="cpu", dtype="float32"))
-    model, novels = open_model(args), list(table_rows(args.novels))
+    model, novels = open_model(args), [row for _, row in open_rows(args.novels).rows]
     model.config.chunk_size = 256 + len(model.config.chunk_prefix_ids) + len(model.config.chunk_suffix_ids)
     if (encoder := model.get_chunk_encoder()).has_layers:
         encoder.to(torch.bfloat16)

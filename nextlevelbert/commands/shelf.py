@@ -28,8 +28,7 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel
 
 from ..corpus import ChunkVectors, chunk_table, write_part
-from ..data.documents import Document, read_documents, source_files
-from ..data.rows import suffix
+from ..data.rows import Document, read_documents, source_files, suffix
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint
 from ..static_checkpoint import static_checkpoint

@@ -17,7 +17,7 @@ from accelerate import PartialState
 from transformers import AutoConfig, set_seed
 
 from ..corpus import VectorCorpus, encode_corpus
-from ..data.documents import read_documents, read_hub_documents
+from ..data.rows import read_documents, read_hub_documents
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..fitting import fit_whitening
 from ..models.chunk_encoder import weights_fingerprint

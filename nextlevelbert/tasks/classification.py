@@ -18,7 +18,6 @@ from transformers import AutoModelForMultipleChoice as AutoChooser
 from transformers import AutoModelForSequenceClassification as AutoClassifier
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from ..data.labels import read_label_names
 from ..data.rows import fingerprint
 from ..finetuning import models, seeds
 from ..finetuning.models import LoraArguments, SavedAdapter, hub_name, public_name, with_lora
@@ -30,6 +29,7 @@ from ..training.cards import CURVE, plain
 from ..training.trainer import CardTrainer, claim, parse, take_option
 from . import labelled_documents as labelled
 from .labelled_documents import ColumnArguments, Example, LabelledDocuments, tfidf
+from .labels import read_label_names
 
 logger = logging.getLogger(__name__)
 

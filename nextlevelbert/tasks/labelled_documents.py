@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data.labels import Labels, ProblemType, all_labelled, check_types, class_indices, class_name, guess_problem
 from ..data.rows import Place, Rows, Table, draw, open_rows, short
 from ..finetuning.seeds import option
 from ..training.trainer import write_whole
+from .labels import Labels, ProblemType, all_labelled, check_types, class_indices, class_name, guess_problem
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 
-from nextlevelbert.data.rows import open_rows, table_rows
+from nextlevelbert.data.rows import open_rows
 from nextlevelbert.tasks import labelled_documents as labelled
 from nextlevelbert.tasks.classification import collate_tokens, collate_vectors, token_rows
 from nextlevelbert.tasks.labelled_documents import (
@@ -52,7 +52,7 @@ def labels_of(data):
 
 def test_a_real_table(shared):
     source, encoder = shared / "data" / "bbc_news" / "validation.jsonl.gz", LabelEncoder()
-    rows, data = list(table_rows(source)), read_classes(open_rows(source), COLUMNS)
+    rows, data = [row for _, row in open_rows(source).rows], read_classes(open_rows(source), COLUMNS)
     assert labels_of(data) == encoder.fit_transform([row["label"] for row in rows]).tolist()
     assert data.label_names == tuple(encoder.classes_)
     assert [(row.id, row.text) for row in data.examples] == [(row["id"], row["text"]) for row in rows]

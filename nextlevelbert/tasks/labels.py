@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any, Literal
 
-from .rows import Place, open_text, short
+from ..data.rows import Place, open_text, short
 
 logger = logging.getLogger(__name__)
 

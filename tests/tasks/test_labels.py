@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nextlevelbert.data.labels import check_types, class_indices, class_name
 from nextlevelbert.data.rows import Place
+from nextlevelbert.tasks.labels import check_types, class_indices, class_name
 
 
 def labels_of(*values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from .finetuning_toys import sea_rows, write
+from .test_options_arrive import news
+from .test_runs import RUNS, SUMMARIZING, fine_tuning, toys  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 # For the papers whose defaults take minutes.
@@ -81,25 +84,57 @@ def test_the_checkpoint_is_installed_and_opens_offline(installed, tmp_path):
 
 
 @pytest.mark.long
-def test_the_console_scripts_run_from_an_installed_wheel(installed, toy_encoder_path, tmp_path):
-    """Documents to a pretrained model, and that to a classifier, away from the sources."""
-    where = run(installed / "python", "-c", "import nextlevelbert; print(nextlevelbert.__file__)", cwd=tmp_path)
-    assert Path(where.strip()).is_relative_to(installed.parent)
+def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
+    assert "--model_type" in run(installed / "nextlevelbert-pretrain", "--help", cwd=tmp_path)
+    assert "multihop_qa" in run(installed / "nextlevelbert-finetune", "--help", cwd=tmp_path)
     write(tmp_path / "rows.jsonl", sea_rows(16, 0))
-    run(
-        installed / "nextlevelbert-pretrain", "--train_file", "rows.jsonl", "--chunk_encoder", toy_encoder_path,
-        "--output_dir", "model", "--do_train", "--sequence_length", 16, "--max_steps", 2, "--use_cpu",
-        "--chunk_size", 12, cwd=tmp_path,
-    )  # fmt: skip
-    assert "nextlevelbert" in (tmp_path / "model" / "README.md").read_text()
-    printed = run(
-        installed / "nextlevelbert-finetune", "--task", "classification", "--model", "model", "--train_file",
-        "rows.jsonl", "--max_steps", 2, "--output_dir", "classifier", "--use_cpu", cwd=tmp_path,
-    )  # fmt: skip
-    assert "accuracy" in printed
-    assert (tmp_path / "classifier" / "model.safetensors").exists()
     words = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
     assert "rows.jsonl#" in run(installed / "nextlevelbert", *words, cwd=tmp_path)  # by the installed checkpoint
+
+
+EVERY_RUN = """
+import json, sys
+from nextlevelbert import tasks
+from nextlevelbert.pretraining import vectors
+for script, *words in json.loads(sys.argv[1]):
+    (vectors if script == "run_pretraining.py" else tasks).main(words)
+"""
+
+
+CDLM = ["run_finetune.py", "--model_type", "cdlm", "--model", "{encoder}", "--max_length", "60", "--validation_share"]
+CDLM += ["0.5", "--train_file", "{folder}/TASK.jsonl", "--task", "TASK"]
+SUBJECTS = ["Whales", "Trains", "Stars", "Bread"]
+SEVERAL = {
+    "coreference": news(1) + news(2),
+    "document_matching": [{"text1": f"{one} rest.", "text2": f"{one} rest.", "label": 1} for one in SUBJECTS],
+    "multihop_qa": [
+        {"_id": one, "question": f"{one}?", "answer": one, "supporting_facts": [[one, 0]],
+         "context": [[one, [f"{one} rest."]], ["Bob", ["Bob left."]]]} for one in SUBJECTS
+    ],
+}  # fmt: skip
+KINDS = {
+    **{row.name: row.words for row in RUNS},
+    **{task: [word.replace("TASK", task) for word in CDLM] for task in SEVERAL},
+    **{f"{kind} summaries": [*SUMMARIZING, "--model_type", kind] for kind in ("truncated", "extended")},
+    "bert-al": fine_tuning("classification", "--model_type", "bert-al", "--model", "{encoder}", "--segment_length=16"),
+    "truncated": fine_tuning("classification", "--model_type", "truncated", "--model", "{encoder}"),
+    "hate classes": fine_tuning(
+        "classification", "--model_type", "hate", "--model", "untrained", "--chunk_encoder", "{sentence_encoder}"
+    ),
+}
+
+
+@pytest.mark.long
+def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  # noqa: F811
+    """Two steps each, in a process that has the wheel."""
+    for task, rows in SEVERAL.items():
+        write(Path(toys["folder"], f"{task}.jsonl"), rows)
+    end = ["--max_steps", "2", "--use_cpu", "--output_dir"]
+    calls = [[*(word.format(**toys) for word in words), *end, name] for name, words in KINDS.items()]
+    calls.append(["run_finetune.py", "--task=retrieval", "--model", toys["checkpoint"], "--test_file", toys["asked"]])
+    calls[-1] += ["--use_cpu", "--output_dir", "retrieval"]
+    run(installed / "python", "-c", EVERY_RUN, json.dumps(calls), cwd=tmp_path)
+    assert {path.parent.name for path in tmp_path.glob("*/results.json")} == {*KINDS, "retrieval"}
 
 
 @pytest.mark.long

@@ -8,8 +8,9 @@ import transformers
 
 __version__ = "0.1.0"
 
+from .chunk_vectors import ChunkVectors, encode_corpus
 from .collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
-from .corpus import ChunkVectors, VectorCorpus, encode_corpus
+from .corpus import VectorCorpus
 from .data.rows import Document, read_documents
 from .encoders import load_chunk_encoder
 from .evaluation.chunk_scores import chunk_similarity

@@ -1,4 +1,4 @@
-"""A corpus: chunk vectors in a folder of Parquet parts that any tool reads, written once and read many times.
+"""A corpus: chunk vectors in a folder of Parquet parts that any tool reads; `chunk_vectors` writes it.
 
 A row is a chunk: ``document``, ``chunk`` (its number in the document), ``start`` and ``end`` (its characters) and
 ``vector`` (float16); the rows of a document stand together. How they were made, the *recipe*, is in the metadata of
@@ -13,12 +13,10 @@ import json
 import logging
 import os
 import re
-import time
 import uuid
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -30,15 +28,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from huggingface_hub import CommitInfo, HfApi, snapshot_download
-from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
 
-from .data.rows import as_documents
-from .encoders import LoadedChunkEncoder, load_chunk_encoder
-from .models.chunking import ChunkingRule, Splitter, chunk_spans, flatten_chunks, tokenize_document
+from .models.chunking import ChunkingRule, Splitter
 
 logger = logging.getLogger(__name__)
-Group = dict[str, list[str]]  # ids and texts of some documents
 DONE, FILES, COLUMNS = "_SUCCESS", "*.parquet", ("document", "chunk", "start", "end", "vector")
 _PART = re.compile(r"part-(\d{6})-[0-9a-f]{16}\.parquet")
 _CARD = """---\ntags: [nextlevelbert, chunk-vectors]\n---\n# Chunk vectors of {} documents\n
@@ -64,7 +58,7 @@ def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:
     return pa.schema(list(columns.items()), metadata={"recipe": json.dumps(recipe)})
 
 
-def _facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def recipe_facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the vectors, without nesting: where the encoder lies does not matter, only its weights."""
     flat = {f"{part}.{name}": value for part, facts in recipe.items() for name, value in facts.items()}
     return {name: value for name, value in flat.items() if name != "encoder.name"}
@@ -72,7 +66,7 @@ def _facts(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The fields in which two recipes differ, with both values; encoders of other weights are named."""
-    left, right = _facts(one), _facts(other)
+    left, right = recipe_facts(one), recipe_facts(other)
     fields = [name for name in {**left, **right} if left.get(name) != right.get(name)]
     for facts, encoder in ((left, one["encoder"]), (right, other["encoder"])):
         facts["encoder.fingerprint"] = f"{encoder.get('name')} ({str(encoder.get('fingerprint'))[:12]}…)"
@@ -116,7 +110,7 @@ def _check_sum(column: pa.ChunkedArray) -> int:
     return zlib.crc32(np.ascontiguousarray(_values(column)).data)
 
 
-def _read_columns(path: Path, *names: str, recipe: Mapping[str, Any] | None = None) -> Any:
+def read_columns(path: Path, *names: str, recipe: Mapping[str, Any] | None = None) -> Any:
     """Metadata and columns of a part; an error names one that is damaged (Arrow's do not), or of another recipe."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -136,7 +130,7 @@ def _read_columns(path: Path, *names: str, recipe: Mapping[str, Any] | None = No
     return metadata, *columns
 
 
-def _numbered_parts(folder: Path) -> dict[int, Path]:
+def numbered_parts(folder: Path) -> dict[int, Path]:
     """The parts that `encode_corpus` wrote, by number, in order."""
     names = (_PART.fullmatch(path.name) for path in sorted(folder.iterdir()))
     return {int(name[1]): folder / name[0] for name in names if name}
@@ -146,7 +140,7 @@ def _finished_parts(folder: Path) -> list[Path]:
     """The parts of a corpus in order, if none is missing."""
     if not (paths := sorted(folder.glob(FILES))):
         raise FileNotFoundError(f"There is no encoded corpus at {folder}: no Parquet file. encode_corpus makes one.")
-    if numbered := _numbered_parts(folder):
+    if numbered := numbered_parts(folder):
         count = int((folder / DONE).read_text()) if (folder / DONE).exists() else len(numbered) + 1
         if missing := sorted(set(range(count)) - numbered.keys()):
             raise ValueError(f"{folder} is incomplete: it lacks part {missing[0]}. Run the same encoding again.")
@@ -185,7 +179,7 @@ class VectorCorpus:
         self.path, self.document_ids, self.empty = Path(path), list[str](), set[str]()
         self._paths, numbers = _finished_parts(self.path), list[np.ndarray]()
         for part in self._paths:
-            metadata, names, chunks = _read_columns(part, "document", "chunk", recipe=recipe)
+            metadata, names, chunks = read_columns(part, "document", "chunk", recipe=recipe)
             recipe = recipe or json.loads(metadata.get(b"recipe", b"null"))
             if recipe is None:
                 raise ValueError(f"{part} does not say how it was made; give the recipe of `ChunkVectors`.")
@@ -234,7 +228,7 @@ class VectorCorpus:
 
     @cached_property
     def _spans(self) -> torch.Tensor:  # [N, 2], characters of all chunks
-        columns = [list(map(_values, _read_columns(path, "start", "end")[1:])) for path in self._paths]
+        columns = [list(map(_values, read_columns(path, "start", "end")[1:])) for path in self._paths]
         return torch.from_numpy(np.concatenate(columns, axis=1).T)
 
     def __getitem__(self, document: int | str) -> EncodedDocument:
@@ -259,7 +253,7 @@ class VectorCorpus:
                 if copy.stem == f"{name}.{zlib.crc32(array.data):08x}":
                     return torch.from_numpy(np.asarray(array))
                 copy.unlink()  # of the part as it was before, or damaged; one that is cut off is written over
-        array = _values(_read_columns(path, "vector")[1]).reshape(-1, self.hidden_size).astype(np.float16)
+        array = _values(read_columns(path, "vector")[1]).reshape(-1, self.hidden_size).astype(np.float16)
         copy = folder / f"{name}.{zlib.crc32(array.data):08x}.npy"
         try:
             folder.mkdir(exist_ok=True)
@@ -295,176 +289,3 @@ class VectorCorpus:
         """Downloads a corpus that `push_to_hub` uploaded (once) and opens it."""
         options: Any = {"revision": revision, "token": token, "allow_patterns": [DONE, FILES]}
         return cls(snapshot_download(repo_id, repo_type="dataset", **options))
-
-
-def chunk_table(schema: pa.Schema, ids: Sequence[Any], spans: Sequence[np.ndarray], vectors: torch.Tensor) -> pa.Table:
-    """Rows of documents: their ids, the character spans ``[n, 2]`` of each, and the vectors ``[N, D]`` of all."""
-    counts = [len(span) for span in spans]
-    chunks = np.concatenate([np.zeros(0, np.int32), *(np.arange(count, dtype=np.int32) for count in counts)])
-    starts, ends = np.concatenate([np.zeros((0, 2), np.int64), *spans]).T
-    names = pa.array([str(name) for name in ids], pa.string()).take(pa.array(np.repeat(np.arange(len(ids)), counts)))
-    rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.cpu().half().numpy().reshape(-1)), vectors.shape[1])
-    return pa.Table.from_arrays([names, *map(pa.array, (chunks, starts, ends)), rows], schema=schema)
-
-
-@dataclass
-class ChunkVectors:
-    """A function from a batch of documents to their rows, which travels to other processes.
-
-    For `datasets.Dataset.map(batched=True)`, Ray Data's `map_batches`, Spark's `mapInArrow`, and `encode_corpus`.
-
-    Args:
-        encoder: from `load_chunk_encoder`, and travels along; or its name or path, and each process loads it.
-        rule, splitter: how texts are cut, as in ``encode``; a corpus notes the splitter's name.
-        tokens_per_batch: as in ``ChunkEncoder.encode``.
-        device: where the encoder runs; by default where it is.
-        bar: a progress bar in chunks.
-    """
-
-    encoder: LoadedChunkEncoder | str
-    rule: ChunkingRule
-    splitter: Splitter | None = None
-    tokens_per_batch: int | None = None
-    device: str | None = None
-    bar: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "source"}
-
-    @cached_property
-    def source(self) -> LoadedChunkEncoder:
-        """The encoder, loaded and in its place."""
-        source = load_chunk_encoder(self.encoder) if isinstance(self.encoder, str) else self.encoder
-        source.encoder.to(self.device or source.encoder.device)
-        return source
-
-    @property
-    def recipe(self) -> dict[str, Any]:
-        """What determines the vectors of a text."""
-        encoder = self.source.encoder
-        facts = {name: getattr(encoder, name) for name in ("hidden_size", "pooling", "normalize")}
-        facts |= {"name": self.source.name, "fingerprint": self.source.fingerprint, "dtype": encoder.precision}
-        return {"encoder": facts, "chunking": chunking_recipe(self.rule, self.splitter)}
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its rows, with the recipe as metadata."""
-        return corpus_schema(self.recipe)
-
-    def __call__(self, batch: Any) -> pa.Table:
-        """Rows of the documents ``{"id": […], "text": […]}``: lists, arrays or an Arrow table.
-
-        A warning names a document without a token, which has no row; a ValueError one whose vectors are not finite.
-        """
-        ids, texts = (np.asarray(batch[key], object).tolist() for key in ("id", "text"))
-        tokens, cuts = [tokenize_document(self.source.tokenizer, text) for text in texts], []
-        for name, text, document in zip(ids, texts, tokens, strict=True):
-            if len(document) == 0:
-                logger.warning("Document %r holds no token, so it has no vectors.", name)
-            try:
-                cuts.append(self.rule.text_boundaries(text, document, self.splitter))
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"Document {name!r}: {error}") from error
-        flat_ids, boundaries, offsets = flatten_chunks([document.input_ids for document in tokens], cuts)
-        vectors = self.source.encoder.encode(flat_ids, boundaries, self.rule, self.tokens_per_batch, self.bar).half()
-        if bad := (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist():
-            name = ids[int(np.searchsorted(offsets, bad[0], side="right")) - 1]
-            raise ValueError(f"The encoder gave {len(bad)} vectors that are not finite, in document {name!r} first.")
-        return chunk_table(self.schema, ids, list(map(chunk_spans, tokens, cuts)), vectors)
-
-
-def encode_corpus(
-    documents: Iterable[Any],
-    encoder: LoadedChunkEncoder | str | Callable[[Group], pa.Table],
-    rule: ChunkingRule | None,
-    folder: str | Path,
-    *,
-    tokens_per_batch: int | None = None,
-    splitter: Splitter | None = None,
-    characters_per_part: int = 4_000_000,
-    append: bool = False,
-    progress: bool = True,
-) -> VectorCorpus:
-    """Encodes documents into a corpus folder, or goes on where an earlier call was killed.
-
-    The micro-batches of a part depend on its documents only. So a run that goes on after a kill, or several processes
-    (``RANK`` of ``WORLD_SIZE`` writes every n-th part), end with the bytes of a straight run on the same processor.
-
-    Args:
-        documents: texts, ``(id, text)``, dicts, a `datasets.Dataset`, `Document` objects: see `as_documents`.
-        encoder, rule, tokens_per_batch, splitter: as in `ChunkVectors`; or what is called like it, and no rule.
-        folder: where the parts go. A finished corpus of the same documents is returned as it is.
-        characters_per_part: a part ends with the document that reaches this many; the most that a kill can cost.
-        append: the documents come after those that are there, in further parts.
-
-    Raises:
-        ValueError: for documents or vectors that cannot be stored, and a folder of other documents or another recipe.
-    """
-    vectors: Any = ChunkVectors(encoder, rule, splitter, tokens_per_batch) if rule else encoder  # type: ignore[arg-type]
-    folder, planned = Path(folder), dict[int, Path]()
-    folder.mkdir(parents=True, exist_ok=True)
-    rank, processes = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    with tqdm(desc=folder.name, unit="chunk", disable=not progress) as vectors.bar, ThreadPoolExecutor(1) as disk:
-        writing: Any = disk.submit(int)  # a part is written while the next one is encoded
-        for number, path, group in _plan(_groups(documents, characters_per_part), folder, vectors.schema, append):
-            planned[number] = path
-            if number % processes == rank and not path.exists():
-                (folder / DONE).unlink(missing_ok=True)
-                table = vectors(group)
-                if len(table) == 0:
-                    raise ValueError(f"A whole part of documents holds no token, from {group['id'][0]!r} on.")
-                empty = json.dumps(sorted(set(group["id"]) - set(table["document"].unique().to_pylist())))
-                table = table.replace_schema_metadata({**table.schema.metadata, "empty": empty})
-                writing.result()
-                writing = disk.submit(write_part, path, table)
-        writing.result()
-    vectors.bar = None
-    if not planned:
-        raise ValueError("No document was given; a corpus needs at least one.")
-    if further := [path.name for number, path in _numbered_parts(folder).items() if number > max(planned)]:
-        raise ValueError(f"{folder} holds more documents than are given, in {further[0]}. Encode into another folder.")
-    while not all(path.exists() for path in planned.values()) or (rank > 0 and not (folder / DONE).exists()):
-        time.sleep(0.2)  # until the other processes have written theirs
-    if rank == 0 and not (folder / DONE).exists():
-        for leftover in folder.glob("*.tmp"):  # of processes that were killed
-            leftover.unlink(missing_ok=True)
-        with whole_file(folder / DONE) as file:
-            file.write(str(max(planned) + 1).encode())
-    return VectorCorpus(folder)
-
-
-def _plan(groups: Iterable[Group], folder: Path, schema: pa.Schema, append: bool) -> Iterator[tuple[int, Path, Group]]:
-    """Number, path and documents of each part; ValueError where the folder holds another one in its place."""
-    present, seen, first, recipe = _numbered_parts(folder), set[str](), 0, json.loads(schema.metadata[b"recipe"])
-    for path in present.values():
-        _read_columns(path, recipe=recipe)
-    for count, group in enumerate(groups):
-        digest = hashlib.sha256(json.dumps([_facts(recipe), group]).encode()).hexdigest()[:16]
-        if append and count == 0:  # after all others, or where an earlier call appended the same documents
-            first = next((number for number, path in present.items() if digest in path.name), len(present))
-            seen.update(*(_read_columns(present[number], "document")[1].to_pylist() for number in range(first)))
-        for name in group["id"]:
-            if name in seen:
-                raise ValueError(f"Two documents have the id {name!r}; ids must be unique in {folder}.")
-            seen.add(name)
-        path = folder / f"part-{first + count:06d}-{digest}.parquet"
-        if (other := present.get(first + count, path)) != path:
-            raise ValueError(
-                f"{other} holds other documents than are given (from {group['id'][0]!r} on), or was written with "
-                "another characters_per_part. Encode into another folder, or delete this one."
-            )
-        yield first + count, path, group
-
-
-def _groups(documents: Iterable[Any], characters: int) -> Iterator[Group]:
-    """The documents of each part. None begins with a blank document."""
-    size, group = 0, Group(id=[], text=[])
-    for document in as_documents(documents):
-        if size >= characters and document.text.strip():
-            yield group
-            size, group = 0, Group(id=[], text=[])
-        group["id"].append(document.id)
-        group["text"].append(document.text)
-        size += len(document.text)
-    if group["id"]:
-        yield group

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "nextlevelbert"
 # Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
 BUDGETS = {
     "nextlevelbert/models": 4_456,
-    "nextlevelbert/data": 607,
+    "nextlevelbert/data": 461,
     "nextlevelbert/evaluation": 668,
     "nextlevelbert/training": 450,
     "nextlevelbert/pretraining": 1_402,
@@ -30,7 +30,7 @@ CHECKPOINT = 2_223  # lines in a NextLevelBERT's checkpoint, of eight files
 ORDER = (
     ("models",),
     ("data",),
-    ("encoders", "word_lookup", "hub_card", "vector_cache", "fitting", "collators", "corpus"),
+    ("encoders", "word_lookup", "hub_card", "vector_cache", "fitting", "collators", "corpus", "chunk_vectors"),
     ("evaluation",),
     ("training",),
     ("pretraining",),

@@ -12,7 +12,8 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Static
 from tokenizers import Tokenizer
 
 from nextlevelbert import VectorCorpus, encode_corpus
-from nextlevelbert.corpus import chunk_table, corpus_schema
+from nextlevelbert.chunk_vectors import chunk_table
+from nextlevelbert.corpus import corpus_schema
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
 TEXTS = ["the whale and the sea " * 30, "one short text", "it was the best of times " * 9, "call me ishmael"]

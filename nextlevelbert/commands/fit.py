@@ -12,8 +12,7 @@ from ..encoders import load_chunk_encoder
 from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..static_checkpoint import static_checkpoint
-from ..training.cards import SIMILARITY_WIDGET, model_card
-from ..training.trainer import safe_name
+from ..training.trainer import SIMILARITY_WIDGET, model_card, safe_name
 from .shelf import read_files
 
 PLACES = 4_096  # that tokens are hashed to

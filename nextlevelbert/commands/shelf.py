@@ -27,7 +27,8 @@ import transformers
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoModel
 
-from ..corpus import ChunkVectors, chunk_table, write_part
+from ..chunk_vectors import ChunkVectors, chunk_table
+from ..corpus import write_part
 from ..data.rows import Document, read_documents, source_files, suffix
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint

@@ -17,7 +17,8 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel
 
-from ..corpus import chunk_table, corpus_schema, encode_corpus
+from ..chunk_vectors import chunk_table, encode_corpus
+from ..corpus import corpus_schema
 from ..data.rows import fingerprint, short
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint

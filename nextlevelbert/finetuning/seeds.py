@@ -16,16 +16,8 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from transformers import EarlyStoppingCallback, set_seed
 
-from ..training.cards import CURVE, model_card, plot_curves, results_table
-from ..training.trainer import (
-    BaseTrainingArguments,
-    CardTrainer,
-    claim,
-    count_parameters,
-    last_whole_checkpoint,
-    read_json,
-    write_whole,
-)
+from ..training import trainer as training
+from ..training.trainer import BaseTrainingArguments, CardTrainer, claim, plot_curves, read_json, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -183,11 +175,11 @@ def train_seed(
     """Trains one seed from its last whole checkpoint, if there is one; arguments as in `run_seeds`."""
     set_seed(args.seed)
     folder, trainer = Path(str(args.output_dir)), make_trainer(args)
-    trainable, total = count_parameters(trainer.model)
+    trainable, total = training.count_parameters(trainer.model)
     logger.info(f"seed {args.seed}: {trainable:,} of {total:,} parameters are trainable ({trainable / total:.1%})")
     if args.load_best_model_at_end:
         trainer.add_callback(EarlyStoppingCallback(args.early_stopping_patience))
-    trainer.train(resume_from_checkpoint=last_whole_checkpoint(folder))
+    trainer.train(resume_from_checkpoint=training.last_whole_checkpoint(folder))
     trainer.save_model(str(folder))
     scores, config = score(trainer, folder)
     if not math.isfinite(loss := scores["validation"].get("loss", 0.0)):
@@ -220,12 +212,12 @@ def report(
     best = (min if metric == "loss" else max)(results, key=lambda result: result.scores["validation"][metric])
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
     rows = {f"{name}{seeds}, {reported}": mean_and_deviation([result.scores[reported] for result in results])}
-    table = results_table(rows | dict(baselines))
+    table = training.results_table(rows | dict(baselines))
     by_seed = {result.seed: result.scores[reported] | result.config for result in results}
     stored = {"reported": reported, "best_seed": best.seed, "seeds": by_seed, "rows": rows | dict(baselines)}
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
-        plot_curves([result.log for result in results], None if metric == "loss" else metric, output / CURVE)
+        plot_curves([result.log for result in results], None if metric == "loss" else metric, output / training.CURVE)
     print(f"\n{table}\n")
     return best, table
 
@@ -242,7 +234,7 @@ def publish(
     for predictions in folder.glob("*_predictions.jsonl"):
         write_whole(output / predictions.name, predictions.read_bytes())
     if open_model is not None:
-        file, text = output / "README.md", str(model_card(**card)).encode()
+        file, text = output / "README.md", str(training.model_card(**card)).encode()
         # Written last and removed first: where this card stands, the model beside it is whole.
         if not any(output.glob("*.safetensors")) or not file.exists() or file.read_bytes() != text:
             file.unlink(missing_ok=True)

@@ -16,8 +16,19 @@ from ..data.rows import fingerprint
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_cdlm import CdlmForMaskedLM
 from ..models.processing_cdlm import CdlmProcessor
-from ..training.cards import CURVE, model_card, plot_curves, results_table
-from ..training.trainer import CardTrainer, claim, last_whole_checkpoint, parse, read_json, safe_name, write_whole
+from ..training.trainer import (
+    CURVE,
+    CardTrainer,
+    claim,
+    last_whole_checkpoint,
+    model_card,
+    parse,
+    plot_curves,
+    read_json,
+    results_table,
+    safe_name,
+    write_whole,
+)
 from .arguments import PretrainingArguments, option
 from .document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking, hold_out_sets, read_document_sets
 

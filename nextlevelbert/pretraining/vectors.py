@@ -16,7 +16,8 @@ import torch
 from accelerate import PartialState
 from transformers import AutoConfig, set_seed
 
-from ..corpus import VectorCorpus, encode_corpus
+from ..chunk_vectors import encode_corpus
+from ..corpus import VectorCorpus
 from ..data.rows import read_documents, read_hub_documents
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..fitting import fit_whitening
@@ -24,13 +25,19 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
-from ..training.cards import CURVE, SIMILARITY_WIDGET, code, model_card, plain, plot_curves, results_table
 from ..training.trainer import (
+    CURVE,
+    SIMILARITY_WIDGET,
     CardTrainer,
     claim,
+    code,
     last_whole_checkpoint,
+    model_card,
     parse,
+    plain,
+    plot_curves,
     read_json,
+    results_table,
     run_command,
     take_option,
     words_of,

@@ -16,8 +16,7 @@ from ..finetuning.seeds import FinetuningArguments, Scores, caveat, publish, rep
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.processing_cdlm import CdlmProcessor
 from ..pretraining.cdlm import LIMITS, SUMMARY, CdlmModelArguments
-from ..training.cards import CURVE
-from ..training.trainer import CardTrainer, write_whole
+from ..training.trainer import CURVE, CardTrainer, write_whole
 
 Logits = tuple[np.ndarray, ...]  # of all sequences of a set, each kind padded to the longest sequence
 Predicted = tuple[Scores, list[dict[str, Any]]]  # scores of a set by name, and a JSON object for each of its rows

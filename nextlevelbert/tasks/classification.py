@@ -25,8 +25,7 @@ from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, optio
 from ..models.chunk_encoder import masked_mean, weights_fingerprint
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..models.pretrained import classification_loss, usable_positions
-from ..training.cards import CURVE, plain
-from ..training.trainer import CardTrainer, claim, parse, take_option
+from ..training.trainer import CURVE, CardTrainer, claim, parse, plain, take_option
 from . import labelled_documents as labelled
 from .labelled_documents import ColumnArguments, Example, LabelledDocuments, tfidf
 from .labels import read_label_names

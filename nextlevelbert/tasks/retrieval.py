@@ -28,8 +28,17 @@ from ..finetuning import models, seeds
 from ..finetuning.models import VectorModelArguments, encode_once, open_source, public_name
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Scores, option
 from ..models.chunk_encoder import masked_mean
-from ..training.cards import CURVE, SIMILARITY_WIDGET, plain, results_table, save_figure
-from ..training.trainer import CardTrainer, claim, parse, write_whole
+from ..training.trainer import (
+    CURVE,
+    SIMILARITY_WIDGET,
+    CardTrainer,
+    claim,
+    parse,
+    plain,
+    results_table,
+    save_figure,
+    write_whole,
+)
 
 logger = logging.getLogger(__name__)
 

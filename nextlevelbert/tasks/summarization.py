@@ -34,8 +34,7 @@ from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sente
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
 from ..models.pretrained import load_tokenizer, usable_positions
-from ..training.cards import CURVE
-from ..training.trainer import CardTrainer, parse, take_option, write_whole
+from ..training.trainer import CURVE, CardTrainer, parse, take_option, write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,15 @@ import pytest
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from nextlevelbert.training.cards import SIMILARITY_WIDGET, code, model_card, plain, plot_curves, results_table
-from nextlevelbert.training.trainer import safe_name
+from nextlevelbert.training.trainer import (
+    SIMILARITY_WIDGET,
+    code,
+    model_card,
+    plain,
+    plot_curves,
+    results_table,
+    safe_name,
+)
 
 FACTS = {
     "name": "someone/model",
@@ -101,7 +108,7 @@ def test_a_table_has_a_row_for_each_model_and_a_column_for_each_score():
 
 def test_pictures_show_every_seed(tmp_path, monkeypatch):
     figures = []
-    monkeypatch.setattr("nextlevelbert.training.cards.save_figure", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr("nextlevelbert.training.trainer.save_figure", lambda figure, path: figures.append(figure))
     log = [{"loss": 2.0, "epoch": 1, "step": 10}, {"eval_loss": 1.5, "eval_f1": 0.5, "epoch": 1, "step": 10}]
     plot_curves([log, log], "f1", tmp_path / "curve.png")
     loss, score = figures[0].axes

@@ -74,12 +74,12 @@ def refused(words: list[str]) -> str:
         read(self, *args, **kwargs)
         raise Understood
 
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as told:
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
         patch.setattr(HfArgumentParser, "parse_args_into_dataclasses", read_only)
         patch.setattr(sys, "argv", words)
         with pytest.raises((Understood, SystemExit)) as end:
             (vectors if words[0] == "run_pretraining.py" else tasks).main()
-    return "" if end.type is Understood else told.getvalue()
+    return "" if end.type is Understood else errors.getvalue()
 
 
 COMMANDS = [(page, words) for page in PAGES for words in commands(page.read_text(encoding="utf-8"))]

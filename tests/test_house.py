@@ -21,7 +21,7 @@ BUDGETS = {
     "nextlevelbert/tasks": 2_737,
     "nextlevelbert/commands": 889,
     "nextlevelbert": 13_130,
-    "tests": 13_734,
+    "tests": 13_330,
     "benchmarks": 2_000,
     "checkpoints": 0,
 }

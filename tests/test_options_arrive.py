@@ -74,6 +74,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         vectors.pretrain, ["--model_type", "cdlm", "--model", "{encoder}", "--max_length", "60", "--do_train"], SETS, {
             "--random_clusters": lambda run: (run.train.related, run.validation.related) == (False, True),
             "--mlm_probability 0.3": lambda run: run.collator.mlm_probability == 0.3,
+            "--document_share 0.5": lambda run: run.train._longest == 27,  # half of 58 tokens, with two separators
             "--global_attention prefix": lambda run: run.collator.pattern == "prefix",
         },
     ),

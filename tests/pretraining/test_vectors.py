@@ -9,7 +9,6 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,14 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-from nextlevelbert import ChunkingRule, DataCollatorForVectorMasking, VectorCorpus, encode_corpus, load_chunk_encoder
+from nextlevelbert import ChunkingRule, VectorCorpus, encode_corpus, load_chunk_encoder
 from nextlevelbert.fitting import fit_whitening
 from nextlevelbert.pretraining.arguments import (
     HateArguments,
-    MaskingArguments,
     NextLevelBertArguments,
     VectorModelArguments,
 )
-from nextlevelbert.pretraining.vectors import new_model, objective_of, open_encoder, pretrain, share_out
+from nextlevelbert.pretraining.vectors import new_model, pretrain, share_out
 from nextlevelbert.training.trainer import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
@@ -163,20 +161,15 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
     assert not (tmp_path / "model").exists()
 
 
-def test_options_of_the_papers_reach_the_model(source, toy_encoder_path):
+def test_layers_start_as_copies_or_at_random_and_positions_are_as_many_as_a_sequence_has(source, toy_encoder_path):
     options = VectorModelArguments(chunk_encoder=toy_encoder_path, chunk_size=12)
-    recipe = NextLevelBertArguments(attention_dropout=0.1, loss_mean="sequences")
-    kept, random = (new_model(options, replace(recipe, random_layers=value), source, 16) for value in (False, True))
-    assert (kept.config.encoder_config.attention_probs_dropout_prob, kept.config.loss_mean) == (0.1, "sequences")
+    kept, random = (new_model(options, NextLevelBertArguments(random_layers=v), source, 16) for v in (False, True))
     first = source.encoder.model.encoder.layer[0].attention.self.query.weight
     copies = [model.base_model.encoder.encoder.layer[0].attention.self.query.weight for model in (kept, random)]
     assert torch.equal(copies[0], first)
     assert not torch.allclose(copies[1], first, atol=1e-3)
     hate = new_model(options, HateArguments(norm_order=1.5), source, 16)
     assert (hate.config.loss, hate.config.norm_order, hate.config.max_chunks) == ("p_norm", 1.5, 15)
-    assert open_encoder(options, HateArguments(sentence_pooling="cls")).encoder.pooling == "cls"
-    masks = MaskingArguments(16, masking_probability=0.4, mask_share=1.0, random_share=0.0)
-    assert objective_of(recipe, masks, kept.config).collator == DataCollatorForVectorMasking(0.4, 1.0, 0.0)
 
 
 @pytest.mark.long

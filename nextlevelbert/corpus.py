@@ -105,6 +105,7 @@ def _values(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _check_sum(column: pa.ChunkedArray) -> int:
+    """Of the values: a page's check sum leaves out its header, so that it alone misses some flipped bits."""
     if pa.types.is_string(column.type):
         return zlib.crc32("\0".join(column.to_pylist()).encode())
     return zlib.crc32(np.ascontiguousarray(_values(column)).data)

@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 import nextlevelbert as nlb
-from nextlevelbert.data.rows import as_documents
 from nextlevelbert.models.chunking import tokenize_document
 
 from .frozen.cases import backbone, chunk_encoder, filled
@@ -118,24 +117,6 @@ def test_rows_come_back(rows, kind, packed):
     documents = list(nlb.read_documents(path))
     path.unlink()
     assert [(document.id, document.text) for document in documents] == rows
-
-
-@cases(0.2)
-@given(ROWS)
-def test_documents_in_every_form_are_the_same(rows):
-    documents = [nlb.Document(name, text) for name, text in rows]
-    for form in (rows, [{"id": name, "text": text} for name, text in rows], documents):
-        assert [(document.id, document.text) for document in as_documents(form)] == rows
-
-
-@cases(0.1)
-@given(TEXTS)
-def test_marks_are_taken_out(text):
-    """Text without marks comes back as it is; a mark in it stands at its place."""
-    if "<m>" in text or "</m>" in text:
-        return
-    assert nlb.read_marked(text) == (text, [])
-    assert nlb.read_marked(f"{text}<m>whale</m>{text}") == (f"{text}whale{text}", [(len(text), len(text) + 5)])
 
 
 @cases(0.025)

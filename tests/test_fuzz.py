@@ -1,4 +1,4 @@
-"""Random rows, texts and configurations: 400 cases, always the same ones; 20,000 others by `make fuzz`.
+"""Random rows, texts and configurations: some 170 cases, always the same ones; 8,700 others by `make fuzz`.
 
 What is read is what was written; whatever the route to a vector, it is the same vector; no token is lost on the way.
 """
@@ -41,7 +41,7 @@ DOCUMENTS = st.lists(TEXTS | TEXTS.map(lambda text: (text + " the whale swims.")
 
 
 def cases(share: float) -> Callable[[Any], Any]:
-    """A share of all cases: of 400 in the suite, always the same ones; of 20,000 others in the long run."""
+    """A share of 400 cases in the suite, always the same ones; of 20,000 others in the long run."""
     long = settings.get_current_profile_name() == "fuzz"
     return settings(
         max_examples=max(1, round(share * (20_000 if long else 400))),

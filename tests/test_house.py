@@ -16,7 +16,7 @@ BUDGETS = {
     "nextlevelbert/data": 461,
     "nextlevelbert/evaluation": 668,
     "nextlevelbert/training": 450,
-    "nextlevelbert/pretraining": 1_320,
+    "nextlevelbert/pretraining": 1_338,
     "nextlevelbert/finetuning": 520,
     "nextlevelbert/tasks": 2_737,
     "nextlevelbert/commands": 889,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import itertools
 import json
 import math
 import re
@@ -12,6 +11,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
+from array import array
 from collections import Counter, defaultdict
 from functools import lru_cache
 from itertools import pairwise
@@ -40,30 +40,31 @@ _BETWEEN = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(
 def split_words(text: str) -> list[str]:
     """Letters and digits in a row, in lower case and without accents; Chinese characters are words of their own."""
     text = text.lower()
+    for mark in "“”‘’—":  # often all that is not ASCII
+        text = text.replace(mark, " ")
     if text.isascii():
         return text.translate(_BETWEEN).split()
     return _WORD.findall(_ACCENTS.sub("", unicodedata.normalize("NFD", text)))
 
 
-def count_words(parts: list[Part]) -> tuple[Any, list[int], dict[str, int]]:
-    """How often V words stand in N passages, ``[N, V]``; the first passage of each document, and N; words' numbers."""
+def count_words(parts: list[Part]) -> tuple[Any, list[int], list[int], dict[str, int]]:
+    """How often V words stand in N passages, ``[N, V]``; the lengths of these; the first of each document, and N; and the
+    numbers of the words."""
     vocabulary: defaultdict[str, int] = defaultdict(None, {"": 0})
     vocabulary.default_factory = vocabulary.__len__
-    counts, starts, number = list[Any](), list[int](), 0
+    words, times, ends, lengths, starts = array("i"), array("H"), [0], list[int](), list[int]()
     for table in (part.read("text", "chunk") for part in parts):
-        starts += (np.flatnonzero(table["chunk"].to_numpy() == 0) + number).tolist()
-        words = [[vocabulary[word] for word in split_words(text)] for text in table["text"].to_pylist()]
-        ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
-        numbers = np.fromiter(itertools.chain(*words), np.int32, ends[-1])
-        shape = (len(words), len(vocabulary))
-        counts.append(sparse.csr_array((np.ones(len(numbers), np.float32), numbers, ends), shape))
-        counts[-1].sum_duplicates()
-        number += len(words)
-    if number == 0:
+        starts += (np.flatnonzero(table["chunk"].to_numpy() == 0) + len(lengths)).tolist()
+        for counts in map(Counter, map(split_words, table["text"].to_pylist())):
+            words.fromlist([vocabulary[word] for word in counts])
+            times.fromlist([*counts.values()])
+            ends.append(len(words))
+            lengths.append(counts.total())
+    if not lengths:
         raise ValueError("No document of the folder holds a word that the model can read.")
-    for rows in counts:
-        rows.resize(rows.shape[0], len(vocabulary))
-    return sparse.vstack(counts, format="csr"), [*starts, number], vocabulary
+    borders = np.array(ends, sparse.get_index_dtype(maxval=len(words)))
+    matrix = sparse.csr_array((np.asarray(times), np.asarray(words), borders), (len(lengths), len(vocabulary)))
+    return matrix, lengths, [*starts, len(lengths)], vocabulary
 
 
 def book_words(counts: Any, starts: list[int]) -> Any:
@@ -82,7 +83,7 @@ def book_words(counts: Any, starts: list[int]) -> Any:
         first = start + np.argsort(-weights[start:end], kind="stable")[:_BOOK_WORDS]
         best.append(books.indices[first[weights[first] > 0]])
     borders = np.cumsum([0, *map(len, best)], dtype=np.int32)
-    return sparse.csr_array((np.ones(borders[-1], np.float32), np.concatenate(best), borders), books.shape)
+    return sparse.csr_array((np.ones(borders[-1], counts.dtype), np.concatenate(best), borders), books.shape)
 
 
 def rarity(spread: np.ndarray, passages: int) -> np.ndarray:
@@ -94,20 +95,24 @@ def index_words(parts: list[Part]) -> bm25s.BM25:
     """BM25 of all passages (k1 1.5, b 0.75) and their book's first words, kept beside the parts until these change.
 
     In Robertson's form, a word of half of the passages or more counts for nothing, like stop words of any language.
-    bm25s stores and asks it, but builds it passage by passage, which takes three times as long and as much memory.
+    bm25s stores and asks it, but builds it passage by passage, which takes twice as long and three times the memory.
     """
     name = hashlib.sha256(" ".join(part.path.name for part in parts).encode()).hexdigest()[:32]
     folder = parts[0].path.parent / f"words-{name}"
     if not folder.is_dir():
-        counts, starts, vocabulary = count_words(parts)
-        counts += book_words(counts, starts)[np.repeat(np.arange(len(starts) - 1), np.diff(starts))]
-        lengths, counts = counts.sum(axis=1), counts.tocsc()
-        spread = np.diff(counts.indptr)
-        norms = (1.5 * (0.25 + 0.75 * lengths / max(lengths.mean(), 1))).astype(np.float32)
-        counts.data *= rarity(spread, len(lengths)).repeat(spread) / (counts.data + norms[counts.indices])
+        counts, lengths, starts, vocabulary = count_words(parts)
+        added = book_words(counts, starts)[np.repeat(np.arange(len(starts) - 1), np.diff(starts))]
+        sizes = lengths + np.diff(added.indptr)
+        counts += added
+        counts = counts.tocsc()
+        spread, norms = np.diff(counts.indptr), 1.5 * (0.25 + 0.75 * sizes / max(sizes.mean(), 1))
+        scores = norms.astype(np.float32)[counts.indices]
+        scores += counts.data
+        counts.data = np.divide(counts.data, scores, out=scores)  # in place: there are tens of millions
+        scores *= rarity(spread, len(sizes)).repeat(spread)
         index = bm25s.BM25()
-        index.scores = {"data": counts.data, "indices": counts.indices, "indptr": counts.indptr}
-        index.scores["num_docs"], index.vocab_dict, index.nonoccurrence_array = len(lengths), vocabulary, None
+        index.scores = {"data": scores, "indices": counts.indices, "indptr": counts.indptr, "num_docs": len(sizes)}
+        index.vocab_dict, index.nonoccurrence_array = vocabulary, None
         for earlier in folder.parent.glob("words-*"):
             shutil.rmtree(earlier)
         index.save(temporary := folder.with_name(f"{folder.name}.tmp"))

@@ -50,8 +50,9 @@ class Part(NamedTuple):
     def read(self, *columns: str) -> pa.Table:
         """Columns of its rows. A damaged part is removed, and ValueError says so."""
         try:
-            with pq.ParquetFile(self.path, page_checksum_verification=True) as file:
-                return file.read(list(columns), use_threads=False)  # threads keep as much memory each
+            pa.default_memory_pool().release_unused()  # of the part before; threads would keep as much each
+            with pq.ParquetFile(self.path, memory_map=True, page_checksum_verification=True) as file:
+                return file.read(list(columns), use_threads=False)
         except (pa.ArrowException, OSError) as error:
             self.path.unlink(missing_ok=True)
             raise ValueError(f"{self.path} was damaged ({error}); the next start makes it anew.") from error

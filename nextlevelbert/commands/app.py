@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -41,45 +41,33 @@ _SHORTEST_PART = 500  # characters; headings closer together are a table of cont
 _MOST_PARTS, _EQUAL_PARTS = 200, 30
 
 
-class Part(NamedTuple):
-    """A chapter, or another part of a document, by its characters."""
-
-    heading: str
-    start: int
-    end: int
+Part = tuple[str, int, int]  # a chapter, or another part of a document: its heading, and its characters
 
 
-def overlap(spans: np.ndarray, borders: Sequence[tuple[int, int]]) -> np.ndarray:
+def overlap(spans: np.ndarray, parts: Sequence[Part]) -> np.ndarray:
     """How many characters of each chunk, of spans ``[n, 2]``, lie in each part: ``[p, n]``, float32."""
     starts, ends = spans.T
-    shared = [np.minimum(ends, end) - np.maximum(starts, start) for start, end in borders]
+    shared = [np.minimum(ends, end) - np.maximum(starts, start) for _, start, end in parts]
     return np.maximum(np.stack(shared), 0).astype(np.float32)
 
 
-def parts_of(text: str, spans: np.ndarray, metadata: dict[str, Any]) -> list[Part]:
-    """The chapters of the metadata (``[{"heading", "start", "end"}]``), else those between headings of the text, else
-    parts of equal length, which begin with a chunk of the spans ``[n, 2]``."""
-    try:
-        chapters = [Part(str(row["heading"]), int(row["start"]), int(row["end"])) for row in metadata["chapters"]]
-    except (KeyError, TypeError, ValueError):  # no such column, or one that means something else
-        chapters = []
-    chapters = chapters or _between_headings(text)
-    if 3 <= len(chapters) <= _MOST_PARTS:
+def parts_of(text: str, spans: np.ndarray) -> list[Part]:
+    """What stands between headings of the text, else equal parts, which begin with a chunk of the spans ``[n, 2]``."""
+    if 3 <= len(chapters := _between_headings(text)) <= _MOST_PARTS:
         return chapters
     groups = np.array_split(np.arange(len(spans)), min(_EQUAL_PARTS, len(spans)))
     starts = [0] + [int(spans[group[0], 0]) for group in groups[1:]]
     borders = itertools.pairwise([*starts, len(text)])
-    return [Part(f"part {number}", *border) for number, border in enumerate(borders, start=1)]
+    return [(f"part {number}", *border) for number, border in enumerate(borders, start=1)]
 
 
 def _between_headings(text: str) -> list[Part]:
     headings = [(" ".join(match.group().strip("# \t").split()), match.start()) for match in _HEADING.finditer(text)]
-    ends = [*(start for _, start in headings), len(text)][1:]
-    far = [pair for pair, end in zip(headings, ends, strict=False) if end - pair[1] >= _SHORTEST_PART]
+    pairs = itertools.pairwise([*headings, ("", len(text))])
+    far = [one for one, following in pairs if following[1] - one[1] >= _SHORTEST_PART]
     if far and far[0][1] >= _SHORTEST_PART:
         far.insert(0, ("before the first heading", 0))
-    ends = [*(start for _, start in far), len(text)][1:]
-    return [Part(heading, start, end) for (heading, start), end in zip(far, ends, strict=False)]
+    return [(*one, following[1]) for one, following in itertools.pairwise([*far, ("", len(text))])]
 
 
 class Page:
@@ -165,12 +153,10 @@ class Page:
         """The parts of a document and their similarity ``[p, p]``: cosines of the means of their chunk vectors, from
         which the mean of all parts is subtracted."""
         spans, vectors = self.library.spans[self.chunks(number)], self.library.vectors[self.chunks(number)].numpy()
-        parts = parts_of(self.library.text(number), spans, self.library.metadata(number))
-        weights = overlap(spans, [(part.start, part.end) for part in parts])  # [p, n]
-        kept = weights.max(axis=1) > 0  # a chapter of the metadata may be blank
-        means = normalize(weights[kept], norm="l1") @ vectors  # [p, D]
+        parts = parts_of(self.library.text(number), spans)
+        means = normalize(overlap(spans, parts), norm="l1") @ vectors  # [p, D]
         directions = normalize(means - means.mean(axis=0)) if len(means) > 1 else normalize(means)
-        return list(itertools.compress(parts, kept)), directions @ directions.T
+        return parts, directions @ directions.T
 
     def square(self, number: int) -> np.ndarray:
         """Parts against each other, ``[p, p, 3]``: orange where alike, blue where unlike."""
@@ -181,15 +167,14 @@ class Page:
     def nearest_pair(self, number: int, row: int, column: int) -> tuple[list[int], list[str]]:
         """Of two parts of a document, the two chunks that are most alike, and the headings; of one part, its first."""
         pair = [self.parts(number)[0][place] for place in (row, column)]
-        weights = overlap(self.library.spans[self.chunks(number)], [(part.start, part.end) for part in pair])
-        one, other = np.flatnonzero(weights[0]), np.flatnonzero(weights[1])
+        one, other = map(np.flatnonzero, overlap(self.library.spans[self.chunks(number)], pair))
         if row == column:
-            return [int(one[0])], [pair[0].heading]
+            return [int(one[0])], [pair[0][0]]
         vectors = self.library.vectors[self.chunks(number)].numpy()
         cosines = vectors[one] @ vectors[other].T
         cosines[one[:, None] == other[None, :]] = -np.inf  # a chunk on the border belongs to both
         best = np.unravel_index(cosines.argmax(), cosines.shape)
-        return [int(one[best[0]]), int(other[best[1]])], [part.heading for part in pair]
+        return [int(one[best[0]]), int(other[best[1]])], [heading for heading, _, _ in pair]
 
 
 def _colours(shares: np.ndarray) -> np.ndarray:
@@ -253,7 +238,8 @@ def build(library: Library, title: str):
         return gr.update(value=page.text(number, *page.nearest_pair(number, row, column)), visible=True)
 
     bare: dict[str, Any] = {"interactive": False, "buttons": [], "show_label": False}
-    picture, table = {**bare, "format": "png", "container": False}, {**bare, "visible": False, "wrap": True}
+    picture: dict[str, Any] = {**bare, "format": "png", "container": False}
+    table: dict[str, Any] = {**bare, "visible": False, "wrap": True, "max_height": 900}
     with gr.Blocks(title=title, analytics_enabled=False) as blocks:
         gr.HTML(f"<h2>{html.escape(title)} <small>{len(library.places):,} documents</small></h2>")
         question = gr.State("")
@@ -268,12 +254,10 @@ def build(library: Library, title: str):
                 heading = gr.Markdown(visible=False)
                 columns, widths = ["", "document", "score", "the question along it"], ["8%", "36%", "18%", "38%"]
                 kinds = ["number", "str", "str", "html"]
-                documents = gr.Dataframe(
-                    headers=columns, datatype=kinds, column_widths=widths, max_height=900, **table
-                )
+                documents = gr.Dataframe(headers=columns, datatype=kinds, column_widths=widths, **table)
                 relative = gr.Markdown("### Nearest passages (scores are relative to the folder)", visible=False)
                 columns, widths = ["document", "place", "score", "passage"], ["24%", "18%", "18%", "40%"]
-                passages = gr.Dataframe(headers=columns, column_widths=widths, max_height=900, **table)
+                passages = gr.Dataframe(headers=columns, column_widths=widths, **table)
             with gr.Column(scale=5, min_width=320):
                 choices = [(place, number) for number, place in enumerate(library.places)]
                 chosen = gr.Dropdown(choices, value=0, show_label=False, container=False)
@@ -307,14 +291,8 @@ def run(arguments: argparse.Namespace, public: bool = False) -> None:
     blocks = build(library, Path(arguments.source).resolve().name)
     blocks._queue.sleep_when_free = 0.05  # seconds; Gradio looks for work a thousand times a second otherwise
     theme = gr.themes.Soft(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["system-ui"])
-    options: dict[str, Any] = {
-        "share": False,
-        "quiet": True,
-        "ssr_mode": False,
-        "footer_links": [],
-        "show_error": True,
-    }
-    options |= {} if public else {"server_name": "127.0.0.1"}  # a Space says in its environment
-    _, address, _ = blocks.launch(theme=theme, css=_CSS, prevent_thread_lock=True, **options)
+    options: dict[str, Any] = {"share": False, "quiet": True, "ssr_mode": False, "footer_links": [], "css": _CSS}
+    name = None if public else "127.0.0.1"  # a Space says in its environment
+    _, address, _ = blocks.launch(theme=theme, server_name=name, show_error=True, prevent_thread_lock=True, **options)
     print(f"The page is at {address} (Ctrl-C ends it).", flush=True)
     blocks.block_thread()

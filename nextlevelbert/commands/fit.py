@@ -6,8 +6,6 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
-
 from ..encoders import load_chunk_encoder
 from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
@@ -33,11 +31,9 @@ def run(arguments: argparse.Namespace) -> None:
         parts, name = [encoder, words], f"{encoder.name}-and-words"
         both = combine_chunk_encoders(parts, texts, f"{folder}/both", weights, whiten=[True, False], name=name)
         model = NextLevelBertModel.from_chunk_encoder(both, pooling="plain")
-        model.save_pretrained(output)
-    for path in output.glob("*.safetensors"):  # half the room; it still opens in float32
-        tensors = load_file(path)
-        halves = {key: value.half() if value.is_floating_point() else value for key, value in tensors.items()}
-        save_file(halves, path, metadata={"format": "pt"})
+        tensors = model.state_dict().items()
+        halves = {key: value.half() if value.is_floating_point() else value for key, value in tensors}
+        model.save_pretrained(output, state_dict=halves)  # half the room; it still opens in float32
     size, name = model.config.hidden_size, safe_name(output.resolve().name)
     model_card(
         name=name,

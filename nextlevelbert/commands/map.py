@@ -16,8 +16,6 @@ from sklearn.preprocessing import normalize
 from .search import Library
 from .shelf import open_model, open_shelf
 
-_NAME_LENGTH = 36
-
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     """Vectors ``[n, H]``, scaled to length 1, on their first two principal components ``[n, 2]``, and the share of the
@@ -34,7 +32,7 @@ def write_names(figure: Figure, axes: Axes, names: Sequence[str], points: np.nda
     figure.draw_without_rendering()  # lays the axes out, so that positions in pixels are final
     taken: list[Bbox] = []
     for name, point in zip(names, points, strict=True):
-        short = name if len(name) <= _NAME_LENGTH else name[: _NAME_LENGTH - 1] + "…"
+        short = name if len(name) <= 36 else f"{name[:35]}…"
         for side in (1, -1):
             place: dict[str, Any] = {"xytext": (7 * side, 0), "ha": "left" if side > 0 else "right", "va": "center"}
             note = axes.annotate(short, point, textcoords="offset points", fontsize=7, parse_math=False, **place)
@@ -50,9 +48,8 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
     points, share = principal_components(vectors)
     figure = Figure(figsize=(10, 7), dpi=130, layout="constrained")
     axes = figure.subplots()
-    axes.scatter(
-        points[:, 0], points[:, 1], s=20 + 90 * np.asarray(chunks) / max(*chunks, 1), alpha=0.55, edgecolors="white"
-    )
+    areas = 20 + 90 * np.asarray(chunks) / max(*chunks, 1)
+    axes.scatter(*points.T, s=areas, alpha=0.55, edgecolors="white")
     axes.set(xlabel="first principal component", ylabel="second principal component")
     axes.set_title(f"{len(names)} documents by document vector; the two components hold {share:.0%} of the variance")
     axes.margins(0.12)

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import unicodedata
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -48,22 +48,20 @@ def split_words(text: str) -> list[str]:
 
 
 def count_words(parts: list[Part]) -> tuple[Any, list[int], list[int], dict[str, int]]:
-    """How often V words stand in N passages, ``[N, V]``; the lengths of these; the first of each document, and N; and the
-    numbers of the words."""
-    vocabulary: defaultdict[str, int] = defaultdict(None, {"": 0})
-    vocabulary.default_factory = vocabulary.__len__
-    words, times, ends, lengths, starts = array("i"), array("H"), [0], list[int](), list[int]()
+    """How often V words stand in N passages, ``[N, V]``, the lengths of these, the first of each document, and V."""
+    vocabulary, starts, lengths, ends = {"": 0}, list[int](), list[int](), [0]
+    words, times = array("i"), array("H")  # they grow in place
     for table in (part.read("text", "chunk") for part in parts):
         starts += (np.flatnonzero(table["chunk"].to_numpy() == 0) + len(lengths)).tolist()
         for counts in map(Counter, map(split_words, table["text"].to_pylist())):
-            words.fromlist([vocabulary[word] for word in counts])
+            words.fromlist([vocabulary.setdefault(word, len(vocabulary)) for word in counts])
             times.fromlist([*counts.values()])
             ends.append(len(words))
             lengths.append(counts.total())
     if not lengths:
         raise ValueError("No document of the folder holds a word that the model can read.")
-    borders = np.array(ends, sparse.get_index_dtype(maxval=len(words)))
-    matrix = sparse.csr_array((np.asarray(times), np.asarray(words), borders), (len(lengths), len(vocabulary)))
+    rows = np.array(ends, np.int32 if len(words) < 2**31 else np.int64)
+    matrix = sparse.csr_array((np.asarray(times), np.asarray(words), rows), (len(lengths), len(vocabulary)))
     return matrix, lengths, [*starts, len(lengths)], vocabulary
 
 
@@ -123,9 +121,8 @@ def index_words(parts: list[Part]) -> bm25s.BM25:
 class Answer(NamedTuple):
     """How near N passages are to a question ``[N]``, and numbers of the nearest documents, with scores, and passages.
 
-    A score is the mean of the cosine, and BM25 divided by the length of the question's vector of rarities: of a long
-    question that a passage answers by few of its words, BM25 says less. That of a document is the mean of its three
-    best passages.
+    A score is the mean of the cosine, and BM25 divided by the length of the question's vector of rarities (few words of
+    a long question say less). That of a document is the mean of its three best passages.
     """
 
     score: torch.Tensor
@@ -164,8 +161,7 @@ class Library:
                 summaries.append(table["document_vector"][start].values.to_numpy())
                 self._rows.append((part, start, end))
                 counts.append(end - start)
-        self.first, self.spans = np.cumsum(counts), np.concatenate(spans)
-        self.summaries = np.stack(summaries)
+        self.first, self.spans, self.summaries = np.cumsum(counts), np.concatenate(spans), np.stack(summaries)
 
     @torch.no_grad()
     def comparable(self, plain: torch.Tensor) -> torch.Tensor:
@@ -205,9 +201,9 @@ class Library:
         counts = np.diff(self.first).tolist()
         # By document, so that equal ones have equal scores.
         cosine = torch.cat([vectors @ asked for vectors in self.vectors.split(counts)])  # [N]
-        words = [word for word in split_words(question) if word in self.words.vocab_dict]
-        bm25 = torch.from_numpy(self.words.get_scores(words) if words else np.zeros(len(cosine), np.float32))
-        length = math.hypot(*(n * self._rarity[self.words.vocab_dict[word]] for word, n in Counter(words).items()))
+        words = self.words.get_tokens_ids(split_words(question))  # of those that the folder has
+        bm25 = torch.from_numpy(self.words.get_scores_from_ids(words))
+        length = math.hypot(*(number * self._rarity[word] for word, number in Counter(words).items()))
         score = (cosine + bm25 / max(length, 1e-9)) / 2
         best = [part.topk(min(_BEST, len(part))).values.mean().item() for part in score.split(counts)]
         ranked = sorted(enumerate(best), key=lambda pair: -pair[1])[: max(documents, 0)]

@@ -33,7 +33,6 @@ from ..data.rows import Document, read_documents, source_files, suffix
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint
 from ..static_checkpoint import static_checkpoint
-from ..vector_cache import CachedEncoder
 
 
 class Part(NamedTuple):
@@ -112,14 +111,13 @@ def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
     for path in set(folder.glob("*.parquet*")) - {part.path for part in parts}:  # and what a killed process left
         path.unlink(missing_ok=True)
     missing = [part for part in parts if not part.path.exists()]
-    frozen = CachedEncoder(encoder, cache_dir / "chunks") if encoder.has_layers else None  # of an edited book
-    limit = 2_000_000 if frozen is None else 200_000  # characters that are encoded together; a kill costs no more
+    limit = 200_000 if encoder.has_layers else 2_000_000  # characters that are encoded together; a kill costs no more
     waiting: list[tuple[Part, list[Document]]] = []
     for part in tqdm(missing, unit="file", disable=not missing):
         if documents := read_file(part):
             waiting.append((part, documents))
         if part is missing[-1] or sum(len(doc.text) for _, docs in waiting for doc in docs) >= limit:
-            _write(model, frozen, schema, waiting)
+            _write(model, schema, waiting)
             waiting = []
     if not (parts := [part for part in parts if part.path.exists()]):
         raise ValueError(f"No file of {source!r} can be read.")
@@ -135,15 +133,14 @@ def _content(path: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-def _write(model: Any, encoder: Any, schema: pa.Schema, waiting: list[tuple[Part, list[Document]]]) -> None:
+def _write(model: Any, schema: pa.Schema, waiting: list[tuple[Part, list[Document]]]) -> None:
     """Encodes the documents of several files together and writes a part for each."""
     texts = [document.text for _, documents in waiting for document in documents]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* contain no token")
-        embeddings = iter(model.encode(texts, chunk_encoder=encoder, show_progress_bar=encoder is not None))
+        embeddings = iter(model.encode(texts, show_progress_bar=model.get_chunk_encoder().has_layers))
     for part, documents in waiting:
-        tables = [_rows(schema, document, next(embeddings)) for document in documents]
-        write_part(part.path, pa.concat_tables(tables))
+        write_part(part.path, pa.concat_tables([_rows(schema, row, next(embeddings)) for row in documents]))
 
 
 def _rows(schema: pa.Schema, document: Document, embedding: Any) -> pa.Table:

@@ -70,7 +70,7 @@ def names_of(text: str) -> tuple[Counter[str], set[str]]:
 def with_a_cue(parts: list[Part], novels: list[dict[str, str]], options: argparse.Namespace) -> list[Question]:
     """The same number of questions for each book, where it has so many."""
     texts, draw, questions = _texts(parts), np.random.default_rng(0), list[Question]()
-    passages, (counts, starts, vocabulary) = list(map(words, texts)), search.count_words(parts)
+    passages, (counts, _, starts, vocabulary) = list(map(words, texts)), search.count_words(parts)
     spread, chosen = Counter(word for passage in passages for word in set(passage)), first_words(counts, starts)
     kinds = [(form, cue) for cue in options.cues for form in options.forms]
     for book, novel in enumerate(novels):
@@ -143,7 +143,7 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
 def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str, np.ndarray]:
     """``[Q]`` of each row; of what scores the same, the right passage is the last."""
     tokens, ranked = list(map(search.split_words, _texts(parts))), dict[str, list[int]]()
-    counts, starts, vocabulary = search.count_words(parts)
+    counts, _, starts, vocabulary = search.count_words(parts)
     owner, names = np.repeat(np.arange(len(starts) - 1), np.diff(starts)), np.array(list(vocabulary))
     same = torch.from_numpy(owner[1:] == owner[:-1])
     for variant, chosen in VARIANTS.items():

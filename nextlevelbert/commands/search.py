@@ -121,8 +121,8 @@ def index_words(parts: list[Part]) -> bm25s.BM25:
 class Answer(NamedTuple):
     """How near N passages are to a question ``[N]``, and numbers of the nearest documents, with scores, and passages.
 
-    A score is the mean of the cosine, and BM25 divided by the length of the question's vector of rarities (few words of
-    a long question say less). That of a document is the mean of its three best passages.
+    A score is the mean of the cosine, and BM25 divided by the length of the question's vector of rarities (few
+    words of a long question say less). That of a document is the mean of its three best passages.
     """
 
     score: torch.Tensor

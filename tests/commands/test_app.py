@@ -16,7 +16,7 @@ from PIL import Image
 
 import nextlevelbert
 from nextlevelbert import NextLevelBertModel
-from nextlevelbert.commands.app import Page, Part, parts_of
+from nextlevelbert.commands.app import Page, parts_of
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import open_shelf
 
@@ -67,38 +67,36 @@ def test_parts_between_headings(headings):
     """The last line of each list is no heading; a table of contents in front is none, either."""
     contents = "\n".join(headings[:3])
     text = f"{contents}\n\n" + "".join(f"{heading}\n\n{WORDS}\n\n" for heading in headings)
-    parts = parts_of(text, np.array([[0, len(text)]]), {})
-    assert [part.heading for part in parts] == [heading.strip("# ") for heading in headings[:3]]
-    assert all(text[part.start :].startswith(heading) for part, heading in zip(parts, headings, strict=False))
-    assert [part.end for part in parts] == [*(part.start for part in parts[1:]), len(text)]
+    names, starts, ends = zip(*parts_of(text, np.array([[0, len(text)]])), strict=True)
+    assert [*names] == [heading.strip("# ") for heading in headings[:3]]
+    assert all(text[start:].startswith(heading) for start, heading in zip(starts, headings, strict=False))
+    assert ends == (*starts[1:], len(text))
 
 
-def test_parts_of_equal_length_and_of_metadata():
+def test_parts_of_equal_length():
     spans = np.array([[10 * number, 10 * number + 10] for number in range(95)])
     text = "x" * 950
-    parts = parts_of(text, spans, {"chapters": "three"})
+    parts = parts_of(text, spans)
     assert len(parts) == 30
-    assert (parts[0], parts[-1]) == (Part("part 1", 0, 40), Part("part 30", 920, 950))
-    chapters = [{"heading": name, "start": at, "end": at + 300} for name, at in (("a", 0), ("b", 300), ("c", 600))]
-    assert parts_of(text, spans, {"chapters": chapters}) == [Part(*row.values()) for row in chapters]
-    assert len(parts_of(text[:20], spans[:2], {})) == 2
+    assert (parts[0], parts[-1]) == (("part 1", 0, 40), ("part 30", 920, 950))
+    assert len(parts_of(text[:20], spans[:2])) == 2
 
 
 def test_similarity_of_parts(page):
     parts, cosines = page.parts(2)
     spans, vectors = page.library.spans[page.chunks(2)], page.library.vectors[page.chunks(2)].double().numpy()
     means = np.stack([
-        vectors[[start >= part.start and end <= part.end for start, end in spans.tolist()]].mean(axis=0)
-        for part in parts
+        vectors[[start >= first and end <= last for start, end in spans.tolist()]].mean(axis=0)
+        for _, first, last in parts
     ])  # fmt: skip
     means -= means.mean(axis=0)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(cosines, means @ means.T, atol=1e-5)
     assert page.square(2).shape == (len(parts), len(parts), 3)
     chunks, headings = page.nearest_pair(2, 0, 2)
-    assert headings == [parts[0].heading, parts[2].heading]
+    assert headings == [parts[0][0], parts[2][0]]
     assert chunks == [0, 2]  # in a short text, every chunk is a part
-    assert page.nearest_pair(2, 1, 1) == ([1], [parts[1].heading])
+    assert page.nearest_pair(2, 1, 1) == ([1], [parts[1][0]])
 
 
 def test_a_strip_shows_the_highest_score_of_each_cell(page):

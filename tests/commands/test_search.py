@@ -1,12 +1,11 @@
-"""Search: scores against cosines by hand and BM25 by its formula, and what is printed."""
+"""Search: scores against cosines by hand and bm25s's BM25, and what is printed."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from itertools import pairwise
 
+import bm25s
 import numpy as np
 import pytest
 import torch
@@ -23,18 +22,13 @@ TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
 
 
 def by_words(pieces: list[str], question: str) -> tuple[np.ndarray, float]:
-    """BM25 by Robertson and Zaragoza (2009), section 3.4, k1 1.5, b 0.75; a rarity below zero counts as zero. And the
-    length of the question's vector of rarities."""
-    pieces = [re.findall(r"\w+", piece.lower()) for piece in pieces]
-    mean, scores, vector = np.mean([len(piece) for piece in pieces]), np.zeros(len(pieces)), Counter[str]()
-    for word in re.findall(r"\w+", question.lower()):
-        containing = sum(word in piece for piece in pieces)
-        rarity = max(math.log((len(pieces) - containing + 0.5) / (containing + 0.5)), 0)
-        vector[word] += rarity if containing else 0
-        for number, piece in enumerate(pieces):
-            count = piece.count(word)
-            scores[number] += rarity * count / (count + 1.5 * (0.25 + 0.75 * len(piece) / mean))
-    return scores, float(np.linalg.norm([*vector.values()]))
+    """BM25 as bm25s indexes it in Robertson's form (k1 1.5, b 0.75), and the length of the question's rarities."""
+    words, reference = [re.findall(r"\w+", piece.lower()) for piece in pieces], bm25s.BM25(method="robertson")
+    reference.index(words, show_progress=False)
+    asked = [word for word in re.findall(r"\w+", question.lower()) if word in reference.vocab_dict]
+    containing = np.array([sum(word in piece for piece in words) for word in asked])
+    rarities = np.log(np.maximum((len(pieces) - containing + 0.5) / (containing + 0.5), 1))
+    return reference.get_scores(asked), float(np.linalg.norm(rarities))
 
 
 @pytest.mark.parametrize("whitened", [False, True])
@@ -57,7 +51,7 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
     spans = {place: model.encode(text).spans.tolist() for place, text in TEXTS.items()}
     pieces = [TEXTS[place][start:end] for place, rows in spans.items() for start, end in rows]
     cosine = np.concatenate([unit(text) @ unit(QUESTION, stored=False)[0] for text in TEXTS.values()])
-    counts, starts, vocabulary = count_words(parts)
+    counts, _, starts, vocabulary = count_words(parts)
     names, added = list(vocabulary), book_words(counts, starts)
     rows = [added[[book]].indices for book, (start, end) in enumerate(pairwise(starts)) for _ in range(start, end)]
     added_to = [" ".join([piece, *(names[word] for word in row)]) for row, piece in zip(rows, pieces, strict=True)]

@@ -49,7 +49,7 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
     figure = Figure(figsize=(10, 7), dpi=130, layout="constrained")
     axes = figure.subplots()
     areas = 20 + 90 * np.asarray(chunks) / max(*chunks, 1)
-    axes.scatter(*points.T, s=areas, alpha=0.55, edgecolors="white")
+    axes.scatter(points[:, 0], points[:, 1], s=areas, alpha=0.55, edgecolors="white")
     axes.set(xlabel="first principal component", ylabel="second principal component")
     axes.set_title(f"{len(names)} documents by document vector; the two components hold {share:.0%} of the variance")
     axes.margins(0.12)

@@ -4,7 +4,7 @@ from .chunk_scores import chunk_similarity
 from .coreference import cluster_scores, coreference_scores
 from .hotpotqa import hotpotqa_scores
 from .metrics import load_metric
-from .retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores, write_run
+from .retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from .rouge import greedy_oracle, rouge_scores
 
 __all__ = [
@@ -20,5 +20,4 @@ __all__ = [
     "rank_documents",
     "retrieval_scores",
     "rouge_scores",
-    "write_run",
 ]

@@ -12,11 +12,7 @@ ChunkScore = Literal["nearest", "maxsim"]
 
 
 def chunk_similarity(
-    queries: Sequence[Any],
-    documents: Sequence[Any],
-    score: ChunkScore = "nearest",
-    top_k: int = 3,
-    document_weight: float = 0.0,
+    queries: Sequence[Any], documents: Sequence[Any], score: ChunkScore = "nearest", top_k: int = 3
 ) -> torch.Tensor:
     """How similar each document is to each query, by the cosines of their chunk vectors.
 
@@ -29,7 +25,6 @@ def chunk_similarity(
         queries, documents: the chunk vectors ``[n, D]`` of each text, at least one each, such as
             ``[book.plain for book in model.encode(texts)]``.
         score, top_k: what is compared, and the pairs of chunks that count for ``"nearest"``.
-        document_weight: what the cosine of the mean vectors is multiplied by before it is added.
 
     Returns:
         ``[Q, N]`` float32, rounded to six decimals, so that equal documents tie.
@@ -41,19 +36,17 @@ def chunk_similarity(
     """
     if score not in ("nearest", "maxsim"):
         raise ValueError(f"score must be nearest or maxsim, got {score!r}.")
-    sides = [[torch.as_tensor(text).detach().double() for text in texts] for texts in (queries, documents)]
-    if any(len(text) == 0 for texts in sides for text in texts):
+    if any(len(text) == 0 for texts in (queries, documents) for text in texts):
         raise ValueError("A text has no chunks, so there is nothing to compare; leave it out.")
-    units = [[F.normalize(text, dim=1).float() for text in texts] for texts in sides]
+    units = [
+        [F.normalize(torch.as_tensor(text).detach().double(), dim=1).float() for text in texts]
+        for texts in (queries, documents)
+    ]
     if score == "maxsim":
         from sentence_transformers.util import mean_maxsim
 
         scores = mean_maxsim(*units)
     else:
         cosines = [[(query @ document.T).flatten() for document in units[1]] for query in units[0]]
-        best = [[row.topk(min(top_k, len(row))).values.mean() for row in rows] for rows in cosines]
-        scores = torch.tensor(best)
-    if document_weight:
-        means = [F.normalize(torch.stack([text.mean(dim=0) for text in texts]), dim=1) for texts in sides]
-        scores = scores + document_weight * (means[0] @ means[1].T).float()
+        scores = torch.tensor([[row.topk(min(top_k, len(row))).values.mean() for row in rows] for rows in cosines])
     return scores.round(decimals=6)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from torch.nn import functional as F
 
 _SCORES_PER_PASS = 2**22  # float64 numbers, 32 MiB
 _DECIMALS = 9  # of a cosine: equal vectors may differ in the last bit, by their place in a matrix product
-DEPTH = 1_000  # of a run, as usual at TREC
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,10 @@ class RetrievalTask:
 
 
 class Ranking(NamedTuple):
-    """Ranks ``[r]`` of a query's relevant documents, from 1, rising (infinity for those that are not ranked), their
-    grades ``[r]``, and the best documents with their scores, best first.
-    """
+    """Ranks ``[r]`` of a query's relevant documents, from 1, rising (infinity where not ranked), and their grades."""
 
     ranks: np.ndarray
     grades: np.ndarray
-    best: dict[str, float]
 
 
 def rank_documents(
@@ -78,7 +73,6 @@ def rank_documents(
     query_vectors: Any,
     document_vectors: Any,
     candidates: Mapping[str, Collection[str]] | None = None,
-    depth: int = DEPTH,
 ) -> dict[str, Ranking]:
     """Ranks the pool for each query by cosine, which is computed in float64, some queries at a time.
 
@@ -91,7 +85,6 @@ def rank_documents(
         query_vectors, document_vectors: ``[Q, D]`` and ``[N, D]``, in the order of the task's ids.
         candidates: query id → the documents to rank for it, in place of the whole pool. A relevant document that
             is not among them has rank infinity, and counts 0 in every score.
-        depth: documents that `Ranking.best` names.
 
     Raises:
         ValueError: for vectors that are not finite.
@@ -99,16 +92,16 @@ def rank_documents(
     queries, documents = _unit_vectors(query_vectors, task.queries), _unit_vectors(document_vectors, task.documents)
     parts = queries.split(max(_SCORES_PER_PASS // len(documents), 1))
     rows = (row for part in parts for row in np.round((part @ documents.T).numpy(), _DECIMALS))
-    return _rank(task, rows, candidates, depth)
+    return _rank(task, rows, candidates)
 
 
-def rank_by_scores(task: RetrievalTask, scores: np.ndarray, depth: int = DEPTH) -> dict[str, Ranking]:
+def rank_by_scores(task: RetrievalTask, scores: np.ndarray) -> dict[str, Ranking]:
     """As `rank_documents`, from ready scores ``[Q, N]`` (of `chunk_similarity`, say) in the order of the task."""
     if np.shape(scores) != (shape := (len(task.queries), len(task.documents))):
         raise ValueError(f"scores of task {task.name!r} must be [queries, documents] {shape}, got {np.shape(scores)}.")
     if not np.isfinite(scores).all():
         raise ValueError(f"scores of task {task.name!r} contain NaN or infinity.")
-    return _rank(task, np.asarray(scores), None, depth)
+    return _rank(task, np.asarray(scores), None)
 
 
 def _unit_vectors(vectors: Any, ids: Mapping[str, str]) -> torch.Tensor:
@@ -123,10 +116,7 @@ def _unit_vectors(vectors: Any, ids: Mapping[str, str]) -> torch.Tensor:
 
 
 def _rank(
-    task: RetrievalTask,
-    scores: Iterable[np.ndarray],
-    candidates: Mapping[str, Collection[str]] | None,
-    depth: int,
+    task: RetrievalTask, scores: Iterable[np.ndarray], candidates: Mapping[str, Collection[str]] | None
 ) -> dict[str, Ranking]:
     ids = list(task.documents)
     place = {document: number for number, document in enumerate(ids)}
@@ -140,12 +130,11 @@ def _rank(
             pool = np.array(sorted({place[name] for name in candidates[query]}), dtype=np.int64)
         pool = pool[pool != place.get(query, -1)]
         order = pool[np.lexsort((grades[pool], -row[pool]))]  # by score, in a tie the lower grade first
-        ranks = np.flatnonzero(grades[order]) + 1.0
-        missing = sorted(set(relevant) - set(order[grades[order] > 0].tolist()))
+        ranks = np.flatnonzero(grades[order])  # [r], from 0
+        missing = sorted(set(relevant) - set(order[ranks].tolist()))
         rankings[query] = Ranking(
-            np.concatenate([ranks, np.full(len(missing), np.inf)]),
-            np.concatenate([grades[order][grades[order] > 0], grades[missing]]),
-            {ids[number]: float(row[number]) for number in order[:depth]},
+            np.concatenate([ranks + 1.0, np.full(len(missing), np.inf)]),
+            np.concatenate([grades[order[ranks]], grades[missing]]),
         )
     return rankings
 
@@ -164,8 +153,8 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
         k: where the ranking is cut for the scores that have it in their names.
     """
     first = np.array([ranking.ranks[0] for ranking in rankings.values()])  # [Q]
-    precision = [np.mean(np.arange(1, len(ranks) + 1) / ranks) for ranks, _, _ in rankings.values()]
-    gains = [_gain(grades, ranks, k) / _gain(np.sort(grades)[::-1], None, k) for ranks, grades, _ in rankings.values()]
+    precision = [np.mean(np.arange(1, len(ranks) + 1) / ranks) for ranks, _ in rankings.values()]
+    gains = [_gain(grades, ranks, k) / _gain(np.sort(grades)[::-1], None, k) for ranks, grades in rankings.values()]
     return {
         "mrr": float(np.mean(1 / first)),
         f"mrr@{k}": float(np.mean(np.where(first <= k, 1 / first, 0.0))),
@@ -180,24 +169,3 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
 def _gain(grades: np.ndarray, ranks: np.ndarray | None, k: int) -> float:
     places = np.arange(1, len(grades) + 1) if ranks is None else ranks
     return sum(grade / math.log2(rank + 1) for grade, rank in zip(grades, places, strict=True) if rank <= k)
-
-
-def write_run(path: str | Path, rankings: Mapping[str, Ranking], tag: str) -> None:
-    """Writes the best documents in TREC's format: ``query Q0 document rank score tag``, a line for each document.
-
-    trec_eval sorts by score and, in a tie, by id; so it may count a tie in the model's favour, where `rank_documents`
-    does not.
-
-    Raises:
-        ValueError: for an id that is empty or contains white space, which the format cannot hold.
-    """
-    tag = "_".join(tag.split()) or "run"
-    lines = []
-    for query, ranking in rankings.items():
-        for rank, (document, score) in enumerate(ranking.best.items(), 1):
-            for name in (query, document):
-                if name.split() != [name]:
-                    raise ValueError(f"A run file cannot hold the id {name!r}: ids must be without white space.")
-            lines.append(f"{query} Q0 {document} {rank} {score:.9g} {tag}\n")
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text("".join(lines), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def greedy_oracle(sentences: Sequence[str], reference: Sequence[str], limit: int
     from rouge_score.tokenizers import DefaultTokenizer
 
     words = DefaultTokenizer(use_stemmer=True)
-    scorer = RougeScorer(["rouge1", "rouge2"], tokenizer=_Tokenized())
+    scorer = RougeScorer(["rouge1", "rouge2"], tokenizer=SimpleNamespace(tokenize=list))  # splits and stems no more
     target = [word for sentence in reference for word in words.tokenize(sentence)]
     tokens = [words.tokenize(sentence) for sentence in sentences]
     chosen: list[int] = []
@@ -65,11 +66,3 @@ def greedy_oracle(sentences: Sequence[str], reference: Sequence[str], limit: int
         best = gains[number]
         chosen.append(number)
     return sorted(chosen)
-
-
-class _Tokenized:
-    """For texts that are words already: splitting and stemming every sentence once is enough."""
-
-    @staticmethod
-    def tokenize(text: list[str]) -> list[str]:
-        return text

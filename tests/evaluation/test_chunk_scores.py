@@ -35,15 +35,6 @@ def test_similarity_is_that_of_all_pairs(top_k):
     np.testing.assert_allclose(scores.numpy(), by_hand(queries, documents, top_k), atol=2e-6)
 
 
-def test_the_document_score_is_added():
-    queries, documents = texts(4, LENGTHS[0]), texts(5, LENGTHS[1])
-    means = [torch.stack([torch.from_numpy(text).mean(dim=0) for text in side]) for side in (queries, documents)]
-    cosines = torch.cosine_similarity(means[0][:, None], means[1][None], dim=2).float()
-    both = chunk_similarity(queries, documents, document_weight=0.5)
-    expected = chunk_similarity(queries, documents) + 0.5 * cosines
-    torch.testing.assert_close(both, expected, atol=2e-6, rtol=0)
-
-
 @pytest.mark.parametrize("score", ["nearest", "maxsim"])
 def test_equal_texts_tie_wherever_they_stand(score):
     [one] = texts(6, [9], 384)

@@ -63,25 +63,19 @@ def test_attention_is_that_of_the_definition(attention, windows):
     assert all((one - other).abs().max() > 0.1 for one, other in itertools.pairwise(first))
 
 
-@pytest.mark.parametrize("places", ["none", "different", "all"])
-@pytest.mark.parametrize("windows", ["different", "half"])
-def test_gradients_of_both_kinds_of_attention_are_equal(windows, places):
+@pytest.mark.parametrize("places", ["different", "all"])
+def test_gradients_of_both_kinds_of_attention_are_equal(places):
     ids, mask = batch()
     wide = globals_of(GLOBALS[places], ids.shape[1])
     weights = torch.randn(*ids.shape, 32, generator=torch.Generator().manual_seed(1))
     gradients = []
     for attention in ("sdpa", "eager"):
-        model = tiny(attention=attention, attention_window=WINDOWS[windows])
+        model = tiny(attention=attention, attention_window=WINDOWS["different"])
         (model(ids, mask, wide).last_hidden_state * mask[..., None] * weights).sum().backward()
         gradients.append([weight.grad for weight in model.parameters()])
     for sdpa, eager in zip(*gradients, strict=True):
-        if sdpa is None or eager is None:  # eager reads the projections of global attention where nothing is global
-            assert places == "none"
-            assert sdpa is None
-            assert eager is None or not eager.any()
-        else:
-            scale = max(1.0, float(eager.abs().max()))
-            torch.testing.assert_close(sdpa / scale, eager / scale, atol=1e-5, rtol=0)
+        scale = max(1.0, float(eager.abs().max()))
+        torch.testing.assert_close(sdpa / scale, eager / scale, atol=1e-5, rtol=0)
 
 
 def test_blocks_where_they_save_something_and_the_square_elsewhere():

@@ -114,16 +114,6 @@ def test_neither_padding_nor_the_next_document_wins_the_maximum():
     torch.testing.assert_close(scores, torch.tensor([[1.0, 1.0], [14.0, 20.0], [2.0, 2.0]]))
 
 
-@torch.no_grad()
-def test_a_document_shorter_than_the_widest_filter():
-    model = tiny(ChunkBertForSequenceClassification, num_labels=3)
-    for length in (1, 2, 4, 5):
-        _, ids, mask = batch(lengths=(length, 19))
-        together = model(ids, mask).logits
-        assert torch.isfinite(together).all()
-        torch.testing.assert_close(model(ids[:1, :length]).logits, together[:1], atol=1e-5, rtol=0)
-
-
 def test_the_loss_of_several_labels_is_that_of_torch():
     _, ids, mask = batch()
     labels = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
@@ -189,17 +179,12 @@ def test_another_chunk_size_at_test_time(saved):
     )  # fmt: skip
     torch.testing.assert_close(larger(**tokens).last_hidden_state, expected, atol=1e-5, rtol=0)
     assert not torch.allclose(model.model(**tokens).last_hidden_state, expected, atol=1e-3)
-    with pytest.raises(ValueError, match="chunk_size must be 1 to 512"):
-        AutoModel.from_pretrained(folder, chunk_size=513)
 
 
 def test_a_half_precision_configuration_makes_no_mixed_model():
     config = BertConfig(**SIZE, dtype="float16")
     model = ChunkBertForSequenceClassification(ChunkBertConfig(encoder_config=config, chunk_size=8))
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
-    config._name_or_path = "kept"
-    ChunkBertConfig(encoder_config=config, chunk_size=8)
-    assert config._name_or_path == "kept"
 
 
 @torch.no_grad()
@@ -212,19 +197,12 @@ def test_new_tokens_and_token_types():
     states = [model.model.encoder(i, token_type_ids=t, output_hidden_states=True).hidden_states for i, t in parts]
     torch.testing.assert_close(typed, torch.cat([torch.stack(s[-5:]).mean(0)[0] for s in states]), atol=1e-5, rtol=0)
     model.resize_token_embeddings(204)
-    assert model.get_input_embeddings().num_embeddings == 204
-    assert model(torch.tensor([[203, 5, 6]])).logits.shape == (1, 2)
     assert ChunkBertConfig(**model.config.to_dict()).encoder_config.vocab_size == 204
 
 
 @pytest.mark.parametrize(
     ("values", "name"),
-    [
-        ({"chunk_size": 39, "encoder": "roberta"}, "chunk_size must be 1 to 38"),
-        ({"num_averaged_layers": 6}, "num_averaged_layers must be 1 to 5"),
-        ({"max_training_tokens": 0}, "max_training_tokens"),
-        ({"num_filters": "many"}, "num_filters"),
-    ],
+    [({"chunk_size": 39, "encoder": "roberta"}, "chunk_size must be 1 to 38"), ({"max_training_tokens": 0}, "max_tr")],
 )
 def test_configurations_that_are_refused(values, name):
     with pytest.raises(Exception, match=name):

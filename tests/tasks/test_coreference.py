@@ -109,8 +109,6 @@ def test_the_distributions_xml(folder):
     assert [document.topic for document in read_ecbplus(folder, split="train")] == [1, 1]
     assert [document.topic for document in read_ecbplus(folder, split="validation")] == [2]
     assert read_ecbplus(folder.parent) == documents  # the list lies in the folder itself
-    with pytest.raises(ValueError, match="entity"):
-        read_ecbplus(folder, "entity", split="validation")
     (folder / "1" / "1_3ecb.xml").write_text(xml(["One"], [("1", "TIME_DATE", [9])]))
     with pytest.raises(ValueError, match=r"1_3ecb\.xml"):
         read_ecbplus(folder)
@@ -126,13 +124,8 @@ def test_parsed_rows(tmp_path):
     mentions = [CoreferenceMention(12, 16, "7_1ecb@1", 1)]  # the other sentence was not validated
     assert document == ("7_1ecb", 7, "7_ecb", row["text"], [(0, 8), (9, 17)], mentions)
     late = {**row, "mentions": [{**rose, "end": 18}]}
-    for rows, word in (
-        ([row], "mentions"),
-        ([late], "mention 0"),
-        ([{**row, "mentions": [fell]}], "no event"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            read_ecbplus(write(tmp_path / "bad.jsonl", rows))
+    with pytest.raises(ValueError, match="mention 0"):
+        read_ecbplus(write(tmp_path / "bad.jsonl", [late]))
 
 
 # Counts of mentions as published for these splits; of clusters, with a mention in no relation as one by itself.
@@ -231,8 +224,6 @@ def test_no_mention_is_lost_where_documents_are_cut(processor, caplog):
     assert pairs_of(rows, small) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
     assert max(len(rows[number]["input_ids"]) for number in range(len(rows))) == 20
     assert "no mention is lost" in caplog.text
-    with pytest.raises(ValueError, match="Mention"):
-        MentionPairDataset(NEWS, CdlmProcessor(processor.tokenizer, 12))
 
 
 # Clusters.

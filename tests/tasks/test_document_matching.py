@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmProcessor
-from nextlevelbert.tasks.document_matching import MatchingArguments, binary_scores, main, read_document_pairs
+from nextlevelbert.tasks.document_matching import MatchingArguments, main, read_document_pairs
 
 from ..finetuning_toys import write
 
@@ -32,9 +32,8 @@ def test_named_columns(tmp_path):
     path = write(tmp_path / "renamed.jsonl", renamed)
     pairs = read_document_pairs(path, MatchingArguments("first", "second", "related"))
     assert [(pair.id, pair.label) for pair in pairs] == [("row-000000", 1), ("row-000001", 0)]
-    for changed, word in (({"label": 2}, "label"), ({"text2": ""}, "text2"), ({"label": None}, "label")):
-        with pytest.raises(ValueError, match=word):
-            read_document_pairs(write(tmp_path / "bad.jsonl", [ROWS[0], {**ROWS[1], **changed}]))
+    with pytest.raises(ValueError, match="label"):
+        read_document_pairs(write(tmp_path / "bad.jsonl", [{**ROWS[0], "label": 2}]))
 
 
 def test_the_files_of_zhou_et_al(tmp_path):
@@ -48,9 +47,6 @@ def test_the_files_of_zhou_et_al(tmp_path):
         ("row-000001", "One, two.", "Three.", 0),
         ("row-000000", 'It "works", as shown.\nSo it does.', long, 1),
     ]
-    (tmp_path / "headed.csv").write_text("label,first,second\n1,a,b\n")
-    with pytest.raises(ValueError, match="row 0"):
-        read_document_pairs(tmp_path / "headed.csv")
 
 
 def pairs(folder: Path, name: str, count: int, seed: int) -> str:
@@ -88,11 +84,3 @@ def test_matching_is_learnt_and_published(encoder, tmp_path):
     assert names["probability"].shape == (1,)
     assert str(tmp_path) not in card
     assert "Chosen on this set, too: the epoch" in card
-
-
-def test_binary_scores_worked_by_hand():
-    # Predicted are the first three: two of them right, of three that are there.
-    scores = binary_scores([1, 1, 0, 1, 0, 0], np.array([0.9, 0.51, 0.7, 0.5, 0.2, 0.0]))
-    assert scores == pytest.approx({"accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3})
-    assert binary_scores([0, 1], [0.1, 0.2]) == {"accuracy": 0.5, "precision": 0.0, "recall": 0.0, "f1": 0.0}
-    assert binary_scores(np.array([1]), [1.0])["f1"] == 1.0

@@ -49,14 +49,8 @@ def test_the_samples_of_cnn_dailymail(shared, tmp_path):
         chosen = greedy_oracle(document.sentences, document.reference)
         assert document.labels == [int(number in chosen) for number in range(len(document.sentences))]
     # The schema of the Hub: texts, and highlights a line each.
-    hub = [
-        {
-            "article": " ".join(row["source_sentences"]),
-            "highlights": "\n".join(row["summary_sentences"]),
-            "id": row["id"],
-        }
-        for row in rows
-    ]
+    texts = [(" ".join(row["source_sentences"]), "\n".join(row["summary_sentences"])) for row in rows]
+    hub = [{"article": article, "highlights": highlights} for article, highlights in texts]
     again = read_summaries(columns(), write(tmp_path / "hub.jsonl", hub), "train")
     assert [document.reference for document in again] == [document.reference for document in data]
     assert all(sum(document.labels) > 0 for document in again)
@@ -64,18 +58,12 @@ def test_the_samples_of_cnn_dailymail(shared, tmp_path):
     assert scores["oracle, at most 3 sentences"]["rouge2"] > scores["first 3 sentences"]["rouge2"]
 
 
-@pytest.mark.parametrize(
-    ("change", "column"),
-    [({"text": ["One.", ""]}, "text"), ({"summary": None}, "summary"), ({"labels": [1]}, "labels")],
-)
-def test_rows_that_are_refused(tmp_path, change, column):
+def test_rows_that_are_refused(tmp_path):
     good = {"text": ["One.", "Two."], "summary": "One.", "labels": [1, 0]}
-    path = write(tmp_path / "rows.jsonl", [good, {**good, **change}])
-    with pytest.raises(ValueError, match=rf"line 2, column '{column}'"):
+    path = write(tmp_path / "rows.jsonl", [good, {**good, "labels": [1]}])
+    with pytest.raises(ValueError, match="line 2, column 'labels'"):
         read_summaries(columns(label_column="labels"), path, "train")
-
-
-def test_a_language_that_rouge_does_not_know(tmp_path):
+    # A language that ROUGE does not know.
     foreign = write(tmp_path / "foreign.jsonl", [{"text": "Мама мыла раму. Да.", "summary": "Мама мыла раму."}])
     with pytest.raises(ValueError, match="--label_column"):
         read_summaries(columns(), foreign, "train")
@@ -192,13 +180,9 @@ def test_the_paper_s_baselines_read_at_once(encoder, files, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "name"),
-    [
-        (("--model_type", "chunkbert"), "chunkbert"),
-        (("--model_type", "truncated", "--recurrence", "none"), "--recurrence"),
-        (("--summary_sentences", "0"), "--summary_sentences"),
-        (("--segment_length", "65"), "segment_length"),
-    ],
-)
+    [(("--model_type", "truncated", "--recurrence", "none"), "--recurrence"),
+     (("--summary_sentences", "0"), "--summary_sentences")],
+)  # fmt: skip
 def test_what_it_refuses(capsys, encoder, files, tmp_path, words, name):
     with pytest.raises((SystemExit, ValueError)) as refused:
         start(tmp_path, encoder, *files, *words)

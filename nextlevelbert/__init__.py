@@ -8,11 +8,10 @@ import transformers
 
 __version__ = "0.1.0"
 
-from .chunk_vectors import ChunkVectors, encode_corpus
-from .collators import DataCollatorForDocumentChoice, DataCollatorForLabelledVectors
+from .chunk_vectors import ChunkVectors, DataCollatorForDocumentChoice, DataCollatorForLabelledVectors, encode_corpus
 from .corpus import VectorCorpus
 from .data.rows import Document, read_documents
-from .encoders import load_chunk_encoder
+from .encoders import load_chunk_encoder, static_checkpoint
 from .evaluation.chunk_scores import chunk_similarity
 from .models.bert_al_sentences import ExtractiveSummary
 from .models.chunking import ChunkingRule
@@ -50,7 +49,6 @@ from .pretraining.sequences import (
     PackedVectorDataset,
     SegmentPairDataset,
 )
-from .static_checkpoint import static_checkpoint
 from .vector_cache import CachedEncoder, VectorCache
 
 # What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
@@ -95,11 +93,11 @@ __all__ = [
     "CdlmForMultiHopQuestionAnswering", "CdlmModel", "CdlmProcessor", "ChunkBertConfig",
     "ChunkBertForSequenceClassification", "ChunkBertModel", "ChunkVectors", "ChunkingRule", "ClusterDataset",
     "DataCollatorForCrossDocumentMasking", "DataCollatorForDocumentChoice", "DataCollatorForLabelledVectors",
-    "DataCollatorForSegmentPairs",
-    "DataCollatorForVectorMasking", "Document", "DocumentEmbedding", "DocumentPlan", "DocumentVectorDataset",
-    "ExtractiveSummary", "HateConfig", "HateForMaskedSentencePrediction", "HateForSequenceClassification", "HateModel",
-    "NextLevelBertConfig", "NextLevelBertForContrastiveLearning", "NextLevelBertForMaskedVectorModeling",
-    "NextLevelBertForMultipleChoice", "NextLevelBertForSequenceClassification", "NextLevelBertModel",
-    "PackedVectorDataset", "SegmentPairDataset", "VectorCache", "VectorCorpus", "chunk_similarity", "encode_corpus",
-    "load_chunk_encoder", "read_documents", "read_marked", "static_checkpoint", "text_sentences",
+    "DataCollatorForSegmentPairs", "DataCollatorForVectorMasking", "Document", "DocumentEmbedding", "DocumentPlan",
+    "DocumentVectorDataset", "ExtractiveSummary", "HateConfig", "HateForMaskedSentencePrediction",
+    "HateForSequenceClassification", "HateModel", "NextLevelBertConfig", "NextLevelBertForContrastiveLearning",
+    "NextLevelBertForMaskedVectorModeling", "NextLevelBertForMultipleChoice", "NextLevelBertForSequenceClassification",
+    "NextLevelBertModel", "PackedVectorDataset", "SegmentPairDataset", "VectorCache", "VectorCorpus",
+    "chunk_similarity", "encode_corpus", "load_chunk_encoder", "read_documents", "read_marked", "static_checkpoint",
+    "text_sentences",
 ]  # fmt: skip

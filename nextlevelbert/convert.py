@@ -136,7 +136,3 @@ def main(words: Sequence[str] | None = None) -> None:
     model = convert_checkpoint(args.source, args.chunk_encoder, args.chunk_size, args.revision)
     model.save_pretrained(args.output)
     print(f"Wrote {args.output}: {type(model).__name__}, windows of {model.config.max_chunks} chunks.")
-
-
-if __name__ == "__main__":
-    main()

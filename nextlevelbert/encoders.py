@@ -21,6 +21,19 @@ from .models.hybrid_encoder import STATIC_MODELS
 from .models.pretrained import LOADING_ARGUMENTS, load_tokenizer
 
 
+def static_checkpoint() -> str:
+    """Folder of nextlevelbert-static (26 MB), which comes with the package: for every `from_pretrained` and `--model`.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer
+        >>> import nextlevelbert
+        >>> model = SentenceTransformer(nextlevelbert.static_checkpoint())
+        >>> model.encode(["the text of a whole book", "and of another one"]).shape
+        (2, 384)
+    """
+    return str(Path(__file__).with_name("static"))
+
+
 def load_chunk_encoder(
     name_or_path: str | os.PathLike[str], name: str | None = None, pooling: PoolingMode | None = None
 ) -> LoadedChunkEncoder:

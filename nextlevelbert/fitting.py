@@ -69,19 +69,18 @@ def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 def fit_tfidf_encoder(
     chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder, texts: Iterable[str], folder: str | os.PathLike[str],
-    hidden_size: int = 2_048, chunk_size: int = 256, seed: int = 0, sublinear_tf: bool = True, name: str | None = None,
+    hidden_size: int = 2_048, chunk_size: int = 256, seed: int = 0, name: str | None = None,
 ) -> LoadedChunkEncoder:  # fmt: skip
     """Makes a chunk encoder that sees words and nothing else: TF-IDF over tokens, hashed to `hidden_size` places.
 
-    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it. Tokens without a letter
-    weigh nothing: punctuation tells editions apart, not what they say.
+    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it; k of them in a chunk count
+    1 + ln k times. Tokens without a letter weigh nothing: punctuation tells editions apart, not what they say.
 
     Args:
         chunk_encoder: name, folder or loaded encoder whose tokenizer is used.
         texts: documents to count tokens in, in chunks of at most `chunk_size` tokens.
         folder: where it is written; `load_chunk_encoder(folder)` opens it. Others find it as `name`.
         hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size). `seed` is that of the hashing.
-        sublinear_tf: a token that stands n times in a chunk counts 1 + ln n times, not n times.
     """
     source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
@@ -103,7 +102,7 @@ def fit_tfidf_encoder(
         if word in special or not any(letter.isalpha() for letter in word):
             weights[row] = 0.0
     ids_of = {"pad_token_id": source.tokenizer.pad_token_id, "unk_token_id": source.tokenizer.unk_token_id}
-    config = HashedTfidfConfig(vocab_size=rows, hidden_size=hidden_size, sublinear_tf=sublinear_tf, **ids_of)
+    config = HashedTfidfConfig(vocab_size=rows, hidden_size=hidden_size, **ids_of)
     model, draw = HashedTfidfModel(config), np.random.default_rng(seed)
     signs = draw.choice([-1.0, 1.0], rows)
     places = torch.from_numpy(draw.integers(hidden_size, size=rows, dtype=np.int32))

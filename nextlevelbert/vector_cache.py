@@ -50,12 +50,6 @@ class VectorCache:
         with self._database:
             self._database.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
 
-    def __enter__(self) -> VectorCache:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._database.close()
-
 
 class CachedEncoder:
     """A chunk encoder that looks in a cache first and adds to it what was not there: ``encode(chunk_encoder=…)``.

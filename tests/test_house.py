@@ -30,13 +30,12 @@ CHECKPOINT = 2_223  # lines in a NextLevelBERT's checkpoint, of eight files
 ORDER = (
     ("models",),
     ("data",),
-    ("encoders", "word_lookup", "hub_card", "vector_cache", "fitting", "collators", "corpus", "chunk_vectors"),
+    ("encoders", "word_lookup", "hub_card", "vector_cache", "fitting", "corpus", "chunk_vectors"),
     ("evaluation",),
     ("training",),
     ("pretraining",),
     ("finetuning",),
     ("tasks",),
-    ("static_checkpoint",),
     ("commands",),
     ("convert", "__main__", "__init__"),
 )

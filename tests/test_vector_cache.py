@@ -82,18 +82,17 @@ def test_a_killed_writer_leaves_whole_transactions(tmp_path):
     process = multiprocessing.get_context("fork").Process(target=write_for_ever, args=(tmp_path, tell))
     process.start()
     tell.close()
-    with VectorCache(tmp_path) as reader:
-        done = 0
-        while done < 20:  # reads while the other writes
-            done = receiver.recv()
-            assert len(reader.read([f"{done} {n}".encode() for n in range(50)])) == 50
+    cache, done = VectorCache(tmp_path), 0
+    while done < 20:  # reads while the other writes
+        done = receiver.recv()
+        assert len(cache.read([f"{done} {n}".encode() for n in range(50)])) == 50
     process.kill()
     process.join()
     with contextlib.suppress(EOFError):
         while True:
             done = receiver.recv()
-    with VectorCache(tmp_path) as cache:
-        for number in range(done + 2):
-            rows = cache.read([f"{number} {n}".encode() for n in range(50)])
-            assert len(rows) == 50 if number <= done else len(rows) in (0, 50)
-            assert all((row == number).all() for row in rows.values())
+    cache = VectorCache(tmp_path)
+    for number in range(done + 2):
+        rows = cache.read([f"{number} {n}".encode() for n in range(50)])
+        assert len(rows) == 50 if number <= done else len(rows) in (0, 50)
+        assert all((row == number).all() for row in rows.values())

@@ -14,8 +14,8 @@ from transformers.utils import logging
 
 from benchmarks.common.measuring import interleaved, parser_with_encoder, print_header, print_table
 from nextlevelbert import CdlmModel
-from nextlevelbert.models import cdlm_attention, modeling_cdlm
-from nextlevelbert.models.cdlm_attention import AttentionPlan, plan_attention
+from nextlevelbert.models import modeling_cdlm
+from nextlevelbert.models.modeling_cdlm import AttentionPlan, plan_attention
 
 
 def square_plan(real: torch.Tensor, is_global: torch.Tensor, window: int) -> AttentionPlan:
@@ -65,7 +65,7 @@ def main() -> None:
 
             def one(kind: str, training: bool, ids=ids, is_global=is_global, states_of=states_of) -> None:
                 model.set_attn_implementation("eager" if kind == "eager" else "sdpa")
-                modeling_cdlm.plan_attention = square_plan if kind == "square" else cdlm_attention.plan_attention
+                modeling_cdlm.plan_attention = square_plan if kind == "square" else plan_attention
                 with torch.set_grad_enabled(training), torch.autocast(device.type, dtype, dtype != torch.float32):
                     states = model(ids, global_attention_mask=is_global).last_hidden_state
                     if training:

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.common import measuring
 from nextlevelbert import NextLevelBertForSequenceClassification, read_documents
-from nextlevelbert.collators import pad_vectors
+from nextlevelbert.chunk_vectors import pad_vectors
 
 BATCH = 8
 

@@ -6,10 +6,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from ..encoders import load_chunk_encoder
+from ..encoders import load_chunk_encoder, static_checkpoint
 from ..fitting import combine_chunk_encoders, fit_tfidf_encoder
 from ..models.modeling_nextlevelbert import NextLevelBertModel
-from ..static_checkpoint import static_checkpoint
 from ..training.trainer import SIMILARITY_WIDGET, model_card, safe_name
 from .shelf import read_files
 

@@ -30,9 +30,8 @@ from transformers import AutoConfig, AutoModel
 from ..chunk_vectors import ChunkVectors, chunk_table
 from ..corpus import write_part
 from ..data.rows import Document, read_documents, source_files, suffix
-from ..encoders import LoadedChunkEncoder, load_chunk_encoder
+from ..encoders import LoadedChunkEncoder, load_chunk_encoder, static_checkpoint
 from ..models.chunk_encoder import weights_fingerprint
-from ..static_checkpoint import static_checkpoint
 
 
 class Part(NamedTuple):

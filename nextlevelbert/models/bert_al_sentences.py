@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,9 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
-from .chunking import Splitter, splitter_sentences
 from .sentences import text_sentences
 
 _WORD = re.compile(r"\w+")
-_WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # from the first to the last
 _BLOCKED_WORDS = 3  # in a row
 _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than its id
 
@@ -37,20 +35,14 @@ class ExtractiveSummary:
         return "\n".join(self.sentences)
 
 
-def split_document(
-    document: str | Sequence[str], splitter: Splitter | None = None
-) -> tuple[str, list[tuple[int, int]]]:
+def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     """A document's text, and the first character of each sentence and one past its last.
 
-    Sentences are joined by line breaks; a text is cut by `text_sentences`, or where a splitter starts a sentence. A
-    ValueError tells of a document without words, and of sentences that are blank or no text (numbered).
+    Sentences are joined by line breaks; a text is cut by `text_sentences`. A ValueError tells of a document without
+    words, and of sentences that are blank or no text (numbered).
     """
     if isinstance(document, str):
         spans = text_sentences(document)
-        if splitter is not None:
-            starts = [start for start, _ in splitter_sentences(document, splitter)]
-            words = [_WORDS.search(document, *between) for between in pairwise([0, *starts[1:], len(document)])]
-            spans = [match.span() for match in words if match]
         if not spans:
             raise ValueError(f"The document has no words ({len(document)} characters); give at least one sentence.")
         return document, spans

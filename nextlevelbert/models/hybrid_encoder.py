@@ -1,9 +1,7 @@
 """What is fitted to text: whitening of chunk vectors, hashed TF-IDF, and several chunk encoders side by side.
 
-Whitening centres chunk vectors and scales them down where chunks of one document differ most. Sentence encoders leave
-a large common direction in every vector, and what varies most from chunk to chunk of a book (dialogue or narration,
-indoors or out) says little about which book it is. A table of token vectors knows words and style, a transformer
-meaning, TF-IDF the words themselves; together they know more than either.
+Sentence encoders leave a large common direction in every vector, and what varies most from chunk to chunk of a book
+(dialogue or narration) says little about which book it is: whitening takes both out.
 
 Notation for shapes: N chunks, T tokens in all, D size of the whole vector.
 """
@@ -54,12 +52,11 @@ class ChunkWhitening(ChunkCentring):
 
 @strict
 class HashedTfidfConfig(StaticEmbeddingConfig):
-    """`hidden_size` places that tokens are hashed to; with `sublinear_tf` a token n times in a chunk is 1 + ln n."""
+    """The `hidden_size` places that tokens are hashed to."""
 
     model_type = "hashed-tfidf"
 
     hidden_size: int = 2_048
-    sublinear_tf: bool = False
 
 
 class HashedTfidfModel(StaticModel):
@@ -84,11 +81,9 @@ class HashedTfidfModel(StaticModel):
     def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         lengths, size = offsets.diff(), self.config.hidden_size
         chunk = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)  # [T]
-        times = torch.ones(1, device=ids.device)
-        if self.config.sublinear_tf:
-            pairs, counts = torch.unique(chunk * self.config.vocab_size + ids, return_counts=True)
-            chunk, ids = pairs // self.config.vocab_size, pairs % self.config.vocab_size  # each token once in a chunk
-            times = 1 + counts.float().log()
+        pairs, counts = torch.unique(chunk * self.config.vocab_size + ids, return_counts=True)
+        chunk, ids = pairs // self.config.vocab_size, pairs % self.config.vocab_size  # each token once in a chunk
+        times = 1 + counts.float().log()
         sums = torch.zeros(len(lengths) * size, device=lengths.device)
         sums.index_add_(0, chunk * size + self.places[ids], times * self.weight[ids].float())
         return sums.view(-1, size) / lengths.clamp(min=1)[:, None]  # [N, D]

@@ -22,7 +22,6 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .bert_al_sentences import ExtractiveSummary, encode_sentences, pad_batch, select_sentences, split_document
-from .chunking import Splitter
 from .configuration_bert_al import BertAlConfig
 from .pretrained import backbone_from_config, classification_loss, labelled_loss
 from .token_document import TokenDocumentPreTrainedModel, TokenFeaturesOutput, at_their_places, place_in_chunks
@@ -281,17 +280,15 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
 
     @torch.no_grad()
     def summarize(
-        self, document: str | Sequence[str], sentences: int = 3, trigram_blocking: bool = False,
-        splitter: Splitter | None = None,
-    ) -> ExtractiveSummary:  # fmt: skip
+        self, document: str | Sequence[str], sentences: int = 3, trigram_blocking: bool = False
+    ) -> ExtractiveSummary:
         """The sentences of a text (or list of sentences) with the highest scores, in the order of the document.
 
-        `trigram_blocking` skips a sentence that shares three words in a row with one of a higher score; a `splitter`
-        finds the sentences of a text in place of `text_sentences`.
+        `trigram_blocking` skips a sentence that shares three words in a row with one of a higher score.
         """
         if sentences < 1:
             raise ValueError(f"sentences must be 1 or more, got {sentences}.")
-        text, spans = split_document(document, splitter)
+        text, spans = split_document(document)
         texts = [text[start:end] for start, end in spans]
         batch = pad_batch([encode_sentences(texts, self.tokenizer)], self.config.pad_token_id or 0)
         self.eval()

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from transformers import AutoModel, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..collators import pad_vectors
+from ..chunk_vectors import pad_vectors
 from ..data.rows import draw, fingerprint, open_rows, open_text
 from ..evaluation.retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from ..finetuning import models, seeds

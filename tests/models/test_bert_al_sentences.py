@@ -53,12 +53,6 @@ def test_sentences_keep_their_places():
     assert (joined, [joined[start:end] for start, end in spans]) == ("\n".join(sentences), sentences)
 
 
-def test_what_a_splitter_leaves_out_belongs_to_the_sentence_before():
-    text = "Sold by Acme Inc. of Leeds.\nRent is due, i.e. now."
-    for splitter in (lambda text: [text[:8], text[8:]], lambda text: [(1, 2), (8, 9)]):
-        assert [text[start:end] for start, end in split_document(text, splitter)[1]] == ["Sold by", text[8:]]
-
-
 def test_documents_that_are_refused():
     for document, message in ((" \n\n ", "no words"), (["A sentence.", 7], r"\[1\]")):
         with pytest.raises(ValueError, match=message):

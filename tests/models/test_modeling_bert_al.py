@@ -223,7 +223,6 @@ def test_a_summary_stands_in_its_document(summarizer):
     assert ["\n".join(everything.sentences)[start:end] for start, end in same.spans] == summary.sentences
     repeated = summarizer.summarize(["The match was off again."] * 3, trigram_blocking=True)
     assert len(repeated.indices) == 1
-    assert len(summarizer.summarize(text, splitter=lambda text: [text[:9], text[9:]]).scores) == 2
     with pytest.raises(ValueError, match="sentences"):
         summarizer.summarize(text, sentences=0)
 

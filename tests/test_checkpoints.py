@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 STATIC, HATE = ROOT / "nextlevelbert" / "static", ROOT / "checkpoints" / "hate-static"
 MINILM = ROOT / "checkpoints" / "nextlevelbert-minilm-256"
 TEXTS = ["Call me Ishmael. I went to sea. " * 200, "It is a truth universally acknowledged."]
-
 # A user who has transformers and sentence-transformers, and not this package.
 ELSEWHERE = """
 import json, sys
@@ -34,7 +33,8 @@ print(json.dumps(model.encode(json.loads(sys.argv[2])).tolist()))
 @pytest.mark.parametrize(
     ("folder", "megabytes", "kind"), [(STATIC, 27, "NextLevelBertModel"), (HATE, 10, "HateModel")]
 )
-def test_it_is_small_and_one_path_equals_the_other(folder, megabytes, kind):
+def test_it_is_small_and_one_path_equals_the_other(folder, megabytes, kind, fresh_process, tmp_path):
+    """Saved again, also where the package is missing."""
     assert Path(nextlevelbert.static_checkpoint()) == STATIC
     assert sum(file.stat().st_size for file in folder.iterdir()) <= megabytes * 1e6
     assert not list(folder.glob("*.py"))
@@ -44,28 +44,19 @@ def test_it_is_small_and_one_path_equals_the_other(folder, megabytes, kind):
     by_model = torch.stack([book.document for book in model.encode(TEXTS)])
     by_sentence_transformers = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
     torch.testing.assert_close(by_model, by_sentence_transformers, atol=1e-6, rtol=0)
+    model.save_pretrained(tmp_path)
+    elsewhere = json.loads(fresh_process(ELSEWHERE, tmp_path, json.dumps(TEXTS), hidden=True))
+    torch.testing.assert_close(by_model, torch.tensor(elsewhere), atol=1e-6, rtol=0)
 
 
-def test_the_masked_vector_model_reads_minilm_s_vectors(minilm, tmp_path):
-    """It holds no chunk encoder, so MiniLM is given; another encoder and its vectors are refused by name."""
+def test_the_masked_vector_model_reads_minilm_s_vectors(minilm):
+    """It holds no chunk encoder, so MiniLM is given; another encoder is refused by name."""
     model = AutoModelForPreTraining.from_pretrained(MINILM).base_model.eval()
     book = model.encode(TEXTS[0], chunk_encoder=minilm)
     assert book.chunks.shape == book.plain.shape == (len(book.spans), 384)
     other = nextlevelbert.load_chunk_encoder(str(STATIC))
     with pytest.raises(ValueError, match=r"all-MiniLM-L6-v2 \(.*all-MiniLM-L6-v2-static \("):
         model.encode(TEXTS[0], chunk_encoder=other)
-    rule = nextlevelbert.ChunkingRule.from_tokenizer(other.tokenizer, 256)
-    corpus = nextlevelbert.encode_corpus(TEXTS, other, rule, tmp_path, progress=False)
-    with pytest.raises(ValueError, match=r"all-MiniLM-L6-v2-static \(.*sentence-transformers/all-MiniLM-L6-v2 \("):
-        corpus.check_model(model.config)
-
-
-@pytest.mark.parametrize("folder", [STATIC, HATE])
-def test_saved_again_it_opens_where_the_package_is_missing(folder, fresh_process, tmp_path):
-    model = AutoModel.from_pretrained(folder).eval()
-    model.save_pretrained(tmp_path)
-    vectors = torch.tensor(json.loads(fresh_process(ELSEWHERE, tmp_path, json.dumps(TEXTS), hidden=True)))
-    torch.testing.assert_close(vectors, torch.stack([b.document for b in model.encode(TEXTS)]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("folder", [STATIC, HATE, MINILM])

@@ -115,11 +115,6 @@ def test_hate(tmp_path):
     assert scores["classifier"][1] > 0.8
 
 
-@pytest.mark.long
-def test_cdlm_with_minilm(minilm_path, tmp_path):
-    assert run("cdlm", tmp_path, encoder=minilm_path, epochs=4, pretraining_epochs=1)["accuracy"] > 0.8
-
-
 def test_cdlm(encoder, tmp_path):
     rows = [{"documents": [f"{name} was at sea."] * 3} for name in ("Ahab", "Emma", "Nemo")]
     file = write(tmp_path / "sets.jsonl", rows)

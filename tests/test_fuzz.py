@@ -145,27 +145,17 @@ def test_every_route_gives_the_same_vectors(name, texts, chunking):
         close(states[: len(book.chunks)], book.chunks)
     plain = torch.nn.utils.rnn.pad_sequence([book.plain for book in books], batch_first=True)
     if plain.shape[1]:
+        with tempfile.TemporaryDirectory() as place:
+            corpus = nlb.encode_corpus(texts, encoder(), rule, place, progress=False)
+            for number, book in enumerate(books):
+                close(corpus[str(number)].vectors.float(), book.plain, 1e-3)
+                assert corpus[str(number)].spans.tolist() == book.spans.tolist()
         mask = torch.arange(plain.shape[1]) < torch.tensor([len(book.plain) for book in books])[:, None]
         close(model(inputs_embeds=plain, attention_mask=mask).pooler_output, documents)
     close(sentence_transformer.encode(texts, convert_to_tensor=True), documents)
     cached = nlb.CachedEncoder(model.chunk_encoder, folder() / "cache")
     for _ in range(2):  # what is in the cache, and what comes out of it
         close(torch.stack([book.document for book in model.encode(texts, chunk_encoder=cached)]), documents)
-
-
-@cases(0.02)
-@given(DOCUMENTS)
-def test_a_corpus_holds_the_vectors_that_encode_gives(texts):
-    model, _ = over_vectors("nextlevelbert", "fixed")
-    with tempfile.TemporaryDirectory() as place:
-        rule = model.config.chunking_rule()
-        if not any(len(tokenize_document(model.tokenizer, text)) for text in texts):
-            return  # no token at all: refused, see the tests of the corpus
-        corpus = nlb.encode_corpus(texts, encoder(), rule, Path(place) / "corpus", progress=False)
-        for number, text in enumerate(texts):
-            stored, book = corpus[str(number)], model.encode(text)
-            close(stored.vectors.float(), book.plain, 1e-3)
-            assert stored.spans.tolist() == book.spans.tolist()
 
 
 @cases(0.03)

@@ -35,12 +35,6 @@ def page(toy_encoder_path, books, tmp_path) -> Page:
     return Page(Library(model, open_shelf(model, str(books), tmp_path / "cache")))
 
 
-def test_alike(page):
-    vectors = page.library.summaries / np.linalg.norm(page.library.summaries, axis=1, keepdims=True)
-    expected = sorted([(float(vectors[1] @ vectors[other]), other) for other in (0, 2)], reverse=True)
-    assert page.alike(1) == [(number, pytest.approx(score, abs=1e-5)) for score, number in expected]
-
-
 def test_the_map_marks_what_was_found_and_knows_its_points(page):
     """A click on a point tells its document; ranked documents are orange there, the others blue."""
     pixels = page.map([2, 0], 1)

@@ -68,6 +68,8 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
     assert [library.passage(number) for number in range(len(pieces))] == pieces
     assert [library.text(number) for number in range(3)] == list(TEXTS.values())
     assert library.places == list(TEXTS)
+    summaries = [model.encode(text).document.numpy() for text in TEXTS.values()]
+    np.testing.assert_allclose(library.summaries, summaries, atol=1e-5)
 
 
 @pytest.mark.parametrize(

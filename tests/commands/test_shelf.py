@@ -21,20 +21,6 @@ def model(toy_checkpoint) -> NextLevelBertModel:
     return NextLevelBertModel.from_pretrained(toy_checkpoint)
 
 
-def test_documents_have_what_encode_gives(model, books, tmp_path):
-    parts = open_shelf(model, str(books), tmp_path / "cache")
-    library = Library(model, parts)
-    assert library.places == ["far/court.txt", "kitchen.txt", "sea.txt"]
-    for number, text in enumerate((COURT, KITCHEN, SEA)):
-        assert library.text(number) == text
-        expected = model.encode(text)
-        rows = slice(library.first[number], library.first[number + 1])
-        unit = torch.nn.functional.normalize(expected.plain, dim=-1)
-        torch.testing.assert_close(library.vectors[rows], unit, atol=1e-3, rtol=0)  # kept in float16
-        np.testing.assert_allclose(library.summaries[number], expected.document.numpy(), atol=1e-5)
-        np.testing.assert_array_equal(library.spans[rows], expected.spans)
-
-
 def test_only_what_is_new_or_changed_is_encoded(model, books, tmp_path, encoded):
     cache = tmp_path / "cache"
     open_shelf(model, str(books), cache)

@@ -72,6 +72,8 @@ def test_files_of_texts(tmp_path):
     (tmp_path / "a.txt").write_bytes("naïve".encode("latin-1"))
     with pytest.raises(ValueError, match=r"a\.txt.*0xef"):
         list(read_documents(tmp_path))
+    with pytest.raises(ValueError, match=r"supported are \.txt"):
+        read_documents(tmp_path / "picture.png")
 
 
 def test_two_files_of_one_name_keep_their_suffixes(tmp_path):
@@ -98,15 +100,6 @@ def test_rows_are_numbered_through_all_files(tmp_path):
     assert document == Document("z", "z")
     with pytest.raises(ValueError, match=r"b\.jsonl.*'body'.*--text_column"):
         list(read_documents(tmp_path / "b.jsonl", text_column="body"))
-
-
-def test_sources_that_are_none(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no file or folder"):
-        read_documents(tmp_path / "cdlm")
-    (tmp_path / "book.doc").write_bytes(b"?")
-    for source in (tmp_path / "book.doc", tmp_path):
-        with pytest.raises(ValueError, match=r"supported are \.txt"):
-            read_documents(source)
 
 
 def test_a_dataset_by_name(tmp_path):

@@ -1,9 +1,8 @@
-"""Rows of files and datasets with their places, rows held out, fingerprints."""
+"""Rows of files and datasets with their places, and rows held out."""
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import json
 import re
@@ -15,7 +14,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextlevelbert.data.rows import Place, draw, fingerprint, hold_out, hub_dataset, open_rows
+from nextlevelbert.data.rows import Place, draw, hold_out, hub_dataset, open_rows
 
 ROWS = [{"id": "2024-01-01", "text": "One.", "labels": [1, 0]}, {"id": "9" * 30, "text": "Two — ü.", "labels": []}]
 
@@ -66,7 +65,6 @@ def test_csv(tmp_path, name):
     [
         ("a.jsonl", b'{"a": 1}\n\n{"a": 1,}\n', "line 3, column 9"),
         ("a.jsonl", b'{"a": 1}\n7\n', "line 2 is not a JSON object, but 7 (int)"),
-        ("a.json", b'[{"a": 1}', "delimiter"),
         ("a.jsonl", b'{"a": "na\xefve"}', "0xef"),
         ("a.csv", b"id,text\n1,a\n2,b,c\n", "line 3 is not as many fields as line 1"),
         ("a.csv", b'id,text\n1,"a\n2,b\n', "unexpected end of data"),
@@ -125,14 +123,8 @@ def test_a_dataset_with_a_loading_script_is_read_from_the_hub_s_parquet(monkeypa
     assert calls[1] == (("ghomasHudson/muld",), options)
 
 
-@pytest.mark.parametrize(
-    ("total", "share", "seed", "held"),
-    [(20, 0.15, 0, [4, 6, 19]), (7, 0.4, 42, [2, 3, 6])],
-)
-def test_a_seed_always_holds_out_the_same(total, share, seed, held):
-    train, validation = hold_out(range(total), share, seed)
-    assert validation == held
-    assert train == [number for number in range(total) if number not in held]
+def test_a_seed_always_holds_out_the_same():
+    assert hold_out(range(7), 0.4, 42) == ([0, 1, 4, 5], [2, 3, 6])
 
 
 @given(st.integers(2, 60), st.floats(0.001, 0.999), st.integers(0, 2**32))
@@ -143,7 +135,3 @@ def test_neither_side_is_ever_empty(total, share, seed):
     for share, total in ((0, 3), (1, 3), (0.5, 1)):
         with pytest.raises(ValueError, match="Cannot hold out"):
             draw(range(total), share, seed, "rows")
-
-
-def test_a_fingerprint_is_the_sha_256_of_the_values_as_json():
-    assert fingerprint(iter([["a", 1], None])) == hashlib.sha256(b'[["a", 1], null]').hexdigest()

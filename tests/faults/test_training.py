@@ -138,15 +138,6 @@ def straight(runs, tmp_path_factory):
 RUNS = {"masked": 2, "cdlm": 5, "classification": 2, "adapter": 5, "ranking": 5, "summarization": 5}
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_a_finished_run_is_left_alone(runs, straight, name):
-    """Started again it does not even write the same bytes."""
-    folder, _ = straight(name)
-    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    assert forked(lambda: runs[name](folder), folder) == Outcome(False, False, None, operations=0)
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-
-
 @pytest.mark.parametrize(("name", "every"), RUNS.items())
 def test_every_kill(runs, straight, name, every, tmp_path):
     states = states_of_a_kill(runs[name], tmp_path / "model")

@@ -100,9 +100,6 @@ def test_the_collator_s_batch(corpus):
     changed = (batch["inputs_embeds"] != batch["labels"]).any(dim=-1)
     assert not (changed & ~(selected & ~masked)).any()
     assert 0 < changed.sum() < (selected & ~masked).sum()  # some replaced, some kept
-    for row, column in changed.nonzero().tolist():
-        rest = batch["labels"][torch.arange(len(rows)) != row][real[torch.arange(len(rows)) != row]]
-        assert (rest == batch["inputs_embeds"][row, column]).all(dim=-1).any()
 
 
 def test_replacements_are_vectors_of_other_sequences_as_they_were():
@@ -134,10 +131,7 @@ def test_masks_follow_the_epoch_and_nothing_else(corpus):
     assert not torch.equal(collate([further[i] for i in range(len(further))])["mask_positions"], first)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{"probability": 0}, {"probability": 1.5}, {"mask_share": 0.95}, {"random_share": -0.1}, {"mask_share": math.nan}],
-)
+@pytest.mark.parametrize("values", [{"probability": 1.5}, {"mask_share": 0.95}, {"random_share": math.nan}])
 def test_shares_that_cannot_be(values):
     with pytest.raises(ValueError, match=r"probability|share"):
         DataCollatorForVectorMasking(**values)

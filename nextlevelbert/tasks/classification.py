@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import CONFIG_MAPPING, AutoTokenizer, DataCollatorWithPadding, PreTrainedConfig, set_seed
 from transformers import AutoModelForMultipleChoice as AutoChooser
 from transformers import AutoModelForSequenceClassification as AutoClassifier
 from transformers.modeling_outputs import SequenceClassifierOutput
 
+from ..chunk_vectors import pad_vectors
 from ..data.rows import fingerprint
 from ..finetuning import models, seeds
 from ..finetuning.models import LoraArguments, SavedAdapter, hub_name, public_name, with_lora
@@ -27,13 +27,11 @@ from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
 from ..models.pretrained import classification_loss, usable_positions
 from ..training.trainer import CURVE, CardTrainer, claim, parse, plain, take_option
 from . import labelled_documents as labelled
-from .labelled_documents import ColumnArguments, Example, LabelledDocuments, tfidf
-from .labels import read_label_names
+from .labelled_documents import SEVERAL, SINGLE, ColumnArguments, Example, LabelledDocuments, tfidf
 
 logger = logging.getLogger(__name__)
 
 Sets = dict[str, LabelledDocuments]
-SINGLE, SEVERAL = "single_label_classification", "multi_label_classification"
 _CHUNKS = "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector."
 _SMALL = "Small sets have wide margins; the deviation over seeds does not cover the choice of the set."
 # What cards say of each --model_type.
@@ -93,7 +91,8 @@ def read_sets(columns: ColumnArguments, data: DataArguments, seed: int, labels: 
         if labels is None:
             return labelled.read_choices(labelled.choice_table(source, split, data.dataset_config_name), columns)
         table = labelled.classification_table(source, split, data.dataset_config_name, labels.arrangement)
-        known = known or (read_label_names(labels.label_names_file), None)
+        names = labels.label_names_file
+        known = known or (labelled.read_label_names(names) if names else None, None)
         part = labelled.read_classes(table, columns, *known)
         known = (part.label_names, part.problem_type)
         return part
@@ -134,11 +133,7 @@ def collate_vectors(
     if rows[0].asked:
         pairs = [torch.stack([vectors[text].float().mean(dim=0) for text in row.asked]) for row in rows]
         batch["pair_embeds"] = torch.stack([pair if rows[0].choices else pair[0] for pair in pairs])
-    documents = [vectors[text].float() for text in place]
-    mask = [torch.ones(len(document), dtype=torch.long) for document in documents]
-    batch["inputs_embeds"] = pad_sequence(documents, batch_first=True)
-    batch["attention_mask"] = pad_sequence(mask, batch_first=True)
-    return batch
+    return batch | pad_vectors([vectors[text].float() for text in place])
 
 
 def collate_tokens(
@@ -235,15 +230,14 @@ def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     asked = [text for data in sets.values() for example in data.examples for text in example.asked]
     vectors = models.encode_once(options, args, source, [text for data in sets.values() for text in data.documents()])
     vectors |= models.encode_once(options, args, source, asked) if asked else {}  # apart: one more costs little
-    outputs, size = 1 if choice else len(config["id2label"]), next(iter(vectors.values())).shape[1]
-    auto, head = AutoChooser, config
-    if not choice:
-        auto, head = AutoClassifier, {**config, "text_pair": bool(asked)}
+    auto, outputs = (AutoChooser, 1) if choice else (AutoClassifier, len(config["id2label"]))
+    pair = {} if choice else {"text_pair": bool(asked)}
+    size = next(iter(vectors.values())).shape[1]
 
     def new() -> Any:
         if baseline:
             return MeanClassifier(size, outputs, bool(asked), choice, config.get("problem_type", SINGLE))
-        model = models.open_model(options, source, auto, **head)
+        model = models.open_model(options, source, auto, **config, **pair)
         if part.freeze_encoder:
             freeze(model.base_model)
         return with_lora(model, part) if part.lora else model
@@ -254,7 +248,7 @@ def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     rows = {name: data.examples for name, data in sets.items()}
     collate = partial(collate_vectors, sets["train"], vectors)
     rate = 1e-3 if baseline or part.freeze_encoder or part.lora else 5e-5
-    base = {} if choice else {"num_labels": outputs, "text_pair": bool(asked)}
+    base = {} if choice else {"num_labels": outputs, **pair}
     return Model(source.kind, rows, collate, new, trained, source.weights, rate, base if part.lora else None)
 
 
@@ -268,12 +262,8 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
 
     def new() -> Any:
         if kind in (stored, "truncated"):
-            model = AutoClassifier.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
-        else:
-            model = AutoClassifier._model_mapping[CONFIG_MAPPING[kind]].from_encoder(options.model, **config)
-        if options.attn_implementation:
-            model.set_attn_implementation(options.attn_implementation)
-        return model
+            return AutoClassifier.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
+        return AutoClassifier._model_mapping[CONFIG_MAPPING[kind]].from_encoder(options.model, **config)
 
     def trained(folder: Path) -> Any:
         tokenizer.save_pretrained(str(args.output_dir))

@@ -8,18 +8,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from ..data.rows import Place, Rows, Table, draw, open_rows, short
+from ..data.rows import Place, Rows, Table, draw, open_rows, open_text, short
 from ..finetuning.seeds import option
 from ..training.trainer import write_whole
-from .labels import Labels, ProblemType, all_labelled, check_types, class_indices, class_name, guess_problem
 
 logger = logging.getLogger(__name__)
 
+ProblemType = Literal["single_label_classification", "multi_label_classification", "multiple_choice"]
+SINGLE: ProblemType = "single_label_classification"
+SEVERAL: ProblemType = "multi_label_classification"
+Labels = list[tuple[Place, Any]]  # as they stand in a source
 MULD_CLASSES = ("Villain/Antagonist", "Hero")  # 0 and 1, as in the original code, so that F1 is the hero's
 EURLEX_COLUMNS = {"celex_id", "concepts", "header", "recitals", "main_body"}
 BOOK_SUMMARIES = "booksummaries.txt"
@@ -75,7 +78,7 @@ class LabelledDocuments:
 
     def labels(self) -> np.ndarray:
         """Labels ``[N]``, or ``[N, K]`` zeros and ones for several labels."""
-        if self.problem_type != "multi_label_classification":
+        if self.problem_type != SEVERAL:
             return np.array([example.label for example in self.examples])
         rows = np.zeros((len(self.examples), len(self.label_names or ())), int)
         for number, example in enumerate(self.examples):
@@ -94,8 +97,7 @@ class LabelledDocuments:
 
     def predicted(self, logits: np.ndarray) -> np.ndarray:
         """What logits ``[N, K]`` say: best class or choice ``[N]``, or all classes above 0.5 ``[N, K]``."""
-        several = self.problem_type == "multi_label_classification"
-        return (logits > 0).astype(int) if several else logits.argmax(axis=-1)
+        return (logits > 0).astype(int) if self.problem_type == SEVERAL else logits.argmax(axis=-1)
 
     def scores(self, logits: np.ndarray, rows: Any = slice(None)) -> dict[str, float]:
         """Scores of logits ``[N, K]`` on all examples, or on some `rows`, by scikit-learn.
@@ -109,7 +111,7 @@ class LabelledDocuments:
         scores = {"accuracy": float(accuracy_score(labels, predictions))}
         if self.problem_type == "multiple_choice":
             return scores
-        if self.problem_type == "single_label_classification" and logits.shape[-1] == 2:
+        if self.problem_type == SINGLE and logits.shape[-1] == 2:
             scores["f1"] = float(f1_score(labels, predictions, zero_division=0.0))
         for name in ("macro", "micro"):
             scores[f"{name}_f1"] = float(f1_score(labels, predictions, average=name, zero_division=0.0))
@@ -118,7 +120,7 @@ class LabelledDocuments:
     def trivial_logits(self) -> np.ndarray:
         """Logits ``[1, K]`` of a baseline: always the most frequent label."""
         labels = self.labels()
-        if self.problem_type == "multi_label_classification":
+        if self.problem_type == SEVERAL:
             return labels.mean(axis=0, keepdims=True) - 0.5
         return np.bincount(labels, minlength=len(self.label_names or self.examples[0].choices))[None]
 
@@ -152,12 +154,74 @@ def read_classes(
     known, column = table.class_names.get(columns.label_column), columns.label_column
     examples, raw = _read(table, columns)
     labels: Labels = [(place, class_name(label, known)) for place, label in raw]
-    problem, classes = problem or guess_problem(labels), tuple(names or known or ()) or None
-    if all_labelled(labels, column, table.first):
-        check_types(labels, column, problem)
-        values, classes = class_indices(labels, column, classes, problem == "multi_label_classification")
-        examples = [replace(example, label=value) for example, value in zip(examples, values, strict=True)]
+    problem = problem or (SEVERAL if any(isinstance(label, list) for _, label in labels) else SINGLE)
+    classes = tuple(names or known or ()) or None
+    missing = [place for place, label in labels if label is None]
+    if len(missing) == len(labels):
+        logger.warning("No row has a label in column %r (columns: %s).", column, ", ".join(table.first))
+        return LabelledDocuments(problem, examples, classes, table.name)
+    if missing:
+        raise missing[0].error(column, "has no label, but other rows have; label all rows or none.")
+    values, classes = class_indices(labels, column, classes, problem == SEVERAL)
+    examples = [replace(example, label=value) for example, value in zip(examples, values, strict=True)]
     return LabelledDocuments(problem, examples, classes, table.name)
+
+
+def class_name(label: Any, names: tuple[str, ...] | None) -> Any:
+    """The name for a number of a `ClassLabel`, whose negative numbers mean that the label is not known."""
+    if isinstance(label, list):
+        return [class_name(item, names) for item in label]
+    if names is None or type(label) is not int or label >= len(names):
+        return label
+    return names[label] if label >= 0 else None
+
+
+def class_indices(
+    labels: Labels, column: str, names: tuple[str, ...] | None, several: bool
+) -> tuple[list[Any], tuple[str, ...]]:
+    """Class indices of each row (one, or with `several` a sorted tuple), and the names of the classes."""
+    for place, label in labels:
+        if isinstance(label, list) is not several:
+            raise place.error(column, f"holds {short(label)}; other rows have {'a list' if several else 'one class'}.")
+    rows = [(place, label if several else [label]) for place, label in labels]
+    flat = [(place, item) for place, row in rows for item in row]
+    kind = type(flat[0][1]) if flat else str
+    for place, item in flat:
+        if type(item) is not kind or kind not in (str, int, bool) or not str(item).strip():
+            raise place.error(column, f"holds {short(item)}; classes are names (not blank), or integers throughout.")
+    if names is None:
+        classes = [False, True] if kind is bool else sorted({item for _, item in flat})
+        if not classes or (kind is int and classes != list(range(len(classes)))):
+            raise ValueError(
+                f"Column {column!r}: integer classes must be 0, 1, 2, ... without gaps, but these are {classes[:10]}. "
+                "Give their names with --label_names_file."
+            )
+        names = tuple(map(str, classes))
+    keys: list[Any] = list(names) if kind is str else list(range(len(names)))
+    if kind is int and all(name.isdecimal() for name in names):
+        keys = list(map(int, names))  # "1", "2", "3" are not places 0, 1, 2
+    elif kind is int:
+        logger.warning("Integers in column %r are taken as indices into %s.", column, ", ".join(names))
+    numbers = {key: number for number, key in enumerate(keys)}
+    indices = []
+    for place, row in rows:
+        if unknown := [item for item in row if item not in numbers]:
+            some = ", ".join(map(str, keys[:20]))
+            raise place.error(column, f"{short(unknown[0])} is not one of the {len(names)} classes: {some}.")
+        chosen = tuple(sorted({numbers[item] for item in row}))
+        if len(chosen) < len(row):
+            raise place.error(column, f"{short(row)} names a class twice; give classes, not a vector of 0 and 1.")
+        indices.append(chosen if several else chosen[0])
+    return indices, names
+
+
+def read_label_names(path: str) -> tuple[str, ...]:
+    """The classes of a JSON file: a list of them, or an object whose keys they are."""
+    with open_text(Path(path)) as file:
+        names = json.load(file)
+        if not isinstance(names, list | dict) or not names or not all(isinstance(name, str) for name in names):
+            raise ValueError("it must hold a JSON list of classes, or an object with them as keys")
+    return tuple(names)
 
 
 def read_choices(table: Table, columns: ColumnArguments) -> LabelledDocuments:
@@ -232,9 +296,8 @@ def classification_table(
 ) -> Table:
     """As `open_rows`, with MuLD, EURLEX-57K and the CMU Book Summary Corpus as ``text``, ``label`` and ``question``.
 
-    Args:
-        source, split, config: as in `open_rows`; also a folder with ``booksummaries.txt``.
-        arrangement: ``"inverted"``, EURLEX-57K with the main body first; ``"paired"``, every two books joined.
+    The last is a folder with ``booksummaries.txt``. `arrangement` is ``"inverted"``, EURLEX-57K with the main body
+    first, or ``"paired"``, every two books joined.
     """
     if (path := Path(source) / BOOK_SUMMARIES).is_file():
         table, known = Table(f"{BOOK_SUMMARIES} ({split})", {}, _book_summary_rows(path, split), {}), "paired"
@@ -251,17 +314,16 @@ def classification_table(
 
 
 def _first_line(text: str) -> tuple[str, str]:
-    """A first line of at most 200 characters and the rest; nothing and the whole text where there is none."""
+    """A first line of at most 200 characters, or nothing, and the rest."""
     line, end, rest = text.partition("\n")
     return (line.strip(), rest) if end and line.strip() and len(line) <= 200 else ("", text)
 
 
 def _muld_rows(rows: Rows) -> Rows:
-    """Rows of MuLD's character archetypes, with the question apart from the document.
+    """MuLD's character archetypes: the first line of ``input`` is the question, and the rest the document.
 
-    The first line of ``input`` is the question and the rest the document; a bare name (no "?", at most 6 words)
-    becomes the NextLevelBERT paper's question. This is a rule of ours, as nothing in the data marks that line; the
-    authors' code takes it for the name, too, but leaves it in the document.
+    A bare name (no "?", at most 6 words) becomes the NextLevelBERT paper's question. This is a rule of ours, as
+    nothing marks that line; the authors' code takes it for the name, too, but leaves it in the document.
     """
     for place, values in rows:
         line, text = _first_line(place.checked(values.get("input"), "input"))
@@ -299,8 +361,8 @@ def _book_summary_rows(path: Path, split: str) -> Rows:
         raise ValueError(f"{path.name} is split into {', '.join(shares)} here, got {split!r}.")
     without = 0
     with path.open(encoding="utf-8-sig", newline="\n") as file:
-        for number, row in enumerate(file):
-            place, fields = Place(path.name, f"line {number + 1}"), row.rstrip("\r\n").split("\t")
+        for number, row in enumerate(file, start=1):
+            place, fields = Place(path.name, f"line {number}"), row.rstrip("\r\n").split("\t")
             if int(hashlib.sha256(fields[0].encode()).hexdigest(), 16) % 10 not in shares[split]:
                 continue
             if genres := list(json.loads(fields[5] or "{}").values()):
@@ -310,10 +372,7 @@ def _book_summary_rows(path: Path, split: str) -> Rows:
 
 
 def _paired_rows(rows: Rows) -> Rows:
-    """Every two books as one: texts joined, with the genres of both (Paired Book Summary of Park et al. 2022).
-
-    A last one without a partner is left out, with a line that says so.
-    """
+    """Every two books as one: texts joined, with the genres of both (Paired Book Summary of Park et al. 2022)."""
     for place, one in rows:
         _, other = next(rows, (None, None))
         if other is None:
@@ -350,7 +409,7 @@ def halve_by_document(data: LabelledDocuments) -> tuple[LabelledDocuments, Label
 
 def write_predictions(path: Path, data: LabelledDocuments, logits: np.ndarray) -> None:
     """Writes a JSON object a row: id, prediction, label (as given, if there is one), and a score for each class."""
-    several, scores = data.problem_type == "multi_label_classification", torch.as_tensor(logits, dtype=torch.float64)
+    several, scores = data.problem_type == SEVERAL, torch.as_tensor(logits, dtype=torch.float64)
     scores = scores.sigmoid() if several else scores.softmax(-1)  # [N, K]
 
     def spoken(label: Any) -> Any:
@@ -381,7 +440,7 @@ def tfidf(sets: Mapping[str, LabelledDocuments]) -> dict[str, np.ndarray]:
     from sklearn.pipeline import make_pipeline
 
     train = sets["train"]
-    several, labels = train.problem_type == "multi_label_classification", train.labels()  # [N] or [N, K]
+    several, labels = train.problem_type == SEVERAL, train.labels()  # [N] or [N, K]
     columns = [column for column in labels.T if len(set(column)) == 2] if several else [labels]
     folds = min([5, *(int(np.unique(column, return_counts=True)[1].min()) for column in columns)])
     if folds < 2:

@@ -20,6 +20,8 @@ from nextlevelbert.data.rows import open_rows
 from nextlevelbert.tasks import labelled_documents as labelled
 from nextlevelbert.tasks.classification import collate_tokens, collate_vectors, token_rows
 from nextlevelbert.tasks.labelled_documents import (
+    SEVERAL,
+    SINGLE,
     ColumnArguments,
     Example,
     LabelledDocuments,
@@ -29,7 +31,7 @@ from nextlevelbert.tasks.labelled_documents import (
 
 from ..finetuning_toys import predictions, write
 
-SINGLE, SEVERAL, COLUMNS = "single_label_classification", "multi_label_classification", ColumnArguments()
+COLUMNS = ColumnArguments()
 
 
 @pytest.fixture
@@ -78,7 +80,10 @@ def test_a_dataset_with_named_classes(tmp_path):
     assert (data.label_names, labels_of(data), data.source) == (("pos", "neg"), [1, 0], "news (train)")
     data = read_classes(open_rows(tmp_path / "news"), COLUMNS, ["neg", "pos"])  # the names decide
     assert (data.label_names, labels_of(data)) == (("neg", "pos"), [0, 1])
+    with pytest.raises(ValueError, match=r"'neg' \(str\) is not one of the 2 classes: a, b"):
+        read_classes(open_rows(tmp_path / "news"), COLUMNS, ["a", "b"])
     assert labels_of(read_classes(open_rows(tmp_path / "news", "test"), COLUMNS)) == [None, None]
+    assert labelled.class_name([0, -1, True, "pos", 7], ("pos", "neg")) == ["pos", None, True, "pos", 7]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +94,7 @@ def test_a_dataset_with_named_classes(tmp_path):
         (("b", "a", "b"), {}, (SINGLE, [1, 0, 1], ("a", "b"))),
         ((2, 0), {"names": ["x", "y", "z"]}, (SINGLE, [2, 0], ("x", "y", "z"))),
         (([0, 2], [1], []), {}, (SEVERAL, [(0, 2), (1,), ()], ("0", "1", "2"))),
+        ((3, 1), {"names": ["1", "3"]}, (SINGLE, [1, 0], ("1", "3"))),  # digits are names and not places
         ((None, None), {"problem": SEVERAL}, (SEVERAL, [None, None], None)),
     ],
 )
@@ -115,6 +121,7 @@ def test_several_labels_as_scikit_learn_has_them(read):
         (table(0, 2), "0, 2"),
         (table(0.5, 0.5), "float"),
         (table(["a"], [0]), "0 .int."),
+        (table(["a"], "b"), "'b' .str."),
         (table([0, 1, 1]), "twice"),
     ],
 )

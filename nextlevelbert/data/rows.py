@@ -168,13 +168,6 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     return [(path, name if suffix(path) in TEXTS else None) for path, name in names.items()]
 
 
-def read_hub_documents(
-    dataset_name: str, split: str = "train", dataset_config: str | None = None, **columns: Any
-) -> Iterator[Document]:
-    """Streams the documents of a dataset on the Hub, as `as_documents`."""
-    return as_documents(hub_dataset(dataset_name, dataset_config, split=split, streaming=True), **columns)
-
-
 def python_manual(smallest: int = 400) -> Iterator[Document]:
     """Texts of at least `smallest` characters that every Python carries: its manual, and its modules' docstrings.
 

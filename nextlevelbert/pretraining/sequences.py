@@ -66,9 +66,6 @@ class VectorSequenceDataset(EpochDataset):
         sequence_length: most positions in a sequence, special vectors counted (512 in NextLevelBERT's paper).
         documents: positions of the documents to use, all by default.
         seed: of the masks drawn over these sequences.
-
-    Raises:
-        ValueError: for a sequence length without room for a vector, or documents without chunks.
     """
 
     def __init__(
@@ -213,19 +210,12 @@ def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, to
 class DataCollatorForVectorMasking:
     """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 2.2 "Masking").
 
-    The masks depend on each sequence's own key (seed, epoch, index) alone, never on a global state, so
-    a resumed run sees what a straight one saw.
-
-    Args:
-        probability: share of the chunk vectors to select.
-        mask_share, random_share: of the selected; see `draw_vector_mask`.
+    The shares are those of `draw_vector_mask`. The masks depend on each sequence's own key (seed, epoch, index) alone,
+    so a resumed run sees what a straight one saw.
 
     Returns (on call):
         ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s put in,
         ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where to predict.
-
-    Raises:
-        ValueError: for shares that are none.
     """
 
     probability: float = 0.15
@@ -390,18 +380,16 @@ def context_mean_baseline(
     dataset: Any,
     collate: Callable[[list[VectorSequence]], dict[str, torch.Tensor]],
     batch_size: int,
-    prepare: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    prepare: Callable[[torch.Tensor], torch.Tensor],
 ) -> dict[str, float]:
     """The same scores for the mean of the sequence's unmasked vectors, which a model that uses their order must beat.
 
-    Args:
-        dataset, collate, batch_size: as in the evaluation: masks and the pool to search are those of its batches.
-        prepare: what the model does to chunk vectors before it reads and predicts them (whitening).
+    Masks, and the vectors to search, are those of the evaluation's batches; `prepare` is the model's whitening.
     """
     tables = []
     for batch in DataLoader(dataset, batch_size, collate_fn=collate):
         visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]  # [B, L]
-        labels = batch["labels"].float() if prepare is None else prepare(batch["labels"].float())
+        labels = prepare(batch["labels"].float())
         mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]
         sequence = batch["mask_positions"].nonzero()[:, 0]
         tables.append(masked_vector_scores(mean[sequence], labels[batch["mask_positions"]], batch["mask_positions"]))
@@ -411,9 +399,7 @@ def context_mean_baseline(
 def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
     """For each pair of the batch: the share of its segments that find their partner, and the chance to, ``[N, 2]``.
 
-    Args:
-        scores: ``[N, N]`` of first against second segments; -inf where two are not compared.
-        document_ids: ``[N]``; not used, `Trainer` passes it.
+    `scores` ``[N, N]`` are of first against second segments, -inf where two are not compared.
     """
     right = torch.arange(len(scores), device=scores.device)
     partners = (scores.argmax(dim=1) == right).float() + (scores.argmax(dim=0) == right).float()

@@ -18,7 +18,7 @@ from transformers import AutoConfig, set_seed
 
 from ..chunk_vectors import encode_corpus
 from ..corpus import VectorCorpus
-from ..data.rows import read_documents, read_hub_documents
+from ..data.rows import as_documents, hub_dataset, read_documents
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..fitting import fit_whitening
 from ..models.chunk_encoder import weights_fingerprint
@@ -262,13 +262,13 @@ def encoded_corpus(
     """The documents as chunk vectors on disk; every process encodes its share of what is missing."""
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
     folder = Path(corpus_args.corpus_dir or f"{Path(str(args.output_dir))}-corpus")
-    columns = {"text_column": corpus_args.text_column, "id_column": corpus_args.id_column}
+    columns = corpus_args.text_column, corpus_args.id_column
     if corpus_args.train_file or corpus_args.dataset_name:
         if name := corpus_args.dataset_name:
             split, config = corpus_args.dataset_split, corpus_args.dataset_config_name
-            documents = read_hub_documents(name, split, config, **columns)
+            documents = as_documents(hub_dataset(name, config, split=split, streaming=True), *columns)
         else:
-            documents = read_documents(str(corpus_args.train_file), **columns)
+            documents = read_documents(str(corpus_args.train_file), *columns)
         # A copy, since what is saved with the model keeps its precision.
         encoder = copy.deepcopy(source.encoder).to(args.device, getattr(torch, options.encoder_dtype))
         source, size = replace(source, encoder=encoder), corpus_args.characters_per_part

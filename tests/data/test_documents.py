@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextlevelbert import Document, read_documents
-from nextlevelbert.data.rows import as_documents, read_hub_documents, source_files
+from nextlevelbert.data.rows import as_documents, hub_dataset, source_files
 from tests.book_toys import write_docx, write_epub, write_pdf
 
 WHALE, SEA = "Call me Ishmael.", "The sea & the “whale”."
@@ -106,7 +106,8 @@ def test_a_dataset_by_name(tmp_path):
     """A folder laid out like a dataset repository, which `datasets` opens as it opens one on the Hub."""
     (tmp_path / "data").mkdir()
     Dataset.from_dict({"id": ["b"], "text": ["x"]}).to_parquet(tmp_path / "data" / "validation-00000-of-00001.parquet")
-    assert list(read_hub_documents(str(tmp_path), split="validation")) == [Document("b", "x")]
+    rows = hub_dataset(str(tmp_path), split="validation", streaming=True)
+    assert list(as_documents(rows)) == [Document("b", "x")]
 
 
 def test_the_text_of_books(tmp_path):

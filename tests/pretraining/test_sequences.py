@@ -307,6 +307,6 @@ def test_the_mean_of_the_context():
         "special_ids": torch.tensor([[CLS, NOT_SPECIAL, NOT_SPECIAL, NOT_SPECIAL, SEP]]),
         "mask_positions": torch.tensor([[False, False, False, True, False]]),
     }
-    assert context_mean_baseline([None], lambda rows: batch, 8)["masked_cosine"] == pytest.approx(1.0)
+    assert context_mean_baseline([None], lambda rows: batch, 8, lambda v: v)["masked_cosine"] == pytest.approx(1.0)
     only_y = context_mean_baseline([None], lambda rows: batch, 8, lambda labels: labels * torch.tensor([0.0, 1.0]))
     assert only_y["masked_cosine"] == pytest.approx(1.0)

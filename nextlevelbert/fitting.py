@@ -19,39 +19,26 @@ from .models.hybrid_encoder import HashedTfidfConfig, HashedTfidfModel, HybridCo
 _ROWS_PER_PRODUCT = 4_096  # of chunk vectors: many documents in one product, since each takes D x D sums
 
 
-def fit_whitening(
-    documents: Iterable[torch.Tensor], shrinkage: float = 0.1, size: int | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def fit_whitening(documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean m ``[D]`` and symmetric matrix W ``[D, D]`` of chunk vectors, in one pass over them and closed form.
 
     W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors ``[n, D]`` around the
     mean of their own document: within-class covariance normalisation (Hatch, Kajarekar and Stolcke 2006). It needs two
-    documents, one of them with two chunks. With a `size` K, W is ``[K, D]``: its rows are the directions in which
-    whitened documents differ most, as in linear discriminant analysis with the document as the class (Fisher 1936).
+    documents, one of them with two chunks.
     """
     chunks = filled = 0
-    total = scatter = between = torch.zeros((), dtype=torch.float64)
+    total = scatter = torch.zeros((), dtype=torch.float64)
     for block in _blocks(documents):
         counts = torch.tensor([len(vectors) for vectors in block], device=block[0].device)
         means = torch.stack([vectors.mean(dim=0) for vectors in block])  # [B, D]
         around = torch.cat(block) - means.repeat_interleave(counts, dim=0)  # [n, D]
         total, scatter = total + counts.double() @ means, scatter + around.T @ around
-        between = between + (means.T * counts) @ means
         chunks, filled = chunks + int(counts.sum()), filled + len(block)
     if filled < 2 or chunks == filled or not scatter.trace() > 0:  # NaN, too
         what = f"got {chunks} chunk(s) in {filled} document(s), which do not differ"
         raise ValueError(f"Whitening: {what}. Give at least two documents, of more than one chunk.")
-    mean, within = total / chunks, scatter / chunks
-    if size is None:
-        values, axes = torch.linalg.eigh(within)
-        return mean.float(), (axes * (values + shrinkage * values.mean()).rsqrt() @ axes.T).float()
-    if not 1 <= size <= len(mean):
-        raise ValueError(f"size must be from 1 to {len(mean)}, the size of the vectors, got {size}.")
-    # Any root of the inverse will do, since what follows turns it; Cholesky's needs no second decomposition by axes.
-    root = torch.linalg.cholesky(within + shrinkage * within.diagonal().mean() * torch.eye(len(within)).to(within))
-    whiten = torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
-    spread = whiten @ (between / chunks - torch.outer(mean, mean)) @ whiten.T
-    return mean.float(), (torch.linalg.eigh(spread)[1].flip(1).T[:size] @ whiten).float()  # largest first
+    values, axes = torch.linalg.eigh(scatter / chunks)
+    return (total / chunks).float(), (axes * (values + shrinkage * values.mean()).rsqrt() @ axes.T).float()
 
 
 def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
@@ -112,8 +99,8 @@ def fit_tfidf_encoder(
 
 def combine_chunk_encoders(
     parts: Sequence[LoadedChunkEncoder], texts: Iterable[str], folder: str | os.PathLike[str],
-    weights: Sequence[float] | None = None, sizes: Sequence[int | None] | None = None,
-    whiten: Sequence[bool] | None = None, chunk_size: int = 256, name: str | None = None,
+    weights: Sequence[float] | None = None, whiten: Sequence[bool] | None = None, chunk_size: int = 256,
+    name: str | None = None,
 ) -> LoadedChunkEncoder:  # fmt: skip
     """Makes one chunk encoder of several: centred, whitened within documents or not, weighted, and put side by side.
 
@@ -124,11 +111,9 @@ def combine_chunk_encoders(
         texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as good as 200.
         folder, name, chunk_size: as in `fit_tfidf_encoder`.
         weights: how much each part counts; equal by default. Scaled so that vectors have length 1.
-        sizes: dimensions of each part's share, fewer than its vectors have or None for all (see `fit_whitening`).
         whiten: which parts are whitened, by default all; the others are only centred, which is better for TF-IDF.
     """
     weights = [1.0] * len(parts) if weights is None else weights
-    sizes = [None] * len(parts) if sizes is None else sizes
     whiten = [True] * len(parts) if whiten is None else whiten
     whole = max(parts, key=lambda part: part.encoder.has_layers)  # a transformer's tokenizer knows the special tokens
     vocabularies = {frozenset(part.tokenizer.get_vocab().items()) for part in parts}
@@ -150,16 +135,16 @@ def combine_chunk_encoders(
     if not count:
         raise ValueError("The texts hold no tokens, so there is nothing to fit; give documents like those to search.")
     fitted: list[dict[str, torch.Tensor]] = [
-        dict(zip(("mean", "weight"), fit_whitening(rows, size=size), strict=True))
+        dict(zip(("mean", "weight"), fit_whitening(rows), strict=True))
         if white
         else {"mean": torch.stack(rows).sum(dim=0) / count}
-        for rows, size, white in zip(vectors, sizes, whiten, strict=True)
+        for rows, white in zip(vectors, whiten, strict=True)
     ]
     described = [
         {"config": {**part.encoder.model.config.to_dict(), "_name_or_path": ""},  # no path is published
          "pooling": part.encoder.pooling, "normalize": part.encoder.normalize, "whiten": white,
-         "size": len(values.get("weight", values["mean"]))}
-        for part, values, white in zip(parts, fitted, whiten, strict=True)
+         "size": part.encoder.hidden_size}
+        for part, white in zip(parts, whiten, strict=True)
     ]  # fmt: skip
     pad_id = whole.tokenizer.pad_token_id
     config = HybridConfig(parts=described, max_position_embeddings=limit, pad_token_id=pad_id)

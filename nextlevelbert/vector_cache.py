@@ -68,9 +68,9 @@ class CachedEncoder:
         bar: tqdm | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """Arguments and result as those of `ChunkEncoder.encode`: ``[N, D]`` float32 on the encoder's device."""
-        head = hashlib.sha256(f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode())
+        head = f"{self._head} {rule.prefix_ids} {rule.suffix_ids} ".encode()
         chunks = [input_ids[start:end] for start, end in itertools.pairwise(boundaries)]
-        keys = [_key(head, chunk) for chunk in chunks]
+        keys = [hashlib.sha256(head + chunk.astype("<i4").tobytes()).digest() for chunk in chunks]
         vectors = self.cache.read(keys)
         new = {key: chunk for key, chunk in zip(keys, chunks, strict=True) if key not in vectors}
         if bar is not None:
@@ -84,10 +84,3 @@ class CachedEncoder:
             vectors |= {key: vector for (key, _), vector in zip(part, encoded, strict=True)}
         rows = np.array([vectors[key] for key in keys], np.float32).reshape(len(keys), self.encoder.hidden_size)
         return torch.from_numpy(rows).to(self.encoder.device)
-
-
-def _key(head: Any, chunk: np.ndarray) -> bytes:
-    """SHA-256 of encoder, special tokens and ids: equal wherever the chunk is."""
-    digest = head.copy()
-    digest.update(chunk.astype("<i4").tobytes())
-    return digest.digest()

@@ -38,13 +38,13 @@ class ChunkCentring(nn.Module):
 
 
 class ChunkWhitening(ChunkCentring):
-    """``[..., D]`` chunk vectors to whitened ones of length 1, ``[..., K]``: normalise(W (v - m))."""
+    """``[..., D]`` chunk vectors to whitened ones of length 1: normalise(W (v - m))."""
 
     weight: torch.Tensor
 
-    def __init__(self, hidden_size: int, size: int | None = None) -> None:
+    def __init__(self, hidden_size: int) -> None:
         super().__init__(hidden_size)
-        self.register_buffer("weight", torch.eye(size or hidden_size, hidden_size))  # [K, D]
+        self.register_buffer("weight", torch.eye(hidden_size))
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         return unit((vectors.to(self.mean.dtype) - self.mean) @ self.weight.T)
@@ -93,8 +93,8 @@ class HashedTfidfModel(StaticModel):
 class HybridConfig(PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
-    `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the ``size`` of its part
-    of the vector, and whether to ``whiten`` or only to centre it. `max_position_embeddings` is the longest chunk.
+    `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the ``size`` of its
+    vectors, and whether to ``whiten`` or only to centre them. `max_position_embeddings` is the longest chunk.
     """
 
     model_type = "hybrid-chunk-encoder"
@@ -123,8 +123,7 @@ class HybridModel(StaticModel):
         ]
         self.parts = nn.ModuleList(encoders)
         self.whitenings = nn.ModuleList(
-            ChunkWhitening(encoder.hidden_size, part["size"]) if part["whiten"] else ChunkCentring(encoder.hidden_size)
-            for encoder, part in zip(encoders, parts, strict=True)
+            (ChunkWhitening if part["whiten"] else ChunkCentring)(part["size"]) for part in parts
         )
         self.register_buffer("weights", torch.full((len(parts),), max(len(parts), 1) ** -0.5))
         self.post_init()

@@ -480,11 +480,7 @@ def check_spans(spans: Tensor, real: Tensor) -> None:
 
 @dataclass
 class MentionPairOutput(ModelOutput):
-    """Scores of pairs of mentions.
-
-    `loss` is the mean over sets of the mean binary cross-entropy over their pairs, `logits` are ``[B, P]``, zero where
-    `pair_mask` says that there is no pair. The others are on request, as transformers' Longformer gives them.
-    """
+    """`loss`, the mean over sets of the mean over their pairs; `logits` ``[B, P]``, zero without a pair."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -555,11 +551,9 @@ def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
 
 @dataclass
 class MultiHopQuestionAnsweringOutput(ModelOutput):
-    """Answers to a batch of questions.
-
-    `loss` is the sum over all heads with labels. Logits: where the answer begins and at which token it ends,
+    """`loss`, the sum over all heads with labels, and logits: where the answer begins and at which token it ends,
     ``[B, L]``; its type (a span, yes, no), ``[B, 3]``; whether a sentence supports it, ``[B, S]``, and a paragraph,
-    ``[B, T]``, zero where there is none. The others are on request, as transformers' Longformer gives them.
+    ``[B, T]``, zero where there is none.
     """
 
     loss: Tensor | None = None
@@ -601,14 +595,12 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes the inputs.
 
         Args:
-            sentence_index: ``[B, S]``, position of the start of each sentence; -1 is padding.
-            paragraph_index: ``[B, T]``, position of the start of each title; -1 is padding.
+            sentence_index, paragraph_index: ``[B, S]`` and ``[B, T]``, starts of sentences and titles; -1 is padding.
             context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; all real ones by default.
             start_positions, end_positions: ``[B, A]``, first and last token of every place where the answer occurs
                 in the supporting paragraphs; -1 is padding. The loss asks for any one of them.
             type_labels: ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
-            sentence_labels: ``[B, S]``, 1 where a sentence supports the answer, else 0, -100 unknown.
-            paragraph_labels: ``[B, T]``, the same for paragraphs.
+            sentence_labels, paragraph_labels: ``[B, S]`` and ``[B, T]``, 1 where one supports the answer, 0, or -100.
         """
         output = self.longformer(input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs)
         states = output.last_hidden_state
@@ -622,7 +614,6 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         )  # [B, S] and [B, T]
         start, end = spans.unbind(dim=-1)  # [B, L]
         kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))  # [B, 3]
-        # The sum over all heads that have labels (Beltagy et al., 2020, appendix D).
         heads = (
             (any_of_loss, start, start_positions), (any_of_loss, end, end_positions),
             (single_label_loss, kind, type_labels), (labelled_loss, sentence, sentence_labels),

@@ -8,6 +8,7 @@ import json
 import pytest
 import torch
 import transformers
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 import nextlevelbert as nlb
@@ -289,6 +290,11 @@ def test_what_is_trained_whole_beside_an_adapter(models):
         "cdlm-questions": "qa_outputs qa_type qa_sentence qa_paragraph",
     }.items():
         assert models[name].modules_to_train_whole() == modules.split()
+    model = copy.deepcopy(models["nextlevelbert-choice"])
+    adapted = get_peft_model(model, LoraConfig(r=2, **model.lora_targets()))
+    names = [name for name, weight in adapted.named_parameters() if weight.requires_grad and "classifier" not in name]
+    assert names
+    assert all("lora" in name and "chunk_encoder" not in name for name in names)
 
 
 def test_every_public_model_is_in_the_table():

@@ -19,7 +19,7 @@ from torch.nn import GELU
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from nextlevelbert import CachedEncoder, ChunkingRule, Document, NextLevelBertModel, encode_corpus, load_chunk_encoder
-from nextlevelbert.models.chunk_encoder import DenseLayer, micro_batches, weights_fingerprint
+from nextlevelbert.models.chunk_encoder import micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
 
 from .vector_toys import save_random_table
@@ -226,9 +226,7 @@ def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_p
     for number, (steps, prompt, word) in enumerate(
         [
             ([toy, modules.Pooling(32), modules.LayerNorm(32)], None, "LayerNorm"),
-            ([toy, modules.Pooling(32), modules.Normalize(), modules.Dense(32, 16)], None, "Normalize → Dense"),
             ([toy, modules.Pooling(32, ("cls", "mean"))], None, "'cls', 'mean'"),
-            ([toy, modules.Pooling(32), modules.Dense(32, 16, module_input_name="token_embeddings")], None, "Dense"),
             ([toy, modules.Pooling(32, include_prompt=False)], "query: ", "prompt"),
             ([toy, modules.Pooling(32)], "re", "'re'"),
             ([modules.StaticEmbedding(table, torch.randn(30_000, 8))], None, "30521"),
@@ -238,8 +236,6 @@ def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_p
             load_chunk_encoder(saved(tmp_path / str(number), steps, prompt))
     with pytest.raises(ValueError, match="modules"):  # sentence-transformers would take the mean
         load_chunk_encoder(encoder)
-    with pytest.raises(ValueError, match="Module"):
-        DenseLayer(4, 4, True, "Module")
 
 
 def test_code_that_comes_with_an_encoder_is_not_run(toy_encoder_path, tmp_path):

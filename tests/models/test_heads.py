@@ -1,16 +1,21 @@
-"""The heads for tasks: what they compute, what they refuse, and the life of their checkpoints."""
+"""The heads for tasks: what they compute, what they refuse; training by sentence-transformers; the published card."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from datasets import Dataset
+from huggingface_hub import ModelCard, ModelCardData
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
-from transformers import AutoTokenizer, DataCollatorForMultipleChoice, pipeline
+from transformers import AutoTokenizer, DataCollatorForMultipleChoice, PreTrainedModel, pipeline
 
 from nextlevelbert import (
     DataCollatorForDocumentChoice,
     NextLevelBertForMultipleChoice,
     NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
 )
 
 from ..conftest import toy_config
@@ -130,17 +135,11 @@ def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
         model(**batch)
 
 
-@pytest.mark.parametrize(
-    ("cls", "config", "inputs", "word"),
-    [
-        (NextLevelBertForSequenceClassification, {}, {"pair_embeds": torch.ones(3, 32)}, "text_pair=False"),
-        (NextLevelBertForMultipleChoice, {}, {"pair_embeds": torch.ones(3, 32)}, "candidates"),
-        (NextLevelBertForMultipleChoice, {}, {"pair_embeds": torch.ones(2, 4, 32)}, "document_index"),
-    ],
-)
-def test_what_the_heads_refuse(cls, config, inputs, word, documents):
-    with pytest.raises(ValueError, match=word):
-        toy(cls, **config)(**documents, **inputs)
+def test_what_the_heads_refuse(documents):
+    with pytest.raises(ValueError, match="text_pair=False"):
+        toy(NextLevelBertForSequenceClassification)(**documents, pair_embeds=torch.ones(3, 32))
+    with pytest.raises(ValueError, match="document_index"):
+        toy(NextLevelBertForMultipleChoice)(**documents, pair_embeds=torch.ones(2, 4, 32))
 
 
 QUESTIONS = [
@@ -160,3 +159,37 @@ def test_questions_with_any_tokenizer(tokenizer):
     books = model.model.encode(QUESTIONS)
     stored = [{**row, "inputs_embeds": book.plain} for row, book in zip(QUESTIONS, books, strict=True)]
     torch.testing.assert_close(model(**collate(stored)).logits, model(**batch).logits, atol=1e-5, rtol=1e-5)
+
+
+TEXTS = ["Call me Ishmael. " * 200, "It was the best of times.", "", "All happy families are alike. " * 20]
+
+
+def test_the_trainer_of_sentence_transformers(toy_checkpoint, tmp_path):
+    model = SentenceTransformer(toy_checkpoint, device="cpu")
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    pairs = Dataset.from_dict({"anchor": TEXTS[:2] + TEXTS[3:], "positive": ["sea", "times", "family"]})
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=3, learning_rate=1e-3, use_cpu=True,
+        save_strategy="no", dataloader_pin_memory=False, disable_tqdm=True,
+    )  # fmt: skip
+    SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model)
+    ).train()
+    changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    assert not any("chunk_encoder" in name for name in changed)
+    assert sum(".encoder.layer." in name for name in changed) == 2 * 16  # every weight of both layers
+
+
+def test_the_card_that_is_published_opens_the_model(toy_checkpoint, tmp_path, monkeypatch):
+    """In place of transformers' empty template; a card that someone wrote stays."""
+    model, uploaded = NextLevelBertModel.from_pretrained(toy_checkpoint), []
+    monkeypatch.setattr(PreTrainedModel, "_upload_modified_files", lambda *args, **kwargs: uploaded.append(args))
+    ModelCard.from_template(ModelCardData(tags=["nextlevelbert"])).save(tmp_path / "README.md")
+    model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})
+    text = (tmp_path / "README.md").read_text()
+    for line in ('AutoModel.from_pretrained("me/books")', "import nextlevelbert", "trust_remote_code=True", "- nextl"):
+        assert line in text
+    (tmp_path / "README.md").write_text("mine")
+    model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})
+    assert (tmp_path / "README.md").read_text() == "mine"
+    assert len(uploaded) == 2

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import copy
+import math
 import shutil
 import warnings
 
 import pytest
 import torch
 from datasets import Dataset
-from transformers import (
-    AlbertConfig,
-    AutoModel,
-    BertConfig,
-    DistilBertConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    RobertaConfig,
-)
+from torch.nn import functional as F
+from transformers import AutoModel, BertConfig, DistilBertConfig, ModernBertConfig, MPNetConfig, RobertaConfig
 
 from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel, encoders, load_chunk_encoder
-from nextlevelbert.models.configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, SEP
+from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
 from ..conftest import toy_config
 from ..vector_toys import TEXTS, close, save_random_table
@@ -68,18 +63,6 @@ def test_mean_max_and_cls(toy):
         close(toy(inputs_embeds=vectors).pooler_output[0], chunks.amax(dim=0))
         toy.config.pooling = "cls"
         close(toy(inputs_embeds=vectors).pooler_output[0], raw.hidden_states[-1][0, 0])
-
-
-def test_a_document_is_read_between_cls_and_sep(toy):
-    """As a packed sequence of the same vectors; what stands at special positions and padding does not matter."""
-    vectors = torch.randn(1, 5, 32)
-    packed = torch.nn.functional.pad(vectors, (0, 0, 1, 3), value=float("nan"))
-    special_ids = torch.tensor([[CLS, *[NOT_SPECIAL] * 5, SEP, PAD, PAD]])
-    with torch.no_grad():
-        expected = toy(inputs_embeds=packed, special_ids=special_ids)
-        output = toy(inputs_embeds=vectors)
-    close(output.last_hidden_state, expected.last_hidden_state[:, 1:6])
-    close(output.pooler_output, expected.pooler_output)
 
 
 def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
@@ -206,17 +189,11 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(toy_encod
     assert torch.cosine_similarity(rough, expected, dim=0) > 0.999
 
 
-@pytest.mark.parametrize(
-    ("inputs", "word"),
-    [
-        ({}, "either"),
-        ({"inputs_embeds": torch.ones(2, 11, 32), "special_ids": torch.ones(2, 11).long()}, "--sequence_length"),
-        ({"input_ids": torch.ones(5, dtype=torch.long)}, r"\[B, T\]"),
-    ],
-)
-def test_what_forward_refuses(toy, inputs, word):
-    with pytest.raises(ValueError, match=word):
-        toy(**inputs)
+def test_what_forward_refuses(toy):
+    too_long = {"inputs_embeds": torch.ones(2, 11, 32), "special_ids": torch.ones(2, 11).long()}
+    for inputs, word in (({}, "either"), (too_long, "--sequence_length")):
+        with pytest.raises(ValueError, match=word):
+            toy(**inputs)
 
 
 def test_a_slip_in_an_argument_and_a_model_without_a_tokenizer_are_refused(toy_encoder_path):
@@ -237,12 +214,6 @@ def test_blank_text_has_the_zero_vector_and_a_warning(toy):
         output = toy(**batch)
     assert (output.pooler_output[1] == 0).all()
     close(output.pooler_output[0], books[0].document)
-
-
-def test_new_special_vectors_have_length_one_and_padding_is_zero():
-    table = NextLevelBertModel(toy_config()).special_embeddings.weight
-    assert (table[PAD] == 0).all()
-    assert 0.5 < table[1:].norm(dim=-1).mean() < 1.5
 
 
 def test_it_starts_from_the_encoders_own_layers(minilm):
@@ -302,16 +273,72 @@ def test_ordinary_use_warns_of_nothing(toy, tmp_path, transformers_log):
     assert not [record for record in transformers_log.records if record.levelname == "WARNING"]
 
 
+def test_configurations_that_cannot_be():
+    wide = BertConfig(hidden_size=64).to_dict()
+    for values, word in (
+        ({"max_chunks": 9}, "1 to 8"),
+        ({"chunk_encoder_config": wide}, "hidden sizes must be equal"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            toy_config(**values)
+
+
+# Losses against numbers worked out by hand.
+
+PREDICTIONS = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
+TARGETS = torch.tensor([[0.0, 4.0], [1.0, 0.5]])
+
+
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("name", "value"),
     [
-        ({"max_chunks": 9}, "give 1 to 8"),
-        ({"window_overlap": 8}, "from 0 to"),
-        ({"temperature": 0.0}, "temperature"),
-        ({"encoder_config": AlbertConfig(hidden_size=32, num_attention_heads=4).to_dict()}, "reads 128"),
-        ({"chunk_encoder_config": BertConfig(hidden_size=64).to_dict()}, "hidden sizes must be equal"),
+        ("smooth_l1", (2.5 + 0 + 0 + 0.125) / 4),  # |3| - 0.5 above beta, 0.5 * 0.5 ** 2 below
+        ("l1", (3 + 0.5) / 4),
+        ("l2", (9 + 0.25) / 4),
+        ("cosine", 1 - (0.8 + 1 / math.sqrt(1.25)) / 2),
     ],
 )
-def test_configurations_that_cannot_be(values, message):
-    with pytest.raises(ValueError, match=message):
-        toy_config(**values)
+def test_regression_losses(name, value):
+    assert masked_vector_loss(name, PREDICTIONS, TARGETS).item() == pytest.approx(value, abs=1e-6)
+
+
+def test_cross_entropy_over_the_batch():
+    """Every entry of the matrix of cosines worked out, at temperature 0.5."""
+    unit_p, unit_t = [(0.6, 0.8), (1.0, 0.0)], [(0.0, 1.0), (1 / math.sqrt(1.25), 0.5 / math.sqrt(1.25))]
+    scores = [[(p[0] * t[0] + p[1] * t[1]) / 0.5 for t in unit_t] for p in unit_p]
+    expected = -sum(s[i] - math.log(sum(math.exp(v) for v in s)) for i, s in enumerate(scores)) / 2
+    assert masked_vector_loss("cross_entropy", PREDICTIONS, TARGETS, 0.5).item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
+    """Sequence 0 has one position, 2 has two, and 1 has none: it is in no mean."""
+    predictions, targets = torch.tensor([[1.0], [2.0], [4.0]]), torch.zeros(3, 1)
+    sequences = torch.tensor([0, 2, 2])
+    loss = masked_vector_loss("l1", predictions, targets, sequences=sequences)
+    assert loss.item() == pytest.approx((1 + (2 + 4) / 2) / 2)
+
+
+def p_norm(predictions, targets, p=2.0):
+    return masked_vector_loss("p_norm", predictions, targets, p=p)
+
+
+def test_the_loss_of_three_masked_sentences_by_hand():
+    """HATE, with Ŝ = ln 2 · I and L = I: every row of softmax(Ŝ Lᵀ) is 1/2 at its own place and 1/4 at two others."""
+    predictions, targets = math.log(2) * torch.eye(3), torch.eye(3)
+    by_hand = math.sqrt(0.5**2 + 0.25**2 + 0.25**2)  # the distance of (1/2, 1/4, 1/4) from (1, 0, 0)
+    close(p_norm(predictions, targets), torch.tensor(by_hand))
+    close(p_norm(predictions, targets, p=1.0), torch.tensor(1.0))
+    # Every prediction certain of its neighbour: (0, 1, 0) from (1, 0, 0).
+    close(p_norm(100 * torch.eye(3).roll(1, 0), targets), torch.tensor(math.sqrt(2)))
+
+
+@pytest.mark.parametrize("loss", ["p_norm", "cross_entropy"])
+def test_mixed_precision_leaves_the_loss_alone(loss):
+    """Vectors of length 10: in bfloat16 their products would be off by tenths, and the loss by a tenth of itself."""
+    targets = 10 * F.normalize(torch.randn(50, 32), dim=-1)
+    predictions = targets + torch.randn(50, 32)
+    exact = masked_vector_loss(loss, predictions, targets, 0.05)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = masked_vector_loss(loss, predictions, targets, 0.05)
+    assert mixed.dtype == torch.float32
+    torch.testing.assert_close(mixed, exact, atol=0, rtol=1e-6)

@@ -14,9 +14,7 @@ Shared = Counter[tuple[int, int]]  # how many mentions two clusters, one of each
 def coreference_scores(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> dict[str, float]:
     """`cluster_scores` of mentions that are the same on both sides.
 
-    Args:
-        gold: the cluster of every mention, by any label; a label that stands once is a mention by itself.
-        predicted: the same of the prediction, in the same order. Its labels need not be those of `gold`.
+    `gold` and `predicted` are the cluster of every mention, in the same order, by any labels of their own.
 
     Example:
         >>> coreference_scores(["quake", "quake", "trial"], [7, 8, 9])["b3_recall"]
@@ -53,8 +51,6 @@ def cluster_scores(key: Sequence[Collection[Hashable]], response: Sequence[Colle
         ``muc_recall``, ``muc_precision``, ``muc_f1``, the same of ``b3``, ``ceafe`` and ``lea``, and ``conll_f1``.
 
     Example:
-        The example of Pradhan et al. (2014):
-
         >>> scores = cluster_scores([{"a", "b", "c"}, {"d", "e", "f", "g"}], [{"a", "b"}, {"c", "d"}, set("fghi")])
         >>> {name: round(score, 2) for name, score in scores.items() if name.endswith("f1")}
         {'muc_f1': 0.4, 'b3_f1': 0.45, 'ceafe_f1': 0.52, 'lea_f1': 0.28, 'conll_f1': 0.46}

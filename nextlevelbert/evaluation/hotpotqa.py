@@ -22,13 +22,9 @@ def hotpotqa_scores(
     Supporting facts are compared as sets. Jointly, precision and recall are the products of those of answer and
     facts, F1 follows from these products, and EM takes both to be right. All are means over the questions, F1 too.
 
-    Args:
-        predictions: question id → the answer and the supporting facts; questions without a reference do not count.
-        references: the same of the questions to score, as the data has them.
-
-    Returns:
-        ``answer_em``, ``answer_f1``, ``answer_precision``, ``answer_recall``, then the same of ``support_`` and of
-        ``joint_``, each from 0 to 1.
+    Both sides are question id → the answer and the supporting facts; predictions without a reference do not count.
+    Returns ``answer_em``, ``answer_f1``, ``answer_precision``, ``answer_recall``, and the same of ``support_`` and of
+    ``joint_``, each from 0 to 1.
 
     Example:
         >>> scores = hotpotqa_scores({"q": ("the Austen", [("Emma", 0)])}, {"q": ("Jane Austen", [("Emma", 0)])})

@@ -26,14 +26,8 @@ class RetrievalTask:
     query's pool. So a pool can be searched with its own documents.
 
     Args:
-        name: for tables and file names.
-        queries: query id → text.
-        documents: document id → text.
-        relevant: query id → document id → grade, a whole number from 1 upwards.
-
-    Raises:
-        ValueError: for a query without a relevant document (itself does not count), a relevant document that is not
-            in the pool, or a grade below 1.
+        queries, documents: id → text.
+        relevant: query id → document id → grade, a whole number from 1 upwards; every query needs one, of the pool.
 
     Example:
         >>> task = RetrievalTask("toy", {"q": "a whale"}, {"a": "Moby-Dick", "b": "Emma"}, {"q": {"a": 1}})
@@ -81,13 +75,9 @@ def rank_documents(
     the worst scores there are, not perfect ones. A zero vector has cosine 0 with everything.
 
     Args:
-        task: what to search for.
         query_vectors, document_vectors: ``[Q, D]`` and ``[N, D]``, in the order of the task's ids.
         candidates: query id → the documents to rank for it, in place of the whole pool. A relevant document that
             is not among them has rank infinity, and counts 0 in every score.
-
-    Raises:
-        ValueError: for vectors that are not finite.
     """
     queries, documents = _unit_vectors(query_vectors, task.queries), _unit_vectors(document_vectors, task.documents)
     parts = queries.split(max(_SCORES_PER_PASS // len(documents), 1))
@@ -147,10 +137,6 @@ def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, 
     of precision at the rank of every relevant document; ``recall@k`` the share of them among the first k. In
     ``ndcg@k`` a document of grade g at rank r adds g / log2(r + 1), as in trec_eval, and the sum is divided by that of
     the best possible order (Järvelin and Kekäläinen 2002).
-
-    Args:
-        rankings: of `rank_documents` or `rank_by_scores`, at least one.
-        k: where the ranking is cut for the scores that have it in their names.
     """
     first = np.array([ranking.ranks[0] for ranking in rankings.values()])  # [Q]
     precision = [np.mean(np.arange(1, len(ranks) + 1) / ranks) for ranks, _ in rankings.values()]

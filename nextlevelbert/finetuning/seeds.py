@@ -147,7 +147,6 @@ def run_seeds(
     """Trains once per seed, in ``OUTPUT_DIR/seed-N``; a finished seed is read, a killed one goes on.
 
     Args:
-        args: of the whole fine-tuning.
         settings: everything that decides the result; a folder with others is refused.
         make_trainer: a new model with its sets, for the arguments of one seed.
         score: scores by set of a trained model (``"validation"`` chooses the best seed), and what was chosen for its
@@ -208,13 +207,13 @@ def report(
 
     The table has the scores of the set `reported`, in the row `name`, and further rows (`baselines`) by their titles.
     """
-    output = Path(str(args.output_dir))
     best = (min if metric == "loss" else max)(results, key=lambda result: result.scores["validation"][metric])
     seeds = f", {len(results)} seeds" if len(results) > 1 else ""
-    rows = {f"{name}{seeds}, {reported}": mean_and_deviation([result.scores[reported] for result in results])}
-    table = training.results_table(rows | dict(baselines))
+    trained = {f"{name}{seeds}, {reported}": mean_and_deviation([result.scores[reported] for result in results])}
+    output, rows = Path(str(args.output_dir)), trained | dict(baselines)
+    table = training.results_table(rows)
     by_seed = {result.seed: result.scores[reported] | result.config for result in results}
-    stored = {"reported": reported, "best_seed": best.seed, "seeds": by_seed, "rows": rows | dict(baselines)}
+    stored = {"reported": reported, "best_seed": best.seed, "seeds": by_seed, "rows": rows}
     write_whole(output / "results.json", json.dumps(stored, indent=2))
     if best.log:
         plot_curves([result.log for result in results], None if metric == "loss" else metric, output / training.CURVE)
@@ -227,8 +226,7 @@ def publish(
 ) -> None:
     """Saves the best seed's model whole, with its card and predictions, and uploads it where that is asked for.
 
-    `open_model` opens the folder of a seed as what has `save_pretrained`; None for a baseline, of which there are only
-    predictions. `card` has the arguments of `model_card`.
+    `open_model` opens the folder of a seed; None for a baseline. `card` has the arguments of `model_card`.
     """
     output, folder = Path(str(args.output_dir)), Path(str(args.output_dir)) / f"seed-{best.seed}"
     for predictions in folder.glob("*_predictions.jsonl"):

@@ -314,8 +314,8 @@ def main(words: list[str], task: str = "classification") -> None:
     sets = read_sets(columns, data, args.seed, None if choice else parts.pop())
     options = parts[0]
     settings |= {"task": task, "model": public_name(options.model)}
-    contents = {name: [part.label_names, *map(vars, part.examples)] for name, part in sets.items()}
-    settings |= {f"{name}_sha256": fingerprint(content) for name, content in contents.items()}
+    for name, data_set in sets.items():
+        settings[f"{name}_sha256"] = fingerprint([data_set.label_names, *map(vars, data_set.examples)])
     if options.model == "tfidf" and not choice:
         claim(args.output_dir, settings)
         result, folder = Result(0, {}), Path(args.output_dir) / "seed-0"

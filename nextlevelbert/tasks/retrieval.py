@@ -213,14 +213,13 @@ def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[s
 @torch.no_grad()
 def document_vectors(model: Any, chunks: Sequence[torch.Tensor]) -> torch.Tensor:
     """Document vectors ``[N, H]`` of stored chunk vectors ``[n, D]``."""
-    rows: dict[int, torch.Tensor] = {}
+    rows = []
     order = sorted(range(len(chunks)), key=lambda number: len(chunks[number]))  # little padding
     device = next(model.eval().parameters()).device
-    for places in (order[start : start + _BATCH] for start in range(0, len(order), _BATCH)):
-        batch = pad_vectors([chunks[place].float() for place in places])
-        output = model(**{name: values.to(device) for name, values in batch.items()})
-        rows |= zip(places, output.pooler_output.float().cpu(), strict=True)
-    return torch.stack([rows[number] for number in range(len(chunks))])
+    for start in range(0, len(order), _BATCH):
+        batch = pad_vectors([chunks[place].float() for place in order[start : start + _BATCH]])
+        rows.append(model(**{name: values.to(device) for name, values in batch.items()}).pooler_output.float().cpu())
+    return torch.cat(rows)[torch.tensor(order).argsort()]
 
 
 def rankings_of(
@@ -258,9 +257,8 @@ def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
 def scores_by_length(task: RetrievalTask, rankings: Mapping[str, Ranking], k: int = 10) -> list[dict[str, float]]:
     """Scores of queries whose pairs have about the same length (NextLevelBERT, figure 2).
 
-    The length of a pair is that of its longer side in words, so in BookSum the chapter's, whichever side looks for the
-    other; with several relevant documents it is their mean. Buckets end at powers of two, the first at 128; each has
-    ``from_words``, ``below_words`` and its scores.
+    The length of a pair is that of its longer side in words, so in BookSum the chapter's; of several relevant
+    documents it is their mean. Buckets, with ``from_words`` and ``below_words``, end at powers of two from 128 on.
     """
     words = {document: len(text.split()) for document, text in task.documents.items()}
     buckets: dict[int, dict[str, Ranking]] = {}

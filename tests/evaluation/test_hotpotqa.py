@@ -24,23 +24,15 @@ def test_scores_worked_by_hand():
         "other": ("no", []),
     }
     scores = hotpotqa_scores(predictions, questions)
-    joint = 2 / 3 * 1 / 2, 2 / 3 * 2 / 3
-    expected = {
-        "answer_em": (1 + 0 + 0) / 3,
-        "answer_f1": (1 + 0 + 2 / 3) / 3,
-        "answer_precision": (1 + 0 + 2 / 3) / 3,
-        "answer_recall": (1 + 0 + 2 / 3) / 3,
-        "support_em": (1 + 1 + 0) / 3,
-        "support_f1": (1 + 1 + 4 / 7) / 3,
-        "support_precision": (1 + 1 + 1 / 2) / 3,
-        "support_recall": (1 + 1 + 2 / 3) / 3,
-        "joint_em": (1 + 0 + 0) / 3,
-        "joint_f1": (1 + 0 + 2 * joint[0] * joint[1] / sum(joint)) / 3,
-        "joint_precision": (1 + 0 + joint[0]) / 3,
-        "joint_recall": (1 + 0 + joint[1]) / 3,
+    precision, recall = 2 / 3 * 1 / 2, 2 / 3 * 2 / 3  # of the third, jointly
+    sums = {
+        "answer": (1 + 0 + 0, 1 + 0 + 2 / 3, 1 + 0 + 2 / 3, 1 + 0 + 2 / 3),
+        "support": (1 + 1 + 0, 1 + 1 + 4 / 7, 1 + 1 + 1 / 2, 1 + 1 + 2 / 3),
+        "joint": (1, 1 + 2 * precision * recall / (precision + recall), 1 + precision, 1 + recall),
     }
-    assert scores == pytest.approx(expected)
-    assert list(scores) == list(expected)
+    for part, values in sums.items():
+        means = [scores[f"{part}_{name}"] for name in ("em", "f1", "precision", "recall")]
+        assert means == pytest.approx([value / 3 for value in values]), part
 
 
 @pytest.mark.parametrize(

@@ -220,9 +220,10 @@ def test_the_search(toy_checkpoint, toy_encoder_path, pairs, tmp_path, capsys):
     assert "holds another run" in capsys.readouterr().err
 
 
-def test_documents_of_any_length_beside_each_other(toy_checkpoint):
+def test_documents_of_any_length_beside_each_other(toy_checkpoint, monkeypatch):
+    monkeypatch.setattr(retrieval, "_BATCH", 4)
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    books = model.encode([f"The {word} of the {word}. " * count for count, word in enumerate((*SEA, *BREAD), 1)])
+    books = model.encode([f"The {word} of the {word}. " * (n * 7 % 10 + 1) for n, word in enumerate((*SEA, *BREAD))])
     vectors = retrieval.document_vectors(model, [book.plain for book in books])
     torch.testing.assert_close(vectors, torch.stack([book.document for book in books]), atol=1e-5, rtol=1e-5)
 
@@ -282,17 +283,8 @@ def test_frozen_encoders_get_a_linear_map(name, pairs, request, toy_encoder_path
     """Of any kind of encoder; before training they rank by their own vectors, and they are not published."""
     path = request.getfixturevalue(name) if name == "encoder" else name
     words = ["--model", path, "--train_file", pairs, "--test_file", pairs, "--num_train_epochs", "1"]
-    words += [
-        "--per_device_train_batch_size",
-        "2",
-        "--chunk_encoder",
-        toy_encoder_path,
-        "--chunk_size",
-        "16",
-        "--output_dir",
-        str(tmp_path / "out"),
-    ]
-    main(["--task", "ranking", *words])
+    words += ["--per_device_train_batch_size", "2", "--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]
+    main(["--task", "ranking", *words, "--output_dir", str(tmp_path / "out")])
     rows = json.loads((tmp_path / "out" / "results.json").read_text())["rows"]
     means = [] if name == "encoder" else ["mean of the chunk vectors"]
     assert list(rows) == [f"{Path(path).name}, test", "before training", *means]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -321,7 +321,7 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
     return plain, spans
 
 
-def warn_of_cuts(rows: Sequence[Row]) -> None:
+def warn_of_cuts(rows: Iterable[Row]) -> None:
     """Warns once of how many tokens the documents of these rows lose."""
     lost = [tokens for row in rows for tokens in row["lost_tokens"]]
     if any(lost):

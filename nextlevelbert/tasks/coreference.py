@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from scipy.spatial.distance import squareform
 from scipy.special import expit
 from sklearn.cluster import AgglomerativeClustering
 from torch.utils.data import Dataset
@@ -18,13 +18,11 @@ from ..data.rows import hold_out
 from ..evaluation.coreference import coreference_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
-from ..models.processing_cdlm import CdlmProcessor, Piece
+from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.trainer import parse
 from .cdlm import Logits, Predicted, train_and_publish
 from .ecbplus import CoreferenceDocument, CoreferenceMention, read_ecbplus
-
-logger = logging.getLogger(__name__)
 
 Pair = tuple[int, int]  # of mentions, numbered through all documents
 # For each group the numbers of its n mentions, and how probably any two mean the same, ``[n, n]``.
@@ -38,11 +36,8 @@ def clusters_of(documents: Iterable[CoreferenceDocument]) -> list[str]:
 
 def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> list[list[int]]:
     """The numbers of the mentions of each subtopic or topic, counted through all documents."""
-    groups: dict[str, list[int]] = {}
-    names = [str(getattr(document, group_by)) for document in documents for _ in document.mentions]
-    for number, name in enumerate(names):
-        groups.setdefault(name, []).append(number)
-    return list(groups.values())
+    names = np.array([str(getattr(document, group_by)) for document in documents for _ in document.mentions])
+    return [np.flatnonzero(names == name).tolist() for name in dict.fromkeys(names.tolist())]
 
 
 class MentionPairDataset(Dataset):
@@ -66,16 +61,14 @@ class MentionPairDataset(Dataset):
         self, documents: Sequence[CoreferenceDocument], processor: CdlmProcessor, group_by: str = "subtopic",
         mentions_at_once: str = "pair", context: str = "document", negatives: float | None = None, seed: int = 0,
     ) -> None:  # fmt: skip
-        self._processor = processor
+        self._processor, self._documents, self._group_by = processor, documents, group_by
         mentions = [(at, mention) for at, document in enumerate(documents) for mention in document.mentions]
         self._clusters = clusters_of(documents)
         sequences: list[list[Pair]] = []
         for numbers in mention_groups(documents, group_by):
             pairs = sorted(itertools.combinations(numbers, 2), key=lambda pair: [mentions[n][0] for n in pair])
-            together = itertools.groupby(pairs, lambda pair: [mentions[n][0] for n in pair])
-            sequences += (
-                [list(both) for _, both in together] if mentions_at_once == "all" else [[pair] for pair in pairs]
-            )
+            together = (lambda pair: [mentions[n][0] for n in pair]) if mentions_at_once == "all" else None
+            sequences += [list(same) for _, same in itertools.groupby(pairs, together)]
         if mentions_at_once == "pair" and negatives is not None:
             same = np.array([self._same(pair) for [pair] in sequences], dtype=bool)
             count = min(int((~same).sum()), round(negatives * int(same.sum())))
@@ -91,22 +84,18 @@ class MentionPairDataset(Dataset):
             spans: list[tuple[int, int, int]] = []
             for side, at in enumerate(sorted({mentions[number][0] for number in numbers})):
                 marked = [mentions[number][1] for number in numbers if mentions[number][0] == at]
-                text, moved = documents[at].text, dict[int, int]()
+                text, places = documents[at].text, [mention[:2] for mention in marked]
                 if context == "sentence":
-                    text, moved = _sentences_only(documents[at], marked)
+                    text, places = _sentences_only(documents[at], marked)
                 texts.append(text)
-                places = [(moved.get(mention.sentence, 0), *mention[:2]) for mention in marked]
-                spans += [(side, start + shift, end + shift) for shift, start, end in places]
+                spans += [(side, *place) for place in places]
             self._pieces |= {text: processor.tokenize(text) for text in texts if text not in self._pieces}
             self._sequences.append((texts, spans, numbers, pairs))
         self._sequences.sort(key=lambda sequence: self._length(*sequence[:2]))
         self.pairs = [pairs for _, _, _, pairs in self._sequences]
         # What is longer than a sequence is laid out once: mentions that do not fit are an error before training.
-        limit = processor.max_length
-        long = [number for number, row in enumerate(self._sequences) if self._length(*row[:2]) > limit]
-        if lost := sum(sum(self[number]["lost_tokens"]) for number in long):
-            message = "Documents lose %d tokens in %d of %d sequences of at most %d tokens; no mention is lost."
-            logger.warning(message, lost, len(long), len(self), limit)
+        lengths = [self._length(*sequence[:2]) for sequence in self._sequences]
+        warn_of_cuts(self[number] for number, length in enumerate(lengths) if length > processor.max_length)
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -117,6 +106,21 @@ class MentionPairDataset(Dataset):
         labels = [self._same(pair) for pair in pairs]
         return self._processor.mentions([self._pieces[text] for text in texts], spans, compared, labels)
 
+    def similarities(self, logits: Sequence[np.ndarray] | np.ndarray) -> Similarities:
+        """How probably any two mentions of a group mean the same, by the logits of the pairs of each sequence.
+
+        All pairs must be there, as with ``negatives=None``; padding may follow the logits of a sequence.
+        """
+        probability: dict[Pair, float] = {}
+        for pairs, scores in zip(self.pairs, logits, strict=True):
+            probability |= zip(pairs, expit(scores[: len(pairs)]), strict=True)
+        groups = mention_groups(self._documents, self._group_by)
+        pairs_of = [[probability[pair] for pair in itertools.combinations(numbers, 2)] for numbers in groups]
+        return [
+            (numbers, squareform(pairs) + np.eye(len(numbers)))
+            for numbers, pairs in zip(groups, pairs_of, strict=True)
+        ]
+
     def _same(self, pair: Pair) -> int:
         return int(self._clusters[pair[0]] == self._clusters[pair[1]])
 
@@ -124,33 +128,16 @@ class MentionPairDataset(Dataset):
         return sum(len(self._pieces[text].ids) for text in texts) + 2 + 2 * len(texts) + 2 * len(spans)
 
 
-def _sentences_only(document: CoreferenceDocument, marked: list[CoreferenceMention]) -> tuple[str, dict[int, int]]:
-    """The sentences of these mentions, a line each, and by how many characters each sentence has moved."""
+def _sentences_only(
+    document: CoreferenceDocument, marked: list[CoreferenceMention]
+) -> tuple[str, list[tuple[int, int]]]:
+    """The sentences of these mentions, a line each, and where the mentions are in them."""
     text, moved = "", {}
     for number in sorted({mention.sentence for mention in marked}):
         start, end = document.sentences[number]
-        text += "\n" * bool(text)
         moved[number] = len(text) - start
-        text += document.text[start:end]
-    return text, moved
-
-
-def similarities(
-    documents: Sequence[CoreferenceDocument], pairs: Sequence[Sequence[Pair]],
-    logits: Sequence[np.ndarray] | np.ndarray, group_by: str = "subtopic",
-) -> Similarities:  # fmt: skip
-    """How probably any two mentions of a group mean the same, by the logits of the pairs of each sequence.
-
-    All pairs of the groups must be there, as with ``negatives=None``; padding may follow the logits of a sequence.
-    """
-    groups = mention_groups(documents, group_by)
-    place = {number: (group, local) for group, numbers in enumerate(groups) for local, number in enumerate(numbers)}
-    matrices = [np.eye(len(numbers)) for numbers in groups]
-    for row, scores in zip(pairs, logits, strict=True):
-        for (one, other), score in zip(row, scores[: len(row)], strict=True):
-            (group, first), (_, second) = place[one], place[other]
-            matrices[group][[first, second], [second, first]] = expit(score)
-    return list(zip(groups, matrices, strict=True))
+        text += f"{document.text[start:end]}\n"
+    return text[:-1], [(start + moved[sentence], end + moved[sentence]) for start, end, _, sentence in marked]
 
 
 def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
@@ -168,8 +155,7 @@ def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
 def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similarities) -> float:
     """The threshold, in steps of 0.05, with the highest CoNLL F1."""
     gold, thresholds = clusters_of(documents), np.arange(0.05, 1.0, 0.05).tolist()
-    scores = [coreference_scores(gold, cluster_mentions(groups, threshold))["conll_f1"] for threshold in thresholds]
-    return thresholds[int(np.argmax(scores))]
+    return max(thresholds, key=lambda value: coreference_scores(gold, cluster_mentions(groups, value))["conll_f1"])
 
 
 @dataclass
@@ -229,15 +215,11 @@ def main(words: list[str]) -> None:
         at_once = options.mentions_at_once
         return MentionPairDataset(sets[name], processor, options.group_by, at_once, options.context, negatives)
 
-    def groups_of(name: str, rows: MentionPairDataset, logits: Logits) -> Similarities:
-        return similarities(sets[name], rows.pairs, logits[0], options.group_by)
-
     def choose(rows: MentionPairDataset, logits: Logits) -> dict[str, float]:
-        groups = groups_of("validation", rows, logits)
-        return {"coreference_threshold": best_threshold(sets["validation"], groups)}
+        return {"coreference_threshold": best_threshold(sets["validation"], rows.similarities(logits[0]))}
 
     def predict(name: str, rows: MentionPairDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
-        clusters = cluster_mentions(groups_of(name, rows, logits), chosen["coreference_threshold"])
+        clusters = cluster_mentions(rows.similarities(logits[0]), chosen["coreference_threshold"])
         mentions = [(document, mention) for document in sets[name] for mention in document.mentions]
         records = [
             {"document": document.id, "start": mention.start, "end": mention.end,
@@ -246,9 +228,8 @@ def main(words: list[str]) -> None:
         ]  # fmt: skip
         return f1_scores(sets[name], clusters), records
 
-    # The Hub has coreference under token classification.
-    card: dict[str, Any] = {"snippet": _SNIPPET, "pipeline_tag": "token-classification", "scores": "conll_f1"}
-    card["tags"] = ["cross-document-coreference"]
+    tags = ["cross-document-coreference"]  # the Hub has coreference under token classification
+    card = {"snippet": _SNIPPET, "pipeline_tag": "token-classification", "tags": tags, "scores": "conll_f1"}
     alone = "every mention alone", lambda documents: f1_scores(documents, range(len(clusters_of(documents))))
     settings, model_class = {"task": "coreference", **vars(options)}, CdlmForCrossDocumentCoreference
     train_and_publish(model_class, model_args, args, sets, sequences, predict, alone, card, settings, choose)

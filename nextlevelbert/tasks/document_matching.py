@@ -90,9 +90,7 @@ probability = model(**processor([["one document", "the other"]])).logits.softmax
 
 
 def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """Accuracy, and precision, recall and F1 of label 1, which is predicted where a probability is above 0.5.
-
-    Where nothing is predicted or nothing is there to find, what would be divided by 0 is 0.
+    """Accuracy, and precision, recall and F1 of label 1 (0 where nothing is there), predicted above 0.5.
 
     Example:
         >>> binary_scores([1, 1, 0, 0], [0.9, 0.5, 0.6, 0.1])

@@ -124,16 +124,13 @@ class QuestionDataset(Dataset):
 
     def __init__(self, questions: Sequence[HotpotQuestion], processor: CdlmProcessor) -> None:
         self.questions, self._processor = questions, processor
-        lost = cut = absent = 0
+        lost = absent = 0
         for row in (self[number] for number in range(len(questions))):
             lost += sum(row["lost_tokens"])
-            cut += any(row["lost_tokens"])
             absent += row["type_labels"] == 0 and row["start_positions"] == [-1]
         if lost or absent:
-            logger.warning(
-                "Paragraphs lose %d tokens in %d of %d sequences of at most %d tokens; %d answers are not in a "
-                "supporting paragraph, or past the cut.", lost, cut, len(questions), processor.max_length, absent,
-            )  # fmt: skip
+            message = "Paragraphs lose %d tokens; %d of %d answers are not in a supporting paragraph, or past the cut."
+            logger.warning(message, lost, absent, len(questions))
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -154,9 +151,8 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
     answer, facts = question.answer, set(question.supporting)
     titles = {title for title, _ in facts}
     kind = TYPES.index(answer) if answer in TYPES[1:] else 0
-    supporting = [title in titles for title, lines in question.paragraphs for _ in range(1 + len(lines))]
-    every = zip(all_texts(question.paragraphs), supporting, strict=True)
-    texts = [(number, text) for number, (text, supports) in enumerate(every) if supports and kind == 0]
+    every = enumerate((title, text) for title, lines in question.paragraphs for text in (title, *lines))
+    texts = [(number, text) for number, (title, text) in every if title in titles and kind == 0]
     left, right = r"(?<![^\W_])" * answer[0].isalnum(), r"(?![^\W_])" * answer[-1].isalnum()
     words, part = f"(?={left}{re.escape(answer)}{right})", f"(?={re.escape(answer)})"
     places = [(number, match.start()) for number, text in texts for match in re.finditer(words, text)]
@@ -195,14 +191,12 @@ def read_answer(row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np
     spans = np.array(row["token_spans"])  # [L, 3]
     possible = np.array(row["context_mask"], dtype=bool)
     start, end = (np.where(possible, scores[: len(spans)], -np.inf) for scores in (start, end))
-    best, chosen = -np.inf, (0, 0)
-    for first in np.argsort(-start)[:_STARTS]:
-        last = np.arange(first, min(first + _LONGEST_ANSWER, len(spans)))
-        sums = np.where(spans[last, 0] == spans[first, 0], start[first] + end[last], -np.inf)
-        if sums.max() > best:
-            best, chosen = sums.max(), (first, last[sums.argmax()])
-    text = all_texts(paragraphs)[spans[chosen[0], 0]]
-    return Answer(text[spans[chosen[0], 1] : spans[chosen[1], 2]], supporting)
+    first = np.argsort(-start)[:_STARTS, None]
+    last = np.minimum(first + np.arange(_LONGEST_ANSWER), len(spans) - 1)  # [50, 30]
+    sums = np.where(spans[last, 0] == spans[first, 0], start[first] + end[last], -np.inf)
+    best = np.unravel_index(sums.argmax(), sums.shape)
+    text, begin, _ = spans[first[best[0], 0]]
+    return Answer(all_texts(paragraphs)[text][begin : spans[last[best], 2]], supporting)
 
 
 @torch.no_grad()
@@ -244,11 +238,9 @@ def main(words: list[str]) -> None:
     def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
         answers, records = {}, []
         for number, question in enumerate(rows.questions):
-            said = read_answer(rows[number], question.paragraphs, [scores[number] for scores in logits])
-            answers[question.id] = said
-            records.append(
-                {"id": question.id, "answer": said.text, "supporting": said.supporting, "gold": question.answer}
-            )
+            text, facts = read_answer(rows[number], question.paragraphs, [scores[number] for scores in logits])
+            answers[question.id] = text, facts
+            records.append({"id": question.id, "answer": text, "supporting": facts, "gold": question.answer})
         return f1_scores(rows.questions, answers), records
 
     def first(questions: Sequence[HotpotQuestion]) -> dict[str, float]:

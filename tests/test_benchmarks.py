@@ -19,7 +19,7 @@ from nextlevelbert import CdlmModel, CdlmProcessor
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import open_model, open_shelf
 from nextlevelbert.evaluation import coreference_scores
-from nextlevelbert.tasks.ecbplus import CoreferenceDocument, CoreferenceMention
+from nextlevelbert.tasks.coreference import CoreferenceDocument, CoreferenceMention
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 NAMES = sorted(f"{path.parent.name}.{path.stem}" for path in FOLDER.glob("s*/*.py") if path.stem != "__init__")

@@ -20,8 +20,8 @@ from nextlevelbert import tasks
 from nextlevelbert.pretraining import vectors
 from nextlevelbert.pretraining.cdlm import read_document_sets
 from nextlevelbert.tasks import labelled_documents as labelled
+from nextlevelbert.tasks.coreference import read_ecbplus
 from nextlevelbert.tasks.document_matching import read_document_pairs
-from nextlevelbert.tasks.ecbplus import read_ecbplus
 from nextlevelbert.tasks.multihop_qa import read_hotpotqa
 from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 from nextlevelbert.tasks.summarization import SummaryArguments, read_summaries

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from benchmarks.common.measuring import print_header, print_table, with_interval
 from nextlevelbert import CdlmModel, CdlmProcessor
-from nextlevelbert.tasks.ecbplus import CoreferenceDocument, read_ecbplus
+from nextlevelbert.tasks.coreference import CoreferenceDocument, read_ecbplus
 
 
 class Pair(NamedTuple):

@@ -21,8 +21,6 @@ from ..training.trainer import CURVE, CardTrainer, write_whole
 Logits = tuple[np.ndarray, ...]  # of all sequences of a set, each kind padded to the longest sequence
 Predicted = tuple[Scores, list[dict[str, Any]]]  # scores of a set by name, and a JSON object for each of its rows
 
-LABELS = ("labels", "start_positions", "end_positions", "type_labels", "sentence_labels", "paragraph_labels")
-
 
 def train_and_publish(
     model_class: Any, model_args: CdlmModelArguments, args: FinetuningArguments, sets: Mapping[str, Any],
@@ -34,8 +32,6 @@ def train_and_publish(
     """Trains a CDLM once per seed and publishes the one with the lowest validation loss, with its card.
 
     Args:
-        model_class: the model with the task's head.
-        model_args, args: the options of the model and of training.
         sets: training, validation and perhaps test set, by name; all rows have labels.
         sequences: what the model reads of the set of that name.
         predict: scores and records of the set of that name from its sequences, their logits, and what was chosen.
@@ -57,7 +53,7 @@ def train_and_publish(
 
     def make_trainer(args: FinetuningArguments) -> CardTrainer:
         model, _ = model_args.load(model_class)
-        args.label_names = [name for name in LABELS if name in rows["train"][0]]
+        args.label_names = [name for name in rows["train"][0] if name.endswith(("labels", "positions"))]
         return CardTrainer(model, args, lambda batch: dict(processor.pad(batch)), rows["train"], rows["validation"])
 
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:

@@ -1,12 +1,19 @@
-"""The task ``coreference``: which mentions in a set of documents are of one event or entity? (CDLM, section 3.2)."""
+"""The task ``coreference``: which mentions in a set of documents are of one event or entity? (CDLM, section 3.2).
+
+Documents are those of ECB+ (Cybulska and Vossen, 2014), from its own XML or parsed rows.
+"""
 
 from __future__ import annotations
 
+import csv
 import itertools
-from collections.abc import Iterable, Sequence
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import squareform
@@ -14,7 +21,7 @@ from scipy.special import expit
 from sklearn.cluster import AgglomerativeClustering
 from torch.utils.data import Dataset
 
-from ..data.rows import hold_out
+from ..data.rows import Place, hold_out, open_rows
 from ..evaluation.coreference import coreference_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForCrossDocumentCoreference
@@ -22,11 +29,140 @@ from ..models.processing_cdlm import CdlmProcessor, Piece, warn_of_cuts
 from ..pretraining.cdlm import CdlmModelArguments
 from ..training.trainer import parse
 from .cdlm import Logits, Predicted, train_and_publish
-from .ecbplus import CoreferenceDocument, CoreferenceMention, read_ecbplus
+
+SPLITS = {
+    "train": frozenset(range(1, 36)) - {2, 5, 12, 18, 21, 23, 34, 35},
+    "validation": frozenset({2, 5, 12, 18, 21, 23, 34, 35}),
+    "test": frozenset(range(36, 46)),
+}
+_COLUMNS = ("doc_id", "topic", "subtopic", "text", "sentences", "sentence_ids", "validated_sentences", "mentions")
+_VALIDATED = "ECBplus_coreference_sentences.csv"
+_FILE = re.compile(r"(\d+)_(\d+)(ecb|ecbplus)\.xml")
 
 Pair = tuple[int, int]  # of mentions, numbered through all documents
 # For each group the numbers of its n mentions, and how probably any two mean the same, ``[n, n]``.
 Similarities = list[tuple[list[int], np.ndarray]]
+
+
+class CoreferenceMention(NamedTuple):
+    """A mention: its first character, one past its last, and the number of its sentence (that of its first piece).
+
+    Mentions of one event or entity have the same `cluster` across documents, one in no relation a label of its own.
+    """
+
+    start: int
+    end: int
+    cluster: str
+    sentence: int
+
+
+class CoreferenceDocument(NamedTuple):
+    """A document with its sentences as spans, and the mentions of one kind in it, in the order of the text.
+
+    `topic` is the kind of event that it is about, `subtopic` one event (``<topic>_ecb`` or ``<topic>_ecbplus``).
+    """
+
+    id: str
+    topic: int
+    subtopic: str
+    text: str
+    sentences: list[tuple[int, int]]
+    mentions: list[CoreferenceMention]
+
+
+def read_ecbplus(source: str | Path, kind: str = "event", split: str | None = None) -> list[CoreferenceDocument]:
+    """Reads mentions of events or of entities in ECB+.
+
+    Events are the mentions whose type begins with ACTION or NEG_ACTION; entities all others: participants, places and
+    times. As is usual for this corpus (Cybulska and Vossen, 2015; Barhom et al., 2019), only mentions in sentences
+    whose annotation was validated are read. The text of XML is its tokens with spaces between.
+
+    Args:
+        source: the folder of the distribution, or the ``ECB+`` folder in it (``1/1_3ecb.xml`` is document 3 of the
+            first event of topic 1, ``1/1_3ecbplus.xml`` of the second); or a .jsonl (also .gz) of one split with
+            ``doc_id``, ``topic``, ``subtopic``, ``text``, ``sentences`` (start and end of each), ``sentence_ids``,
+            ``validated_sentences`` (of these ids) and ``mentions``: ``start``, ``end``, ``type``, ``sentence`` (id),
+            ``cluster`` (null where it is in no relation).
+        kind: ``event`` or ``entity``.
+        split: of a folder, the topics of ``train``, ``validation`` or ``test`` as Cybulska and Vossen (2015) divide
+            them; None for all. A file is one split already.
+
+    Raises:
+        ValueError: naming the document or row that cannot be read, or where no mention is there.
+    """
+    path = Path(source)
+    rows = _xml_rows(path, SPLITS[split] if split else None) if path.is_dir() else open_rows(source).rows
+    documents = []
+    for place, values in rows:
+        if missing := [column for column in _COLUMNS if column not in values]:
+            raise ValueError(f"{place} has no column {missing[0]!r}; a document has {', '.join(_COLUMNS)}.")
+        name, text = values["doc_id"], values["text"]
+        numbers = {sentence: number for number, sentence in enumerate(values["sentence_ids"])}
+        mentions = []
+        for number, mention in enumerate(values["mentions"]):
+            start, end, sentence = mention["start"], mention["end"], mention["sentence"]
+            if not 0 <= start < end <= len(text) or sentence not in numbers:
+                raise place.error("mentions", f"mention {number} (from 0) is no span of a sentence: {mention}.")
+            is_event = mention["type"].startswith(("ACTION", "NEG_ACTION"))
+            if sentence in values["validated_sentences"] and is_event == (kind == "event"):
+                cluster = mention["cluster"] if mention["cluster"] is not None else f"{name}@{number}"
+                mentions.append(CoreferenceMention(start, end, cluster, numbers[sentence]))
+        mentions.sort(key=lambda mention: mention[:2])
+        sentences = [(start, end) for start, end in values["sentences"]]
+        documents.append(CoreferenceDocument(name, values["topic"], values["subtopic"], text, sentences, mentions))
+    if not any(document.mentions for document in documents):
+        raise ValueError(f"{path.name} has {len(documents)} documents, but no {kind} mention in a validated sentence.")
+    return documents
+
+
+def _xml_rows(folder: Path, topics: frozenset[int] | None) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Rows as those of a .jsonl, of every document of the topics (None for all)."""
+    lists = [place / _VALIDATED for place in (folder, folder.resolve().parent) if (place / _VALIDATED).is_file()]
+    if not lists:
+        raise FileNotFoundError(f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+.")
+    with lists[0].open(encoding="utf-8-sig", newline="") as file:
+        validated = {(f"{row['Topic']}_{row['File']}", int(row["Sentence Number"])) for row in csv.DictReader(file)}
+    matches = [(match, path) for path in folder.rglob("*.xml") if (match := _FILE.fullmatch(path.name))]
+    for match, path in sorted(matches, key=lambda item: (int(item[0][1]), item[0][3], int(item[0][2]))):
+        topic, number, subtopic = int(match[1]), match[2], match[3]
+        if topics is not None and topic not in topics:
+            continue
+        name = f"{topic}_{number}{subtopic}"
+        try:
+            row = _xml_row(ElementTree.parse(path).getroot(), name)
+        except (ElementTree.ParseError, KeyError, ValueError) as error:
+            raise ValueError(f"{path.name} is not a document of ECB+: {error!r}") from error
+        row |= {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{subtopic}"}
+        row["validated_sentences"] = [number for number in row["sentence_ids"] if (name, number) in validated]
+        yield Place(folder.name, path.name), row
+
+
+def _xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
+    """Text, sentences and mentions of a document."""
+    words: dict[int, list[tuple[str, str]]] = {}
+    for token in root.iter("token"):
+        word = " ".join((token.text or "").split())
+        words.setdefault(int(token.attrib["sentence"]), []).append((token.attrib["t_id"], word))
+    text, sentences, spans = "", [], {}
+    for sentence, tokens in words.items():
+        first = len(text)
+        for token_id, word in tokens:
+            spans[token_id] = (len(text), len(text) + len(word), sentence)
+            text += f"{word} "
+        sentences.append((first, len(text) - 1))
+        text = f"{text[:-1]}\n"
+    clusters: dict[str, str] = {}
+    for tag in ("INTRA_DOC_COREF", "CROSS_DOC_COREF"):  # of a mention in both, the wider counts
+        for relation in root.iter(tag):
+            cluster = relation.attrib["note"] if tag == "CROSS_DOC_COREF" else f"{name}#{relation.attrib['r_id']}"
+            clusters |= {mention.attrib["m_id"]: cluster for mention in relation.findall("source")}
+    mentions = []
+    for markable in root.iterfind("Markables/*"):
+        pieces = sorted(spans[anchor.attrib["t_id"]] for anchor in markable.findall("token_anchor"))
+        if pieces:  # those without are the events and entities that mentions are of
+            mention = {"start": pieces[0][0], "end": pieces[-1][1], "sentence": pieces[0][2], "type": markable.tag}
+            mentions.append({**mention, "cluster": clusters.get(markable.attrib["m_id"])})
+    return {"text": text[:-1], "sentences": sentences, "sentence_ids": list(words), "mentions": mentions}
 
 
 def clusters_of(documents: Iterable[CoreferenceDocument]) -> list[str]:
@@ -90,18 +226,19 @@ class MentionPairDataset(Dataset):
                 texts.append(text)
                 spans += [(side, *place) for place in places]
             self._pieces |= {text: processor.tokenize(text) for text in texts if text not in self._pieces}
-            self._sequences.append((texts, spans, numbers, pairs))
-        self._sequences.sort(key=lambda sequence: self._length(*sequence[:2]))
-        self.pairs = [pairs for _, _, _, pairs in self._sequences]
+            length = sum(len(self._pieces[text].ids) for text in texts) + 2 + 2 * len(texts) + 2 * len(spans)
+            self._sequences.append((length, texts, spans, numbers, pairs))
+        self._sequences.sort(key=itemgetter(0))
+        self.pairs = [pairs for *_, pairs in self._sequences]
         # What is longer than a sequence is laid out once: mentions that do not fit are an error before training.
-        lengths = [self._length(*sequence[:2]) for sequence in self._sequences]
-        warn_of_cuts(self[number] for number, length in enumerate(lengths) if length > processor.max_length)
+        long = (number for number, (length, *_) in enumerate(self._sequences) if length > processor.max_length)
+        warn_of_cuts(map(self.__getitem__, long))
 
     def __len__(self) -> int:
         return len(self._sequences)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        texts, spans, numbers, pairs = self._sequences[index]
+        _, texts, spans, numbers, pairs = self._sequences[index]
         compared = [(numbers.index(one), numbers.index(other)) for one, other in pairs]
         labels = [self._same(pair) for pair in pairs]
         return self._processor.mentions([self._pieces[text] for text in texts], spans, compared, labels)
@@ -114,18 +251,14 @@ class MentionPairDataset(Dataset):
         probability: dict[Pair, float] = {}
         for pairs, scores in zip(self.pairs, logits, strict=True):
             probability |= zip(pairs, expit(scores[: len(pairs)]), strict=True)
-        groups = mention_groups(self._documents, self._group_by)
-        pairs_of = [[probability[pair] for pair in itertools.combinations(numbers, 2)] for numbers in groups]
-        return [
-            (numbers, squareform(pairs) + np.eye(len(numbers)))
-            for numbers, pairs in zip(groups, pairs_of, strict=True)
-        ]
+        groups: Similarities = []
+        for numbers in mention_groups(self._documents, self._group_by):
+            values = [probability[pair] for pair in itertools.combinations(numbers, 2)]
+            groups.append((numbers, squareform(values) + np.eye(len(numbers))))
+        return groups
 
     def _same(self, pair: Pair) -> int:
         return int(self._clusters[pair[0]] == self._clusters[pair[1]])
-
-    def _length(self, texts: list[str], spans: list[tuple[int, int, int]]) -> int:
-        return sum(len(self._pieces[text].ids) for text in texts) + 2 + 2 * len(texts) + 2 * len(spans)
 
 
 def _sentences_only(
@@ -206,9 +339,7 @@ def main(words: list[str]) -> None:
         return read_ecbplus(source, options.mention_kind, named)
 
     # No cluster of events lies in two topics.
-    sets = data_args.read_sets(
-        read, lambda documents, share: hold_out(documents, share, args.seed, lambda document: document.topic)
-    )
+    sets = data_args.read_sets(read, lambda rows, share: hold_out(rows, share, args.seed, attrgetter("topic")))
 
     def sequences(name: str, processor: CdlmProcessor) -> MentionPairDataset:
         negatives = options.negatives_per_positive if name == "train" else None

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from ..data.rows import Place, hold_out, open_rows, open_text, short
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
@@ -96,8 +97,6 @@ def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | 
         >>> binary_scores([1, 1, 0, 0], [0.9, 0.5, 0.6, 0.1])
         {'accuracy': 0.5, 'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
     """
-    from sklearn.metrics import accuracy_score, precision_recall_fscore_support
-
     predictions = np.asarray(scores) > 0.5
     *values, _ = precision_recall_fscore_support(labels, predictions, average="binary", zero_division=0.0)
     names = ("accuracy", "precision", "recall", "f1")

@@ -97,10 +97,8 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
         text, answer = (place.checked(place.value(values, name, name), name) for name in ("question", "answer"))
         questions[number] = HotpotQuestion(number, text, answer, list(paragraphs.items()), sorted(set(facts)))
     if repeated or beyond:
-        logger.warning(
-            "%s: %d paragraphs with the title of an earlier one are left out; %d supporting facts name a sentence "
-            "that their paragraph does not have.", Path(source).name, repeated, beyond,
-        )  # fmt: skip
+        message = "%s: %d paragraphs with an earlier one's title are left out; %d supporting facts name no sentence."
+        logger.warning(message, Path(source).name, repeated, beyond)
     return sorted(questions.values(), key=lambda question: sum(map(len, all_texts(question.paragraphs))))
 
 

@@ -127,8 +127,7 @@ def tokenized(documents: Sequence[SummarizedDocument], tokenizer: Any, limit: in
         labels = torch.tensor(document.labels[: int((ids[:limit] == tokenizer.cls_token_id).sum())])
         rows.append({"labels": labels, "document": (ids[:limit], types[:limit])})
     if any(lost):
-        message = "%d of %d documents lose %d tokens to truncation."
-        logger.warning(message, np.count_nonzero(lost), len(lost), sum(lost))
+        logger.warning("%d of %d documents lose %d tokens.", np.count_nonzero(lost), len(lost), sum(lost))
     return rows
 
 
@@ -139,9 +138,7 @@ def collate(rows: Sequence[dict[str, Any]], padding: int) -> dict[str, torch.Ten
 
 
 def with_extended_positions(name_or_path: str, learnt: int, total: int) -> BertAlForExtractiveSummarization:
-    """A model that reads `total` tokens at once: after `learnt` rows, the table of positions is random (the paper's
-    "Baseline-2").
-    """
+    """A model that reads `total` tokens at once; positions after `learnt` are random (the paper's "Baseline-2")."""
     source = BertAlForExtractiveSummarization.from_encoder(name_or_path, segment_length=learnt, recurrence="none")
     encoder, total = source.model.encoder, max(total, learnt)
     table = [name for name, _ in source.named_parameters() if name.endswith("position_embeddings.weight")]
@@ -170,8 +167,8 @@ class LowestLosses(TrainerCallback):
 
     @staticmethod
     def steps(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
-        losses = {int(entry["step"]): entry["eval_loss"] for entry in log if "eval_loss" in entry}
-        ranked = sorted((loss, step) for step, loss in losses.items() if math.isfinite(loss))
+        losses = [(entry["eval_loss"], int(entry["step"])) for entry in log if "eval_loss" in entry]
+        ranked = sorted((loss, step) for loss, step in losses if math.isfinite(loss))
         return {step: loss for loss, step in ranked[:3]}  # the paper's number
 
     def on_evaluate(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
@@ -206,9 +203,8 @@ def trivial_summaries(documents: Sequence[SummarizedDocument], sentences: int) -
 
 def record(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
     """The chosen sentences, and a score for every sentence, as a line of JSON."""
-    texts, scores = [document.sentences[number] for number in chosen], np.round(expit(logits.astype(float)), 6)
-    values = {"id": document.id, "indices": chosen, "sentences": texts, "scores": scores.tolist()}
-    return json.dumps(values, ensure_ascii=False)
+    texts, scores = [document.sentences[number] for number in chosen], expit(logits.astype(float)).round(6).tolist()
+    return json.dumps({"id": document.id, "indices": chosen, "sentences": texts, "scores": scores}, ensure_ascii=False)
 
 
 _SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization

@@ -13,13 +13,15 @@ import torch
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor
 from nextlevelbert.tasks.coreference import (
+    CoreferenceDocument,
+    CoreferenceMention,
     MentionPairDataset,
     best_threshold,
     cluster_mentions,
     clusters_of,
     main,
+    read_ecbplus,
 )
-from nextlevelbert.tasks.ecbplus import CoreferenceDocument, CoreferenceMention, read_ecbplus
 
 from ..finetuning_toys import write
 from .test_document_matching import TRAINING

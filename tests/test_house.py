@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"
 # Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
 BUDGETS = {
-    "nextlevelbert/models": 4_456,
+    "nextlevelbert/models": 4_150,
     "nextlevelbert/data": 461,
     "nextlevelbert/evaluation": 668,
     "nextlevelbert/training": 450,
@@ -20,12 +20,12 @@ BUDGETS = {
     "nextlevelbert/finetuning": 520,
     "nextlevelbert/tasks": 2_737,
     "nextlevelbert/commands": 889,
-    "nextlevelbert": 13_130,
-    "tests": 13_330,
+    "nextlevelbert": 12_500,
+    "tests": 13_000,
     "benchmarks": 2_000,
     "checkpoints": 0,
 }
-CHECKPOINT = 2_223  # lines in a NextLevelBERT's checkpoint, of eight files
+CHECKPOINT = 2_000  # lines in a NextLevelBERT's checkpoint, of eight files
 # A part imports only what stands before it; parts of one row may import each other.
 ORDER = (
     ("models",),

@@ -118,10 +118,9 @@ class HybridModel(StaticModel):
     def __init__(self, config: HybridConfig) -> None:
         super().__init__(config)
         parts = config.parts or []
-        encoders = [
+        self.parts = nn.ModuleList(
             ChunkEncoder(chunk_encoder_config(part["config"]), part["pooling"], part["normalize"]) for part in parts
-        ]
-        self.parts = nn.ModuleList(encoders)
+        )
         self.whitenings = nn.ModuleList(
             (ChunkWhitening if part["whiten"] else ChunkCentring)(part["size"]) for part in parts
         )

@@ -125,11 +125,9 @@ def sea_files(tmp_path_factory) -> dict[str, str]:
 def toy_config(**overrides) -> NextLevelBertConfig:
     """A NextLevelBERT of two tiny encoders over MiniLM's vocabulary, 8 chunks in a window."""
     layers = BertConfig(**TINY, max_position_embeddings=10, attention_probs_dropout_prob=0.0).to_dict()
-    parts = {
-        "encoder_config": layers,
-        "chunk_encoder_config": BertConfig(**TINY, max_position_embeddings=64).to_dict(),
-    }
-    return NextLevelBertConfig(**{**parts, "chunk_size": 8, **overrides})
+    chunk_layers = BertConfig(**TINY, max_position_embeddings=64).to_dict()
+    parts = {"encoder_config": layers, "chunk_encoder_config": chunk_layers, "chunk_size": 8}
+    return NextLevelBertConfig(**{**parts, **overrides})
 
 
 @pytest.fixture(scope="session")

@@ -79,9 +79,7 @@ def test_it_finds_excerpts_of_unseen_books_better_than_both_means(shared, tmp_pa
     model = AutoModel.from_pretrained(STATIC).eval()
     with gzip.open(shared / "data/novels/validation.jsonl.gz", "rt", encoding="utf-8") as lines:
         books = [json.loads(line) for line in lines]
-    starts = [
-        (book, part * len(book["text"]) // 9) for book in books for part in range(1, 9)
-    ]  # from all over the book
+    starts = [(book, part * len(book["text"]) // 9) for book in books for part in range(1, 9)]
     encoded = model.encode([book["text"][start : start + 10_000] for book, start in starts])
     means = [[model.prepare_chunks(b.plain).mean(dim=0) for b in encoded], [b.plain.mean(dim=0) for b in encoded]]
     checkpoint, whitened_mean, mean = (

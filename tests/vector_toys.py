@@ -27,12 +27,8 @@ def packed_batch(hidden_size=32, length=10, rows=2):
     positions[:, 2] = positions[:, 6] = True
     special_ids[:, 2] = MASK
     vectors = torch.randn(rows, length, hidden_size)
-    return {
-        "inputs_embeds": vectors,
-        "special_ids": special_ids,
-        "mask_positions": positions,
-        "labels": vectors.clone(),
-    }
+    batch = {"inputs_embeds": vectors, "special_ids": special_ids}
+    return {**batch, "mask_positions": positions, "labels": vectors.clone()}
 
 
 class RandomVectors:

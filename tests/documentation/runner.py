@@ -98,17 +98,6 @@ def collect_pages(file_path: Path, parent: pytest.Collector) -> pytest.Collector
     return _collect(file_path, parent) if has_blocks else None
 
 
-def fill(folder: Path) -> None:
-    """The folders that the pages speak of: the checkpoints, a model of one's own, and some books."""
-    (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
-    shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
-    (folder / "my_books").mkdir()
-    for book in (ROOT / "tests" / "documentation" / "my_books").glob("*.txt"):
-        (folder / "my_books" / book.name).symlink_to(book)
-    pairs = [{"query": "Who tells it?", "document": "Call me Ishmael."}, {"query": "Rain?", "document": "It rained."}]
-    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-
-
 @pytest.fixture(scope="session")
 def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """all-MiniLM-L6-v2, from its package on PyPI, where the client of the Hub looks for it first."""
@@ -125,9 +114,15 @@ def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page_folder(tmp_path_factory: pytest.TempPathFactory, hub_cache: Path) -> Iterator[Path]:
-    """The current folder while the blocks of one page run."""
+    """The current folder while the blocks of one page run: with checkpoints, a model of one's own, some books."""
     folder = tmp_path_factory.mktemp("page")
-    fill(folder)
+    (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
+    shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
+    (folder / "my_books").mkdir()
+    for book in (ROOT / "tests" / "documentation" / "my_books").glob("*.txt"):
+        (folder / "my_books" / book.name).symlink_to(book)
+    pairs = [{"query": "Who tells it?", "document": "Call me Ishmael."}, {"query": "Rain?", "document": "It rained."}]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     before = Path.cwd()
     torch.manual_seed(0)
     with pytest.MonkeyPatch.context() as patch:

@@ -13,10 +13,10 @@ PACKAGE = ROOT / "nextlevelbert"
 # Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
 BUDGETS = {
     "nextlevelbert/models": 4_150,
-    "nextlevelbert/data": 461,
+    "nextlevelbert/data": 454,
     "nextlevelbert/evaluation": 668,
     "nextlevelbert/training": 450,
-    "nextlevelbert/pretraining": 1_338,
+    "nextlevelbert/pretraining": 1_311,
     "nextlevelbert/finetuning": 520,
     "nextlevelbert/tasks": 2_737,
     "nextlevelbert/commands": 889,

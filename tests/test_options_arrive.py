@@ -93,6 +93,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
     "classification": (
         classification.main, ["--model", "{encoder}", "--model_type", "truncated"], LAWS, {
             "--arrangement inverted": lambda run: run.train[0][0].text.startswith("BODY REASONS HEAD"),
+            "--attn_implementation eager": lambda run: run.model.config._attn_implementation == "eager",
             "--label_names_file {concepts}": lambda run: [*run.model.config.label2id] == CONCEPTS,
         },
     ),

@@ -64,6 +64,7 @@ class TextModelArguments:
 
     model: str = option(MISSING, "Encoder to train (BERT or similar), or a saved model: folder or name on the Hub.")
     model_type: str = option("bert-al", "What is made of the encoder.")
+    attn_implementation: str | None = option(None, "Attention of the encoder, as in transformers.")
 
 
 @dataclass(kw_only=True)

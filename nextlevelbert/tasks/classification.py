@@ -262,8 +262,12 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
 
     def new() -> Any:
         if kind in (stored, "truncated"):
-            return AutoClassifier.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
-        return AutoClassifier._model_mapping[CONFIG_MAPPING[kind]].from_encoder(options.model, **config)
+            model = AutoClassifier.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
+        else:
+            model = AutoClassifier._model_mapping[CONFIG_MAPPING[kind]].from_encoder(options.model, **config)
+        if options.attn_implementation:
+            model.set_attn_implementation(options.attn_implementation)
+        return model
 
     def trained(folder: Path) -> Any:
         tokenizer.save_pretrained(str(args.output_dir))

@@ -253,6 +253,8 @@ def main(words: list[str]) -> None:
             length["recurrence"] = (recurrence or "residual") if kind == "bert-al" else "none"
             model = BertAlForExtractiveSummarization.from_encoder(options.model, **length)
         model.config.max_training_tokens = None  # the rows are cut
+        if options.attn_implementation:
+            model.set_attn_implementation(options.attn_implementation)
         return model
 
     def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:

@@ -92,11 +92,13 @@ def read_ecbplus(source: str | Path, kind: str = "event", split: str | None = No
     """
     path = Path(source)
     rows = _xml_rows(path, SPLITS[split] if split else None) if path.is_dir() else open_rows(source).rows
-    documents = []
+    documents: list[CoreferenceDocument] = []
     for place, values in rows:
         if missing := [column for column in _COLUMNS if column not in values]:
             raise ValueError(f"{place} has no column {missing[0]!r}; a document has {', '.join(_COLUMNS)}.")
         name, text = values["doc_id"], values["text"]
+        if any(document.id == name for document in documents):  # mentions in no relation would be of one cluster
+            raise place.error("doc_id", f"the id {name!r} is taken; ids must differ.")
         numbers = {sentence: number for number, sentence in enumerate(values["sentence_ids"])}
         mentions = []
         for number, mention in enumerate(values["mentions"]):

@@ -125,8 +125,10 @@ def test_parsed_rows(tmp_path):
     mentions = [CoreferenceMention(12, 16, "7_1ecb@1", 1)]  # the other sentence was not validated
     assert document == ("7_1ecb", 7, "7_ecb", row["text"], [(0, 8), (9, 17)], mentions)
     late = {**row, "mentions": [{**rose, "end": 18}]}
-    with pytest.raises(ValueError, match="mention 0"):
-        read_ecbplus(write(tmp_path / "bad.jsonl", [late]))
+    good = {**row, "mentions": [rose]}
+    for rows, word in (([late], "mention 0"), ([good, good], "7_1ecb")):
+        with pytest.raises(ValueError, match=word):
+            read_ecbplus(write(tmp_path / "bad.jsonl", rows))
 
 
 # Counts of mentions as published for these splits; of clusters, with a mention in no relation as one by itself.

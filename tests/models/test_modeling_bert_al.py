@@ -94,6 +94,12 @@ def test_the_lstm_under_bfloat16():
 # The model.
 
 
+@torch.no_grad()
+def test_the_forget_gates_of_a_new_model_start_open():
+    for recurrence in tiny().recurrences:
+        assert recurrence.lstm.gate_bias.mean(dim=1).tolist() == [0.0, 1.0, 0.0, 0.0]
+
+
 def test_a_new_residual_model_is_plain_bert(minilm_path):
     plain = AutoModel.from_pretrained(minilm_path)
     model = BertAlModel.from_encoder(minilm_path, recurrence="residual")

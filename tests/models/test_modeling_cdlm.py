@@ -219,6 +219,18 @@ def test_padding_on_the_left_changes_nothing(cls, inputs):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 
 
+def test_new_words_keep_the_head_tied():
+    model = tiny(CdlmForMaskedLM)
+    ids, mask, _ = masked_batch()
+    with torch.no_grad():
+        before = model(ids, mask).logits
+        model.resize_token_embeddings(107, mean_resizing=False)
+        torch.testing.assert_close(model(ids, mask).logits[..., :100], before)
+    assert model.lm_head.decoder.weight is model.longformer.embeddings.word_embeddings.weight
+    assert model.lm_head.decoder.bias is model.lm_head.bias
+    assert model.config.vocab_size == 107
+
+
 def test_what_the_models_refuse():
     ids, mask, labels = masked_batch()
     spans = torch.tensor([[[3, 5], [5, 6]], [[0, 1], [0, 2]], [[0, 1], [1, 2]]])

@@ -12,16 +12,16 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"
 # Lines of Python, all of them counted: what each folder has reached. A budget may go down, never up.
 BUDGETS = {
-    "nextlevelbert/models": 4_150,
+    "nextlevelbert/models": 4_146,
     "nextlevelbert/data": 454,
-    "nextlevelbert/evaluation": 600,
-    "nextlevelbert/training": 450,
+    "nextlevelbert/evaluation": 599,
+    "nextlevelbert/training": 432,
     "nextlevelbert/pretraining": 1_311,
-    "nextlevelbert/finetuning": 515,
-    "nextlevelbert/tasks": 2_560,
-    "nextlevelbert/commands": 889,
-    "nextlevelbert": 12_500,
-    "tests": 13_000,
+    "nextlevelbert/finetuning": 511,
+    "nextlevelbert/tasks": 2_556,
+    "nextlevelbert/commands": 850,
+    "nextlevelbert": 12_370,
+    "tests": 12_800,
     "benchmarks": 2_000,
     "checkpoints": 0,
 }

@@ -41,7 +41,7 @@ from .models.modeling_nextlevelbert import (
 )
 from .models.processing_cdlm import CdlmProcessor, read_marked
 from .models.sentences import text_sentences
-from .pretraining.cdlm import ClusterDataset, DataCollatorForCrossDocumentMasking
+from .pretraining.document_sets import ClusterDataset, DataCollatorForCrossDocumentMasking
 from .pretraining.sequences import (
     DataCollatorForSegmentPairs,
     DataCollatorForVectorMasking,

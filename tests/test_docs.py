@@ -18,7 +18,7 @@ from transformers import HfArgumentParser
 
 from nextlevelbert import tasks
 from nextlevelbert.pretraining import vectors
-from nextlevelbert.pretraining.cdlm import read_document_sets
+from nextlevelbert.pretraining.document_sets import read_document_sets
 from nextlevelbert.tasks import labelled_documents as labelled
 from nextlevelbert.tasks.coreference import read_ecbplus
 from nextlevelbert.tasks.document_matching import read_document_pairs

@@ -253,12 +253,9 @@ def stated(options: Any, *names: str) -> dict[str, Any]:
 
 
 def encoded_corpus(
-    corpus_args: CorpusArguments,
-    options: VectorModelArguments,
-    source: LoadedChunkEncoder,
-    rule: ChunkingRule,
+    corpus_args: CorpusArguments, options: VectorModelArguments, source: LoadedChunkEncoder, rule: ChunkingRule,
     args: PretrainingArguments,
-) -> VectorCorpus:
+) -> VectorCorpus:  # fmt: skip
     """The documents as chunk vectors on disk; every process encodes its share of what is missing."""
     # Beside the model's folder, not in it: --push_to_hub uploads what is in there.
     folder = Path(corpus_args.corpus_dir or f"{Path(str(args.output_dir))}-corpus")
@@ -324,12 +321,9 @@ _LIMITS = (
 
 
 def write_card(
-    trainer: CardTrainer,
-    objective: Objective,
-    corpus: VectorCorpus,
-    facts: Mapping[str, object],
+    trainer: CardTrainer, objective: Objective, corpus: VectorCorpus, facts: Mapping[str, object],
     baseline: Mapping[str, float] | None,
-) -> None:
+) -> None:  # fmt: skip
     """Writes card and learning curve; `facts` are the options of the training by name, `baseline` other scores."""
     args: Any = trainer.args
     log, config, name = trainer.state.log_history, trainer.model.config, args.repository()
@@ -352,23 +346,15 @@ def write_card(
     }
     encoder = config.chunk_encoder_name
     model_card(
-        name=name,
-        summary=_FAMILIES[config.model_type],
-        snippet=_SNIPPET.format(name=name),
-        note=_NOTE.format(name=name),
-        pipeline_tag="sentence-similarity",
+        name=name, summary=_FAMILIES[config.model_type], snippet=_SNIPPET.format(name=name),
+        note=_NOTE.format(name=name), pipeline_tag="sentence-similarity", widget=SIMILARITY_WIDGET,
         tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
         base_model=encoder if "/" in encoder and encoder != name else None,  # a name on the Hub
-        model=_model_facts(config, corpus),
-        training=facts,
-        pictures={CURVE: "Loss and held-out scores over training"},
-        measured=measured,
+        model=_model_facts(config, corpus), training=facts,
+        pictures={CURVE: "Loss and held-out scores over training"}, measured=measured,
         scores={name: evaluations[-1][name] for name in objective.scores} if evaluations else None,
-        dataset="held-out documents",
-        scored_task=objective.hub_task,
-        widget=SIMILARITY_WIDGET,
-        limits=_LIMITS,
-    ).save(f"{args.output_dir}/README.md")
+        dataset="held-out documents", scored_task=objective.hub_task, limits=_LIMITS,
+    ).save(f"{args.output_dir}/README.md")  # fmt: skip
 
 
 def _model_facts(config: Any, corpus: VectorCorpus) -> dict[str, object]:

@@ -19,7 +19,7 @@ from nextlevelbert import (
     DataCollatorForCrossDocumentMasking,
 )
 from nextlevelbert.pretraining import cdlm
-from nextlevelbert.pretraining.cdlm import TokenSequence, hold_out_sets, read_document_sets
+from nextlevelbert.pretraining.document_sets import TokenSequence, hold_out_sets, read_document_sets
 
 SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
 NUMBERS = "one two three four five six seven eight nine ten".split()

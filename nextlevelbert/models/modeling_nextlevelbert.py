@@ -284,17 +284,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         if traced() or not mask.all():
             vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
         read = self._readable(mask)
-        counts, place = read.sum(dim=1), (read.cumsum(dim=1) - 1).clamp(min=0)  # [B], [B, L]
-        # Real chunks move to the front, wherever the padding is; a chunk's place is its number among them.
-        order = place.masked_fill(~read, 2**31).argsort(dim=1)
-        if not traced():  # what all documents have as padding is not read
-            order = order[:, : max(int(counts.max()), 1)]
-        document = torch.arange(read.shape[0], device=read.device)
-        front = torch.arange(order.shape[1], device=read.device) < counts[:, None]  # [B, S]
-        chunks = rows_of(self.prepare_chunks(vectors), document, order) * front.unsqueeze(-1)
+        chunks, front, counts = self.prepare_chunks(vectors), read, read.sum(dim=1)  # [B, L, D], [B, L], [B]
+        if padded := traced() or not read.all():
+            # Real chunks move to the front, wherever the padding is; a chunk's place is its number among them.
+            place = (read.cumsum(dim=1) - 1).clamp(min=0)  # [B, L]
+            order = place.masked_fill(~read, 2**31).argsort(dim=1)
+            if not traced():  # what all documents have as padding is not read
+                order = order[:, : max(int(counts.max()), 1)]
+            document = torch.arange(read.shape[0], device=read.device)
+            front = torch.arange(order.shape[1], device=read.device) < counts[:, None]  # [B, S]
+            chunks = rows_of(chunks, document, order) * front.unsqueeze(-1)
         hidden, first, output = self._read_windows(chunks, counts, extras)
         pooled = self._pool(chunks, hidden, first, front)
-        hidden = rows_of(hidden, document, place) * read.unsqueeze(-1)
+        if padded:
+            hidden = rows_of(hidden, document, place) * read.unsqueeze(-1)
         return DocumentModelOutput(hidden, pooled, vectors, read, output.hidden_states, output.attentions)
 
     def _readable(self, mask: Tensor) -> Tensor:
@@ -805,8 +808,5 @@ def traced() -> bool:
 
 def warn_of_empty_documents(numbers: Sequence[int]) -> None:
     """Warns of documents without tokens, whose vector is zero."""
-    warnings.warn(
-        f"Document(s) {', '.join(map(str, numbers))} contain no token (empty or blank text): their "
-        "document vector is zero.",
-        stacklevel=4,
-    )
+    names = ", ".join(map(str, numbers))
+    warnings.warn(f"Document(s) {names} contain no token (empty or blank text): their vector is zero.", stacklevel=4)

@@ -327,6 +327,7 @@ def test_the_encoder_travels_by_name_or_whole(source, rule):
 def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(shared, source, tmp_path):
     """Eight novels, two workers, one of which dies once."""
     import ray  # `make test-long` installs it
+
     rule, mark = ChunkingRule.from_tokenizer(source.tokenizer, 256), tmp_path / "killed"
     novels = list(islice(read_documents(shared / "data/novels/validation.jsonl.gz"), 8))
     straight = encode_corpus(novels, source, rule, tmp_path / "straight", progress=False)

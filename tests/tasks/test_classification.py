@@ -24,7 +24,6 @@ from transformers import (
 from nextlevelbert import HateForSequenceClassification, HateModel, NextLevelBertModel
 from nextlevelbert.tasks import main
 from nextlevelbert.tasks.classification import MeanClassifier, freeze
-from nextlevelbert.tasks.labelled_documents import Example, LabelledDocuments, tfidf
 
 from ..finetuning_toys import predictions, sea_rows, write
 
@@ -104,6 +103,8 @@ def test_questions_and_halves(toy_checkpoint, tmp_path):
     parts = [predictions(tmp_path / "model" / f"{name}_predictions.jsonl") for name in ("validation", "test")]
     assert [len(part) for part in parts] == [6, 6]
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").config.text_pair
+    settings = json.loads((tmp_path / "model" / "settings.json").read_text())
+    assert (settings["learning_rate"], len(settings["weights"])) == (5e-5, 64)  # the usual one; of what it starts from
 
 
 def test_hate_learns_and_has_no_choices(sea_files, toy_encoder_path, tmp_path, capsys):
@@ -216,11 +217,15 @@ def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, c
     assert "holds another run" in capsys.readouterr().err
 
 
-def test_word_counts_with_several_labels():
-    subjects = {"the ship sailed the sea": (1,), "the stock market fell": (0,), "the ship was on the market": (0, 1)}
-    rows = [Example(f"{n}", f"{text} {n}", label=label) for n in range(6) for text, label in subjects.items()]
-    train = LabelledDocuments("multi_label_classification", rows, ("money", "sea"), "here")
-    assert ((tfidf({"train": train, "test": train})["test"] > 0) == train.labels()).all()
+def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
+    subjects = {"the ship at sea": ["sea"], "the stock market": ["money"], "a ship on the market": ["money", "sea"]}
+    rows = [{"text": f"{text} {n}", "labels": labels} for n in range(6) for text, labels in subjects.items()]
+    sets = {"train": rows, "validation": rows[:3], "test": [{"text": "a sea"}]}
+    options = {f"--{name}_file": write(tmp_path / f"{name}.jsonl", part) for name, part in sets.items()}
+    results = run(tmp_path / "model", "--model", "tfidf", "--label_column", "labels", **options)
+    rows = {name: predictions(tmp_path / "model" / f"{name}_predictions.jsonl") for name in ("validation", "test")}
+    assert [row["prediction"] for row in rows["validation"]] == [row["labels"] for row in sets["validation"]]
+    assert (results["reported"], rows["test"][0]["prediction"]) == ("validation", ["sea"])
 
 
 @pytest.mark.parametrize(

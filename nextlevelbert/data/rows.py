@@ -356,3 +356,20 @@ def draw(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:
 def fingerprint(values: Iterable[Any]) -> str:
     """SHA-256 of values as one JSON array."""
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
+
+
+def packed(path: Path) -> Path:
+    """The file, or the same with ``.gz`` where only that is there."""
+    compressed = path.with_name(f"{path.name}.gz")
+    return compressed if compressed.exists() and not path.exists() else path
+
+
+def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
+    """The first columns of each line; only a line feed ends a line, because texts may hold carriage returns."""
+    with open_text(packed(path), newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            row = line.rstrip("\n").split(delimiter)
+            if line.strip() and len(row) < count:
+                raise ValueError(f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}.")
+            if line.strip():
+                yield row[:count]

@@ -63,11 +63,9 @@ class Ranking(NamedTuple):
 
 
 def rank_documents(
-    task: RetrievalTask,
-    query_vectors: Any,
-    document_vectors: Any,
+    task: RetrievalTask, query_vectors: Any, document_vectors: Any,
     candidates: Mapping[str, Collection[str]] | None = None,
-) -> dict[str, Ranking]:
+) -> dict[str, Ranking]:  # fmt: skip
     """Ranks the pool for each query by cosine, which is computed in float64, some queries at a time.
 
     A tie counts against the model: among documents with the same cosine, to nine decimals, the relevant ones come

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from transformers import EarlyStoppingCallback, set_seed
 
+from ..data.rows import hold_out
 from ..training import trainer as training
 from ..training.trainer import BaseTrainingArguments, CardTrainer, claim, plot_curves, read_json, write_whole
 
@@ -111,12 +112,12 @@ class DataArguments:
             return None
         return self.dataset_name or file or self.train_file or "", split or "train"
 
-    def read_sets(self, read: Callable[[str, str, str], Data], hold_out: Callable[..., Any]) -> dict[str, Data]:
-        """The sets by name, from `read(name, source, split)`; without a validation set, ``hold_out(train, share)``."""
+    def read_sets(self, read: Callable[[str, str, str], Data], seed: int, hold_out: Any = hold_out) -> dict[str, Data]:
+        """The sets by name, from ``read(name, source, split)``; or a share of training is held out for validation."""
         places = {name: self.place(name) for name in ("train", "validation", "test")}
         sets = {name: read(name, *place) for name, place in places.items() if place is not None}
         if "validation" not in sets:
-            sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share)
+            sets["train"], sets["validation"] = hold_out(sets["train"], self.validation_share, seed)
         return sets
 
 
@@ -139,11 +140,10 @@ class Result:
 
 
 def run_seeds(
-    args: FinetuningArguments,
-    settings: Mapping[str, object],
+    args: FinetuningArguments, settings: Mapping[str, object],
     make_trainer: Callable[[FinetuningArguments], CardTrainer],
     score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
-) -> list[Result]:
+) -> list[Result]:  # fmt: skip
     """Trains once per seed, in ``OUTPUT_DIR/seed-N``; a finished seed is read, a killed one goes on.
 
     Args:

@@ -38,10 +38,7 @@ _SMALL = "Small sets have wide margins; the deviation over seeds does not cover 
 _CARDS = {
     "nextlevelbert": ("[NextLevelBERT](https://arxiv.org/abs/2402.17682)", _CHUNKS),
     "hate": ("HATE (Hierarchical Attention-based Text Encoder)", _CHUNKS),
-    "chunkbert": (
-        "[ChunkBERT](https://arxiv.org/abs/2310.20558)",
-        "Only short convolutions see across chunk borders.",
-    ),
+    "chunkbert": ("[ChunkBERT](https://arxiv.org/abs/2310.20558)", "Only convolutions see across chunk borders."),
     "bert-al": ("BERT-AL", "Information flows forward only: a segment is read without knowledge of later ones."),
     "truncated": ("encoder", "Only the start of a document is read, as many tokens as the encoder has positions."),
 }
@@ -97,7 +94,7 @@ def read_sets(columns: ColumnArguments, data: DataArguments, seed: int, labels: 
         known = (part.label_names, part.problem_type)
         return part
 
-    sets = data.read_sets(read, lambda train, share: labelled.hold_out_documents(train, share, seed))
+    sets = data.read_sets(read, seed, labelled.hold_out_documents)
     if columns.halve_validation:
         sets["validation"], sets["test"] = labelled.halve_by_document(sets["validation"])
     train, learned = sets["train"], set(sets["train"].documents())
@@ -393,21 +390,16 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
     chosen = f"This checkpoint is the best epoch by {args.metric_for_best_model} of the seed with the lowest loss."
     examples = ", ".join(f"{len(part.examples):,} {name}" for name, part in sets.items())
     card = {
-        "name": name,
-        "summary": f"A {paper} fine-tuned on {plain(train.source)}.",
+        "name": name, "summary": f"A {paper} fine-tuned on {plain(train.source)}.",
         "snippet": snippet(name, train, hub_name(source) or "the base checkpoint", model),
         "model": {"classes": ", ".join(map(plain, train.label_names or ["none"]))},
         "training": {**seeds.training_facts(args, best, public_name(source)), "examples": examples},
-        "pictures": {CURVE: "Loss over epochs"},
+        "pictures": {CURVE: "Loss over epochs"}, "limits": [_SMALL, limit],
         "measured": f"{table}\n\n{chosen}{seeds.caveat(reported, 'the checkpoint')}",
-        "limits": [_SMALL, limit],
-        "pipeline_tag": "multiple-choice" if choice else "text-classification",
-        "tags": [model.kind, "long-documents"],
-        "adapter": model.base is not None,
-        "base_model": hub_name(source),
+        "pipeline_tag": "multiple-choice" if choice else "text-classification", "tags": [model.kind, "long-documents"],
+        "base_model": hub_name(source), "adapter": model.base is not None, "dataset": data.source,
         "scores": {metric: value for metric, value in best.scores[reported].items() if metric != "loss"},
-        "dataset": data.source,
-    }
+    }  # fmt: skip
     seeds.publish(args, best, model.trained, card)
 
 
@@ -415,14 +407,14 @@ def snippet(name: str, train: LabelledDocuments, base: str, model: Model) -> str
     """Code that opens the model, or an adapter on its base, and reads a document, with what is asked about it."""
     choice, pair = train.problem_type == "multiple_choice", ""
     auto = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
-    lines, opened = ["import nextlevelbert  # registers the architecture"], f'model = {auto}.from_pretrained("{name}")'
+    lines = ["import nextlevelbert  # registers the architecture"]
+    opened = [f'model = {auto}.from_pretrained("{name}")']
     if model.base is not None:
         more = "".join(f", {key}={value!r}" for key, value in model.base.items())
         lines += ["from peft import PeftModel"]
-        opened = (
-            f'base = {auto}.from_pretrained("{base}"{more})\nmodel = PeftModel.from_pretrained(base, "{name}").eval()'
-        )
-    lines += [f"from transformers import {auto}, AutoTokenizer", "", opened]
+        opened = [f'base = {auto}.from_pretrained("{base}"{more})']
+        opened += [f'model = PeftModel.from_pretrained(base, "{name}").eval()']
+    lines += [f"from transformers import {auto}, AutoTokenizer", "", *opened]
     lines += [f'tokenizer = AutoTokenizer.from_pretrained("{name}")']
     lines += ['document = tokenizer("the text of a whole document", return_tensors="pt")']
     if train.examples[0].asked and model.kind in models.FAMILIES:

@@ -11,6 +11,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -341,7 +342,7 @@ def main(words: list[str]) -> None:
         return read_ecbplus(source, options.mention_kind, named)
 
     # No cluster of events lies in two topics.
-    sets = data_args.read_sets(read, lambda rows, share: hold_out(rows, share, args.seed, attrgetter("topic")))
+    sets = data_args.read_sets(read, args.seed, partial(hold_out, key=attrgetter("topic")))
 
     def sequences(name: str, processor: CdlmProcessor) -> MentionPairDataset:
         negatives = options.negatives_per_positive if name == "train" else None

@@ -7,16 +7,16 @@ document plagiarised from the other (PAN).
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
-from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
-from ..data.rows import Place, hold_out, open_rows, open_text, short
+from ..data.rows import Place, open_rows, open_text, short
+from ..evaluation.scores import binary_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForDocumentMatching
 from ..models.processing_cdlm import CdlmProcessor, warn_of_cuts
@@ -61,10 +61,8 @@ def read_document_pairs(
         rows = open_rows(source, split, config).rows
     pairs: list[DocumentPair] = []
     for place, values in rows:
-        first, second = (
-            place.checked(place.value(values, column, f"--{side}_column"), column)
-            for side, column in (("first", columns.first_column), ("second", columns.second_column))
-        )
+        sides = {"--first_column": columns.first_column, "--second_column": columns.second_column}
+        first, second = (place.checked(place.value(values, name, option), name) for option, name in sides.items())
         label = place.value(values, columns.label_column, "--label_column")
         if label not in (0, 1):
             raise place.error(columns.label_column, f"must be 0 or 1 (or false or true), got {short(label)}.")
@@ -90,27 +88,12 @@ processor = nextlevelbert.CdlmProcessor.from_model(model)
 probability = model(**processor([["one document", "the other"]])).logits.softmax(dim=-1)[:, 1]"""
 
 
-def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """Accuracy, and precision, recall and F1 of label 1 (0 where nothing is there), predicted above 0.5.
-
-    Example:
-        >>> binary_scores([1, 1, 0, 0], [0.9, 0.5, 0.6, 0.1])
-        {'accuracy': 0.5, 'precision': 0.5, 'recall': 0.5, 'f1': 0.5}
-    """
-    predictions = np.asarray(scores) > 0.5
-    *values, _ = precision_recall_fscore_support(labels, predictions, average="binary", zero_division=0.0)
-    names = ("accuracy", "precision", "recall", "f1")
-    return dict(zip(names, map(float, (accuracy_score(labels, predictions), *values)), strict=True))
-
-
 def main(words: list[str]) -> None:
     """Document matching with CDLM."""
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
     model_args, args, data_args, columns = parse(classes, words, "", main.__doc__ or "", "document_matching-")
-    sets = data_args.read_sets(
-        lambda name, source, split: read_document_pairs(source, columns, split, data_args.dataset_config_name),
-        lambda pairs, share: hold_out(pairs, share, args.seed),
-    )
+    config = data_args.dataset_config_name
+    sets = data_args.read_sets(lambda name, path, split: read_document_pairs(path, columns, split, config), args.seed)
 
     def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:
         rows = [{**processor.cluster([pair.first, pair.second]), "labels": pair.label} for pair in sets[name]]

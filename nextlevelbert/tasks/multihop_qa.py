@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..data.rows import Place, fingerprint, hold_out, open_rows, short
+from ..data.rows import Place, fingerprint, open_rows, short
 from ..evaluation.hotpotqa import Facts, hotpotqa_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments
 from ..models.modeling_cdlm import CdlmForMultiHopQuestionAnswering
@@ -228,10 +228,8 @@ def main(words: list[str]) -> None:
     """Multi-hop question answering with CDLM."""
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments)
     model_args, args, data_args = parse(classes, words, "", main.__doc__ or "", "multihop_qa-")
-    sets = data_args.read_sets(
-        lambda name, source, split: read_hotpotqa(source, split, data_args.dataset_config_name),
-        lambda questions, share: hold_out(questions, share, args.seed),
-    )
+    config = data_args.dataset_config_name
+    sets = data_args.read_sets(lambda name, source, split: read_hotpotqa(source, split, config), args.seed)
 
     def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
         answers, records = {}, []

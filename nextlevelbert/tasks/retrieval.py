@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from accelerate import PartialState
 from datasets import Dataset
@@ -22,23 +21,15 @@ from transformers import AutoModel, set_seed
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..chunk_vectors import pad_vectors
-from ..data.rows import draw, fingerprint, open_rows, open_text
+from ..data.rows import columns_of, draw, fingerprint, open_rows, packed
 from ..evaluation.retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
 from ..finetuning import models, seeds
 from ..finetuning.models import VectorModelArguments, encode_once, open_source, public_name
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Scores, option
 from ..models.chunk_encoder import masked_mean
-from ..training.trainer import (
-    CURVE,
-    SIMILARITY_WIDGET,
-    CardTrainer,
-    claim,
-    parse,
-    plain,
-    results_table,
-    save_figure,
-    write_whole,
-)
+from ..training import trainer as training
+from ..training.trainer import CURVE, CardTrainer, claim, parse, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -156,8 +147,8 @@ def read_msmarco(folder: Path, split: str) -> RankingData:
         if int(grade) > 0:
             relevant.setdefault(query, {})[document] = int(grade)
     queries = dict(columns_of(folder / f"msmarco-{split}-queries.tsv", "\t", 2))
-    training, top = "train" in split, packed(folder / f"msmarco-{split}-top100")
-    candidates: dict[str, list[str]] = {query: [] for query in relevant} if top.exists() and not training else {}
+    in_training, top = "train" in split, packed(folder / f"msmarco-{split}-top100")
+    candidates: dict[str, list[str]] = {query: [] for query in relevant} if top.exists() and not in_training else {}
     for query, _, document in columns_of(top, None, 3) if candidates else ():
         if query in candidates:
             candidates[query].append(document)
@@ -165,7 +156,7 @@ def read_msmarco(folder: Path, split: str) -> RankingData:
     texts = {
         name: f"{title} {body}".strip()
         for name, _, title, body in columns_of(folder / "msmarco-docs.tsv", "\t", 4)
-        if name in named or not (candidates or training)
+        if name in named or not (candidates or in_training)
     }
     if unknown := (named - texts.keys()) | (relevant.keys() - queries.keys()):
         raise ValueError(f"{folder.name}, {split}: {len(unknown)} ids have no text, such as {min(unknown)!r}.")
@@ -176,7 +167,7 @@ def read_msmarco(folder: Path, split: str) -> RankingData:
     return RankingData(RetrievalTask(f"msmarco-{split}", asked, documents, relevant), kept or None)
 
 
-def hold_out_queries(data: RankingData, share: float, seed: int = 42) -> tuple[RankingData, RankingData]:
+def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[RankingData, RankingData]:
     """Training and validation part, which share no relevant document; validation ranks the whole collection."""
     task = data.task
     held_out = draw(sorted({name for grades in task.relevant.values() for name in grades}), share, seed, "documents")
@@ -188,23 +179,6 @@ def hold_out_queries(data: RankingData, share: float, seed: int = 42) -> tuple[R
     if lost := len(task.queries) - sum(len(part.task.queries) for part in parts):
         logger.warning("%s: %d queries have relevant documents on both sides and are left out.", task.name, lost)
     return parts[0], parts[1]
-
-
-def packed(path: Path) -> Path:
-    """The file, or the same with ``.gz`` where only that is there."""
-    compressed = path.with_name(f"{path.name}.gz")
-    return compressed if compressed.exists() and not path.exists() else path
-
-
-def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:
-    """The first columns of each line; only a line feed ends a line, because texts may hold carriage returns."""
-    with open_text(packed(path), newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            row = line.rstrip("\n").split(delimiter)
-            if line.strip() and len(row) < count:
-                raise ValueError(f"Line {number} of {path.name} must have {count} columns, got {len(row)}: {row}.")
-            if line.strip():
-                yield row[:count]
 
 
 # --- The search
@@ -232,59 +206,6 @@ def rankings_of(
     else:
         rows = [document_vectors(model, side) for side in sides]
     return rank_documents(task, rows[0], rows[1], candidates)
-
-
-def tfidf_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-    """Cosines ``[Q, N]`` of TF-IDF vectors: 1 + log of the count, without words in more than half of the pool."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectorizer = TfidfVectorizer(sublinear_tf=True, max_df=0.5, dtype=np.float32)
-    pool = vectorizer.fit_transform(documents)  # [N, words], rows of length 1
-    return (vectorizer.transform(queries) @ pool.T).toarray()
-
-
-def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-    """BM25 ``[Q, N]`` as Lucene computes it (`bm25s`: k1 1.5, b 0.75, English stop words left out, no stemming)."""
-    import bm25s
-
-    index = bm25s.BM25()
-    index.index(bm25s.tokenize(list(documents), show_progress=False), show_progress=False)
-    words = bm25s.tokenize(list(queries), return_ids=False, show_progress=False)
-    nothing = np.zeros(len(documents), np.float32)  # of a query of stop words only
-    return np.stack([index.get_scores(query) if query else nothing for query in words])
-
-
-def scores_by_length(task: RetrievalTask, rankings: Mapping[str, Ranking], k: int = 10) -> list[dict[str, float]]:
-    """Scores of queries whose pairs have about the same length (NextLevelBERT, figure 2).
-
-    The length of a pair is that of its longer side in words, so in BookSum the chapter's; of several relevant
-    documents it is their mean. Buckets, with ``from_words`` and ``below_words``, end at powers of two from 128 on.
-    """
-    words = {document: len(text.split()) for document, text in task.documents.items()}
-    buckets: dict[int, dict[str, Ranking]] = {}
-    for query, ranking in rankings.items():
-        relevant = np.mean([words[document] for document in task.relevant[query] if document != query])
-        longer = max(len(task.queries[query].split()), int(relevant), 64)
-        buckets.setdefault(longer.bit_length(), {})[query] = ranking
-    return [
-        {"from_words": 2.0 ** (power - 1) * (power > 7), "below_words": 2.0**power, **retrieval_scores(rows, k)}
-        for power, rows in sorted(buckets.items())
-    ]
-
-
-def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, title: str) -> None:
-    """MRR over length, a line for each row of the table, as a PNG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for name, rows in results.items():
-        ticks = [f"{row['from_words']:,.0f}–{row['below_words'] - 1:,.0f}\n({row['queries']:,.0f})" for row in rows]
-        axes.plot(ticks, [row["mrr"] for row in rows], "o-", label=name, markersize=4)
-    axes.set(xlabel="words of the longer side (number of queries)", ylabel="MRR", ylim=(0, 1.02), title=title)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
-    save_figure(figure, path)
 
 
 def main(words: list[str]) -> None:
@@ -315,8 +236,8 @@ def main(words: list[str]) -> None:
     write_whole(output / "predictions.jsonl", "\n".join(map(json.dumps, ranks)))
     results = {"task": task.name, "model": name, "rows": scores, "by_length": lengths[name]}
     write_whole(output / "results.json", json.dumps(results, indent=2))
-    plot_by_length(lengths, output / "mrr_by_length.png", task.name)
-    print(f"\n{results_table(scores)}\n")
+    training.plot_by_length(lengths, output / "mrr_by_length.png", task.name)
+    print(f"\n{training.results_table(scores)}\n")
 
 
 # --- Training
@@ -384,7 +305,7 @@ def rank(words: list[str]) -> None:
     options, pairs, data, args = parse(classes, words, "--task ranking", about)
     metric = args.metric_for_best_model = f"mrr@{pairs.k}"
     args.greater_is_better = True
-    sets = data.read_sets(lambda name, path, split: read_ranking(path, split, pairs), hold_out_queries)
+    sets = data.read_sets(lambda name, path, split: read_ranking(path, split, pairs), args.seed, hold_out_queries)
     reported = "test" if "test" in sets else "validation"
     source = open_source(options, MEANS)
     vectors = encode_once(options, args, source, [text for task, _ in sets.values() for text in task.queries.values()])
@@ -419,22 +340,17 @@ def rank(words: list[str]) -> None:
     best, table = seeds.report(args, results, reported, public_name(options.model), rows, metric)
     pool, name = sets[reported], args.repository()
     searched = f"{len(pool.task.documents):,} documents" if pool.candidates is None else "its candidates"
-    measured = f"{len(pool.task.queries):,} queries of {plain(pool.task.name)}, each ranking {searched}."
+    measured = f"{len(pool.task.queries):,} queries of {training.plain(pool.task.name)}, each ranking {searched}."
     facts = seeds.training_facts(args, best, public_name(options.model))
     card = {
-        "name": name,
+        "name": name, "snippet": _SNIPPET.replace("{name}", name), "limits": _LIMITS,
         "summary": "A model that gives a query and the long documents that answer it nearby vectors.",
-        "snippet": _SNIPPET.replace("{name}", name),
         "training": {**facts, "pairs": sum(map(len, sets["train"].task.relevant.values()))},
         "training_note": "Each query looks for its document among those of its batch (cosine × 20, cross-entropy).",
         "pictures": {CURVE: "Loss and validation score over epochs"},
         "measured": f"{measured}{seeds.caveat(reported, 'epoch')}\n\n{table}",
-        "limits": _LIMITS,
-        "pipeline_tag": "sentence-similarity",
+        "pipeline_tag": "sentence-similarity", "widget": training.SIMILARITY_WIDGET,
         "tags": ["long-documents", "sentence-transformers", "document-ranking"],
-        "scores": {metric: best.scores[reported][metric]},
-        "dataset": pool.task.name,
-        "scored_task": "text-retrieval",
-        "widget": SIMILARITY_WIDGET,
-    }
+        "scores": {metric: best.scores[reported][metric]}, "scored_task": "text-retrieval", "dataset": pool.task.name,
+    }  # fmt: skip
     seeds.publish(args, best, None if baseline else partial(models.with_chunk_encoder, source, AutoModel), card)

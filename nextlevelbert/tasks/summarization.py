@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import AutoConfig, TrainerCallback
 
-from ..data.rows import Place, fingerprint, hold_out, open_rows
+from ..data.rows import Place, fingerprint, open_rows
 from ..encoders import load_backbone
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning import seeds
@@ -229,10 +229,8 @@ def main(words: list[str]) -> None:
         raise ValueError(f"--model takes a BERT, or a saved BERT-AL, and {options.model} is a {base.model_type}.")
 
     # 1. The sets, and how a new model is made.
-    sets = places.read_sets(
-        lambda name, source, split: read_summaries(options, source, split, places.dataset_config_name),
-        lambda documents, share: hold_out(documents, share, args.seed),
-    )
+    config = places.dataset_config_name
+    sets = places.read_sets(lambda name, source, split: read_summaries(options, source, split, config), args.seed)
     reported = "test" if "test" in sets else "validation"
     documents = sets[reported]
     learnt = sizes.segment_length or 128

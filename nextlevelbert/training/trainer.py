@@ -425,6 +425,21 @@ def plot_curves(logs: Sequence[list], metrics: str | Sequence[str] | None, path:
     save_figure(figure, path)
 
 
+def plot_by_length(results: Mapping[str, list[dict[str, float]]], path: Path, title: str) -> None:
+    """MRR over length, a line for each row of the table, as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, rows in results.items():
+        ticks = [f"{row['from_words']:,.0f}–{row['below_words'] - 1:,.0f}\n({row['queries']:,.0f})" for row in rows]
+        axes.plot(ticks, [row["mrr"] for row in rows], "o-", label=name, markersize=4)
+    axes.set(xlabel="words of the longer side (number of queries)", ylabel="MRR", ylim=(0, 1.02), title=title)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    save_figure(figure, path)
+
+
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Writes a picture as a PNG, completely or not at all."""
     figure.savefig(picture := io.BytesIO(), format="png", dpi=120)

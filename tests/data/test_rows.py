@@ -63,7 +63,7 @@ def test_csv(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", b'{"a": 1}\n\n{"a": 1,}\n', "line 3, column 9"),
+        ("a.jsonl", b'{"a": 1}\n\n{"a": ?}\n', "line 3, column 7"),
         ("a.jsonl", b'{"a": 1}\n7\n', "line 2 is not a JSON object, but 7 (int)"),
         ("a.jsonl", b'{"a": "na\xefve"}', "0xef"),
         ("a.csv", b"id,text\n1,a\n2,b,c\n", "line 3 is not as many fields as line 1"),

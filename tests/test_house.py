@@ -21,10 +21,10 @@ BUDGETS = {
     "nextlevelbert/pretraining": 1_310,
     "nextlevelbert/finetuning": 511,
     "nextlevelbert/tasks": 2_444,
-    "nextlevelbert/commands": 850,
+    "nextlevelbert/commands": 848,
     "nextlevelbert": 12_330,
     "tests": 12_800,
-    "benchmarks": 2_000,
+    "benchmarks": 1_999,
     "checkpoints": 0,
 }
 CHECKPOINT = 2_000  # lines in a NextLevelBERT's checkpoint, of eight files

@@ -113,7 +113,7 @@ class DataArguments:
         return self.dataset_name or file or self.train_file or "", split or "train"
 
     def read_sets(self, read: Callable[[str, str, str], Data], seed: int, hold_out: Any = hold_out) -> dict[str, Data]:
-        """The sets by name, from ``read(name, source, split)``; or a share of training is held out for validation."""
+        """The sets by name, from ``read(name, source, split)``; without one for validation, a share of training."""
         places = {name: self.place(name) for name in ("train", "validation", "test")}
         sets = {name: read(name, *place) for name, place in places.items() if place is not None}
         if "validation" not in sets:

@@ -12,6 +12,15 @@ from tests.documentation.runner import hub_cache, page_folder  # noqa: F401
 collect_ignore_glob = ["docs/*.py"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def metric_caches(tmp_path_factory):
+    """Where `evaluate` copies modules: one folder a process, for Python looks for a package in one place only."""
+    import evaluate
+
+    for name in ("HF_MODULES_CACHE", "HF_METRICS_CACHE"):
+        setattr(evaluate.config, name, tmp_path_factory.mktemp(name))
+
+
 @pytest.fixture(autouse=True)
 def _doctest_names(request, doctest_namespace):
     if type(request.node).__name__ == "DoctestItem":

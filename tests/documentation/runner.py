@@ -113,7 +113,7 @@ def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page_folder(tmp_path_factory: pytest.TempPathFactory, hub_cache: Path) -> Iterator[Path]:
+def page_folder(tmp_path_factory: pytest.TempPathFactory, hub_cache: Path, metric_caches: None) -> Iterator[Path]:
     """The current folder while the blocks of one page run: with checkpoints, a model of one's own, some books."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "checkpoints").symlink_to(ROOT / "checkpoints")

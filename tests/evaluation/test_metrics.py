@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import evaluate
@@ -13,15 +12,6 @@ from sklearn.metrics import accuracy_score, average_precision_score, top_k_accur
 from sklearn.metrics.pairwise import cosine_similarity
 
 from nextlevelbert.evaluation import coreference_scores, load_metric, metrics
-
-
-@pytest.fixture(scope="module", autouse=True)
-def caches(tmp_path_factory) -> Iterator[None]:
-    """Where `evaluate` copies modules and keeps inputs, for the tests alone."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("HF_MODULES_CACHE", "HF_METRICS_CACHE"):
-            patch.setattr(evaluate.config, name, tmp_path_factory.mktemp(name))
-        yield
 
 
 @pytest.mark.parametrize("name", metrics.METRICS)

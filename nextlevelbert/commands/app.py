@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 import textwrap
+import time
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +30,6 @@ _WARM, _COLD = np.array([234, 88, 12]), np.array([37, 99, 235])
 _CELLS, _CONTEXT = 200, 700  # of a strip at most; characters shown before and after a passage
 _PIXELS, _MARGIN = (1120, 680), 0.06  # of the map, and around its points, as a share of their extent
 _CSS = ".nlb { font-family: Georgia, serif } .nlb * { word-break: normal; overflow-wrap: anywhere }"
-
 _NUMBER = r"(?:\d+|[ivxlc]+|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twenty)"
 _KINDS = "act|article|book|canto|chapter|item|letter|part|section|volume"
 _HEADING = re.compile(
@@ -39,8 +39,6 @@ _HEADING = re.compile(
 )
 _SHORTEST_PART = 500  # characters; headings closer together are a table of contents
 _MOST_PARTS, _EQUAL_PARTS = 200, 30
-
-
 Part = tuple[str, int, int]  # a chapter, or another part of a document: its heading, and its characters
 
 
@@ -116,8 +114,7 @@ class Page:
         return np.array_split(chunks, min(_CELLS, len(chunks)))
 
     def strip(self, number: int, answer: Answer) -> np.ndarray:
-        """A document from left to right, ``[1, cells, 3]``: the highest score of each cell as colour, from the mean of
-        all passages to the best."""
+        """A document from left to right, ``[1, cells, 3]``: a cell's best score as colour, from the mean of all on."""
         scores = answer.score[self.chunks(number)].numpy()
         low, high = max(float(answer.score.mean()), 0.0), float(answer.score.max())
         best = np.array([scores[cell].max() for cell in self.cells(number)])
@@ -295,4 +292,8 @@ def run(arguments: argparse.Namespace, public: bool = False) -> None:
     name = None if public else "127.0.0.1"  # a Space says in its environment
     _, address, _ = blocks.launch(theme=theme, server_name=name, show_error=True, prevent_thread_lock=True, **options)
     print(f"The page is at {address} (Ctrl-C ends it).", flush=True)
-    blocks.block_thread()
+    try:
+        while True:
+            time.sleep(1)
+    except KeyboardInterrupt:
+        blocks.close(verbose=False)  # ends the connections of open pages, too, which block_thread would wait for

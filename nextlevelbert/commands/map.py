@@ -18,8 +18,7 @@ from .shelf import open_model, open_shelf
 
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
-    """Vectors ``[n, H]``, scaled to length 1, on their first two principal components ``[n, 2]``, and the share of the
-    variance that these hold."""
+    """Vectors ``[n, H]``, scaled to length 1, on two principal components ``[n, 2]``; their share of the variance."""
     components = PCA(min(2, *vectors.shape))
     with np.errstate(invalid="ignore"):  # documents that are all equal have no variance
         points = components.fit_transform(normalize(vectors))

@@ -54,7 +54,7 @@ def address(tmp_path) -> Iterator[str]:
         assert "The page is at http://127.0.0.1:" in said, said
         yield re.search(r"http://\S+", said)[0]
         process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 0  # seconds, as below
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

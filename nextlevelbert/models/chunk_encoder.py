@@ -40,7 +40,7 @@ def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor
     if mask is None:
         return hidden.mean(dim=1, dtype=torch.float32)
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
-    total = (hidden * keep).sum(dim=1, dtype=torch.float32)  # [B, D]
+    total = hidden.masked_fill(~keep, 0).sum(dim=1, dtype=torch.float32)  # [B, D]
     return total / keep.sum(dim=1).clamp(min=1)
 
 

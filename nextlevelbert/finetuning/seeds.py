@@ -57,14 +57,13 @@ class FinetuningArguments(BaseTrainingArguments):
     # Without this, a resumed run would forget how long it has made no progress.
     restore_callback_states_from_checkpoint: bool = option(True, argparse.SUPPRESS)
 
-    # Not options: every run trains and scores, all rows of it, and a killed one goes on by itself.
+    # Not options: every run trains and scores, all rows of it.
     do_train: bool = field(init=False, default=True)
     do_eval: bool = field(init=False, default=True)
     do_predict: bool = field(init=False, default=True)
     label_names: list[str] | None = field(init=False, default_factory=lambda: ["labels"])  # an adapter hides them
     prediction_loss_only: bool = field(init=False, default=False)
     dataloader_drop_last: bool = field(init=False, default=False)
-    resume_from_checkpoint: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -102,8 +102,7 @@ def read_retrieval_task(
     name = Path(source).name
     split = split or ("train+validation+test" if name == "booksum" else "test")
     name = name.split(".")[0]
-    queries: dict[str, str] = {}  # text → id
-    documents: dict[str, str] = {}
+    queries, documents = dict[str, str](), dict[str, str]()  # text → id
     relevant: dict[str, dict[str, int]] = {}
     columns: tuple[str, str] | None = None
     for place, row in open_rows(source, split, config).rows:
@@ -127,11 +126,11 @@ class RankingData(NamedTuple):
     candidates: Mapping[str, Sequence[str]] | None = None
 
 
-def read_ranking(source: str | Path, split: str, pairs: PairArguments) -> RankingData:
+def read_ranking(source: str | Path, split: str, pairs: PairArguments, config: str | None = None) -> RankingData:
     """Reads MS MARCO's files, or what `read_retrieval_task` reads."""
     if packed(Path(source) / "msmarco-docs.tsv").exists():
         return read_msmarco(Path(source), split)
-    return RankingData(read_retrieval_task(source, pairs, split))
+    return RankingData(read_retrieval_task(source, pairs, split, config))
 
 
 def read_msmarco(folder: Path, split: str) -> RankingData:
@@ -305,7 +304,8 @@ def rank(words: list[str]) -> None:
     options, pairs, data, args = parse(classes, words, "--task ranking", about)
     metric = args.metric_for_best_model = f"mrr@{pairs.k}"
     args.greater_is_better = True
-    sets = data.read_sets(lambda name, path, split: read_ranking(path, split, pairs), args.seed, hold_out_queries)
+    config = data.dataset_config_name
+    sets = data.read_sets(lambda _, path, split: read_ranking(path, split, pairs, config), args.seed, hold_out_queries)
     reported = "test" if "test" in sets else "validation"
     source = open_source(options, MEANS)
     vectors = encode_once(options, args, source, [text for task, _ in sets.values() for text in task.queries.values()])

@@ -181,6 +181,7 @@ class BaseTrainingArguments(TrainingArguments):
 
     output_dir: str = field(default="trainer_output", metadata={"help": "Folder of the model."})
     weight_decay: float = field(default=0.01, metadata={"help": "Not applied to biases and LayerNorm."})
+    resume_from_checkpoint: str | None = field(init=False, default=None)  # no option: a killed run goes on by itself
     # Uploads at every save would publish arguments with local paths.
     hub_strategy: str = field(default="end", metadata={"help": argparse.SUPPRESS})
     # Processes wait for each other while documents are encoded, which may take days.
@@ -198,9 +199,7 @@ class BaseTrainingArguments(TrainingArguments):
             logger.warning("--bf16: this processor has no instructions for bfloat16, float32 is many times faster.")
         super().__post_init__()
         if self.dataloader_persistent_workers:
-            raise ValueError(
-                "--dataloader_persistent_workers would repeat the masks of the first epoch; leave it out."
-            )
+            raise ValueError("--dataloader_persistent_workers would repeat the first epoch's masks; leave it out.")
 
     def signature(self) -> dict[str, object]:
         """The arguments that decide the result, given the model and the data, and the rows of an optimiser step."""

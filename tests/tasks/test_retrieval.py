@@ -126,6 +126,14 @@ def toy_task(stories=6, **relevant) -> RetrievalTask:
     return RetrievalTask("toy", {query: f"query {query}" for query in relevant}, documents, relevant)
 
 
+@pytest.mark.parametrize("task", ["retrieval", "ranking"])
+def test_the_configuration_of_a_dataset_is_read(task, toy_checkpoint, monkeypatch, tmp_path):
+    monkeypatch.setattr(retrieval, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}"))
+    options = ["--model", toy_checkpoint, "--dataset_name", "me/pairs", "--dataset_config_name", "small"]
+    with pytest.raises(pytest.fail.Exception, match="me/pairs small"):
+        main(["--task", task, *options, "--output_dir", str(tmp_path)])
+
+
 def test_queries_are_held_out_by_their_documents():
     task = toy_task(a={"d0": 1}, b={"d0": 1}, c={"d1": 1}, d={"d2": 1}, e={"d3": 1, "d2": 1}, f={"d4": 1})
     for seed in range(5):

@@ -27,7 +27,8 @@ TEXTS = {
 }
 # Every address that Python's sockets connect to or look up is written to a file.
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 log = open(sys.argv.pop(1), "a", buffering=1)
 def hook(event, arguments):
     if event == "socket.connect": print(arguments[1], file=log)

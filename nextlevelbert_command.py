@@ -25,9 +25,11 @@ _DELEGATED = {
 _READS = """\
 SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. Text, Markdown, HTML, EPUB, PDF and DOCX (the
 last two need pip install 'nextlevelbert[files]') are one document each; every row of JSON Lines, JSON, CSV and Parquet
-is one, its text in the column "text". A file that cannot be read is named and left out. Passages and vectors are kept
-in the cache, as Parquet: the next time, only files that were added or changed are encoded. Interrupted, the same
-command goes on where it ended.
+is one, its text in the column "text". A file of these kinds that cannot be read is named and left out.
+"""
+_KEEPS = """\
+Passages and vectors are kept in the cache, as Parquet: the next time, only files that were added or changed are
+encoded. Interrupted, the same command goes on where it ended.
 """
 _ABOUT = {
     "search": """\
@@ -61,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
         sub = commands.add_parser(
             name,
             help=about.split("\n")[0],
-            description=f"{about.rstrip()}\n\n{_READS}",
+            description=f"{about.rstrip()}\n\n{_READS}{'' if name in ('fit', 'plan') else _KEEPS}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add = sub.add_argument
@@ -82,6 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
             add("--model", help="checkpoint, by folder or name; default: $NEXTLEVELBERT_MODEL, else the installed one")
             add("--device", default="cpu", help="such as cuda or cuda:1; default: cpu")
             add("--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="default: float32")
+        if name not in ("fit", "plan"):
             add("--cache_dir", type=Path, default=cache, help="default: %(default)s")
     for name, (_, about) in _DELEGATED.items():
         commands.add_parser(name, help=f"{about} (own options: nextlevelbert {name} --help)", add_help=False)

@@ -25,7 +25,8 @@ _DELEGATED = {
 _READS = """\
 SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. Text, Markdown, HTML, EPUB, PDF and DOCX (the
 last two need pip install 'nextlevelbert[files]') are one document each; every row of JSON Lines, JSON, CSV and Parquet
-is one, its text in the column "text". A file of these kinds that cannot be read is named and left out.
+is one, its text in the column "text" or --text_column. A file of these kinds that cannot be read is named and left
+out.
 """
 _KEEPS = """\
 Passages and vectors are kept in the cache, as Parquet: the next time, only files that were added or changed are
@@ -70,15 +71,17 @@ def build_parser() -> argparse.ArgumentParser:
         add("source", metavar="SOURCE", type=_source, help="folder, file or pattern")
         if name == "search":
             add("question", metavar="QUESTION", help="what to look for, in words")
-            add("--documents", type=int, default=5, metavar="N", help="documents to show; default: 5")
-            add("--passages", type=int, default=5, metavar="N", help="passages to show; default: 5")
+            add("--documents", type=_count, default=5, metavar="N", help="documents to show; default: 5")
+            add("--passages", type=_count, default=5, metavar="N", help="passages to show; default: 5")
         if name in ("search", "plan"):
             add("--json", action="store_true", help="print JSON")
         if name in ("embed", "map", "fit"):
-            kind = {"embed": ".parquet", "map": ".png, .svg or .pdf", "fit": "folder, new or empty"}[name]
-            add("-o", "--output", required=True, type=_output, metavar="PATH", help=f"what to write: {kind}")
+            kind = {"embed": "FILE.parquet", "map": "FILE.png, .svg or .pdf", "fit": "folder, new or empty"}[name]
+            check = {"embed": _parquet, "map": _picture, "fit": _output}[name]
+            add("-o", "--output", required=True, type=check, metavar="PATH", help=f"what to write: {kind}")
         if name == "embed":
             add("--rows", choices=("documents", "chunks"), default="chunks", help="default: chunks")
+        add("--text_column", metavar="NAME", default="text", help="of tables; default: text")
         add("--chunk_encoder", metavar="MODEL", help="chunk encoder, by folder or name, where no checkpoint holds it")
         if name != "fit":
             add("--model", help="checkpoint, by folder or name; default: $NEXTLEVELBERT_MODEL, else the installed one")
@@ -119,8 +122,10 @@ def plan(arguments: argparse.Namespace) -> None:
     """What encoding documents would take."""
     from nextlevelbert.commands.shelf import open_model, read_files
 
-    model = open_model(arguments)
-    rows = {place: (len(document.text), model.plan(document.text)) for place, document in read_files(arguments.source)}
+    model, documents = open_model(arguments), read_files(arguments.source, arguments.text_column)
+    rows = {place: (len(document.text), model.plan(document.text)) for place, document in documents}
+    if not rows:
+        raise ValueError(f"No file of {arguments.source!r} can be read.")
     if arguments.json:
         print(json.dumps({place: {"characters": size, **asdict(counts)} for place, (size, counts) in rows.items()}))
         return
@@ -135,7 +140,23 @@ def _source(text: str) -> str:
     return text
 
 
-def _output(text: str) -> Path:
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text!r}")
+    return int(text)
+
+
+def _output(text: str, *endings: str) -> Path:
     if not Path(text).absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {str(Path(text).parent)!r} to write to")
+    if endings and (Path(text).is_dir() or Path(text).suffix.lower() not in endings):
+        raise argparse.ArgumentTypeError(f"must be a file ending in {' or '.join(endings)}, got {text!r}")
     return Path(text)
+
+
+def _parquet(text: str) -> Path:
+    return _output(text, ".parquet")
+
+
+def _picture(text: str) -> Path:
+    return _output(text, ".png", ".svg", ".pdf")

@@ -86,7 +86,16 @@ def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | No
     """The encoder of ``Transformer → Pooling → Dense … → Normalize`` or ``StaticEmbedding → …``."""
     from sentence_transformers import SentenceTransformer
 
-    source = SentenceTransformer(path, device="cpu", model_kwargs={"dtype": torch.float32}, trust_remote_code=False)
+    options: dict[str, Any] = {"device": "cpu", "model_kwargs": {"dtype": torch.float32}}
+    try:
+        source = SentenceTransformer(path, trust_remote_code=False, **options)
+    except (OSError, ValueError) as error:
+        if Path(path).is_dir():
+            raise
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"There is no folder {path!r}, and the Hub gives no encoder of that name: {reason}"
+        ) from error
     steps = list(source)
     kinds = [type(step).__name__ for step in steps]
     static, normalize = kinds[0] == "StaticEmbedding", kinds[-1] == "Normalize"
@@ -181,6 +190,8 @@ def new_document_model(
     start = encoder.model.config if copied else bert_over_vectors(encoder.hidden_size, layers=2)
     layers = with_attention_dropout(start, attention_dropout)
     layers.pop("sentence_steps", None)  # they follow the chunk encoder's layers only
+    if (num_hidden_layers or 0) < 0:
+        raise ValueError(f"num_hidden_layers must be 0 or more, got {num_hidden_layers}.")
     if num_hidden_layers is not None or fields.get("pooling") == "plain":
         layers["num_hidden_layers"] = num_hidden_layers or 0
     pooling = {} if copied else {"pooling": kind.pooling_over_static}
@@ -279,7 +290,8 @@ def _copy_layers(source: ChunkEncoder, encoder: torch.nn.Module) -> None:
     weights, state = source.model.state_dict(), encoder.state_dict()
     for name, values in state.items():
         if name not in weights or weights[name].shape[1:] != values.shape[1:]:
-            raise ValueError(f"encoder_config has {name} {[*values.shape]}, which the chunk encoder lacks.")
+            shape = f"{name} {[*values.shape]}"
+            raise ValueError(f"The chunk encoder has no {shape} to copy: take fewer layers, or random_layers.")
         rows = min(len(values), len(weights[name])) if "position" in name else len(values)
         state[name] = torch.cat([weights[name][:rows], values[rows:]]) if values.ndim else weights[name]
     encoder.load_state_dict(state)

@@ -284,7 +284,7 @@ def run(arguments: argparse.Namespace, public: bool = False) -> None:
     import gradio as gr
 
     model = open_model(arguments)
-    library = Library(model, open_shelf(model, arguments.source, arguments.cache_dir))
+    library = Library(model, open_shelf(model, arguments.source, arguments.cache_dir, arguments.text_column))
     blocks = build(library, Path(arguments.source).resolve().name)
     blocks._queue.sleep_when_free = 0.05  # seconds; Gradio looks for work a thousand times a second otherwise
     theme = gr.themes.Soft(primary_hue="orange", font=["system-ui", "sans-serif"], font_mono=["system-ui"])

@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.rows == "documents":
         columns, size = ["document", "metadata", "document_vector"], model.config.hidden_size
     tables = []
-    for part in open_shelf(model, arguments.source, arguments.cache_dir):
+    for part in open_shelf(model, arguments.source, arguments.cache_dir, arguments.text_column):
         table = part.read(*columns, "chunk")
         table = (table.filter(pc.field("chunk") == 0) if arguments.rows == "documents" else table).select(columns)
         places = pa.array(map(part.place_of, table["document"].to_pylist()), pa.string())

@@ -20,7 +20,7 @@ def run(arguments: argparse.Namespace) -> None:
     output: Path = arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} is there already; name a new or an empty folder.")
-    texts = [document.text for _, document in read_files(arguments.source)]
+    texts = [document.text for _, document in read_files(arguments.source, arguments.text_column)]
     if len(texts) < 2:
         raise ValueError(f"Vectors are fitted to two documents or more; {arguments.source} has {len(texts)}.")
     encoder = load_chunk_encoder(arguments.chunk_encoder or static_checkpoint())
@@ -35,7 +35,9 @@ def run(arguments: argparse.Namespace) -> None:
         model.save_pretrained(output, state_dict=halves)  # half the room; it still opens in float32
     size, name = model.config.hidden_size, safe_name(output.resolve().name)
     model_card(
-        name=name,
+        name=name, widget=SIMILARITY_WIDGET, training={"command": "nextlevelbert fit", "documents": len(texts)},
+        pipeline_tag="sentence-similarity", measured="Nothing was measured on these documents.",
+        tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
         summary="A NextLevelBERT without an encoder over chunks: the vector of a document is the mean of its chunks', "
         "which hold token vectors beside word counts. Nothing was trained: all is fitted to documents in closed form.",
         snippet="import nextlevelbert  # registers the architecture\nfrom sentence_transformers import "
@@ -45,11 +47,6 @@ def run(arguments: argparse.Namespace) -> None:
             f"other {PLACES:,} dimensions": "TF-IDF, each token hashed to one of these places; centred",
             "weights": f"squared: {STATIC_SHARE} and {1 - STATIC_SHARE:g}",
         },
-        training={"command": "nextlevelbert fit", "documents": len(texts)},
-        measured="Nothing was measured on these documents.",
         limits=["It sees words and style, not meaning.", "Nothing sees a chunk's neighbours."],
-        pipeline_tag="sentence-similarity",
-        tags=["nextlevelbert", "long-documents", "sentence-transformers", "feature-extraction"],
-        widget=SIMILARITY_WIDGET,
-    ).save(output / "README.md")
+    ).save(output / "README.md")  # fmt: skip
     print(f"Wrote {output}: fitted to {len(texts):,} documents, vectors of {size:,} values.")

@@ -58,7 +58,6 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
 
 def run(arguments: argparse.Namespace) -> None:
     model = open_model(arguments)
-    library = Library(model, open_shelf(model, arguments.source, arguments.cache_dir))
-    figure = draw_map(library.places, library.summaries, np.diff(library.first).tolist())
-    figure.savefig(arguments.output)
+    library = Library(model, open_shelf(model, arguments.source, arguments.cache_dir, arguments.text_column))
+    draw_map(library.places, library.summaries, np.diff(library.first).tolist()).savefig(arguments.output)
     print(f"Wrote {arguments.output}: {len(library.places)} documents.")

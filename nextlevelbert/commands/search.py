@@ -213,7 +213,7 @@ class Library:
 
 def run(arguments: argparse.Namespace) -> None:
     model = open_model(arguments)
-    library = Library(model, open_shelf(model, arguments.source, arguments.cache_dir))
+    library = Library(model, open_shelf(model, arguments.source, arguments.cache_dir, arguments.text_column))
     answer = library.ask(arguments.question, arguments.documents, arguments.passages)
     documents, passages = [], []
     for number, score in answer.documents:
@@ -231,7 +231,8 @@ def run(arguments: argparse.Namespace) -> None:
         return
     print("Nearest documents (scores are relative to the folder)")
     for row in documents:
-        print(f"{row['score']:.3f}  {row['place']}  {row['characters']:,} characters in {row['chunks']:,} chunks")
+        chunks = f"{row['chunks']:,} chunk{'s' * (row['chunks'] != 1)}"
+        print(f"{row['score']:.3f}  {row['place']}  {row['characters']:,} characters in {chunks}")
     print("\nNearest passages")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10**9  # in a pipe, a passage is one line
     for number, row in zip(answer.passages, passages, strict=True):

@@ -69,7 +69,10 @@ def open_model(arguments: argparse.Namespace) -> Any:
             model.attach_chunk_encoder(load_chunk_encoder(arguments.chunk_encoder))
     except (OSError, ValueError) as error:
         raise ValueError(f"the model {name!r} cannot be used: {error}") from error
-    return model.to(arguments.device, getattr(torch, arguments.dtype))
+    try:
+        return model.to(arguments.device, getattr(torch, arguments.dtype))
+    except (RuntimeError, AssertionError) as error:  # torch has both for a device that is not there
+        raise ValueError(f"--device {arguments.device}: {error}") from error
 
 
 def list_files(source: str) -> list[Part]:
@@ -80,10 +83,10 @@ def list_files(source: str) -> list[Part]:
     ]
 
 
-def read_file(part: Part) -> list[Document]:
+def read_file(part: Part, column: str) -> list[Document]:
     """The documents of a file that hold text; where there is none, or it cannot be read, one line says so."""
     try:
-        documents, reason = [row for row in read_documents(part.source) if row.text.strip()], "holds no text"
+        documents, reason = [row for row in read_documents(part.source, column) if row.text.strip()], "holds no text"
     except (OSError, ValueError) as error:
         documents, reason = [], str(error)
     if not documents:
@@ -91,19 +94,19 @@ def read_file(part: Part) -> list[Document]:
     return documents
 
 
-def read_files(source: str) -> Iterator[tuple[str, Document]]:
+def read_files(source: str, column: str) -> Iterator[tuple[str, Document]]:
     """The documents of all files that can be read, and their places."""
-    return ((part.place_of(row.id), row) for part in list_files(source) for row in read_file(part))
+    return ((part.place_of(row.id), row) for part in list_files(source) for row in read_file(part, column))
 
 
-def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
+def open_shelf(model: Any, source: str, cache_dir: Path, column: str = "text") -> list[Part]:
     """The parts of a source, in the order of its files; what is new or changed is encoded, what is gone removed."""
     encoder, config = model.get_chunk_encoder(), model.config
     known_as = str(config.chunk_encoder_name), config.chunk_encoder_fingerprint or encoder.fingerprint()
     schema = ChunkVectors(LoadedChunkEncoder(encoder, model.tokenizer, *known_as), config.chunking_rule()).schema
     incidental = ("_name_or_path", "transformers_version", "architectures", "dtype", "include_chunk_encoder")
     facts = {name: value for name, value in config.to_dict().items() if name not in incidental}
-    key = f"{schema.metadata} {sorted(facts.items())} {weights_fingerprint(model)} {os.path.abspath(source)}"
+    key = f"{schema.metadata} {sorted(facts.items())} {weights_fingerprint(model)} {os.path.abspath(source)} {column}"
     folder = cache_dir / "shelves" / hashlib.sha256(key.encode()).hexdigest()[:32]
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # it holds texts
     parts = [part._replace(path=folder / f"{_content(part.source)}.parquet") for part in list_files(source)]
@@ -113,7 +116,7 @@ def open_shelf(model: Any, source: str, cache_dir: Path) -> list[Part]:
     limit = 200_000 if encoder.has_layers else 2_000_000  # characters that are encoded together; a kill costs no more
     waiting: list[tuple[Part, list[Document]]] = []
     for part in tqdm(missing, unit="file", disable=not missing):
-        if documents := read_file(part):
+        if documents := read_file(part, column):
             waiting.append((part, documents))
         if part is missing[-1] or sum(len(doc.text) for _, docs in waiting for doc in docs) >= limit:
             _write(model, schema, waiting)

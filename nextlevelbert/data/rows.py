@@ -9,15 +9,16 @@ import gzip
 import hashlib
 import itertools
 import json
-import pydoc_data.topics
+import logging
 import re
 import sysconfig
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
@@ -28,6 +29,7 @@ from .books import BOOKS, read_book
 TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
 TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
 PYTHON_MANUAL = "python-manual"
+logger = logging.getLogger(__name__)
 _NOT_DOCUMENTATION = set("site-packages test tests idlelib lib2to3 __pycache__ turtledemo pydoc_data".split())
 
 
@@ -90,7 +92,7 @@ def as_documents(
     for number, item in enumerate(documents, start=start):
         if isinstance(item, Mapping):
             if text_column not in item:
-                raise ValueError(f"Document {number} has no column {text_column!r} (--text_column); it has {[*item]}.")
+                raise ValueError(f"Document {number} has no column {text_column!r} (text_column); it has {[*item]}.")
             name = item.get(id_column)
             metadata = {column: value for column, value in item.items() if column not in (text_column, id_column)}
             item = Document(str(number if name is None else name), item[text_column], metadata)
@@ -146,7 +148,7 @@ def _documents(files: Iterable[tuple[Path, str | None]], text_column: str, id_co
 
 def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
     """The files of a source for `read_documents`, in order, with the id of each document, or None for a table."""
-    files: dict[Path, str] = {}
+    files, passed = dict[Path, str](), dict[Path, str]()
     for name in [source] if isinstance(source, (str, Path)) else source:
         start = Path(re.split(r"[*?[]", str(name))[0] + "x").parent  # the folder before a pattern
         root = Path(name) if Path(name).is_dir() else Path(name).parent if Path(name).exists() else start
@@ -156,12 +158,14 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
             inside = sorted(path.rglob("*")) if path.is_dir() and not is_saved_dataset(path) else [path]
             saved = {folder for folder in inside if is_saved_dataset(folder)}
             for file in inside:
-                readable = file.is_file() and suffix(file) in TEXTS + TABLES and not saved & set(file.parents)
-                relative = file.relative_to(root)
-                if (readable or file in saved) and not any(part.startswith(".") for part in relative.parts):
-                    files[file] = relative.as_posix()
+                relative, whole = file.relative_to(root).as_posix(), file in saved
+                hidden = re.search(r"(^|/)\.[^/]", relative)
+                if not hidden and (whole or (file.is_file() and not saved & set(file.parents))):
+                    (files if whole or suffix(file) in TEXTS + TABLES else passed)[file] = relative
     if not files:
         raise ValueError(f"{source} holds nothing to read; supported are {', '.join(TEXTS + TABLES)}, also .gz.")
+    if passed:
+        logger.warning("%d files of other kinds are left out, %s first.", len(passed), next(iter(passed.values())))
     stems = {path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.I) for path, name in files.items()}
     times = Counter(stem for path, stem in stems.items() if suffix(path) in TEXTS)
     names = {path: stem if times[stem] == 1 else files[path] for path, stem in stems.items()}
@@ -173,8 +177,7 @@ def python_manual(smallest: int = 400) -> Iterator[Document]:
 
     One document for each topic of `pydoc_data.topics` and each module of the standard library; nothing is imported.
     """
-    texts = {f"manual/{topic}": text for topic, text in sorted(pydoc_data.topics.topics.items())}
-    yield from (Document(name, text) for name, text in texts.items() if len(text) >= smallest)
+    yield from (Document(f"manual/{name}", text) for name, text in sorted(topics.items()) if len(text) >= smallest)
     root = Path(sysconfig.get_paths()["stdlib"])
     for file in sorted(root.rglob("*.py")):
         parts = file.relative_to(root).with_suffix("").parts
@@ -203,10 +206,9 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
         ValueError: for a source without rows, or rows that cannot be read, by file and line.
     """
     path, features = Path(source), dict[str, Any]()
-    rows: Rows
     name = path.resolve().name if path.exists() else str(source)
     if files := [] if path.is_dir() else find_paths(source):
-        rows = itertools.chain.from_iterable(map(placed_rows, files))
+        rows: Rows = itertools.chain.from_iterable(map(placed_rows, files))
     else:
         dataset = saved_dataset(path, split) if is_saved_dataset(path) else hub_dataset(source, config, split=split)
         name = name if is_saved_dataset(path) else f"{name} ({config}, {split})" if config else f"{name} ({split})"
@@ -243,8 +245,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Any]]:
     csv.field_size_limit(2**31 - 1)  # csv's own limit of 131,072 is less than a long document
     with open_text(path, newline="") as file:
         reader = csv.DictReader(file, strict=True)
-        for row in reader:
-            yield f"line {reader.line_num}", row
+        yield from ((f"line {reader.line_num}", row) for row in reader)
 
 
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
@@ -274,7 +275,8 @@ def named_errors(path: Path) -> Iterator[None]:
     except (ValueError, TypeError, OSError, EOFError, zlib.error, csv.Error, RecursionError) as error:
         if isinstance(error, FileNotFoundError) or str(path) in str(error):
             raise
-        raise ValueError(f"{path} cannot be read: {error}. It must be whole, and its text in UTF-8.") from error
+        hint = " Save it in UTF-8." * isinstance(error, UnicodeError)
+        raise ValueError(f"{path} cannot be read: {str(error).rstrip('.')}.{hint}") from error
 
 
 @contextmanager
@@ -335,9 +337,7 @@ def short(value: Any) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
-def hold_out(
-    rows: Sequence[Any], share: float, seed: int, key: Callable[[Any], Any] | None = None
-) -> tuple[list[Any], list[Any]]:
+def hold_out(rows: Sequence[Any], share: float, seed: int, key: Any = None) -> tuple[list[Any], list[Any]]:
     """Rows to train on and rows to validate on, drawn at random; those of one `key` stay together."""
     keys = [key(row) for row in rows] if key else list(range(len(rows)))
     held = draw(sorted(set(keys)), share, seed, "rows")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -23,12 +21,13 @@ from ..data.rows import fingerprint, short
 from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
-from ..training.trainer import safe_name, write_whole
+from ..training.trainer import safe_name
 from .seeds import option
 
 logger = logging.getLogger(__name__)
 
 FAMILIES = ("nextlevelbert", "hate")  # the models over chunk vectors
+WITHOUT = " without the frozen chunk encoder"  # what a card says of the number of their parameters
 
 
 # --- Options
@@ -46,10 +45,10 @@ class VectorModelArguments:
         "the task has them; any other encoder, one vector of what it reads.",
     )  # fmt: skip
     model_type: str = option("nextlevelbert", "Of untrained and baselines; else a checkpoint's.", choices=[*FAMILIES])
-    chunk_encoder: str = option(
-        "sentence-transformers/all-MiniLM-L6-v2",
-        "Sentence encoder of untrained, the baselines, and checkpoints without one: name or folder.",
-    )
+    chunk_encoder: str | None = option(
+        None, "Sentence encoder of untrained and the baselines, by default MiniLM, and of checkpoints without one: "
+        "name or folder.",
+    )  # fmt: skip
     chunk_encoder_name: str | None = option(None, "The encoder's name on the Hub, if --chunk_encoder is a folder.")
     chunk_size: int | None = option(None, "Of untrained and baselines; by default 256 tokens, of sbert all it reads.")
     encoder_dtype: str = option("float32", "Precision of encoding.", choices=["float32", "bfloat16", "float16"])
@@ -142,7 +141,8 @@ def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> Vect
     """Opens what makes the vectors for --model: ``untrained``, a checkpoint, any other encoder, or a baseline."""
     name, known = options.model, ("untrained", *baselines)
     if name in known:
-        encoder = load_chunk_encoder(options.chunk_encoder, options.chunk_encoder_name)
+        minilm = "sentence-transformers/all-MiniLM-L6-v2"
+        encoder = load_chunk_encoder(options.chunk_encoder or minilm, options.chunk_encoder_name)
         limit = encoder.max_chunk_size
         size = options.chunk_size or ((limit or 512) if name == "sbert" else 256)
         mode: Any = "sentences" if options.model_type == "hate" and name != "sbert" else "fixed"
@@ -151,13 +151,20 @@ def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> Vect
     kind = model_type_of(name, known)
     if kind in ("chunkbert", "bert-al", "cdlm"):
         raise ValueError(f"--model {name!r} is a {kind}, which reads text and no chunk vectors; give a NextLevelBERT.")
+    config = AutoConfig.from_pretrained(name)
+    alone = getattr(config, "include_chunk_encoder", True) is False
+    type_of_other = options.model_type if options.model_type not in (kind, FAMILIES[0]) else None
+    fixed = {"chunk_size": options.chunk_size, "model_type": type_of_other}
+    for option_name, value in (fixed if alone else {**fixed, "chunk_encoder": options.chunk_encoder}).items():
+        if value is not None:
+            raise ValueError(f"--{option_name} {value}: --model {name!r} has one of its own; leave the option out.")
     if kind not in FAMILIES:
         other = FirstTokens(name)
         return VectorSource("other", other, None, other.fingerprint)
     model = AutoModel.from_pretrained(name)
-    if (config := model.config).include_chunk_encoder is False:
-        folder = options.chunk_encoder if Path(options.chunk_encoder).is_dir() else config.chunk_encoder_name
-        encoder = load_chunk_encoder(folder, config.chunk_encoder_name, config.chunk_encoder_pooling)
+    if alone:
+        public = config.chunk_encoder_name
+        encoder = load_chunk_encoder(options.chunk_encoder or public, public, config.chunk_encoder_pooling)
         model.attach_chunk_encoder(encoder)  # refuses any but the one that made the model's vectors
     return VectorSource(kind, model.detach_chunk_encoder(), config.chunking_rule(), weights_fingerprint(model))
 
@@ -173,9 +180,13 @@ def open_model(options: VectorModelArguments, source: VectorSource, auto_class: 
     return auto_class.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
 
 
-def with_chunk_encoder(source: VectorSource, auto_class: Any, folder: Path) -> Any:
-    """The model in the folder of a seed, with its chunk encoder and tokenizer, to be saved whole."""
-    model = auto_class.from_pretrained(folder)
+def with_chunk_encoder(source: VectorSource, auto_class: Any, folder: Path, base: Any = None) -> Any:
+    """The model in the folder of a seed, with its chunk encoder and tokenizer, to be saved whole.
+
+    The adapters there are merged into `base`, the model on which they were trained.
+    """
+    adapted = None if base is None else PeftModel.from_pretrained(base, folder)
+    model = auto_class.from_pretrained(folder) if adapted is None else adapted.merge_and_unload()
     model.base_model.attach_chunk_encoder(source.encoder)
     return model
 
@@ -234,18 +245,3 @@ def encode_once(
 def with_lora(model: Any, options: LoraArguments) -> PeftModel:
     """Adds low-rank adapters to a model; its head is trained whole, and a chunk encoder stays frozen."""
     return get_peft_model(model, LoraConfig(r=options.lora_r, lora_alpha=options.lora_alpha, **model.lora_targets()))
-
-
-class SavedAdapter(NamedTuple):
-    """An adapter in the folder of its training, the tokenizer of its base, and the name of that on the Hub, if any."""
-
-    folder: Path
-    tokenizer: Any
-    base: str | None
-
-    def save_pretrained(self, output: Path) -> None:
-        """Writes weights, configuration and tokenizer."""
-        shutil.copy(self.folder / "adapter_model.safetensors", output)
-        adapter = json.loads((self.folder / "adapter_config.json").read_text())
-        write_whole(output / "adapter_config.json", json.dumps({**adapter, "base_model_name_or_path": self.base}))
-        self.tokenizer.save_pretrained(output)

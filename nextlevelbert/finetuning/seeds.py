@@ -98,7 +98,7 @@ class DataArguments:
     def __post_init__(self) -> None:
         files = {name: getattr(self, f"{name}_file") for name in ("train", "validation", "test")}
         if bool(self.dataset_name) == any(files.values()) or not (self.dataset_name or self.train_file):
-            raise ValueError("Give the training set with --train_file or with --dataset_name, not with both.")
+            raise ValueError("Give the training set, either with --train_file or with --dataset_name.")
         for name, file in files.items():
             folder = Path(file or self.train_file or "").is_dir()
             if getattr(self, f"{name}_split") and not (self.dataset_name or folder):
@@ -241,12 +241,12 @@ def publish(
     logger.info("Written to %s: results.json, predictions%s.", output, "" if open_model is None else ", model, card")
 
 
-def training_facts(args: FinetuningArguments, best: Result, started_from: str) -> dict[str, object]:
-    """What every card tells of the training."""
+def training_facts(args: FinetuningArguments, best: Result, started_from: str, without: str = "") -> dict[str, object]:
+    """What every card tells of the training; `without` says what the number of parameters leaves out."""
     names = ("learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "bf16")
     trained, total = best.parameters
     batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    facts = {"started from": started_from, "parameters": f"{total:,}, of which {trained:,} trained"}
+    facts = {"started from": started_from, "parameters": f"{total:,}{without}, {trained:,} of them trained"}
     values = {name: getattr(args, name) for name in names}
     return {**facts, **values, "batch_size": batch, "steps": best.steps, "seed": best.seed}
 

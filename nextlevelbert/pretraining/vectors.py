@@ -25,24 +25,8 @@ from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..models.modeling_hate import HateForMaskedSentencePrediction
 from ..models.modeling_nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling
-from ..training.trainer import (
-    CURVE,
-    SIMILARITY_WIDGET,
-    CardTrainer,
-    claim,
-    code,
-    last_whole_checkpoint,
-    model_card,
-    parse,
-    plain,
-    plot_curves,
-    read_json,
-    results_table,
-    run_command,
-    take_option,
-    words_of,
-    write_whole,
-)
+from ..training import trainer as training
+from ..training.trainer import CardTrainer, claim, code, last_whole_checkpoint, plain, read_json, write_whole
 from . import cdlm
 from .arguments import (
     CorpusArguments,
@@ -77,7 +61,7 @@ card. Without --do_train the documents are only encoded. --model_type cdlm --hel
 
 def main(words: Sequence[str] | None = None) -> None:
     """Pretrains the ``--model_type`` that a command line asks for: by default, that of this process."""
-    run_command(pretrain, words)
+    training.run_command(pretrain, words)
 
 
 def pretrain(words: list[str]) -> None:
@@ -85,14 +69,14 @@ def pretrain(words: list[str]) -> None:
 
     A run that was killed goes on where it stopped, given the same options.
     """
-    words = words_of(words)
-    model_type, _ = take_option(words, "model_type")
+    words = training.words_of(words)
+    model_type, _ = training.take_option(words, "model_type")
     if model_type == "cdlm":
         cdlm.main(words)
         return
     family_class = HateArguments if model_type == "hate" else NextLevelBertArguments
     classes = (VectorModelArguments, family_class, MaskingArguments, CorpusArguments, PretrainingArguments)
-    options, family, masking, corpus_args, args = parse(classes, words, about=_ABOUT, recipes="")
+    options, family, masking, corpus_args, args = training.parse(classes, words, about=_ABOUT, recipes="")
     set_seed(args.seed)
 
     # 1. The frozen encoder, which stays out of training, and the model over vectors.
@@ -106,9 +90,9 @@ def pretrain(words: list[str]) -> None:
         print(f"Encoded {len(corpus):,} documents into {corpus.path}. Nothing was trained: add --do_train for that.")
         return
     corpus.check_model(model.config, corpus.splitter)
-    training, held_out = share_out(corpus, corpus_args.validation_share, args.seed, objective.at_least)
+    learned, held_out = share_out(corpus, corpus_args.validation_share, args.seed, objective.at_least)
     output, settings = Path(str(args.output_dir)), settings_of(model, args, options, family, masking)
-    claim(output, {**settings, "documents": [corpus.fingerprint(), corpus_args.validation_share]})
+    claim(output, settings | {"documents": corpus.fingerprint(), "validation_share": corpus_args.validation_share})
     if read_json(output / "results.json") is not None:
         args.upload(output)
         print(f"{output} is finished already: nothing to do. Give another --output_dir for another run.")
@@ -116,9 +100,9 @@ def pretrain(words: list[str]) -> None:
 
     # 3. Training, from the last whole checkpoint if the run was killed.
     if getattr(family, "whiten_chunks", False):
-        mean, weight = fit_whitening(corpus[number].vectors for number in training.tolist())
+        mean, weight = fit_whitening(corpus[number].vectors for number in learned.tolist())
         model.base_model.whitening.load_state_dict({"mean": mean, "weight": weight})
-    train_dataset = objective.dataset(corpus, documents=training, seed=args.seed)
+    train_dataset = objective.dataset(corpus, documents=learned, seed=args.seed)
     eval_dataset = objective.dataset(corpus, documents=held_out, seed=args.seed) if len(held_out) else None
     baseline = None
     if eval_dataset is not None and isinstance(objective.collator, DataCollatorForVectorMasking):
@@ -141,7 +125,7 @@ def pretrain(words: list[str]) -> None:
         model.base_model.attach_chunk_encoder(source)
     trainer.save_model()
     if args.should_save:
-        facts = {"items in an epoch": len(train_dataset), **vars(masking), **vars(family)}
+        facts = {"items in an epoch": len(train_dataset), **vars(masking), **vars(family), "model": None}
         write_card(trainer, objective, corpus, facts, baseline)
         steps = [entry for entry in log if "train_loss" not in entry]
         steps = [{key: value for key, value in entry.items() if not key.endswith(_TIMES)} for entry in steps]
@@ -163,6 +147,7 @@ class Objective(NamedTuple):
     about_scores: str
     hub_task: str
     at_least: int  # documents to hold out
+    without: Any  # options, by name, that it does not use
 
 
 def objective_of(family: Family, masking: MaskingArguments, config: Any) -> Objective:
@@ -183,6 +168,7 @@ def objective_of(family: Family, masking: MaskingArguments, config: Any) -> Obje
             about_scores=_PAIR_SCORES,
             hub_task="sentence-similarity",
             at_least=2,
+            without=vars(masking),
         )
     length, most = masking.sequence_length, window + config.special_positions
     if length > most:
@@ -198,6 +184,7 @@ def objective_of(family: Family, masking: MaskingArguments, config: Any) -> Obje
         about_scores=_MASKED_SCORES,
         hub_task="fill-mask",
         at_least=1,
+        without=("min_segment", "max_segment"),
     )
 
 
@@ -219,6 +206,8 @@ def open_encoder(options: VectorModelArguments, family: Family) -> LoadedChunkEn
         name = model
     pooling: Any = getattr(family, "sentence_pooling", "own")
     name = name or "sentence-transformers/all-MiniLM-L6-v2"
+    if not (options.include_chunk_encoder or options.chunk_encoder_name) and Path(name).is_dir():
+        raise ValueError("--no_include_chunk_encoder needs the encoder's name on the Hub: --chunk_encoder_name.")
     return load_chunk_encoder(name, options.chunk_encoder_name, None if pooling == "own" else pooling)
 
 
@@ -238,7 +227,8 @@ def new_model(options: VectorModelArguments, family: Family, source: LoadedChunk
     if family.model is None:
         return kind.from_chunk_encoder(source, **fields, **new)
     if names := [name for name in new if name != "include_chunk_encoder"]:
-        raise ValueError(f"--{names[0]} is for new models; leave it out, or leave out --model.")
+        beside = " (beside a recipe: --attention_dropout 0)" * (names[0] == "attention_dropout")
+        raise ValueError(f"--{names[0]} is for new models: leave it out{beside}, or leave out --model.")
     model: Any = kind.from_pretrained(family.model, dtype=torch.float32, **fields)  # keeps its chunks and layers
     if model.base_model.chunk_encoder is not None:
         model.base_model.detach_chunk_encoder()
@@ -327,16 +317,16 @@ def write_card(
     """Writes card and learning curve; `facts` are the options of the training by name, `baseline` other scores."""
     args: Any = trainer.args
     log, config, name = trainer.state.log_history, trainer.model.config, args.repository()
-    plot_curves([log], [*objective.scores, "chance_accuracy"], Path(args.output_dir) / CURVE, x="step")
     columns = ("loss", *objective.scores, "chance_accuracy")
+    training.plot_curves([log], columns[1:], Path(args.output_dir) / training.CURVE, x="step")
     evaluations = [{name: entry[f"eval_{name}"] for name in columns} for entry in log if "eval_loss" in entry]
     measured = "Nothing: the run had no evaluation."
     if evaluations:
         rows = {"first evaluation": evaluations[0], "last evaluation": evaluations[-1]}
-        table = results_table({**rows, "mean of the context": baseline} if baseline else rows)
+        table = training.results_table({**rows, "mean of the context": baseline} if baseline else rows)
         measured = f"{objective.about_scores}\n\n{table}"
     facts = {
-        **{name: value for name, value in facts.items() if value is not None and name != "model"},
+        **{name: value for name, value in facts.items() if value is not None and name not in objective.without},
         "batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "optimizer_steps": trainer.state.global_step,
         **{name: getattr(args, name) for name in ("learning_rate", "weight_decay", "warmup_steps", "seed")},
@@ -345,13 +335,13 @@ def write_card(
         "device": args.device.type,
     }
     encoder = config.chunk_encoder_name
-    model_card(
+    training.model_card(
         name=name, summary=_FAMILIES[config.model_type], snippet=_SNIPPET.format(name=name),
-        note=_NOTE.format(name=name), pipeline_tag="sentence-similarity", widget=SIMILARITY_WIDGET,
+        note=_NOTE.format(name=name), pipeline_tag="sentence-similarity", widget=training.SIMILARITY_WIDGET,
         tags=(config.model_type, "long-documents", "sentence-transformers", "feature-extraction"),
         base_model=encoder if "/" in encoder and encoder != name else None,  # a name on the Hub
         model=_model_facts(config, corpus), training=facts,
-        pictures={CURVE: "Loss and held-out scores over training"}, measured=measured,
+        pictures={training.CURVE: "Loss and held-out scores over training"}, measured=measured,
         scores={name: evaluations[-1][name] for name in objective.scores} if evaluations else None,
         dataset="held-out documents", scored_task=objective.hub_task, limits=_LIMITS,
     ).save(f"{args.output_dir}/README.md")  # fmt: skip

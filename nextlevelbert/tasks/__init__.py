@@ -35,6 +35,7 @@ def _main(words: list[str]) -> None:
         usage = f"{Path(sys.argv[0]).name} --task TASK [options]"
         print(f"usage: {usage}\n\nTasks:\n{listed}\n\nThe options of a task: --task TASK --help")
     elif task not in TASKS:
-        raise ValueError(f"--task is one of {', '.join(TASKS)}; got {task}.")
+        got = "none was given" if task is None else f"got {task}"
+        raise ValueError(f"--task is one of {', '.join(TASKS)}; {got}.")
     else:
         pkgutil.resolve_name(f"{__name__}.{TASKS[task][0]}")(rest)

@@ -20,7 +20,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from ..chunk_vectors import pad_vectors
 from ..data.rows import fingerprint
 from ..finetuning import models, seeds
-from ..finetuning.models import LoraArguments, SavedAdapter, hub_name, public_name, with_lora
+from ..finetuning.models import LoraArguments, hub_name, public_name, with_lora
 from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, option
 from ..models.chunk_encoder import masked_mean, weights_fingerprint
 from ..models.modeling_nextlevelbert import TaskClassifier, concatenate_pairs
@@ -90,7 +90,7 @@ def read_sets(columns: ColumnArguments, data: DataArguments, seed: int, labels: 
         table = labelled.classification_table(source, split, data.dataset_config_name, labels.arrangement)
         names = labels.label_names_file
         known = known or (labelled.read_label_names(names) if names else None, None)
-        part = labelled.read_classes(table, columns, *known)
+        part = labelled.read_classes(table, columns, known[0], known[1], by_number=names is not None)
         known = (part.label_names, part.problem_type)
         return part
 
@@ -207,7 +207,6 @@ class Model(NamedTuple):
     trained: Callable[[Path], Any] | None  # from the folder of a seed, to be published; None for a baseline
     weights: str  # hash of what a training starts from
     rate: float  # usual learning rate
-    base: dict[str, Any] | None = None  # of an adapter: what opens its base, beside the name
     window: int | None = None  # most tokens that the encoder reads at once, where that says something
     lengths: Mapping[str, np.ndarray] = {}  # of documents in tokens, where there is a window
 
@@ -231,22 +230,21 @@ def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     pair = {} if choice else {"text_pair": bool(asked)}
     size = next(iter(vectors.values())).shape[1]
 
-    def new() -> Any:
+    def new(lora: bool = part.lora) -> Any:
         if baseline:
             return MeanClassifier(size, outputs, bool(asked), choice, config.get("problem_type", SINGLE))
         model = models.open_model(options, source, auto, **config, **pair)
         if part.freeze_encoder:
             freeze(model.base_model)
-        return with_lora(model, part) if part.lora else model
+        return with_lora(model, part) if lora else model
 
-    trained: Any = None if baseline else partial(models.with_chunk_encoder, source, auto)
-    if part.lora:
-        trained = partial(SavedAdapter, tokenizer=source.encoder.tokenizer, base=hub_name(options.model))  # type: ignore[union-attr]
+    def trained(folder: Path) -> Any:
+        return models.with_chunk_encoder(source, auto, folder, new(lora=False) if part.lora else None)
+
     rows = {name: data.examples for name, data in sets.items()}
     collate = partial(collate_vectors, sets["train"], vectors)
     rate = 1e-3 if baseline or part.freeze_encoder or part.lora else 5e-5
-    base = {} if choice else {"num_labels": outputs, **pair}
-    return Model(source.kind, rows, collate, new, trained, source.weights, rate, base if part.lora else None)
+    return Model(source.kind, rows, collate, new, None if baseline else trained, source.weights, rate)
 
 
 def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
@@ -279,7 +277,7 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
     read = {name: token_rows(data, tokenizer, limits.get(name), kind) for name, data in sets.items()}
     rows, lengths = {name: pair[0] for name, pair in read.items()}, {name: pair[1] for name, pair in read.items()}
     collate = partial(collate_tokens, sets["train"], tokenizer)
-    return Model(kind, rows, collate, new, trained, weights_fingerprint(reader), 3e-5, None, window, lengths)
+    return Model(kind, rows, collate, new, trained, weights_fingerprint(reader), 3e-5, window, lengths)
 
 
 def freeze(encoder: nn.Module) -> None:
@@ -316,7 +314,7 @@ def main(words: list[str], task: str = "classification") -> None:
     options = parts[0]
     settings |= {"task": task, "model": public_name(options.model)}
     for name, data_set in sets.items():
-        settings[f"{name}_sha256"] = fingerprint([data_set.label_names, *map(vars, data_set.examples)])
+        settings[f"{name} set"] = fingerprint([data_set.label_names, *map(vars, data_set.examples)])
     if options.model == "tfidf" and not choice:
         claim(args.output_dir, settings)
         result, folder = Result(0, {}), Path(args.output_dir) / "seed-0"
@@ -387,37 +385,32 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
     if model is None or model.trained is None:
         return seeds.publish(args, best, None, {})
     (paper, limit), choice, name = _CARDS[model.kind], train.problem_type == "multiple_choice", args.repository()
-    chosen = f"This checkpoint is the best epoch by {args.metric_for_best_model} of the seed with the lowest loss."
+    chosen = f"This checkpoint is the best epoch by {args.metric_for_best_model} of the seed with the lowest loss"
+    chosen += f"; it has an accuracy of {best.scores[reported]['accuracy']:.4f}."
+    without = models.WITHOUT * (model.kind in models.FAMILIES)
     examples = ", ".join(f"{len(part.examples):,} {name}" for name, part in sets.items())
     card = {
         "name": name, "summary": f"A {paper} fine-tuned on {plain(train.source)}.",
-        "snippet": snippet(name, train, hub_name(source) or "the base checkpoint", model),
-        "model": {"classes": ", ".join(map(plain, train.label_names or ["none"]))},
-        "training": {**seeds.training_facts(args, best, public_name(source)), "examples": examples},
+        "snippet": snippet(name, train, model.kind),
+        "model": {} if choice else {"classes": ", ".join(map(plain, train.label_names or ()))},
+        "training": {**seeds.training_facts(args, best, public_name(source), without), "examples": examples},
         "pictures": {CURVE: "Loss over epochs"}, "limits": [_SMALL, limit],
         "measured": f"{table}\n\n{chosen}{seeds.caveat(reported, 'the checkpoint')}",
         "pipeline_tag": "multiple-choice" if choice else "text-classification", "tags": [model.kind, "long-documents"],
-        "base_model": hub_name(source), "adapter": model.base is not None, "dataset": data.source,
+        "base_model": hub_name(source), "dataset": data.source,
         "scores": {metric: value for metric, value in best.scores[reported].items() if metric != "loss"},
     }  # fmt: skip
     seeds.publish(args, best, model.trained, card)
 
 
-def snippet(name: str, train: LabelledDocuments, base: str, model: Model) -> str:
-    """Code that opens the model, or an adapter on its base, and reads a document, with what is asked about it."""
+def snippet(name: str, train: LabelledDocuments, kind: str) -> str:
+    """Code that opens the model and reads a document, with what is asked about it."""
     choice, pair = train.problem_type == "multiple_choice", ""
     auto = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
-    lines = ["import nextlevelbert  # registers the architecture"]
-    opened = [f'model = {auto}.from_pretrained("{name}")']
-    if model.base is not None:
-        more = "".join(f", {key}={value!r}" for key, value in model.base.items())
-        lines += ["from peft import PeftModel"]
-        opened = [f'base = {auto}.from_pretrained("{base}"{more})']
-        opened += [f'model = PeftModel.from_pretrained(base, "{name}").eval()']
-    lines += [f"from transformers import {auto}, AutoTokenizer", "", *opened]
-    lines += [f'tokenizer = AutoTokenizer.from_pretrained("{name}")']
+    lines = ["import nextlevelbert  # registers the architecture", f"from transformers import {auto}, AutoTokenizer"]
+    lines += ["", f'model = {auto}.from_pretrained("{name}")', f'tokenizer = AutoTokenizer.from_pretrained("{name}")']
     lines += ['document = tokenizer("the text of a whole document", return_tensors="pt")']
-    if train.examples[0].asked and model.kind in models.FAMILIES:
+    if train.examples[0].asked and kind in models.FAMILIES:
         texts = '["the question? one answer", "the question? another"]' if choice else '["a question about it"]'
         lines += [f'pair = tokenizer({texts}, padding=True, return_tensors="pt")']
         last = "[None]" * choice

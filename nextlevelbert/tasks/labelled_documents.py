@@ -142,14 +142,15 @@ class ColumnArguments:
 
 
 def read_classes(
-    table: Table, columns: ColumnArguments, names: Sequence[str] | None = None, problem: ProblemType | None = None
-) -> LabelledDocuments:
+    table: Table, columns: ColumnArguments, names: Sequence[str] | None = None, problem: ProblemType | None = None,
+    by_number: bool = False,
+) -> LabelledDocuments:  # fmt: skip
     """Documents with classes; a ValueError names source, row and column of what cannot be read.
 
     Labels may be strings (classes in alphabetical order), integers from 0 without a gap (named by their digits, or by
     the `ClassLabel` of `datasets`), booleans, or lists of strings or integers (several labels). Without any (no
     column, null, or -1 of a `ClassLabel`, as in test splits), every label is None. `names` are the classes in order,
-    and `problem` the kind of labels, for example of the training set.
+    and `problem` the kind of labels, for example of the training set; `by_number` if integers may stand for names.
     """
     known, column = table.class_names.get(columns.label_column), columns.label_column
     examples, raw = _read(table, columns)
@@ -162,7 +163,7 @@ def read_classes(
         return LabelledDocuments(problem, examples, classes, table.name)
     if missing:
         raise missing[0].error(column, "has no label, but other rows have; label all rows or none.")
-    values, classes = class_indices(labels, column, classes, problem == SEVERAL)
+    values, classes = class_indices(labels, column, classes, problem == SEVERAL, by_number)
     examples = [replace(example, label=value) for example, value in zip(examples, values, strict=True)]
     return LabelledDocuments(problem, examples, classes, table.name)
 
@@ -177,7 +178,7 @@ def class_name(label: Any, names: tuple[str, ...] | None) -> Any:
 
 
 def class_indices(
-    labels: Labels, column: str, names: tuple[str, ...] | None, several: bool
+    labels: Labels, column: str, names: tuple[str, ...] | None, several: bool, by_number: bool
 ) -> tuple[list[Any], tuple[str, ...]]:
     """Class indices of each row (one, or with `several` a sorted tuple), and the names of the classes."""
     for place, label in labels:
@@ -187,8 +188,10 @@ def class_indices(
     flat = [(place, item) for place, row in rows for item in row]
     kind = type(flat[0][1]) if flat else str
     for place, item in flat:
-        if type(item) is not kind or kind not in (str, int, bool) or not str(item).strip():
-            raise place.error(column, f"holds {short(item)}; classes are names (not blank), or integers throughout.")
+        like_list = isinstance(item, str) and item[:1] + item[-1:] == "[]"
+        if type(item) is not kind or kind not in (str, int, bool) or not str(item).strip() or like_list:
+            rule = "lists need JSON" if like_list else "classes are names (not blank), or integers throughout"
+            raise place.error(column, f"holds {short(item)}; {rule}.")
     if names is None:
         classes = [False, True] if kind is bool else sorted({item for _, item in flat})
         if not classes or (kind is int and classes != list(range(len(classes)))):
@@ -200,8 +203,9 @@ def class_indices(
     keys: list[Any] = list(names) if kind is str else list(range(len(names)))
     if kind is int and all(name.isdecimal() for name in names):
         keys = list(map(int, names))  # "1", "2", "3" are not places 0, 1, 2
-    elif kind is int:
-        logger.warning("Integers in column %r are taken as indices into %s.", column, ", ".join(names))
+    elif kind is int and not by_number:
+        rule = f"the classes are {', '.join(names[:20])}. Numbers need their order in a --label_names_file."
+        raise flat[0][0].error(column, f"holds the number {flat[0][1]}, but {rule}")
     numbers = {key: number for number, key in enumerate(keys)}
     indices = []
     for place, row in rows:

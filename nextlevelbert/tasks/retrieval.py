@@ -216,7 +216,8 @@ def main(words: list[str]) -> None:
     task = read_retrieval_task(args.test_file or args.dataset_name, pairs, args.test_split, args.dataset_config_name)
     logger.info("%s: %d queries, %d documents", task.name, len(task.queries), len(task.documents))
     output, name = Path(args.output_dir), public_name(options.model)
-    settings = {**vars(options), "model": name, "chunk_encoder": public_name(options.chunk_encoder), "cache_dir": None}
+    encoder = options.chunk_encoder and public_name(options.chunk_encoder)
+    settings = {**vars(options), "model": name, "chunk_encoder": encoder, "cache_dir": None}
     claim(output, {"task": "retrieval", **settings, "k": pairs.k, "set": fingerprint(vars(task).values())})
     if options.model in WORDS:
         words_of = tfidf_scores if options.model == "tfidf" else bm25_scores
@@ -341,7 +342,7 @@ def rank(words: list[str]) -> None:
     pool, name = sets[reported], args.repository()
     searched = f"{len(pool.task.documents):,} documents" if pool.candidates is None else "its candidates"
     measured = f"{len(pool.task.queries):,} queries of {training.plain(pool.task.name)}, each ranking {searched}."
-    facts = seeds.training_facts(args, best, public_name(options.model))
+    facts = seeds.training_facts(args, best, public_name(options.model), models.WITHOUT)
     card = {
         "name": name, "snippet": _SNIPPET.replace("{name}", name), "limits": _LIMITS,
         "summary": "A model that gives a query and the long documents that answer it nearby vectors.",

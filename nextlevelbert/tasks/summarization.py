@@ -286,7 +286,7 @@ def main(words: list[str]) -> None:
     settings = {
         "task": "summarization", "weights": weights, **vars(options), **vars(sizes),
         "model": public_name(options.model), **args.signature(),
-        **{f"{name}_sha256": fingerprint(data) for name, data in sets.items()},
+        **{f"{name} set": fingerprint(data) for name, data in sets.items()},
     }  # fmt: skip
     results = seeds.run_seeds(args, settings, make_trainer, score)
     if not args.should_save:

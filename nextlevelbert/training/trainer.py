@@ -24,6 +24,7 @@ from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 from torch import nn
 from torch.utils.data import SequentialSampler
 from transformers import HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,7 +36,7 @@ RECIPES = Path(__file__).with_name("recipes")
 SIGNED = (
     "learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "lr_scheduler_type",
     "lr_scheduler_kwargs", "optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm",
-    "label_smoothing_factor", "bf16", "fp16", "tf32", "seed", "data_seed", "per_device_train_batch_size",
+    "bf16", "fp16", "tf32", "seed", "data_seed", "per_device_train_batch_size",
     "load_best_model_at_end",
 )  # fmt: skip
 # These do, too, where the best evaluation is kept.
@@ -62,8 +63,12 @@ class _Parser(HfArgumentParser):
     """Tells an error before a line of usage; of the options of `TrainingArguments` the help shows those in `SHOWN`."""
 
     def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
-        prog, usage = f"{Path(sys.argv[0]).name} {prog}".strip(), "%(prog)s [options]"
-        super().__init__(classes, prog=prog, usage=usage, description=about, allow_abbrev=False)
+        command, usage = Path(sys.argv[0]).name, "%(prog)s [options]"
+        prog, epilog = (
+            f"{command} {prog}".strip(),
+            f"Options may come from YAML or JSON: {command} options.yaml --seed 1",
+        )
+        super().__init__(classes, prog=prog, usage=usage, description=about, epilog=epilog, allow_abbrev=False)
         bases = {base for kind in classes for base in kind.__mro__ if base is not TrainingArguments}
         shown = {name for base in bases for name in inspect.get_annotations(base)} | SHOWN
         for action in self._actions:
@@ -139,13 +144,14 @@ def _as_words(values: Mapping[str, Any]) -> Iterable[str]:
 
 def _with_recipe(words: list[str], recipes: str, usual: str) -> list[str]:
     """The words with those of the recipe in front that they ask for; ``batch_size`` comes by accumulation."""
-    recipe, words = take_option(words, "recipe")
-    if recipe is None:
-        return words
+    recipe, rest = take_option(words, "recipe")
+    if recipe != "paper":
+        return words  # of another one the parser tells
+    words = rest
     path = RECIPES / f"{recipes}{take_option(words, 'model_type', usual)[0]}.yaml"
-    if recipe != "paper" or not path.exists():
+    if not path.exists():
         known = ", ".join(sorted(file.stem for file in RECIPES.glob(f"{recipes}*.yaml")))
-        raise ValueError(f"--recipe {recipe}: no paper names settings for {path.stem}; they do for {known}.")
+        raise ValueError(f"--recipe paper: no paper names settings for {path.stem}, but for {known}.")
     text = path.read_text(encoding="utf-8")
     values = yaml.safe_load(text)
     if os.environ.get("RANK", "0") == "0":
@@ -182,6 +188,10 @@ class BaseTrainingArguments(TrainingArguments):
     output_dir: str = field(default="trainer_output", metadata={"help": "Folder of the model."})
     weight_decay: float = field(default=0.01, metadata={"help": "Not applied to biases and LayerNorm."})
     resume_from_checkpoint: str | None = field(init=False, default=None)  # no option: a killed run goes on by itself
+    # No options, either: sets are evaluated where they are given, and smoothed labels are no loss of these models.
+    do_eval: bool = field(init=False, default=False)
+    do_predict: bool = field(init=False, default=False)
+    label_smoothing_factor: float = field(init=False, default=0.0)
     # Uploads at every save would publish arguments with local paths.
     hub_strategy: str = field(default="end", metadata={"help": argparse.SUPPRESS})
     # Processes wait for each other while documents are encoded, which may take days.
@@ -200,6 +210,8 @@ class BaseTrainingArguments(TrainingArguments):
         super().__post_init__()
         if self.dataloader_persistent_workers:
             raise ValueError("--dataloader_persistent_workers would repeat the first epoch's masks; leave it out.")
+        if missing := [name for name in self.report_to if name not in get_available_reporting_integrations()]:
+            raise ValueError(f"--report_to {missing[0]}: its package is not installed; install it, or leave it out.")
 
     def signature(self) -> dict[str, object]:
         """The arguments that decide the result, given the model and the data, and the rows of an optimiser step."""
@@ -305,7 +317,7 @@ def claim(folder: str | Path, settings: Mapping[str, object]) -> None:
     stored = read_json(folder / "settings.json") or {}
     if stored != settings and (stored or any(folder.glob("checkpoint-*"))):
         names = [name for name in {**stored, **settings} if stored.get(name) != settings.get(name)]
-        pairs = ", ".join(f"{name}: {stored.get(name)} there, {settings.get(name)} now" for name in names)
+        pairs = ", ".join(f"{name}: {stored.get(name)!s:.40} there, {settings.get(name)!s:.40} now" for name in names)
         raise ValueError(f"{folder} holds another run ({pairs}). Give another --output_dir, or remove that folder.")
     if PartialState().is_main_process:
         for leftover in folder.glob(".tmp*"):  # of safetensors, in a run that was killed
@@ -342,26 +354,12 @@ def code(text: object) -> str:
 
 
 def model_card(
-    *,
-    name: str,
-    summary: str,
-    snippet: str,
-    training: Mapping[str, object],
-    measured: str,
-    limits: Sequence[str],
-    pipeline_tag: str,
-    tags: Sequence[str],
-    model: Mapping[str, object] | None = None,
-    note: str = "",
-    training_note: str = "",
-    pictures: Mapping[str, str] | None = None,
-    adapter: bool = False,
-    base_model: str | None = None,
-    scores: Mapping[str, float] | None = None,
-    dataset: str = "",
-    scored_task: str | None = None,
+    *, name: str, summary: str, snippet: str, training: Mapping[str, object], measured: str, limits: Sequence[str],
+    pipeline_tag: str, tags: Sequence[str], model: Mapping[str, object] | None = None, note: str = "",
+    training_note: str = "", pictures: Mapping[str, str] | None = None, base_model: str | None = None,
+    scores: Mapping[str, float] | None = None, dataset: str = "", scored_task: str | None = None,
     widget: Sequence[Mapping[str, object]] = (),
-) -> ModelCard:
+) -> ModelCard:  # fmt: skip
     """The card of a model, with the metadata that the Hub reads; ``.save("FOLDER/README.md")`` writes it.
 
     The values of `training` are shown as code; those of `model`, `summary`, `note`, `training_note` and `measured` are
@@ -370,13 +368,9 @@ def model_card(
     Hub as those of `scored_task` (by default `pipeline_tag`); `base_model` is a name there, `widget` inputs to try.
     """
     data = ModelCardData(
-        license="apache-2.0",
-        library_name="peft" if adapter else "nextlevelbert",
-        pipeline_tag=pipeline_tag,
-        tags=[*tags, *(["lora"] if adapter else [])],
-        base_model=base_model,
+        library_name="nextlevelbert", pipeline_tag=pipeline_tag, tags=[*tags], base_model=base_model,
         widget=[dict(example) for example in widget] or None,
-    )
+    )  # fmt: skip
     task, name_of_set = scored_task or pipeline_tag, " ".join(dataset.split())
     numbers = {metric: round(value, 4) for metric, value in (scores or {}).items() if not math.isnan(value)}
     results = [EvalResult(task, "custom", name_of_set, metric, value) for metric, value in numbers.items()]

@@ -47,6 +47,8 @@ def test_python_m(monkeypatch, capsys):
         (("search", "nowhere", "whales?"), "nowhere"),
         (("search", "books", "whales?", "--passages", "many"), "many"),
         (("embed", "books"), "--output"),
+        (("embed", "books", "-o", "vectors.csv"), ".parquet"),
+        (("map", "books", "-o", "books"), ".png"),
     ],
 )
 def test_wrong_words(command, books, monkeypatch, words, message):
@@ -59,6 +61,7 @@ def test_wrong_words(command, books, monkeypatch, words, message):
 def test_which_model(command, books, toy_checkpoint, minilm_path, monkeypatch):
     """--model, the environment variable, the one of the package; or one of another kind."""
     assert "my-model" in command("plan", books, "--model", "my-model").err
+    assert "--device" in command("plan", books, "--device", "cuda:99").err
     assert command("plan", books / "sea.txt", "--json").json["sea.txt"]["chunks"] > 3  # chunks of 16 tokens
     monkeypatch.delenv("NEXTLEVELBERT_MODEL")
     assert command("plan", books / "sea.txt", "--json").json["sea.txt"]["chunks"] == 1

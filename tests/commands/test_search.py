@@ -124,7 +124,7 @@ def test_json(command, books):
 def test_a_passage_of_a_pdf_has_its_page(command, tmp_path, monkeypatch):
     """The metadata of a PDF say where its pages begin."""
     document = Document("a", SEA, {"pages": [0, len(SEA) // 2, len(SEA) // 2 + 1], "year": 1851})
-    monkeypatch.setattr("nextlevelbert.commands.shelf.read_documents", lambda path: [document])
+    monkeypatch.setattr("nextlevelbert.commands.shelf.read_documents", lambda *_: [document])
     (tmp_path / "a.pdf").write_text(SEA)
     answer = command("search", tmp_path / "a.pdf", "a whale", "--json", "--passages", 99).json
     passages = answer["passages"]

@@ -93,7 +93,8 @@ def test_rows_of_a_table_and_books_of_every_kind(model, tmp_path):
     assert texts["table.jsonl#2"] == "Short — naïve."
 
 
-def test_what_cannot_be_read_is_named_and_left_out(command, books):
+def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
+    (books / "letter.rtf").write_text("{\\rtf1}")
     (books / "latin.txt").write_bytes("naïve".encode("latin-1"))
     (books / "blank.txt").write_text(" \n")
     (books / "scan.pdf").write_bytes(b"%PDF-1.4 broken")
@@ -104,6 +105,8 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books):
         assert said.out.count(".txt") > 3
         for name in ("blank.txt", "latin.txt", "scan.pdf"):
             assert f"left out: {name}: " in said.err
+    assert "1 files of other kinds are left out, letter.rtf first" in caplog.text
+    assert command("plan", books / "blank.txt").status == 1
     for name in ("sea", "kitchen", "far/court"):
         (books / f"{name}.txt").unlink()
     said = command("search", books, "whales?")

@@ -98,7 +98,7 @@ def test_rows_are_numbered_through_all_files(tmp_path):
     assert documents[1].metadata == {"year": 1851}
     [document] = read_documents(tmp_path / "a.csv", id_column="text", text_column="text")
     assert document == Document("z", "z")
-    with pytest.raises(ValueError, match=r"b\.jsonl.*'body'.*--text_column"):
+    with pytest.raises(ValueError, match=r"b\.jsonl.*'body'.*text_column"):
         list(read_documents(tmp_path / "b.jsonl", text_column="body"))
 
 

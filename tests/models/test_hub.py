@@ -165,11 +165,9 @@ def test_the_pretraining_script_publishes_model_and_card(hub, fresh_process, toy
 LOAD_TRAINED = """
 import json, sys
 from huggingface_hub import ModelCard
-from peft import PeftModel
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
-name, base = sys.argv[1], "user/classifier"
-model = AutoModelForSequenceClassification.from_pretrained(base, trust_remote_code=True, num_labels=2)
-model = model if name == base else PeftModel.from_pretrained(model, name).eval()
+name = sys.argv[1]
+model = AutoModelForSequenceClassification.from_pretrained(name, trust_remote_code=True)
 tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=True)
 scores = model(**tokenizer(sys.argv[2], return_tensors="pt", verbose=False)).logits.softmax(-1)[0].tolist()
 [accuracy] = [r.metric_value for r in ModelCard.load(name).data.eval_results if r.metric_type == "accuracy"]
@@ -179,23 +177,23 @@ print(json.dumps({"scores": scores, "accuracy": accuracy}))
 
 @pytest.mark.long
 def test_the_finetuning_script_publishes_what_opens_again(hub, fresh_process, run, toy_encoder_path, tmp_path):
-    """A classifier, then an adapter made on it, both from the hub without the package."""
+    """A classifier, then one made of it by adapters, both from the hub without the package."""
     texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
     rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     pictures = {"README.md", "learning_curve.png", "tokenizer.json"}
     whole = {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"}
-    for name, model, options, expected in (
-        ("user/classifier", "untrained", [], whole),
-        ("user/adapter", "user/classifier", ["--lora"], {"adapter_model.safetensors"}),
+    for name, model, options in (
+        ("user/classifier", "untrained", ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]),
+        ("user/adapted", "user/classifier", ["--lora"]),
     ):
         output = tmp_path / name.replace("/", "-")
-        arguments = ["--task", "classification", "--model", model, "--chunk_encoder", toy_encoder_path, *options]
+        arguments = ["--task", "classification", "--model", model, *options]
         arguments += ["--train_file", str(tmp_path / "rows.jsonl"), "--test_file", str(tmp_path / "rows.jsonl")]
-        arguments += ["--chunk_size", "16", "--num_train_epochs", "2", "--output_dir", str(output)]
+        arguments += ["--num_train_epochs", "2", "--output_dir", str(output)]
         fresh_process(RUN_SCRIPT, ROOT / "run_finetune.py", *arguments, "--push_to_hub", "--hub_model_id", name)
         files = hub.files("model", name)
-        assert expected | pictures <= files.keys()
+        assert whole | pictures <= files.keys()
         assert not [file for file in files if file.startswith("seed-") or file.endswith(("jsonl", "results.json"))]
         here = str(tmp_path).encode()
         assert [file for file, content in files.items() if here in content] == []
@@ -207,4 +205,3 @@ def test_the_finetuning_script_publishes_what_opens_again(hub, fresh_process, ru
         results = json.loads((output / "results.json").read_text())
         assert loaded["accuracy"] == pytest.approx(results["seeds"]["0"]["accuracy"], abs=1e-4)
     assert b"base_model: user/classifier" in files["README.md"]
-    assert json.loads(files["adapter_config.json"])["base_model_name_or_path"] == "user/classifier"

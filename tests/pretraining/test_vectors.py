@@ -145,6 +145,8 @@ def in_halves(text):
         (["--corpus_dir", "{corpus}", "--objective", "contrastive", "--max_segment", "600"], "--max_segment"),
         (["--train_file", "nothing.jsonl"], "nothing.jsonl"),
         (["--train_file", "{books}", "--model", "m", "--whiten_chunks"], "--whiten_chunks"),
+        (["--train_file", "{books}", "--num_hidden_layers", "-1"], "num_hidden_layers"),
+        (["--train_file", "{books}", "--no_include_chunk_encoder"], "--chunk_encoder_name"),
         (["--model_type", "longformer"], "longformer"),
     ],
 )

@@ -196,14 +196,15 @@ def test_the_plain_mean_by_hand():
 def test_the_baselines_of_the_tables(toy_encoder_path, deep_encoder, tmp_path, capsys, caplog):
     """Word counts, the mean of the chunks, the first chunk, and the first tokens of any encoder."""
     alike = "In the year that all of this happened to us nothing else was of interest. "
-    options = {"--chunk_encoder": toy_encoder_path, "--chunk_size": "16", "--num_train_epochs": "12"}
+    options = {"--num_train_epochs": "12"}
     for option, count, seed in (("--train_file", 32, 1), ("--validation_file", 8, 2), ("--test_file", 11, 3)):
         rows = [{**row, "text": alike + row["text"]} for row in sea_rows(count, seed)]
         options[option] = write(tmp_path / f"{seed}.jsonl", rows)
     accuracy = {}
     for model in ("avg_sbert", "sbert", "tfidf", deep_encoder):
         output, cache = tmp_path / Path(model).name, str(tmp_path / "cache")
-        results = run(output, "--model", model, "--cache_dir", cache, **options)
+        of_chunks = () if model == deep_encoder else ("--chunk_size", "16", "--chunk_encoder", toy_encoder_path)
+        results = run(output, "--model", model, "--cache_dir", cache, *of_chunks, **options)
         accuracy[model] = results["seeds"]["0"]["accuracy"]
         assert not (output / "README.md").exists()
         assert (output / "test_predictions.jsonl").exists()
@@ -234,6 +235,8 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
         (["--label_column", "y"], "no labels"),
         (["--halve_validation", "--test_file", "x.jsonl"], "--halve_validation"),
         (["--lora", "--freeze_encoder"], "--lora"),
+        (["--chunk_size", "9"], "--chunk_size"),
+        (["--model_type", "hate"], "--model_type"),
         (["--learning_rate", "1e30"], "--learning_rate"),
         (["--model_type", "chunkbert"], "nextlevelbert"),
     ],

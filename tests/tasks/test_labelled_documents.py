@@ -19,15 +19,7 @@ from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 from nextlevelbert.data.rows import open_rows
 from nextlevelbert.tasks import labelled_documents as labelled
 from nextlevelbert.tasks.classification import collate_tokens, collate_vectors, token_rows
-from nextlevelbert.tasks.labelled_documents import (
-    SEVERAL,
-    SINGLE,
-    ColumnArguments,
-    Example,
-    LabelledDocuments,
-    read_choices,
-    read_classes,
-)
+from nextlevelbert.tasks.labelled_documents import SEVERAL, SINGLE, ColumnArguments, Example, LabelledDocuments
 
 from ..finetuning_toys import predictions, write
 
@@ -39,7 +31,7 @@ def read(tmp_path):
     """Reads rows with classes, through a file."""
 
     def read(rows, columns=None, **options):
-        return read_classes(open_rows(write(tmp_path / "rows.jsonl", rows)), columns or COLUMNS, **options)
+        return labelled.read_classes(open_rows(write(tmp_path / "rows.jsonl", rows)), columns or COLUMNS, **options)
 
     return read
 
@@ -54,7 +46,7 @@ def labels_of(data):
 
 def test_a_real_table(shared):
     source, encoder = shared / "data" / "bbc_news" / "validation.jsonl.gz", LabelEncoder()
-    rows, data = [row for _, row in open_rows(source).rows], read_classes(open_rows(source), COLUMNS)
+    rows, data = [row for _, row in open_rows(source).rows], labelled.read_classes(open_rows(source), COLUMNS)
     assert labels_of(data) == encoder.fit_transform([row["label"] for row in rows]).tolist()
     assert data.label_names == tuple(encoder.classes_)
     assert [(row.id, row.text) for row in data.examples] == [(row["id"], row["text"]) for row in rows]
@@ -76,13 +68,15 @@ def test_a_dataset_with_named_classes(tmp_path):
     for split, labels in (("train", (1, 0)), ("test", (-1, -1))):
         path = tmp_path / "news" / "data" / f"{split}-00000-of-00001.parquet"
         datasets.Dataset.from_list(table(*labels), features=features).to_parquet(path)
-    data = read_classes(open_rows(tmp_path / "news"), COLUMNS)
+    data = labelled.read_classes(open_rows(tmp_path / "news"), COLUMNS)
     assert (data.label_names, labels_of(data), data.source) == (("pos", "neg"), [1, 0], "news (train)")
-    data = read_classes(open_rows(tmp_path / "news"), COLUMNS, ["neg", "pos"])  # the names decide
+    data = labelled.read_classes(open_rows(tmp_path / "news"), COLUMNS, ["neg", "pos"])  # the names decide
     assert (data.label_names, labels_of(data)) == (("neg", "pos"), [0, 1])
     with pytest.raises(ValueError, match=r"'neg' \(str\) is not one of the 2 classes: a, b"):
-        read_classes(open_rows(tmp_path / "news"), COLUMNS, ["a", "b"])
-    assert labels_of(read_classes(open_rows(tmp_path / "news", "test"), COLUMNS)) == [None, None]
+        labelled.read_classes(open_rows(tmp_path / "news"), COLUMNS, ["a", "b"])
+    with pytest.raises(ValueError, match="--label_names_file"):  # numbers of which list?
+        labelled.read_classes(open_rows(write(tmp_path / "rows.jsonl", table(0, 1))), COLUMNS, ["a", "b"])
+    assert labels_of(labelled.read_classes(open_rows(tmp_path / "news", "test"), COLUMNS)) == [None, None]
     assert labelled.class_name([0, -1, True, "pos", 7], ("pos", "neg")) == ["pos", None, True, "pos", 7]
 
 
@@ -92,7 +86,7 @@ def test_a_dataset_with_named_classes(tmp_path):
         ((1, 0, 1), {}, (SINGLE, [1, 0, 1], ("0", "1"))),
         ((True, False), {}, (SINGLE, [1, 0], ("False", "True"))),
         (("b", "a", "b"), {}, (SINGLE, [1, 0, 1], ("a", "b"))),
-        ((2, 0), {"names": ["x", "y", "z"]}, (SINGLE, [2, 0], ("x", "y", "z"))),
+        ((2, 0), {"names": ["x", "y", "z"], "by_number": True}, (SINGLE, [2, 0], ("x", "y", "z"))),
         (([0, 2], [1], []), {}, (SEVERAL, [(0, 2), (1,), ()], ("0", "1", "2"))),
         ((3, 1), {"names": ["1", "3"]}, (SINGLE, [1, 0], ("1", "3"))),  # digits are names and not places
         ((None, None), {"problem": SEVERAL}, (SEVERAL, [None, None], None)),
@@ -115,6 +109,7 @@ def test_several_labels_as_scikit_learn_has_them(read):
     ("rows", "culprit"),
     [
         ([{"body": "x"}], "--text_column"),
+        (table("['a', 'b']"), "lists need JSON"),
         ([*table(0), {"text": 7, "label": 1}], "row|line 2.*7"),
         ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "'1' is taken"),
         (table("a", None), "no label"),
@@ -141,11 +136,11 @@ def test_choices_that_are_refused(tmp_path, column, wrong):
 
 
 def choices(source):
-    return read_choices(labelled.choice_table(source), COLUMNS)
+    return labelled.read_choices(labelled.choice_table(source), COLUMNS)
 
 
 def classes(source, split="train", arrangement=None, **options):
-    return read_classes(labelled.classification_table(source, split, None, arrangement), COLUMNS, **options)
+    return labelled.read_classes(labelled.classification_table(source, split, None, arrangement), COLUMNS, **options)
 
 
 def test_quality_as_it_is_published(shared):
@@ -198,7 +193,7 @@ def test_muld_character_archetypes(tmp_path):
         classes(write(tmp_path / "mixed.jsonl", [*rows, {"input": "INT. SHIP", "output": ["Hero"]}]))
     plain = write(tmp_path / "plain.jsonl", [{"input": "x" * 201 + "\nINT. SHIP", "output": "b"}])  # of another set
     columns = ColumnArguments(text_column="input", label_column="output")
-    assert read_classes(labelled.classification_table(plain), columns).label_names == ("b",)
+    assert labelled.read_classes(labelled.classification_table(plain), columns).label_names == ("b",)
     for line in ("The one who was never really there", "x" * 199 + "?"):  # no name, so the question itself
         data = classes(write(tmp_path / "line.jsonl", [{"input": f"{line}\nINT.", "output": ["Hero"]}]))
         assert (data.examples[0].question, data.documents()) == (line, ["INT."])

@@ -54,7 +54,9 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, cap
         (["--chunk_size", "many"], "many"),
         (["--dataloader_persistent_workers", "true", "--dataloader_num_workers", "1"], "persistent"),
         (["--resume_from_checkpoint", "run"], "--resume_from_checkpoint"),  # a killed run goes on by itself
-        (["--recipe", "book"], "book"),
+        (["--do_predict"], "--do_predict"),  # no more than the sets that are given
+        (["--report_to", "nowhere"], "--report_to nowhere"),
+        (["--recipe", "book"], "invalid choice: 'book'"),
         (["--recipe", "paper", "--model_type", "hate"], "classification-hate"),
         (["--recipe", "paper", "--per_device_train_batch_size", "3"], "batch of 8"),
     ],

@@ -228,7 +228,7 @@ class DataCollatorForDocumentChoice:
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """``labels`` [N], ``pair_input_ids`` [N, C, Q] with their mask, and the documents, of ids or vectors."""
-        batch = {"labels": torch.tensor([row["label"] for row in rows])}
+        batch = {"labels": torch.tensor([row["label"] for row in rows])} if "label" in rows[0] else {}
         if "inputs_embeds" in rows[0]:  # stored chunk vectors [n, D]
             batch |= pad_vectors([torch.as_tensor(row["inputs_embeds"]).float() for row in rows])
         else:
@@ -243,9 +243,11 @@ class DataCollatorForDocumentChoice:
 
 
 class DataCollatorForLabelledVectors:
-    """Batches of rows with ``labels`` and ``inputs_embeds`` ``[n, D]``, for the classifiers over chunk vectors."""
+    """Batches of rows with ``inputs_embeds`` ``[n, D]`` and perhaps ``label`` or ``labels``, for the classifiers."""
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """``labels``, ``inputs_embeds`` [B, L, D] float32 and ``attention_mask`` [B, L]."""
-        labels = torch.tensor([row["labels"] for row in rows])  # first: `Trainer` takes its length for the batch size
-        return {"labels": labels, **pad_vectors([row["inputs_embeds"].float() for row in rows])}
+        batch, name = pad_vectors([row["inputs_embeds"].float() for row in rows]), "label"
+        name = name if name in rows[0] else "labels"
+        labels = {"labels": torch.tensor([row[name] for row in rows])} if name in rows[0] else {}
+        return labels | batch  # in this order: `Trainer` takes the first one's length for the batch size

@@ -354,7 +354,7 @@ def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(shared, sourc
 
 def test_batches_of_labelled_vectors(corpus):
     documents = [corpus["tale"], corpus["short"]]
-    rows = [{"labels": label, "inputs_embeds": documents[1 - label].vectors} for label in (1, 0)]
+    rows = [{"label": label, "inputs_embeds": documents[1 - label].vectors} for label in (1, 0)]
     batch = DataCollatorForLabelledVectors()(rows)
     n, m = (len(document.vectors) for document in documents)
     assert batch["labels"].tolist() == [1, 0]

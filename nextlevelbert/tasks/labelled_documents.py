@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..data.rows import Place, Rows, Table, draw, open_rows, open_text, short
+from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, open_text, short
 from ..finetuning.seeds import option
 from ..training.trainer import write_whole
 
@@ -347,6 +347,8 @@ def _eurlex_rows(rows: Rows, inverted: bool) -> Rows:
     which the ChunkBERT paper takes over).
     """
     for place, values in rows:
+        if absent := EURLEX_COLUMNS - values.keys():
+            raise place.error(min(absent), "is missing, unlike in the first row.")
         body = values["main_body"] if isinstance(values["main_body"], list) else [values["main_body"]]
         head = [values["header"], values["recitals"]]
         parts = [*body, *head[::-1]] if inverted else [*head, *body]
@@ -364,14 +366,13 @@ def _book_summary_rows(path: Path, split: str) -> Rows:
     if split not in shares:
         raise ValueError(f"{path.name} is split into {', '.join(shares)} here, got {split!r}.")
     without = 0
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
-        for number, row in enumerate(file, start=1):
-            place, fields = Place(path.name, f"line {number}"), row.rstrip("\r\n").split("\t")
-            if int(hashlib.sha256(fields[0].encode()).hexdigest(), 16) % 10 not in shares[split]:
-                continue
-            if genres := list(json.loads(fields[5] or "{}").values()):
-                yield place, {"id": fields[0], "text": fields[6].strip(), "label": genres}
-            without += not genres
+    for number, fields in enumerate(columns_of(path, "\t", 7), start=1):
+        if int(hashlib.sha256(fields[0].encode()).hexdigest(), 16) % 10 not in shares[split]:
+            continue
+        if genres := list(json.loads(fields[5] or "{}").values()):
+            place = Place(path.name, f"line {number}")
+            yield place, {"id": fields[0], "text": fields[6].strip(), "label": genres}
+        without += not genres
     logger.info("%s, %s: %d books without a genre are left out.", path.name, split, without)
 
 

@@ -153,6 +153,7 @@ def test_questions_with_any_tokenizer(tokenizer):
     model = toy(NextLevelBertForMultipleChoice)
     collate = DataCollatorForDocumentChoice(tokenizer)
     batch = collate(QUESTIONS)
+    assert "labels" not in collate([{key: row[key] for key in row if key != "label"} for row in QUESTIONS])
     assert batch["input_ids"].shape[0] == 3
     assert batch["document_index"].tolist() == [0, 1, 1, 2]
     model.model.tokenizer = tokenizer

@@ -51,10 +51,7 @@ def convert_checkpoint(
         named = config["_encoder_name"]
         # A folder stands for the encoder that is named; a path of their machine is no name.
         stands_in = chunk_encoder is not None and Path(chunk_encoder).is_dir() and not Path(named).is_absolute()
-        try:
-            chunk_encoder = load_chunk_encoder(chunk_encoder or named, named if stands_in else None)
-        except OSError as error:
-            raise FileNotFoundError(f"There is no encoder {chunk_encoder or named!r}; give its folder.") from error
+        chunk_encoder = load_chunk_encoder(chunk_encoder or named, named if stands_in else None)
     backbone = chunk_encoder.encoder.model.config
     described = {**type(backbone)().to_dict(), "model_type": "bert", **config["encoder_config"]}
     in_no_shape = ("model_type", "num_attention_heads", "hidden_act", "layer_norm_eps")

@@ -47,7 +47,7 @@ def load_chunk_encoder(
         name: where others find this encoder, if `name_or_path` is a folder of this machine.
         pooling: how a vector is made of token vectors, in place of the encoder's own way; ``"cls"`` is HATE's.
 
-    A ValueError names a step that is not supported, or says that pooling is not described.
+    FileNotFoundError where there is no encoder; ValueError for an unsupported step, or an unknown pooling.
     """
     from sentence_transformers.util import load_file_path  # takes seconds, which not every user of the package needs
 
@@ -92,10 +92,8 @@ def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | No
     except (OSError, ValueError) as error:
         if Path(path).is_dir():
             raise
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"There is no folder {path!r}, and the Hub gives no encoder of that name: {reason}"
-        ) from error
+        reason = f"and the Hub gives no encoder of that name ({str(error).splitlines()[0]})"
+        raise FileNotFoundError(f"There is no folder {path!r}, {reason}. Give the folder of an encoder.") from error
     steps = list(source)
     kinds = [type(step).__name__ for step in steps]
     static, normalize = kinds[0] == "StaticEmbedding", kinds[-1] == "Normalize"

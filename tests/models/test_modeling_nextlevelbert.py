@@ -223,7 +223,7 @@ def test_it_starts_from_the_encoders_own_layers(minilm):
     assert set(source) - set(state) == {"embeddings.word_embeddings.weight"}
     assert all(torch.equal(tensor, source[name]) for name, tensor in state.items())
     assert model.config.max_chunks == 510
-    with pytest.raises(ValueError, match="encoder_config has"):
+    with pytest.raises(ValueError, match="random_layers"):
         NextLevelBertModel.from_chunk_encoder(minilm, encoder_config={**config, "num_hidden_layers": 7})
     shorter = NextLevelBertModel.from_chunk_encoder(minilm, encoder_config={**config, "max_position_embeddings": 34})
     assert shorter.config.max_chunks == 32

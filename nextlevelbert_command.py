@@ -30,22 +30,22 @@ out.
 """
 _KEEPS = """\
 Passages and vectors are kept in the cache, as Parquet: the next time, only files that were added or changed are
-encoded. Interrupted, the same command goes on where it ended.
+encoded. If interrupted, the same command goes on where it stopped.
 """
 _ABOUT = {
     "search": """\
 Finds the passages and documents of a folder that are nearest to a question.
 
 A passage is a chunk of a document, about a page. It is ranked by its vector and by its words: the cosine of its chunk
-vector and that of the question, and BM25, divided by the length of the question's vector of rarities. The score is the
+vector and the question's, and its BM25 divided by the length of the question's IDF vector. The score is the
 mean of both: scores are relative to the folder, and a high one is no sign that the passage holds an answer. The score
 of a document is the mean of its three best passages.
 """,
     "embed": "Writes the vectors of documents or chunks to a Parquet file.",
     "map": "Draws a map of a folder: similar documents are close together (principal components of their vectors).",
-    "app": "Opens a page for the browser: search, a map, and the question along each document.\nOnly this machine can "
+    "app": "Serves a page: search, a map, and the question's score along each document.\nOnly this machine can "
     "reach the page. It needs pip install 'nextlevelbert[app]'.",
-    "fit": "Fits a model to a folder, without training: token vectors, whitened, beside TF-IDF.\nIt takes seconds and "
+    "fit": "Fits a model to a folder, without training: token vectors, whitened, beside TF-IDF.\nThe model "
     "opens like any other: nextlevelbert map my_books --model my-model",
     "plan": "Counts tokens, chunks and windows of documents, without encoding.",
 }
@@ -81,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
             add("-o", "--output", required=True, type=check, metavar="PATH", help=f"what to write: {kind}")
         if name == "embed":
             add("--rows", choices=("documents", "chunks"), default="chunks", help="default: chunks")
-        add("--text_column", metavar="NAME", default="text", help="of tables; default: text")
+        add("--text_column", metavar="NAME", default="text", help="text column of tables; default: text")
         add("--chunk_encoder", metavar="MODEL", help="chunk encoder, by folder or name, where no checkpoint holds it")
         if name != "fit":
             add("--model", help="checkpoint, by folder or name; default: $NEXTLEVELBERT_MODEL, else the installed one")

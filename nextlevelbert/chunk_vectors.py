@@ -148,7 +148,7 @@ def encode_corpus(
                 (folder / corpus.DONE).unlink(missing_ok=True)
                 table = vectors(group)
                 if len(table) == 0:
-                    raise ValueError(f"A whole part of documents holds no token, from {group['id'][0]!r} on.")
+                    raise ValueError(f"A part, from {group['id'][0]!r} on, holds no token; leave out its documents.")
                 empty = json.dumps(sorted(set(group["id"]) - set(table["document"].unique().to_pylist())))
                 table = table.replace_schema_metadata({**table.schema.metadata, "empty": empty})
                 writing.result()

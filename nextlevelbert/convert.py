@@ -111,7 +111,7 @@ def _copy(weights: dict[str, torch.Tensor], model: Any, encoder_name: str, with_
     unknown = weights.keys() - targets.keys() - unread
     for problem, culprits in {"has unknown": unknown, "lacks": lacking, "has misshapen": shapes}.items():
         if culprits:
-            raise ValueError(f"The checkpoint {problem} {len(culprits)} tensors, such as {sorted(culprits)[:5]}.")
+            raise ValueError(f"The checkpoint {problem} tensors ({len(culprits)}), such as {sorted(culprits)[:5]}.")
     for name in both:
         if name.startswith(frozen) and not torch.equal(weights[name], targets[name]):
             raise ValueError(f"{name} is not that of {encoder_name!r}: give the encoder of the checkpoint.")
@@ -125,7 +125,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("source", help="the checkpoint: a name on the Hub, or a folder")
     parser.add_argument("output", type=Path, help="folder to save the model in, new or empty")
     parser.add_argument("--chunk_encoder", help="name or folder of the sentence encoder, in place of config.json's")
-    parser.add_argument("--chunk_size", type=int, help="in place of config.json's; 0 makes one chunk a sentence")
+    parser.add_argument("--chunk_size", type=int, help="in place of config.json's; 0 makes each sentence a chunk")
     parser.add_argument("--revision", help="version on the Hub: branch, tag, commit or pull request (refs/pr/1)")
     args = parser.parse_args(words)
     if args.output.is_dir() and any(args.output.iterdir()):

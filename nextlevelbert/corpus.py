@@ -120,7 +120,7 @@ def read_columns(path: Path, *names: str, recipe: Mapping[str, Any] | None = Non
         actual = {key.decode(): zlib.crc32(value) for key, value in metadata.items() if key != b"sums"}
         actual |= {name: _check_sum(column) for name, column in zip(names, columns, strict=True)}
         if bad := [name for name, value in actual.items() if value != sums.get(name, value)]:
-            raise ValueError(f"the check sum of {bad[0]!r} is another one.")
+            raise ValueError(f"the checksum of {bad[0]!r} does not match.")
     except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError) as error:
         advice = "Delete it and run the same encoding again, which writes this part only."
         raise ValueError(f"{path} is damaged, or no part of this corpus: {error} {advice}") from error

@@ -220,7 +220,7 @@ def split_arguments(config_class: Any, arguments: Mapping[str, Any]) -> tuple[di
     known = {"num_labels", "attn_implementation", *fields, *LOADING_ARGUMENTS} - {"dtype"}  # that of the weights
     if unknown := sorted(arguments.keys() - known):
         names = sorted(fields.keys() - PreTrainedConfig.__dataclass_fields__.keys())
-        raise ValueError(f"{config_class.__name__} has no field {unknown}, but {', '.join(names)}, num_labels.")
+        raise ValueError(f"{config_class.__name__} has no field {unknown}, only {', '.join(names)}, num_labels.")
     loading = {key: value for key, value in arguments.items() if key in LOADING_ARGUMENTS}
     return loading, {key: value for key, value in arguments.items() if key not in loading}
 

@@ -246,7 +246,7 @@ def build(library: Library, title: str):
             button = gr.Button("Search", variant="primary", scale=1, min_width=100)
         with gr.Row():
             with gr.Column(scale=6, min_width=320):
-                gr.Markdown(f"### Map: near each other where alike, as far as two components show ({page.share:.0%})")
+                gr.Markdown(f"### Map: similar documents are close (two components, {page.share:.0%} of the variance)")
                 points = gr.Image(page.map([], 0), **picture)
                 heading = gr.Markdown(visible=False)
                 columns, widths = ["", "document", "score", "the question along it"], ["8%", "36%", "18%", "38%"]

@@ -53,7 +53,7 @@ class Part(NamedTuple):
                 return file.read(list(columns), use_threads=False)
         except (pa.ArrowException, OSError) as error:
             self.path.unlink(missing_ok=True)
-            raise ValueError(f"{self.path} was damaged ({error}); the next start makes it anew.") from error
+            raise ValueError(f"{self.path} was damaged ({error}); run the command again to rebuild it.") from error
 
 
 def open_model(arguments: argparse.Namespace) -> Any:

@@ -102,7 +102,7 @@ def as_documents(
         try:
             item.text.isascii() or item.text.encode()
         except (AttributeError, UnicodeEncodeError) as error:
-            raise ValueError(f"The text of document {item.id!r} is no valid str: {short(item.text)}.") from error
+            raise ValueError(f"The text of document {item.id!r} is not a valid str: {short(item.text)}.") from error
         yield item
 
 

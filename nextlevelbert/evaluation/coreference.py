@@ -21,7 +21,7 @@ def coreference_scores(gold: Sequence[Hashable], predicted: Sequence[Hashable]) 
         0.6666666666666666
     """
     if len(gold) != len(predicted):
-        raise ValueError(f"Give a cluster of both sides for every mention; got {len(gold)} and {len(predicted)}.")
+        raise ValueError(f"Give a gold and predicted cluster for every mention; got {len(gold)} and {len(predicted)}.")
     sides = []
     for labels in (gold, predicted):
         groups: dict[Hashable, list[int]] = {}

@@ -41,10 +41,10 @@ class VectorModelArguments:
 
     model: str = option(
         MISSING, "A checkpoint (folder or name on the Hub), or untrained: a new model around --chunk_encoder. "
-        "Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first chunk; tfidf or bm25, words where "
+        "Baselines: avg_sbert, the mean of the chunk vectors; sbert, the first chunk; tfidf or bm25, word counts, if "
         "the task has them; any other encoder, one vector of what it reads.",
     )  # fmt: skip
-    model_type: str = option("nextlevelbert", "Of untrained and baselines; else a checkpoint's.", choices=[*FAMILIES])
+    model_type: str = option("nextlevelbert", "Only for untrained and baselines.", choices=[*FAMILIES])
     chunk_encoder: str | None = option(
         None, "Sentence encoder of untrained and the baselines, by default MiniLM, and of checkpoints without one: "
         "name or folder.",
@@ -52,7 +52,7 @@ class VectorModelArguments:
     chunk_encoder_name: str | None = option(None, "The encoder's name on the Hub, if --chunk_encoder is a folder.")
     chunk_size: int | None = option(None, "Of untrained and baselines; by default 256 tokens, of sbert all it reads.")
     encoder_dtype: str = option("float32", "Precision of encoding.", choices=["float32", "bfloat16", "float16"])
-    cache_dir: str | None = option(None, "Encoded texts, which runs can share; by default OUTPUT_DIR/vectors.")
+    cache_dir: str | None = option(None, "Folder of vectors, which runs can share; by default OUTPUT_DIR/vectors.")
 
 
 @dataclass(kw_only=True)
@@ -121,7 +121,7 @@ def model_type_of(name: str, known: Sequence[str] = ()) -> str:
     try:
         return AutoConfig.from_pretrained(name).model_type
     except (OSError, ValueError) as error:
-        other = f"; else it is one of: {', '.join(known)}" if known else ""
+        other = f"; it may also be {', '.join(known)}" if known else ""
         raise ValueError(f"--model {name!r} is neither a folder with a model nor on the Hub{other}.") from error
 
 

@@ -39,9 +39,9 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
 class FinetuningArguments(BaseTrainingArguments):
     """`TrainingArguments` for small supervised sets: several seeds, the best evaluation kept, early stopping."""
 
-    seeds: list[int] = field(default_factory=lambda: [0], metadata={"help": "A training each; the best one is kept."})
+    seeds: list[int] = field(default_factory=lambda: [0], metadata={"help": "One training each; the best is kept."})
     learning_rate: float | None = option(  # type: ignore[assignment]
-        None, "By default 5e-5, for models trained from text 3e-5, and 1e-3 for a head or adapters alone."
+        None, "By default 5e-5; from text 3e-5, for summaries 2e-5; for a head or adapters alone 1e-3."
     )
     num_train_epochs: float = option(20.0, "Maximum number of epochs.")
     per_device_eval_batch_size: int = option(32, "Batch size per device.")
@@ -86,8 +86,8 @@ class DataArguments:
     _argument_group_name = "data"
 
     train_file: str | None = option(None, "Training set: any table, a quoted pattern, or a folder of save_to_disk.")
-    validation_file: str | None = option(None, "Validation set, which selects the epoch; by default, it is held out.")
-    test_file: str | None = option(None, "Test set, which is only reported; by default, the validation set is.")
+    validation_file: str | None = option(None, "Validation set, which selects the epoch; by default, held-out rows.")
+    test_file: str | None = option(None, "Test set, which is only reported on; by default, the validation set.")
     dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
     dataset_config_name: str | None = option(None, "Configuration of that dataset.")
     train_split: str | None = option(None, "Split of the dataset, or of a folder, to train on; by default train.")
@@ -102,7 +102,7 @@ class DataArguments:
         for name, file in files.items():
             folder = Path(file or self.train_file or "").is_dir()
             if getattr(self, f"{name}_split") and not (self.dataset_name or folder):
-                raise ValueError(f"--{name}_split is of --dataset_name or a folder; give a file with --{name}_file.")
+                raise ValueError(f"--{name}_split is for --dataset_name or a folder; give a file with --{name}_file.")
 
     def place(self, name: str) -> tuple[str, str] | None:
         """File, folder or dataset of the set `name`, and its split; None for a set that was not given."""

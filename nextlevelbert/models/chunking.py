@@ -122,7 +122,7 @@ class ChunkingRule:
         least = max(len(self.prefix_ids) + len(self.suffix_ids) + 1, 3)
         if not least <= self.chunk_size <= (self.max_chunk_size or self.chunk_size):
             raise ValueError(
-                f"chunk_size is {self.chunk_size}; give {least} (the special tokens of every chunk count) to "
+                f"chunk_size is {self.chunk_size}; give {least} (special tokens included) to "
                 f"{self.max_chunk_size or 'any number'}, the chunk encoder's limit."
             )
         if self.mode != "fixed" and not self.sentence_token_ids.get("end"):

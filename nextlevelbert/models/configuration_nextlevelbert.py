@@ -122,7 +122,7 @@ class NextLevelBertConfig(PreTrainedConfig):
                 f"{embedding_size} and gives {self.hidden_size}; these hidden sizes must be equal."
             )
         if self.pooling == "plain" and getattr(self.encoder_config, "num_hidden_layers", None):
-            raise ValueError("pooling='plain' has no layers over chunks; set num_hidden_layers to 0, or another one.")
+            raise ValueError("pooling='plain' has no layers over chunks; set num_hidden_layers=0 or another pooling.")
 
     def window(self) -> tuple[int, int]:
         """Chunks in a window, and chunks that neighbouring windows share; checked, since both can be set later."""

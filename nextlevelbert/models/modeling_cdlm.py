@@ -333,7 +333,7 @@ class CdlmModel(CdlmPreTrainedModel):
         is_global = torch.zeros_like(real) if global_attention_mask is None else global_attention_mask.bool() & real
         if (longest := int(real.sum(dim=1).max())) > self.config.max_sequence_length:
             raise ValueError(
-                f"A sequence has {longest} tokens, the model reads {self.config.max_sequence_length}: let a "
+                f"A sequence has {longest} tokens, but the model reads {self.config.max_sequence_length}: let a "
                 "CdlmProcessor cut the documents, or make the model from an encoder with a larger max_length."
             )
         positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa

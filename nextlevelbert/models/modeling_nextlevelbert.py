@@ -397,7 +397,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         """Sequences that hold their special positions already, as pretraining packs them; each has one vector."""
         most = self.config.window()[0] + self.config.special_positions
         if special_ids.shape[1] > most:
-            raise ValueError(f"Sequences have {special_ids.shape[1]} positions, the model {most} (--sequence_length).")
+            raise ValueError(f"{special_ids.shape[1]} positions exceed the model's {most}; lower --sequence_length.")
         chunks, real = self.prepare_chunks(inputs_embeds.to(self.dtype)), special_ids == NOT_SPECIAL
         output = self._run_encoder(chunks, special_ids, extras)
         hidden = output.last_hidden_state
@@ -566,8 +566,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             # Without a fingerprint, nothing would say what its weights must be: it could be any encoder, in silence.
             if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
                 raise ValueError(
-                    f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not of the Hub, "
-                    "or has no fingerprint: attach_chunk_encoder(load_chunk_encoder(path)), or --chunk_encoder."
+                    f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not on the Hub, "
+                    "or has no fingerprint: use attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
                 )
             source = encoders_of_package().load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling)
             self.check_chunk_encoder(source)

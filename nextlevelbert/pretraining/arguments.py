@@ -33,11 +33,11 @@ class VectorModelArguments:
     chunking: Literal["fixed", "sentences", "packed_sentences"] | None = option(
         None, "A chunk is chunk_size tokens (fixed), a sentence, or as many sentences as fit (packed_sentences)."
     )
-    chunk_size: int | None = option(None, "Most tokens in a chunk, with special tokens; without it, 256.")
+    chunk_size: int | None = option(None, "Maximum tokens in a chunk, special ones included; by default 256.")
     num_hidden_layers: int | None = option(
         None, "Layers over the chunk vectors; usually all of --chunk_encoder's, 2 over a static one, 6 in HATE."
     )
-    temperature: float | None = option(None, "Of cross_entropy; contrastive training starts from it. Usually 0.05.")
+    temperature: float | None = option(None, "Of cross_entropy; contrastive training starts from it. By default 0.05.")
 
 
 @dataclass
@@ -104,7 +104,7 @@ class CorpusArguments:
     train_file: str | None = option(
         None,
         "A .txt, .md, .html, .jsonl, .json, .csv or .parquet (also .gz), a folder or a quoted pattern of these, a "
-        "folder of save_to_disk, or python-manual.",
+        "folder of save_to_disk, or python-manual (Python's own).",
     )
     dataset_name: str | None = option(None, "A dataset on the Hub, instead of a file.")
     dataset_config_name: str | None = option(None, "Configuration of that dataset.")
@@ -112,7 +112,7 @@ class CorpusArguments:
     text_column: str = option("text", "Column of the documents.")
     id_column: str = option("id", "Column of their ids; without it, documents are numbered.")
     corpus_dir: str | None = option(None, "Folder of the encoded documents; without it, OUTPUT_DIR-corpus.")
-    characters_per_part: int = option(4_000_000, "Size of a part of it; smaller ones suit more processes.")
+    characters_per_part: int = option(4_000_000, "Size of a corpus part; smaller ones suit more processes.")
     validation_share: float = option(0.05, "Share of the documents to hold out, at least one; 0 for none.")
 
 

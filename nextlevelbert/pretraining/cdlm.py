@@ -82,7 +82,7 @@ class CdlmMaskingArguments:
 
     _argument_group_name = "masked words"
 
-    document_share: float = option(1 / 3, "Most of a sequence that one document fills.")
+    document_share: float = option(1 / 3, "Largest share of a sequence for one document.")
     global_attention: Literal["masked", "prefix", "none"] = option(
         "masked", "Tokens with global attention: those to predict (the paper's), as many first ones (prefix), or none."
     )

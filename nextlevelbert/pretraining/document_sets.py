@@ -116,7 +116,7 @@ class ClusterDataset(EpochDataset):
         self._sets = [[np.array(processor.tokenize(text).ids, dtype=np.int32) for text in texts] for texts in kept]
         lengths = np.array([len(ids) for documents in self._sets for ids in documents])
         logger.info(
-            "%d sets with %d tokens (%d smaller ones left out); of %d documents a sequence takes %d tokens.",
+            "%d sets with %d tokens (%d smaller ones left out); %d documents are cut to %d tokens in a sequence.",
             len(kept), lengths.sum(), len(sets) - len(kept), (lengths > self._longest).sum(), self._longest,
         )  # fmt: skip
 

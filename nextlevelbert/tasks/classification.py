@@ -58,7 +58,7 @@ class ClassArguments:
         None, "inverted: EURLEX-57K with the main body first. paired: every two books joined (Paired Book Summary).",
         choices=["inverted", "paired"],
     )  # fmt: skip
-    sigmoid: bool = option(False, "Tell two classes apart by one output above 0.5, as the paper on MuLD.")
+    sigmoid: bool = option(False, "Tell two classes apart by one output above 0.5, as the paper does on MuLD.")
 
 
 # The options of each --model_type.
@@ -80,7 +80,7 @@ _UNSIGNED = ("model", "cache_dir", "chunk_batch_size", "chunk_encoder", "label_n
 def read_sets(columns: ColumnArguments, data: DataArguments, seed: int, labels: ClassArguments | None) -> Sets:
     """The sets, checked; all have the classes and kind of labels of the training set, or (without any) choices."""
     if columns.halve_validation and (data.place("validation") is None or data.place("test") is not None):
-        raise ValueError("--halve_validation makes half of a validation set the test set: give that set alone.")
+        raise ValueError("--halve_validation makes half of a validation set the test set: give only a validation set.")
     known: Any = None  # names of classes and kind of problem
 
     def read(name: str, source: str, split: str) -> LabelledDocuments:
@@ -220,7 +220,7 @@ def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     if part.lora and (baseline or part.freeze_encoder or options.model == "untrained"):
         raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
     if baseline and (part.freeze_encoder or args.push_to_hub):
-        raise ValueError(f"--model {options.model} is a baseline, without --freeze_encoder and --push_to_hub.")
+        raise ValueError(f"--model {options.model} is a baseline; leave out --freeze_encoder and --push_to_hub.")
     if choice and source.kind == "hate":
         raise ValueError("A hate has no head for multiple choice; give a NextLevelBERT with --model.")
     asked = [text for data in sets.values() for example in data.examples for text in example.asked]
@@ -251,7 +251,7 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
     """ChunkBERT, BERT-AL, or (`truncated`) any encoder with a head on the start of each document, trained whole."""
     kind, stored = options.model_type, models.model_type_of(options.model)
     if stored != kind and stored in KINDS:
-        raise ValueError(f"--model is a {stored}; a {kind} is made of a plain encoder.")
+        raise ValueError(f"--model is a {stored}; to make a {kind}, give a plain encoder.")
     config = head_config(sets["train"])
     config |= {key: value for part in parts for key, value in vars(part).items() if value is not None}
 

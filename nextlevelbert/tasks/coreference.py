@@ -96,7 +96,7 @@ def read_ecbplus(source: str | Path, kind: str = "event", split: str | None = No
     documents: list[CoreferenceDocument] = []
     for place, values in rows:
         if missing := [column for column in _COLUMNS if column not in values]:
-            raise ValueError(f"{place} has no column {missing[0]!r}; a document has {', '.join(_COLUMNS)}.")
+            raise place.error(missing[0], f"is missing; a document has {', '.join(_COLUMNS)}.")
         name, text = values["doc_id"], values["text"]
         if any(document.id == name for document in documents):  # mentions in no relation would be of one cluster
             raise place.error("doc_id", f"the id {name!r} is taken; ids must differ.")
@@ -305,7 +305,7 @@ class CoreferenceArguments:
         "document", "Text around the mentions: whole documents, or only their sentences (Table 3)."
     )
     mentions_at_once: Literal["pair", "all"] = option(
-        "pair", "pair: a sequence for each two mentions (the paper's); all: for each two documents, many times faster."
+        "pair", "pair: a sequence per pair of mentions (the paper's); all: per pair of documents, many times faster."
     )
     group_by: Literal["subtopic", "topic"] = option("subtopic", "Only mentions within the same one are compared.")
     negatives_per_positive: float = option(1.0, "Non-coreferent pairs for each coreferent one in training on pairs.")

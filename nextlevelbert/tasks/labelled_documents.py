@@ -256,7 +256,7 @@ def _read(table: Table, columns: ColumnArguments, choices: bool = False) -> tupl
         name = values.get("id") if columns.id_column == "id" else place.value(values, columns.id_column, "--id_column")
         name = f"row-{len(examples):06d}" if name is None else str(name)
         if name in examples:
-            raise place.error(columns.id_column, f"the id {name!r} is taken by {examples[name][1].row}; ids differ.")
+            raise place.error(columns.id_column, f"id {name!r} is taken by {examples[name][1].row}; ids must differ.")
         examples[name] = Example(name, text, question, candidates), place
         labels.append((place, values.get(columns.label_column)))
     return [example for example, _ in examples.values()], labels
@@ -309,7 +309,7 @@ def classification_table(
         table = open_rows(source, split, config)
         known = "inverted" if table.first.keys() >= EURLEX_COLUMNS else ""
     if arrangement not in (None, known):
-        raise ValueError(f"{table.name}: inverted is of EURLEX-57K, and paired of the CMU Book Summary Corpus.")
+        raise ValueError(f"{table.name}: inverted is for EURLEX-57K, paired for the CMU Book Summary Corpus.")
     if known == "inverted":
         return table._replace(rows=_eurlex_rows(table.rows, inverted=arrangement == "inverted"))
     if {"input", "output"} <= table.first.keys() - {"text"} and _first_line(str(table.first["input"]))[0]:
@@ -332,7 +332,7 @@ def _muld_rows(rows: Rows) -> Rows:
     for place, values in rows:
         line, text = _first_line(place.checked(values.get("input"), "input"))
         if not line:
-            raise place.error("input", "has no short first line, the character's name, unlike the first row.")
+            raise place.error("input", "has no short first line with the character's name, as the first row has.")
         if "?" not in line and len(line.split()) <= 6:
             line = f"Is the character {line} behaving like a hero or a villain?"
         label = values.get("output")
@@ -364,7 +364,7 @@ def _book_summary_rows(path: Path, split: str) -> Rows:
     """
     shares = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
     if split not in shares:
-        raise ValueError(f"{path.name} is split into {', '.join(shares)} here, got {split!r}.")
+        raise ValueError(f"{path.name} is split into {', '.join(shares)} here; give one, got {split!r}.")
     without = 0
     for number, fields in enumerate(columns_of(path, "\t", 7), start=1):
         if int(hashlib.sha256(fields[0].encode()).hexdigest(), 16) % 10 not in shares[split]:

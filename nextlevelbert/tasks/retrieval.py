@@ -176,7 +176,7 @@ def hold_out_queries(data: RankingData, share: float, seed: int) -> tuple[Rankin
         queries = {query: task.queries[query] for query in relevant}
         parts.append(RankingData(RetrievalTask(f"{task.name} {name}", queries, task.documents, relevant)))
     if lost := len(task.queries) - sum(len(part.task.queries) for part in parts):
-        logger.warning("%s: %d queries have relevant documents on both sides and are left out.", task.name, lost)
+        logger.warning("%s: %d queries have relevant documents in both splits and are left out.", task.name, lost)
     return parts[0], parts[1]
 
 

@@ -44,12 +44,12 @@ class SummaryArguments(TextModelArguments):
     """Which model, which columns, and what a summary is."""
 
     model_type: str = option(
-        "bert-al", "truncated reads only the first segment; extended has a longer position table, random after it.",
+        "bert-al", "truncated reads only the first segment; extended has more positions, random after that segment.",
         choices=["bert-al", "truncated", "extended"],
     )  # fmt: skip
     text_column: str = option("text", "Column of the documents, texts or lists of sentences.")
     summary_column: str = option("summary", "Column of the reference summaries, texts or lists of sentences.")
-    label_column: str | None = option(None, "Column of lists of 0 and 1, one a sentence; else ROUGE labels them.")
+    label_column: str | None = option(None, "Column of lists of 0 and 1, one per sentence; else ROUGE labels them.")
     id_column: str = option("id", "Column of row ids.")
     summary_sentences: int = option(3, "Sentences per summary.")
     trigram_blocking: bool = option(False, "Skip sentences that share a trigram with a better one.")
@@ -91,7 +91,7 @@ def read_summaries(
         if column := options.label_column:
             labels = place.value(values, column, "--label_column")
             if not isinstance(labels, list) or len(labels) != len(sentences) or not set(labels) <= {0, 1}:
-                raise place.error(column, f"must be a list of {len(sentences)} times 0 or 1, one a sentence.")
+                raise place.error(column, f"must be a list of {len(sentences)} labels, 0 or 1, one per sentence.")
         else:
             chosen = greedy_oracle(sentences, reference)
             labels = [int(number in chosen) for number in range(len(sentences))]

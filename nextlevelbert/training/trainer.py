@@ -99,7 +99,7 @@ def parse(
     try:
         words = words_of(words)
         if recipes is not None:
-            text = "paper: all settings that the paper of the --model_type names; options beside it win."
+            text = "paper: all settings that the paper of the --model_type names; explicit options win."
             parser.add_argument("--recipe", choices=["paper"], default=argparse.SUPPRESS, help=text)
             usual = [option.default for kind in classes for option in fields(kind) if option.name == "model_type"]
             words = _with_recipe(words, recipes, str(*usual))
@@ -151,7 +151,7 @@ def _with_recipe(words: list[str], recipes: str, usual: str) -> list[str]:
     path = RECIPES / f"{recipes}{take_option(words, 'model_type', usual)[0]}.yaml"
     if not path.exists():
         known = ", ".join(sorted(file.stem for file in RECIPES.glob(f"{recipes}*.yaml")))
-        raise ValueError(f"--recipe paper: no paper names settings for {path.stem}, but for {known}.")
+        raise ValueError(f"--recipe paper: no paper names settings for {path.stem}, only for {known}.")
     text = path.read_text(encoding="utf-8")
     values = yaml.safe_load(text)
     if os.environ.get("RANK", "0") == "0":
@@ -206,7 +206,7 @@ class BaseTrainingArguments(TrainingArguments):
             self.dataloader_pin_memory = False
         fast = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # instructions for matrices in bfloat16
         if self.bf16 and self.use_cpu and not any(torch.cpu.get_capabilities().get(name) for name in fast):
-            logger.warning("--bf16: this processor has no instructions for bfloat16, float32 is many times faster.")
+            logger.warning("--bf16: this processor has no instructions for bfloat16; float32 is many times faster.")
         super().__post_init__()
         if self.dataloader_persistent_workers:
             raise ValueError("--dataloader_persistent_workers would repeat the first epoch's masks; leave it out.")

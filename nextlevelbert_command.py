@@ -19,7 +19,7 @@ from pathlib import Path
 # Sub-commands with options of their own: (module, what they do).
 _DELEGATED = {
     "pretrain": ("nextlevelbert.pretraining.vectors", "Pretrains a model on documents"),
-    "finetune": ("nextlevelbert.tasks", "Trains or tests a model on a task"),
+    "finetune": ("nextlevelbert.tasks", "Trains a model on a task, or tests one at search"),
     "convert": ("nextlevelbert.convert", "Turns a checkpoint of NextLevelBERT's authors into one of this package"),
 }
 _READS = """\
@@ -46,7 +46,7 @@ of a document is the mean of its three best passages.
     "app": "Serves a page: search, a map, and the question's score along each document.\nOnly this machine can "
     "reach the page. It needs pip install 'nextlevelbert[app]'.",
     "fit": "Fits a model to a folder, without training: token vectors, whitened, beside TF-IDF.\nThe model "
-    "opens like any other: nextlevelbert map my_books --model my-model",
+    "opens like any other: nextlevelbert map my_books -o map.png --model my-model",
     "plan": "Counts tokens, chunks and windows of documents, without encoding.",
 }
 

@@ -93,7 +93,9 @@ def _from_sentence_transformer(path: str, public: str, pooling: PoolingMode | No
         if Path(path).is_dir():
             raise
         reason = f"and the Hub gives no encoder of that name ({str(error).splitlines()[0]})"
-        raise FileNotFoundError(f"There is no folder {path!r}, {reason}. Give the folder of an encoder.") from error
+        raise FileNotFoundError(
+            f"There is no folder {path!r}, {reason}. Give the folder of an encoder (--chunk_encoder)."
+        ) from error
     steps = list(source)
     kinds = [type(step).__name__ for step in steps]
     static, normalize = kinds[0] == "StaticEmbedding", kinds[-1] == "Normalize"

@@ -95,7 +95,7 @@ def as_documents(
                 raise ValueError(f"Document {number} has no column {text_column!r} (text_column); it has {[*item]}.")
             name = item.get(id_column)
             metadata = {column: value for column, value in item.items() if column not in (text_column, id_column)}
-            item = Document(str(number if name is None else name), item[text_column], metadata)
+            item = Document(str(number if name in (None, "") else name), item[text_column], metadata)
         elif not isinstance(item, Document):
             name, text = item if isinstance(item, tuple | list) and len(item) == 2 else (number, item)
             item = Document(str(name), text)

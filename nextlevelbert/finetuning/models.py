@@ -150,14 +150,15 @@ def open_source(options: VectorModelArguments, baselines: Sequence[str]) -> Vect
         return VectorSource(options.model_type, encoder, rule, encoder.fingerprint)
     kind = model_type_of(name, known)
     if kind in ("chunkbert", "bert-al", "cdlm"):
-        raise ValueError(f"--model {name!r} is a {kind}, which reads text and no chunk vectors; give a NextLevelBERT.")
+        raise ValueError(
+            f"--model {name!r} is a {kind}, which reads text, not vectors: add --model_type, or give a NextLevelBERT."
+        )
     config = AutoConfig.from_pretrained(name)
     alone = getattr(config, "include_chunk_encoder", True) is False
-    type_of_other = options.model_type if options.model_type not in (kind, FAMILIES[0]) else None
-    fixed = {"chunk_size": options.chunk_size, "model_type": type_of_other}
-    for option_name, value in (fixed if alone else {**fixed, "chunk_encoder": options.chunk_encoder}).items():
-        if value is not None:
-            raise ValueError(f"--{option_name} {value}: --model {name!r} has one of its own; leave the option out.")
+    stated = {"chunk_size": options.chunk_size, "chunk_encoder": None if alone else options.chunk_encoder}
+    stated["model_type"] = None if options.model_type in (kind, FAMILIES[0]) else options.model_type
+    if ignored := [f"--{key} {value}" for key, value in stated.items() if value is not None]:
+        raise ValueError(f"{ignored[0]}: --model {name!r} has one of its own; leave the option out.")
     if kind not in FAMILIES:
         other = FirstTokens(name)
         return VectorSource("other", other, None, other.fingerprint)
@@ -185,8 +186,7 @@ def with_chunk_encoder(source: VectorSource, auto_class: Any, folder: Path, base
 
     The adapters there are merged into `base`, the model on which they were trained.
     """
-    adapted = None if base is None else PeftModel.from_pretrained(base, folder)
-    model = auto_class.from_pretrained(folder) if adapted is None else adapted.merge_and_unload()
+    model = PeftModel.from_pretrained(base, folder).merge_and_unload() if base else auto_class.from_pretrained(folder)
     model.base_model.attach_chunk_encoder(source.encoder)
     return model
 

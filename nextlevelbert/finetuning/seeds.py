@@ -152,6 +152,7 @@ def run_seeds(
             configuration; it writes predictions to the seed's folder where ``args.should_save``.
     """
     results = []
+    args.repository()  # on the Hub, if it is asked for: what cannot be published should not be trained first
     claim(str(args.output_dir), settings)
     for seed in args.seeds:
         folder = Path(str(args.output_dir)) / f"seed-{seed}"
@@ -238,7 +239,7 @@ def publish(
             open_model(folder).save_pretrained(output)
             write_whole(file, text)
         args.upload(output, leave=_NOT_PUBLISHED)
-    logger.info("Written to %s: results.json, predictions%s.", output, "" if open_model is None else ", model, card")
+    logger.info("Written to %s: results.json, predictions%s.", output, ", model, card" if open_model else "; no model")
 
 
 def training_facts(args: FinetuningArguments, best: Result, started_from: str, without: str = "") -> dict[str, object]:
@@ -246,7 +247,10 @@ def training_facts(args: FinetuningArguments, best: Result, started_from: str, w
     names = ("learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "bf16")
     trained, total = best.parameters
     batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    facts = {"started from": started_from, "parameters": f"{total:,}{without}, {trained:,} of them trained"}
+    facts = {
+        "started from": started_from,
+        "parameters in training": f"{total:,}{without}, {trained:,} of them trained",
+    }
     values = {name: getattr(args, name) for name in names}
     return {**facts, **values, "batch_size": batch, "steps": best.steps, "seed": best.seed}
 

@@ -32,6 +32,8 @@ from .labelled_documents import SEVERAL, SINGLE, ColumnArguments, Example, Label
 logger = logging.getLogger(__name__)
 
 Sets = dict[str, LabelledDocuments]
+Batch = dict[str, torch.Tensor]
+TokenRow = tuple[Example, list[int]]
 _CHUNKS = "The frozen chunk encoder sees a chunk at a time: details within a chunk are only as good as its vector."
 _SMALL = "Small sets have wide margins; the deviation over seeds does not cover the choice of the set."
 # What cards say of each --model_type.
@@ -40,7 +42,7 @@ _CARDS = {
     "hate": ("HATE (Hierarchical Attention-based Text Encoder)", _CHUNKS),
     "chunkbert": ("[ChunkBERT](https://arxiv.org/abs/2310.20558)", "Only convolutions see across chunk borders."),
     "bert-al": ("BERT-AL", "Information flows forward only: a segment is read without knowledge of later ones."),
-    "truncated": ("encoder", "Only the start of a document is read, as many tokens as the encoder has positions."),
+    "truncated": ("plain encoder", "Only the start of a document is read, as far as the encoder's positions go."),
 }
 
 
@@ -117,9 +119,7 @@ def read_sets(columns: ColumnArguments, data: DataArguments, seed: int, labels: 
 # --- Batches
 
 
-def collate_vectors(
-    data: LabelledDocuments, vectors: Mapping[str, torch.Tensor], rows: list[Example]
-) -> dict[str, torch.Tensor]:
+def collate_vectors(data: LabelledDocuments, vectors: Mapping[str, torch.Tensor], rows: list[Example]) -> Batch:
     """N examples over B distinct documents, each of which a model over chunk vectors reads once.
 
     What is asked about a document is the mean of its chunk vectors: ``[N, D]``, or ``[N, C, D]`` for choices.
@@ -133,22 +133,18 @@ def collate_vectors(
     return batch | pad_vectors([vectors[text].float() for text in place])
 
 
-def collate_tokens(
-    data: LabelledDocuments, tokenizer: Any, rows: list[tuple[Example, list[int]]]
-) -> dict[str, torch.Tensor]:
+def collate_tokens(data: LabelledDocuments, tokenizer: Any, rows: list[TokenRow]) -> Batch:
     """N examples with their token ids, padded: ``input_ids`` and ``attention_mask`` ``[N, T]``."""
     ids = DataCollatorWithPadding(tokenizer)([{"input_ids": ids} for _, ids in rows])
     return {**ids, **targets(data, [example for example, _ in rows])}
 
 
-def targets(data: LabelledDocuments, rows: list[Example]) -> dict[str, torch.Tensor]:
+def targets(data: LabelledDocuments, rows: list[Example]) -> Batch:
     """``labels`` of some rows, where there are any."""
     return {} if rows[0].label is None else {"labels": replace(data, examples=rows).targets()}
 
 
-def token_rows(
-    data: LabelledDocuments, tokenizer: Any, limit: int | None, kind: str
-) -> tuple[list[tuple[Example, list[int]]], np.ndarray]:
+def token_rows(data: LabelledDocuments, tokenizer: Any, limit: int | None, kind: str) -> tuple[list[TokenRow], Any]:
     """Examples with the token ids of their documents, after their questions, cut to `limit`; and the lengths before.
 
     For a ``"truncated"`` encoder a cut document ends with the tokenizer's last special token.
@@ -209,6 +205,7 @@ class Model(NamedTuple):
     rate: float  # usual learning rate
     window: int | None = None  # most tokens that the encoder reads at once, where that says something
     lengths: Mapping[str, np.ndarray] = {}  # of documents in tokens, where there is a window
+    how: Mapping[str, Any] = {}  # options that say what is trained, where it is not everything
 
 
 def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
@@ -244,7 +241,8 @@ def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     rows = {name: data.examples for name, data in sets.items()}
     collate = partial(collate_vectors, sets["train"], vectors)
     rate = 1e-3 if baseline or part.freeze_encoder or part.lora else 5e-5
-    return Model(source.kind, rows, collate, new, None if baseline else trained, source.weights, rate)
+    how = vars(part) if part.lora else {"freeze_encoder": True} if part.freeze_encoder else {}
+    return Model(source.kind, rows, collate, new, None if baseline else trained, source.weights, rate, how=how)
 
 
 def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
@@ -385,20 +383,22 @@ def finish(args: FinetuningArguments, results: list[Result], sets: Sets, source:
     if model is None or model.trained is None:
         return seeds.publish(args, best, None, {})
     (paper, limit), choice, name = _CARDS[model.kind], train.problem_type == "multiple_choice", args.repository()
-    chosen = f"This checkpoint is the best epoch by {args.metric_for_best_model} of the seed with the lowest loss"
-    chosen += f"; it has an accuracy of {best.scores[reported]['accuracy']:.4f}."
-    without = models.WITHOUT * (model.kind in models.FAMILIES)
+    epoch = f"best epoch by {args.metric_for_best_model}" if args.load_best_model_at_end else "last epoch"
+    scores = {metric: value for metric, value in best.scores[reported].items() if metric != "loss"}
+    chosen = f"This checkpoint is the {epoch} of the seed with the lowest loss (accuracy {scores['accuracy']:.4f})."
+    chosen += f" `f1` is of the class {plain((train.label_names or ' ')[-1])}." * ("f1" in scores)
+    facts = seeds.training_facts(args, best, public_name(source), models.WITHOUT * (model.kind in models.FAMILIES))
     examples = ", ".join(f"{len(part.examples):,} {name}" for name, part in sets.items())
     card = {
         "name": name, "summary": f"A {paper} fine-tuned on {plain(train.source)}.",
         "snippet": snippet(name, train, model.kind),
         "model": {} if choice else {"classes": ", ".join(map(plain, train.label_names or ()))},
-        "training": {**seeds.training_facts(args, best, public_name(source), without), "examples": examples},
+        "training": {**facts, **model.how, "examples": examples},
         "pictures": {CURVE: "Loss over epochs"}, "limits": [_SMALL, limit],
         "measured": f"{table}\n\n{chosen}{seeds.caveat(reported, 'the checkpoint')}",
         "pipeline_tag": "multiple-choice" if choice else "text-classification", "tags": [model.kind, "long-documents"],
         "base_model": hub_name(source), "dataset": data.source,
-        "scores": {metric: value for metric, value in best.scores[reported].items() if metric != "loss"},
+        "scores": scores,
     }  # fmt: skip
     seeds.publish(args, best, model.trained, card)
 
@@ -409,7 +409,8 @@ def snippet(name: str, train: LabelledDocuments, kind: str) -> str:
     auto = "AutoModelForMultipleChoice" if choice else "AutoModelForSequenceClassification"
     lines = ["import nextlevelbert  # registers the architecture", f"from transformers import {auto}, AutoTokenizer"]
     lines += ["", f'model = {auto}.from_pretrained("{name}")', f'tokenizer = AutoTokenizer.from_pretrained("{name}")']
-    lines += ['document = tokenizer("the text of a whole document", return_tensors="pt")']
+    cut = ", truncation=True" * (kind == "truncated")
+    lines += [f'document = tokenizer("the text of a whole document", return_tensors="pt"{cut})']
     if train.examples[0].asked and kind in models.FAMILIES:
         texts = '["the question? one answer", "the question? another"]' if choice else '["a question about it"]'
         lines += [f'pair = tokenizer({texts}, padding=True, return_tensors="pt")']

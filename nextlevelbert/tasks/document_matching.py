@@ -50,13 +50,13 @@ def read_document_pairs(
 ) -> list[DocumentPair]:
     """Reads pairs of documents from named columns, or from files as Zhou et al. have them; the shortest first.
 
-    Those files are ``.csv`` without a header: label, first text, second text, as their published code reads them
-    (columns after these are not looked at). The character U+0001, by which they mark places where a paper cites, is
-    taken out of the texts.
+    Those files are ``.csv`` whose first line has no names, but a label, 0 or 1, a first text and a second, as their
+    published code reads them (columns after these are not looked at). The character U+0001, by which they mark places
+    where a paper cites, is taken out of the texts.
     """
     columns, path = columns or MatchingArguments(), Path(source)
     if path.name.removesuffix(".gz").endswith(".csv"):
-        columns, rows = MatchingArguments(), _csv_rows(path)
+        rows = _csv_rows(path, columns)
     else:
         rows = open_rows(source, split, config).rows
     pairs: list[DocumentPair] = []
@@ -64,18 +64,23 @@ def read_document_pairs(
         sides = {"--first_column": columns.first_column, "--second_column": columns.second_column}
         first, second = (place.checked(place.value(values, name, option), name) for option, name in sides.items())
         label = place.value(values, columns.label_column, "--label_column")
+        label = {"0": 0, "1": 1}.get(str(label).strip(), label)
         if label not in (0, 1):
             raise place.error(columns.label_column, f"must be 0 or 1 (or false or true), got {short(label)}.")
         pairs.append(DocumentPair(str(values.get("id", f"row-{len(pairs):06d}")), first, second, int(label)))
     return sorted(pairs, key=lambda pair: len(pair.first) + len(pair.second))
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[Place, dict[str, Any]]]:
+def _csv_rows(path: Path, columns: MatchingArguments) -> Iterator[tuple[Place, dict[str, Any]]]:
+    names = [columns.label_column, columns.first_column, columns.second_column]
     csv.field_size_limit(2**31 - 1)  # of characters; documents are longer than its 131,072
     with open_text(path, newline="") as file:
-        for number, (label, *texts) in enumerate(filter(None, csv.reader(file, strict=True))):
-            values = ({"0": 0, "1": 1}.get(label.strip(), label), *(text.replace("\x01", "") for text in texts))
-            yield Place(path.name, f"row {number}"), dict(zip(("label", "text1", "text2"), values, strict=False))
+        for number, row in enumerate(filter(None, csv.reader(file, strict=True))):
+            if number == 0 and row[0].strip() not in ("0", "1"):
+                names = row
+            else:
+                values = [value.replace("\x01", "") for value in row]
+                yield Place(path.name, f"row {number}"), dict(zip(names, values, strict=False))
 
 
 _SNIPPET = """\
@@ -103,10 +108,8 @@ def main(words: list[str]) -> None:
     def predict(name: str, rows: Any, logits: Logits, chosen: dict[str, float]) -> Predicted:
         values = logits[0].astype(np.float64)  # [N, 2]
         related = expit(values[:, 1] - values[:, 0])
-        records = [
-            {"id": pair.id, "probability": round(float(probability), 6), "label": pair.label}
-            for pair, probability in zip(sets[name], related, strict=True)
-        ]
+        pairs = zip(sets[name], related, strict=True)
+        records = [{"id": pair.id, "probability": round(float(p), 6), "label": pair.label} for pair, p in pairs]
         return binary_scores([pair.label for pair in sets[name]], related), records
 
     card = {"snippet": _SNIPPET, "pipeline_tag": "text-classification", "tags": ["document-matching"], "scores": "f1"}

@@ -177,9 +177,7 @@ def class_name(label: Any, names: tuple[str, ...] | None) -> Any:
     return names[label] if label >= 0 else None
 
 
-def class_indices(
-    labels: Labels, column: str, names: tuple[str, ...] | None, several: bool, by_number: bool
-) -> tuple[list[Any], tuple[str, ...]]:
+def class_indices(labels: Labels, column: str, names: Any, several: bool, by_number: bool) -> tuple[list[Any], Any]:
     """Class indices of each row (one, or with `several` a sorted tuple), and the names of the classes."""
     for place, label in labels:
         if isinstance(label, list) is not several:
@@ -251,10 +249,10 @@ def _read(table: Table, columns: ColumnArguments, choices: bool = False) -> tupl
         question = None if asked is None else place.checked(place.value(values, asked, "--question_column"), asked)
         candidates: Any = values.get("choices") if choices else ()
         if choices and (not isinstance(candidates, list) or len(candidates) < 2):
-            raise place.error("choices", f"must be a list of at least 2 texts, got {short(candidates)}.")
+            raise place.error("choices", f"must be a list (JSON) of 2 texts or more, got {short(candidates)}.")
         candidates = tuple(place.checked(choice, "choices") for choice in candidates)
         name = values.get("id") if columns.id_column == "id" else place.value(values, columns.id_column, "--id_column")
-        name = f"row-{len(examples):06d}" if name is None else str(name)
+        name = f"row-{len(examples):06d}" if name in (None, "") else str(name)
         if name in examples:
             raise place.error(columns.id_column, f"id {name!r} is taken by {examples[name][1].row}; ids must differ.")
         examples[name] = Example(name, text, question, candidates), place
@@ -390,16 +388,14 @@ def _paired_rows(rows: Rows) -> Rows:
 # --- Splits and predictions
 
 
-def hold_out_documents(
-    data: LabelledDocuments, share: float, seed: int
-) -> tuple[LabelledDocuments, LabelledDocuments]:
+def hold_out_documents(data: LabelledDocuments, share: float, seed: int) -> tuple[Any, Any]:
     """The rest, then about `share` of the documents with all their examples, drawn from `seed`."""
     documents = data.documents()
     held_out = {documents[n] for n in draw(range(len(documents)), share, seed, f"documents of {data.source}")}
     return data.of(set(documents) - held_out), data.of(held_out)
 
 
-def halve_by_document(data: LabelledDocuments) -> tuple[LabelledDocuments, LabelledDocuments]:
+def halve_by_document(data: LabelledDocuments) -> tuple[Any, Any]:
     """Halves the documents in the order of the SHA-256 of their texts; an odd one goes to the first half.
 
     The NextLevelBERT paper (section 3.2) halves QuALITY's validation set by document, as the test labels are not

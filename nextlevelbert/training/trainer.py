@@ -95,7 +95,7 @@ def parse(
         recipes: offers ``--recipe paper``, a file in ``recipes/`` whose name starts so and ends in the
             ``--model_type``. Options beside the recipe win.
     """
-    parser = _Parser(classes, prog, about)
+    parser = _Parser(classes, prog or (f"--task {recipes[:-1]}" if recipes else ""), about)
     try:
         words = words_of(words)
         if recipes is not None:

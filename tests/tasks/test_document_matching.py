@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import Dataset
 import torch
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmProcessor
@@ -28,9 +29,9 @@ ROWS = [
 
 def test_named_columns(tmp_path):
     assert read_document_pairs(write(tmp_path / "pairs.jsonl", ROWS)) == [tuple(row.values()) for row in ROWS]
-    renamed = [{"first": row["text1"], "second": row["text2"], "related": bool(row["label"])} for row in ROWS]
-    path = write(tmp_path / "renamed.jsonl", renamed)
-    pairs = read_document_pairs(path, MatchingArguments("first", "second", "related"))
+    renamed = [{"first": row["text1"], "second": row["text2"], "related": row["label"]} for row in ROWS]
+    Dataset.from_list(renamed).to_csv(tmp_path / "renamed.csv")
+    pairs = read_document_pairs(tmp_path / "renamed.csv", MatchingArguments("first", "second", "related"))
     assert [(pair.id, pair.label) for pair in pairs] == [("row-000000", 1), ("row-000001", 0)]
     with pytest.raises(ValueError, match="label"):
         read_document_pairs(write(tmp_path / "bad.jsonl", [{**ROWS[0], "label": 2}]))

@@ -97,7 +97,7 @@ class PackedVectorDataset(VectorSequenceDataset):
 
     As the authors of NextLevelBERT packed them (paper, section 2.2): a sequence starts anywhere inside a
     document, can hold several, and attention crosses their borders. Nothing is dropped: the last sequence is
-    shorter. Arguments as in `VectorSequenceDataset`.
+    shorter. Its batches are those of `DataCollatorForVectorMasking`. Arguments as in `VectorSequenceDataset`.
     """
 
     @cached_property

@@ -125,7 +125,12 @@ def pretrain(words: list[str]) -> None:
         model.base_model.attach_chunk_encoder(source)
     trainer.save_model()
     if args.should_save:
-        facts = {"items in an epoch": len(train_dataset), **vars(masking), **vars(family), "model": None}
+        start = getattr(family, "model", None)
+        name = start and training.safe_name(Path(start).resolve().name if Path(start).exists() else start)
+        facts = {"started from": name, "documents held out": len(held_out), "items in an epoch": len(train_dataset)}
+        facts |= {**vars(masking), **vars(family), "model": None}
+        if objective.label == "mask_positions":
+            facts["loss"] = model.config.loss
         write_card(trainer, objective, corpus, facts, baseline)
         steps = [entry for entry in log if "train_loss" not in entry]
         steps = [{key: value for key, value in entry.items() if not key.endswith(_TIMES)} for entry in steps]
@@ -304,7 +309,7 @@ _PAIR_SCORES = """\
 On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
 the cosine of document vectors; `chance_accuracy`: what guessing gives."""
 _LIMITS = (
-    "Chunk borders fall wherever the token count says; the chunk encoder's language and domain are the model's.",
+    "The chunk encoder's language and domain are the model's.",
     "A document vector says what a document is about; to find a detail in it, search the chunk vectors or use BM25.",
     "The scores above tell what the model learned, not how good its document vectors are on your task.",
 )

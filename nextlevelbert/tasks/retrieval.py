@@ -237,7 +237,7 @@ def main(words: list[str]) -> None:
     results = {"task": task.name, "model": name, "rows": scores, "by_length": lengths[name]}
     write_whole(output / "results.json", json.dumps(results, indent=2))
     training.plot_by_length(lengths, output / "mrr_by_length.png", task.name)
-    print(f"\n{training.results_table(scores)}\n")
+    print(f"\n{training.results_table(scores)}\n\nWritten to {output}: results.json, predictions, a picture.\n")
 
 
 # --- Training

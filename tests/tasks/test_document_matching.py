@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset
 import torch
+from datasets import Dataset
 
 from nextlevelbert import CdlmForDocumentMatching, CdlmProcessor
 from nextlevelbert.tasks.document_matching import MatchingArguments, main, read_document_pairs

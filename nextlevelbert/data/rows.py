@@ -165,7 +165,7 @@ def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, 
     if not files:
         raise ValueError(f"{source} holds nothing to read; supported are {', '.join(TEXTS + TABLES)}, also .gz.")
     if passed:
-        logger.warning("%d files of other kinds are left out, %s first.", len(passed), next(iter(passed.values())))
+        logger.warning("Left out (unsupported kinds): %d, %s first.", len(passed), next(iter(passed.values())))
     stems = {path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.I) for path, name in files.items()}
     times = Counter(stem for path, stem in stems.items() if suffix(path) in TEXTS)
     names = {path: stem if times[stem] == 1 else files[path] for path, stem in stems.items()}

@@ -247,10 +247,7 @@ def training_facts(args: FinetuningArguments, best: Result, started_from: str, w
     names = ("learning_rate", "num_train_epochs", "max_steps", "weight_decay", "warmup_steps", "bf16")
     trained, total = best.parameters
     batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    facts = {
-        "started from": started_from,
-        "parameters in training": f"{total:,}{without}, {trained:,} of them trained",
-    }
+    facts = {"started from": started_from, "parameters trained": f"{trained:,} of {total:,}{without}"}
     values = {name: getattr(args, name) for name in names}
     return {**facts, **values, "batch_size": batch, "steps": best.steps, "seed": best.seed}
 

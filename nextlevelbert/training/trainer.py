@@ -64,10 +64,8 @@ class _Parser(HfArgumentParser):
 
     def __init__(self, classes: Sequence[type[Any]], prog: str, about: str) -> None:
         command, usage = Path(sys.argv[0]).name, "%(prog)s [options]"
-        prog, epilog = (
-            f"{command} {prog}".strip(),
-            f"Options may come from YAML or JSON: {command} options.yaml --seed 1",
-        )
+        prog = f"{command} {prog}".strip()
+        epilog = f"Options may come from YAML or JSON: {command} options.yaml --seed 1"
         super().__init__(classes, prog=prog, usage=usage, description=about, epilog=epilog, allow_abbrev=False)
         bases = {base for kind in classes for base in kind.__mro__ if base is not TrainingArguments}
         shown = {name for base in bases for name in inspect.get_annotations(base)} | SHOWN

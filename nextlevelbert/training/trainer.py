@@ -186,7 +186,7 @@ class BaseTrainingArguments(TrainingArguments):
     output_dir: str = field(default="trainer_output", metadata={"help": "Folder of the model."})
     weight_decay: float = field(default=0.01, metadata={"help": "Not applied to biases and LayerNorm."})
     resume_from_checkpoint: str | None = field(init=False, default=None)  # no option: a killed run goes on by itself
-    # No options, either: sets are evaluated where they are given, and smoothed labels are no loss of these models.
+    # Not options: whatever sets are given are evaluated, and most of the losses cannot smooth their labels.
     do_eval: bool = field(init=False, default=False)
     do_predict: bool = field(init=False, default=False)
     label_smoothing_factor: float = field(init=False, default=0.0)

@@ -1,4 +1,5 @@
-"""What the examples in docstrings find by name (`np` and a loaded `minilm`), and the runner of the pages' blocks."""
+"""What the examples in docstrings find by name (`np` and a loaded `minilm`), and the runner of the
+pages' blocks."""
 
 from __future__ import annotations
 
@@ -8,13 +9,15 @@ import pytest
 from tests.documentation.runner import collect_pages as pytest_collect_file  # noqa: F401
 from tests.documentation.runner import hub_cache, page_folder  # noqa: F401
 
-# Programs that build the pages: they have no examples, and some need packages that only `make docs` installs.
+# Programs that build the pages: they have no examples, and some need packages that only `make docs`
+# installs.
 collect_ignore_glob = ["docs/*.py"]
 
 
 @pytest.fixture(scope="session", autouse=True)
 def metric_caches(tmp_path_factory):
-    """Where `evaluate` copies modules: one folder a process, for Python looks for a package in one place only."""
+    """Where `evaluate` copies modules: one folder a process, for Python looks for a package in one
+    place only."""
     import evaluate
 
     for name in ("HF_MODULES_CACHE", "HF_METRICS_CACHE"):

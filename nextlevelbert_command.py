@@ -1,7 +1,8 @@
-"""The command `nextlevelbert`: options and help of its sub-commands, and the start of the one that was asked for.
+"""The command `nextlevelbert`: options and help of its sub-commands, and the start of the one that
+was asked for.
 
-This file stands beside the package, not in it: importing the package loads torch and transformers, which takes
-seconds, and neither the help nor a wrong option needs them.
+This file stands beside the package, not in it: importing the package loads torch and transformers,
+which takes seconds, and neither the help nor a wrong option needs them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from pathlib import Path
 _DELEGATED = {
     "pretrain": ("nextlevelbert.pretraining.vectors", "Pretrains a model on documents"),
     "finetune": ("nextlevelbert.tasks", "Trains a model on a task, or tests one at search"),
-    "convert": ("nextlevelbert.convert", "Turns a checkpoint of NextLevelBERT's authors into one of this package"),
+    "convert": (
+        "nextlevelbert.convert",
+        "Turns a checkpoint of NextLevelBERT's authors into one of this package",
+    ),
 }
 _READS = """\
 SOURCE is a folder, a file, or a quoted pattern such as 'books/**/*.txt'. Text, Markdown, HTML, EPUB, PDF and DOCX (the
@@ -33,20 +37,29 @@ Passages and vectors are kept in the cache, as Parquet: the next time, only file
 encoded. If interrupted, the same command goes on where it stopped.
 """
 _ABOUT = {
-    "search": """\
+    "search": (
+        """\
 Finds the passages and documents of a folder that are nearest to a question.
 
 A passage is a chunk of a document, about a page. It is ranked by its vector and by its words: the cosine of its chunk
 vector and the question's, and its BM25 divided by the length of the question's IDF vector. The score is the
 mean of both: scores are relative to the folder, and a high one is no sign that the passage holds an answer. The score
 of a document is the mean of its three best passages.
-""",
+"""
+    ),
     "embed": "Writes the vectors of documents or chunks to a Parquet file.",
-    "map": "Draws a map of a folder: similar documents are close together (principal components of their vectors).",
-    "app": "Serves a page: search, a map, and the question's score along each document.\nOnly this machine can "
-    "reach the page. It needs pip install 'nextlevelbert[app]'.",
-    "fit": "Fits a model to a folder, without training: token vectors, whitened, beside TF-IDF.\nThe model "
-    "opens like any other: nextlevelbert map my_books -o map.png --model my-model",
+    "map": (
+        "Draws a map of a folder: similar documents are close together (principal components of"
+        " their vectors)."
+    ),
+    "app": (
+        "Serves a page: search, a map, and the question's score along each document.\nOnly this"
+        " machine can reach the page. It needs pip install 'nextlevelbert[app]'."
+    ),
+    "fit": (
+        "Fits a model to a folder, without training: token vectors, whitened, beside TF-IDF.\nThe"
+        " model opens like any other: nextlevelbert map my_books -o map.png --model my-model"
+    ),
     "plan": "Counts tokens, chunks and windows of documents, without encoding.",
 }
 
@@ -59,7 +72,9 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Each command has its own help: nextlevelbert search --help",
     )
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nextlevelbert"
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, title="commands"
+    )
     for name, about in _ABOUT.items():
         sub = commands.add_parser(
             name,
@@ -71,31 +86,77 @@ def build_parser() -> argparse.ArgumentParser:
         add("source", metavar="SOURCE", type=_source, help="folder, file or pattern")
         if name == "search":
             add("question", metavar="QUESTION", help="what to look for, in words")
-            add("--documents", type=_count, default=5, metavar="N", help="documents to show; default: 5")
-            add("--passages", type=_count, default=5, metavar="N", help="passages to show; default: 5")
+            add(
+                "--documents",
+                type=_count,
+                default=5,
+                metavar="N",
+                help="documents to show; default: 5",
+            )
+            add(
+                "--passages",
+                type=_count,
+                default=5,
+                metavar="N",
+                help="passages to show; default: 5",
+            )
         if name in ("search", "plan"):
             add("--json", action="store_true", help="print JSON")
         if name in ("embed", "map", "fit"):
-            kind = {"embed": "FILE.parquet", "map": "FILE.png, .svg or .pdf", "fit": "folder, new or empty"}[name]
+            kind = {
+                "embed": "FILE.parquet",
+                "map": "FILE.png, .svg or .pdf",
+                "fit": "folder, new or empty",
+            }[name]
             check = {"embed": _parquet, "map": _picture, "fit": _output}[name]
-            add("-o", "--output", required=True, type=check, metavar="PATH", help=f"what to write: {kind}")
+            add(
+                "-o",
+                "--output",
+                required=True,
+                type=check,
+                metavar="PATH",
+                help=f"what to write: {kind}",
+            )
         if name == "embed":
             add("--rows", choices=("documents", "chunks"), default="chunks", help="default: chunks")
-        add("--text_column", metavar="NAME", default="text", help="text column of tables; default: text")
-        add("--chunk_encoder", metavar="MODEL", help="chunk encoder, by folder or name, where no checkpoint holds it")
+        add(
+            "--text_column",
+            metavar="NAME",
+            default="text",
+            help="text column of tables; default: text",
+        )
+        add(
+            "--chunk_encoder",
+            metavar="MODEL",
+            help="chunk encoder, by folder or name, where no checkpoint holds it",
+        )
         if name != "fit":
-            add("--model", help="checkpoint, by folder or name; default: $NEXTLEVELBERT_MODEL, else the installed one")
+            add(
+                "--model",
+                help=(
+                    "checkpoint, by folder or name; default: $NEXTLEVELBERT_MODEL, else the"
+                    " installed one"
+                ),
+            )
             add("--device", default="cpu", help="such as cuda or cuda:1; default: cpu")
-            add("--dtype", default="float32", choices=("float32", "bfloat16", "float16"), help="default: float32")
+            add(
+                "--dtype",
+                default="float32",
+                choices=("float32", "bfloat16", "float16"),
+                help="default: float32",
+            )
         if name not in ("fit", "plan"):
             add("--cache_dir", type=Path, default=cache, help="default: %(default)s")
     for name, (_, about) in _DELEGATED.items():
-        commands.add_parser(name, help=f"{about} (own options: nextlevelbert {name} --help)", add_help=False)
+        commands.add_parser(
+            name, help=f"{about} (own options: nextlevelbert {name} --help)", add_help=False
+        )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the sub-command of a command line (by default that of this process); returns the exit status."""
+    """Runs the sub-command of a command line (by default that of this process); returns the exit
+    status."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if words and words[0] in _DELEGATED:
@@ -127,7 +188,14 @@ def plan(arguments: argparse.Namespace) -> None:
     if not rows:
         raise ValueError(f"No file of {arguments.source!r} can be read.")
     if arguments.json:
-        print(json.dumps({place: {"characters": size, **asdict(counts)} for place, (size, counts) in rows.items()}))
+        print(
+            json.dumps(
+                {
+                    place: {"characters": size, **asdict(counts)}
+                    for place, (size, counts) in rows.items()
+                }
+            )
+        )
         return
     print("characters", "tokens", "chunks", "windows", "document", sep="\t")
     for place, (size, counts) in rows.items():
@@ -148,9 +216,13 @@ def _count(text: str) -> int:
 
 def _output(text: str, *endings: str) -> Path:
     if not Path(text).absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {str(Path(text).parent)!r} to write to")
+        raise argparse.ArgumentTypeError(
+            f"there is no folder {str(Path(text).parent)!r} to write to"
+        )
     if endings and (Path(text).is_dir() or Path(text).suffix.lower() not in endings):
-        raise argparse.ArgumentTypeError(f"must be a file ending in {' or '.join(endings)}, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be a file ending in {' or '.join(endings)}, got {text!r}"
+        )
     return Path(text)
 
 

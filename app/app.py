@@ -1,4 +1,5 @@
-"""The page of `nextlevelbert app` as a Space: it shows the folder `documents` beside this file, or Python's manual."""
+"""The page of `nextlevelbert app` as a Space: it shows the folder `documents` beside this file, or
+Python's manual."""
 
 from __future__ import annotations
 

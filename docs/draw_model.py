@@ -17,13 +17,21 @@ def draw(path: Path) -> None:
     axes.set_ylim(0, 35)
     axes.axis("off")
 
-    def box(x: float, y: float, width: float, height: float, text: str, colour: str, size: float = 9) -> None:
+    def box(
+        x: float, y: float, width: float, height: float, text: str, colour: str, size: float = 9
+    ) -> None:
         style = "round,pad=0.1,rounding_size=0.7"
-        axes.add_patch(FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, edgecolor="#555555"))
+        axes.add_patch(
+            FancyBboxPatch(
+                (x, y), width, height, boxstyle=style, facecolor=colour, edgecolor="#555555"
+            )
+        )
         axes.text(x + width / 2, y + height / 2, text, ha="center", va="center", fontsize=size)
 
     def arrow(x: float, y: float, to_x: float, to_y: float) -> None:
-        axes.annotate("", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "-|>", "color": "#555555", "lw": 1})
+        axes.annotate(
+            "", (to_x, to_y), (x, y), arrowprops={"arrowstyle": "-|>", "color": "#555555", "lw": 1}
+        )
 
     labels = ("chunk 1", "chunk 2", "[MASK]", "…", "chunk n")
     for number, label in enumerate(labels):
@@ -38,7 +46,9 @@ def draw(path: Path) -> None:
         arrow(61.3, y + 2, 64.7, y + 2)
     box(21, 2.4, 12, 29.6, "frozen\nsentence\nencoder,\n\neach chunk\nby itself", GREY)
     box(49, 2.4, 12, 29.6, "NextLevelBERT:\nBERT over\nvectors,\n\n[CLS] … [SEP]", GREEN)
-    axes.plot((73.5, 74.2, 74.2, 73.5), (31.8, 31.8, 2.6, 2.6), color="#555555", lw=1)  # all vectors
+    axes.plot(
+        (73.5, 74.2, 74.2, 73.5), (31.8, 31.8, 2.6, 2.6), color="#555555", lw=1
+    )  # all vectors
     arrow(74.2, 26, 77.7, 26)
     arrow(74.2, 8.5, 77.7, 8.5)
     box(78, 23.5, 13, 5, "their mean: the\ndocument vector", GREEN, 8.5)

@@ -1,4 +1,5 @@
-"""For mkdocs: links of a page to files outside docs/ become their paths, because the site lacks those files."""
+"""For mkdocs: links of a page to files outside docs/ become their paths, because the site lacks
+those files."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>
 
 
 def on_page_markdown(markdown: str, /, *, page: Any, **kwargs: object) -> str:
-    """`[card](../model_cards/x/README.md)` → ``card (`model_cards/x/README.md` in the repository)``."""
+    """`[card](../model_cards/x/README.md)` → ``card (`model_cards/x/README.md` in the
+    repository)``."""
     folder = (DOCS / page.file.src_uri).parent
 
     def without_link(link: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
 """Which mentions in several texts mean the same? Marked texts in, groups of mentions out.
 
-Enclose each mention in <m> and </m>. Each file is a document, and all documents should be about related things:
+Enclose each mention in <m> and </m>. Each file is a document, and all documents should be about
+related things:
 
 python examples/link_mentions.py --model linker first.txt second.txt third.txt
 """
@@ -20,16 +21,21 @@ from nextlevelbert.tasks.coreference import cluster_mentions
 
 @torch.no_grad()
 def probabilities(
-    model: CdlmForCrossDocumentCoreference, processor: CdlmProcessor, marked: list[tuple[str, list[tuple[int, int]]]]
+    model: CdlmForCrossDocumentCoreference,
+    processor: CdlmProcessor,
+    marked: list[tuple[str, list[tuple[int, int]]]],
 ) -> np.ndarray:
-    """The probability that any two of the n mentions mean the same, ``[n, n]``; documents are read in pairs."""
+    """The probability that any two of the n mentions mean the same, ``[n, n]``; documents are read
+    in pairs."""
     document_of = [number for number, (_, spans) in enumerate(marked) for _ in spans]
     spans = [span for _, spans in marked for span in spans]
     scores_of = np.eye(len(spans))
     for documents in itertools.combinations_with_replacement(range(len(marked)), 2):
         chosen = [number for number, document in enumerate(document_of) if document in documents]
         pairs = [
-            (a, b) for a, b in itertools.combinations(chosen, 2) if {document_of[a], document_of[b]} == set(documents)
+            (a, b)
+            for a, b in itertools.combinations(chosen, 2)
+            if {document_of[a], document_of[b]} == set(documents)
         ]
         if not pairs:
             continue
@@ -46,11 +52,15 @@ def probabilities(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", type=Path, help="texts with marked mentions")
     parser.add_argument("--model", required=True, help="a CDLM fine-tuned for coreference")
     parser.add_argument(
-        "--threshold", type=float, help="mean probability from which groups are joined; default: the model's"
+        "--threshold",
+        type=float,
+        help="mean probability from which groups are joined; default: the model's",
     )
     args = parser.parse_args()
 
@@ -60,8 +70,11 @@ def main() -> None:
     groups = cluster_mentions(
         [(list(range(len(scores))), scores)], args.threshold or model.config.coreference_threshold
     )
-    mentions = [(file.name, text[start:end]) for file, (text, spans) in zip(args.files, marked, strict=True)
-                for start, end in spans]  # fmt: skip
+    mentions = [
+        (file.name, text[start:end])
+        for file, (text, spans) in zip(args.files, marked, strict=True)
+        for start, end in spans
+    ]
     for group in dict.fromkeys(groups):
         together = [mention for mention, of in zip(mentions, groups, strict=True) if of == group]
         print("; ".join(f"{words!r} ({name})" for name, words in together))

@@ -1,14 +1,20 @@
 """Long-document encoders for Hugging Face Transformers: a book as one sequence of chunk vectors.
 
-Importing this package registers its models with `AutoConfig`, `AutoModel` and the `AutoModelFor…` classes, so
-that `AutoModel.from_pretrained` and `SentenceTransformer` open its checkpoints without a flag.
+Importing this package registers its models with `AutoConfig`, `AutoModel` and the `AutoModelFor…`
+classes, so that `AutoModel.from_pretrained` and `SentenceTransformer` open its checkpoints without
+a flag.
 """
 
 import transformers
 
 __version__ = "0.1.0"
 
-from .chunk_vectors import ChunkVectors, DataCollatorForDocumentChoice, DataCollatorForLabelledVectors, encode_corpus
+from .chunk_vectors import (
+    ChunkVectors,
+    DataCollatorForDocumentChoice,
+    DataCollatorForLabelledVectors,
+    encode_corpus,
+)
 from .corpus import VectorCorpus
 from .data.rows import Document, read_documents
 from .encoders import load_chunk_encoder, static_checkpoint
@@ -20,7 +26,11 @@ from .models.configuration_cdlm import CdlmConfig
 from .models.configuration_chunkbert import ChunkBertConfig
 from .models.configuration_hate import HateConfig
 from .models.configuration_nextlevelbert import NextLevelBertConfig
-from .models.modeling_bert_al import BertAlForExtractiveSummarization, BertAlForSequenceClassification, BertAlModel
+from .models.modeling_bert_al import (
+    BertAlForExtractiveSummarization,
+    BertAlForSequenceClassification,
+    BertAlModel,
+)
 from .models.modeling_cdlm import (
     CdlmForCrossDocumentCoreference,
     CdlmForDocumentMatching,
@@ -29,7 +39,11 @@ from .models.modeling_cdlm import (
     CdlmModel,
 )
 from .models.modeling_chunkbert import ChunkBertForSequenceClassification, ChunkBertModel
-from .models.modeling_hate import HateForMaskedSentencePrediction, HateForSequenceClassification, HateModel
+from .models.modeling_hate import (
+    HateForMaskedSentencePrediction,
+    HateForSequenceClassification,
+    HateModel,
+)
 from .models.modeling_nextlevelbert import (
     DocumentEmbedding,
     DocumentPlan,
@@ -52,7 +66,9 @@ from .pretraining.sequences import (
 from .vector_cache import CachedEncoder, VectorCache
 
 # What `AutoConfig`, `AutoProcessor` and each auto class of transformers opens for a configuration.
-_MODELS: dict[type[transformers.PreTrainedConfig], dict[str, type[transformers.PreTrainedModel]]] = {
+_MODELS: dict[
+    type[transformers.PreTrainedConfig], dict[str, type[transformers.PreTrainedModel]]
+] = {
     NextLevelBertConfig: {
         "AutoModel": NextLevelBertModel,
         "AutoModelForPreTraining": NextLevelBertForMaskedVectorModeling,
@@ -88,16 +104,53 @@ for _config, _classes in _MODELS.items():
 transformers.AutoProcessor.register(CdlmConfig, CdlmProcessor, exist_ok=True)
 
 __all__ = [
-    "BertAlConfig", "BertAlForExtractiveSummarization", "BertAlForSequenceClassification", "BertAlModel",
-    "CachedEncoder", "CdlmConfig", "CdlmForCrossDocumentCoreference", "CdlmForDocumentMatching", "CdlmForMaskedLM",
-    "CdlmForMultiHopQuestionAnswering", "CdlmModel", "CdlmProcessor", "ChunkBertConfig",
-    "ChunkBertForSequenceClassification", "ChunkBertModel", "ChunkVectors", "ChunkingRule", "ClusterDataset",
-    "DataCollatorForCrossDocumentMasking", "DataCollatorForDocumentChoice", "DataCollatorForLabelledVectors",
-    "DataCollatorForSegmentPairs", "DataCollatorForVectorMasking", "Document", "DocumentEmbedding", "DocumentPlan",
-    "DocumentVectorDataset", "ExtractiveSummary", "HateConfig", "HateForMaskedSentencePrediction",
-    "HateForSequenceClassification", "HateModel", "NextLevelBertConfig", "NextLevelBertForContrastiveLearning",
-    "NextLevelBertForMaskedVectorModeling", "NextLevelBertForMultipleChoice", "NextLevelBertForSequenceClassification",
-    "NextLevelBertModel", "PackedVectorDataset", "SegmentPairDataset", "VectorCache", "VectorCorpus",
-    "chunk_similarity", "encode_corpus", "load_chunk_encoder", "read_documents", "read_marked", "static_checkpoint",
+    "BertAlConfig",
+    "BertAlForExtractiveSummarization",
+    "BertAlForSequenceClassification",
+    "BertAlModel",
+    "CachedEncoder",
+    "CdlmConfig",
+    "CdlmForCrossDocumentCoreference",
+    "CdlmForDocumentMatching",
+    "CdlmForMaskedLM",
+    "CdlmForMultiHopQuestionAnswering",
+    "CdlmModel",
+    "CdlmProcessor",
+    "ChunkBertConfig",
+    "ChunkBertForSequenceClassification",
+    "ChunkBertModel",
+    "ChunkVectors",
+    "ChunkingRule",
+    "ClusterDataset",
+    "DataCollatorForCrossDocumentMasking",
+    "DataCollatorForDocumentChoice",
+    "DataCollatorForLabelledVectors",
+    "DataCollatorForSegmentPairs",
+    "DataCollatorForVectorMasking",
+    "Document",
+    "DocumentEmbedding",
+    "DocumentPlan",
+    "DocumentVectorDataset",
+    "ExtractiveSummary",
+    "HateConfig",
+    "HateForMaskedSentencePrediction",
+    "HateForSequenceClassification",
+    "HateModel",
+    "NextLevelBertConfig",
+    "NextLevelBertForContrastiveLearning",
+    "NextLevelBertForMaskedVectorModeling",
+    "NextLevelBertForMultipleChoice",
+    "NextLevelBertForSequenceClassification",
+    "NextLevelBertModel",
+    "PackedVectorDataset",
+    "SegmentPairDataset",
+    "VectorCache",
+    "VectorCorpus",
+    "chunk_similarity",
+    "encode_corpus",
+    "load_chunk_encoder",
+    "read_documents",
+    "read_marked",
+    "static_checkpoint",
     "text_sentences",
-]  # fmt: skip
+]

@@ -1,4 +1,5 @@
-"""``python -m nextlevelbert`` is the command `nextlevelbert`, which does not import the package for its help."""
+"""``python -m nextlevelbert`` is the command `nextlevelbert`, which does not import the package for
+its help."""
 
 import sys
 

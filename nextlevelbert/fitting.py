@@ -1,4 +1,5 @@
-"""What is fitted to text in closed form: whitening of chunk vectors, hashed TF-IDF, and encoders side by side."""
+"""What is fitted to text in closed form: whitening of chunk vectors, hashed TF-IDF, and encoders
+side by side."""
 
 from __future__ import annotations
 
@@ -16,15 +17,20 @@ from .encoders import LoadedChunkEncoder, load_chunk_encoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.hybrid_encoder import HashedTfidfConfig, HashedTfidfModel, HybridConfig, HybridModel
 
-_ROWS_PER_PRODUCT = 4_096  # of chunk vectors: many documents in one product, since each takes D x D sums
+_ROWS_PER_PRODUCT = (
+    4_096  # of chunk vectors: many documents in one product, since each takes D x D sums
+)
 
 
-def fit_whitening(documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean m ``[D]`` and symmetric matrix W ``[D, D]`` of chunk vectors, in one pass over them and closed form.
+def fit_whitening(
+    documents: Iterable[torch.Tensor], shrinkage: float = 0.1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean m ``[D]`` and symmetric matrix W ``[D, D]`` of chunk vectors, in one pass over them and
+    closed form.
 
-    W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors ``[n, D]`` around the
-    mean of their own document: within-class covariance normalisation (Hatch, Kajarekar and Stolcke 2006). It needs two
-    documents, one of them with two chunks.
+    W = (S + shrinkage * mean variance * I)^(-1/2), where S is the covariance of chunk vectors ``[n,
+    D]`` around the mean of their own document: within-class covariance normalisation (Hatch,
+    Kajarekar and Stolcke 2006). It needs two documents, one of them with two chunks.
     """
     chunks = filled = 0
     total = scatter = torch.zeros((), dtype=torch.float64)
@@ -38,11 +44,14 @@ def fit_whitening(documents: Iterable[torch.Tensor], shrinkage: float = 0.1) -> 
         what = f"got {chunks} chunk(s) in {filled} document(s), which do not differ"
         raise ValueError(f"Whitening: {what}. Give at least two documents, of more than one chunk.")
     values, axes = torch.linalg.eigh(scatter / chunks)
-    return (total / chunks).float(), (axes * (values + shrinkage * values.mean()).rsqrt() @ axes.T).float()
+    return (total / chunks).float(), (
+        axes * (values + shrinkage * values.mean()).rsqrt() @ axes.T
+    ).float()
 
 
 def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Documents that have chunks, in float64, so many at a time that their products are worth it."""
+    """Documents that have chunks, in float64, so many at a time that their products are worth
+    it."""
     block, rows = [], 0
     for vectors in documents:
         block += [vectors.double()] * (len(vectors) > 0)
@@ -55,21 +64,34 @@ def _blocks(documents: Iterable[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def fit_tfidf_encoder(
-    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder, texts: Iterable[str], folder: str | os.PathLike[str],
-    hidden_size: int = 2_048, chunk_size: int = 256, seed: int = 0, name: str | None = None,
-) -> LoadedChunkEncoder:  # fmt: skip
-    """Makes a chunk encoder that sees words and nothing else: TF-IDF over tokens, hashed to `hidden_size` places.
+    chunk_encoder: str | os.PathLike[str] | LoadedChunkEncoder,
+    texts: Iterable[str],
+    folder: str | os.PathLike[str],
+    hidden_size: int = 2_048,
+    chunk_size: int = 256,
+    seed: int = 0,
+    name: str | None = None,
+) -> LoadedChunkEncoder:
+    """Makes a chunk encoder that sees words and nothing else: TF-IDF over tokens, hashed to
+    `hidden_size` places.
 
-    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it; k of them in a chunk count
-    1 + ln k times. Tokens without a letter weigh nothing: punctuation tells editions apart, not what they say.
+    A token weighs log((1 + N) / (1 + n)), where n of the N chunks of the texts contain it; k of
+    them in a chunk count 1 + ln k times. Tokens without a letter weigh nothing: punctuation tells
+    editions apart, not what they say.
 
     Args:
         chunk_encoder: name, folder or loaded encoder whose tokenizer is used.
         texts: documents to count tokens in, in chunks of at most `chunk_size` tokens.
-        folder: where it is written; `load_chunk_encoder(folder)` opens it. Others find it as `name`.
-        hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size). `seed` is that of the hashing.
+        folder: where it is written; `load_chunk_encoder(folder)` opens it. Others find it as
+            `name`.
+        hidden_size: places; similarities have an error of about 1 / sqrt(hidden_size). `seed` is
+            that of the hashing.
     """
-    source = chunk_encoder if isinstance(chunk_encoder, LoadedChunkEncoder) else load_chunk_encoder(chunk_encoder)
+    source = (
+        chunk_encoder
+        if isinstance(chunk_encoder, LoadedChunkEncoder)
+        else load_chunk_encoder(chunk_encoder)
+    )
     rule = ChunkingRule.from_tokenizer(source.tokenizer, chunk_size)
     words = source.tokenizer.get_vocab()
     rows = max(words.values()) + 1
@@ -88,7 +110,10 @@ def fit_tfidf_encoder(
     for word, row in words.items():
         if word in special or not any(letter.isalpha() for letter in word):
             weights[row] = 0.0
-    ids_of = {"pad_token_id": source.tokenizer.pad_token_id, "unk_token_id": source.tokenizer.unk_token_id}
+    ids_of = {
+        "pad_token_id": source.tokenizer.pad_token_id,
+        "unk_token_id": source.tokenizer.unk_token_id,
+    }
     config = HashedTfidfConfig(vocab_size=rows, hidden_size=hidden_size, **ids_of)
     model, draw = HashedTfidfModel(config), np.random.default_rng(seed)
     signs = draw.choice([-1.0, 1.0], rows)
@@ -98,30 +123,46 @@ def fit_tfidf_encoder(
 
 
 def combine_chunk_encoders(
-    parts: Sequence[LoadedChunkEncoder], texts: Iterable[str], folder: str | os.PathLike[str],
-    weights: Sequence[float] | None = None, whiten: Sequence[bool] | None = None, chunk_size: int = 256,
+    parts: Sequence[LoadedChunkEncoder],
+    texts: Iterable[str],
+    folder: str | os.PathLike[str],
+    weights: Sequence[float] | None = None,
+    whiten: Sequence[bool] | None = None,
+    chunk_size: int = 256,
     name: str | None = None,
-) -> LoadedChunkEncoder:  # fmt: skip
-    """Makes one chunk encoder of several: centred, whitened within documents or not, weighted, and put side by side.
+) -> LoadedChunkEncoder:
+    """Makes one chunk encoder of several: centred, whitened within documents or not, weighted, and
+    put side by side.
 
-    Cosines between its vectors are the weighted means of the parts' cosines, with the squared weights.
+    Cosines between its vectors are the weighted means of the parts' cosines, with the squared
+    weights.
 
     Args:
-        parts: encoders over one vocabulary, such as a transformer and the static one distilled from it.
-        texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as good as 200.
+        parts: encoders over one vocabulary, such as a transformer and the static one distilled from
+            it.
+        texts: documents to fit the centring and whitening to, at least two; 15 novels are nearly as
+            good as 200.
         folder, name, chunk_size: as in `fit_tfidf_encoder`.
         weights: how much each part counts; equal by default. Scaled so that vectors have length 1.
-        whiten: which parts are whitened, by default all; the others are only centred, which is better for TF-IDF.
+        whiten: which parts are whitened, by default all; the others are only centred, which is
+            better for TF-IDF.
     """
     weights = [1.0] * len(parts) if weights is None else weights
     whiten = [True] * len(parts) if whiten is None else whiten
-    whole = max(parts, key=lambda part: part.encoder.has_layers)  # a transformer's tokenizer knows the special tokens
+    whole = max(
+        parts, key=lambda part: part.encoder.has_layers
+    )  # a transformer's tokenizer knows the special tokens
     vocabularies = {frozenset(part.tokenizer.get_vocab().items()) for part in parts}
     around = {special_token_ids(part.tokenizer) for part in parts if part.encoder.has_layers}
     if len(vocabularies) > 1 or len(around) > 1:
         names = ", ".join(part.name for part in parts)
-        raise ValueError(f"{names} have different tokens, or put different ones around a text; give ones that agree.")
-    limit = min((part.max_chunk_size for part in parts if part.max_chunk_size is not None), default=None)
+        raise ValueError(
+            f"{names} have different tokens, or put different ones around a text; give ones that"
+            " agree."
+        )
+    limit = min(
+        (part.max_chunk_size for part in parts if part.max_chunk_size is not None), default=None
+    )
     rule = ChunkingRule.from_tokenizer(whole.tokenizer, chunk_size, max_chunk_size=limit)
     vectors: list[list[torch.Tensor]] = [[] for _ in parts]
     count = 0
@@ -133,19 +174,31 @@ def combine_chunk_encoders(
             chunks = part.encoder.encode(ids, boundaries, rule)
             rows.append(chunks if white else chunks.sum(dim=0))
     if not count:
-        raise ValueError("The texts hold no tokens, so there is nothing to fit; give documents like those to search.")
+        raise ValueError(
+            "The texts hold no tokens, so there is nothing to fit; give documents like those to"
+            " search."
+        )
     fitted: list[dict[str, torch.Tensor]] = [
-        dict(zip(("mean", "weight"), fit_whitening(rows), strict=True))
-        if white
-        else {"mean": torch.stack(rows).sum(dim=0) / count}
+        (
+            dict(zip(("mean", "weight"), fit_whitening(rows), strict=True))
+            if white
+            else {"mean": torch.stack(rows).sum(dim=0) / count}
+        )
         for rows, white in zip(vectors, whiten, strict=True)
     ]
     described = [
-        {"config": {**part.encoder.model.config.to_dict(), "_name_or_path": ""},  # no path is published
-         "pooling": part.encoder.pooling, "normalize": part.encoder.normalize, "whiten": white,
-         "size": part.encoder.hidden_size}
+        {
+            "config": {
+                **part.encoder.model.config.to_dict(),
+                "_name_or_path": "",
+            },  # no path is published
+            "pooling": part.encoder.pooling,
+            "normalize": part.encoder.normalize,
+            "whiten": white,
+            "size": part.encoder.hidden_size,
+        }
         for part, white in zip(parts, whiten, strict=True)
-    ]  # fmt: skip
+    ]
     pad_id = whole.tokenizer.pad_token_id
     config = HybridConfig(parts=described, max_position_embeddings=limit, pad_token_id=pad_id)
     model = HybridModel(config)
@@ -153,7 +206,9 @@ def combine_chunk_encoders(
         encoder.load_state_dict(part.encoder.state_dict())
     for whitening, values in zip(model.whitenings, fitted, strict=True):
         whitening.load_state_dict(values)
-    model.weights.copy_(torch.nn.functional.normalize(torch.tensor(weights, dtype=torch.float32), dim=0))
+    model.weights.copy_(
+        torch.nn.functional.normalize(torch.tensor(weights, dtype=torch.float32), dim=0)
+    )
     return _saved(model, whole, folder, name)
 
 

@@ -1,4 +1,5 @@
-"""The card that a model is published with: how it is opened, where transformers would say nothing."""
+"""The card that a model is published with: how it is opened, where transformers would say
+nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def opening(model: Any, repo_id: str) -> str:
 
 
 def complete_card(model: Any, folder: str | Path, repo_id: str) -> None:
-    """Fills the card of `push_to_hub` where it is transformers' empty template; one that someone wrote stays."""
+    """Fills the card of `push_to_hub` where it is transformers' empty template; one that someone
+    wrote stays."""
     path = Path(folder) / "README.md"
     if path.exists() and "[More Information Needed]" in path.read_text(encoding="utf-8"):
         card = ModelCard.load(path)
@@ -40,7 +42,10 @@ def complete_card(model: Any, folder: str | Path, repo_id: str) -> None:
 def card_of_trainer(trainer: Any, *args: Any, **kwargs: Any) -> None:
     """`Trainer.create_model_card`, which asks nothing of the model, with how it is opened."""
     trainer._plain_card(*args, **kwargs)
-    path, model = Path(trainer.args.output_dir) / "README.md", trainer.accelerator.unwrap_model(trainer.model)
+    path, model = (
+        Path(trainer.args.output_dir) / "README.md",
+        trainer.accelerator.unwrap_model(trainer.model),
+    )
     if trainer.is_world_process_zero() and hasattr(model, "family_auto_map"):
         text = opening(model, trainer.hub_model_id or Path(trainer.args.output_dir).name)
         card = path.read_text(encoding="utf-8").replace("More information needed\n", text, 1)

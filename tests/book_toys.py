@@ -43,7 +43,8 @@ def write_epub(path: Path, pages: Sequence[str]) -> Path:
     """Pages of HTML; in the archive and in the manifest they stand in the opposite order."""
     names = [f"text/page {number}.xhtml" for number in range(len(pages))]
     items = [
-        f'<item id="p{number}" href="text/page%20{number}.xhtml" media-type="application/xhtml+xml"/>'
+        f'<item id="p{number}" href="text/page%20{number}.xhtml"'
+        ' media-type="application/xhtml+xml"/>'
         for number in range(len(pages))
     ]
     spine = "".join(f'<itemref idref="p{number}"/>' for number in range(len(pages)))
@@ -51,15 +52,24 @@ def write_epub(path: Path, pages: Sequence[str]) -> Path:
         archive.writestr("mimetype", "application/epub+zip")
         archive.writestr("META-INF/container.xml", _CONTAINER)
         for name, page in reversed(list(zip(names, pages, strict=True))):
-            archive.writestr(f"OEBPS/{name}", f"<html><head><title>no</title></head><body>{page}</body></html>")
-        archive.writestr("OEBPS/package.opf", _PACKAGE.format(items="".join(reversed(items)), spine=spine))
+            archive.writestr(
+                f"OEBPS/{name}", f"<html><head><title>no</title></head><body>{page}</body></html>"
+            )
+        archive.writestr(
+            "OEBPS/package.opf", _PACKAGE.format(items="".join(reversed(items)), spine=spine)
+        )
     return path
 
 
 def write_docx(path: Path, paragraphs: Sequence[str]) -> Path:
-    body = "".join(f"<w:p><w:r><w:t>{escape(paragraph)}</w:t></w:r></w:p>" for paragraph in paragraphs)
+    body = "".join(
+        f"<w:p><w:r><w:t>{escape(paragraph)}</w:t></w:r></w:p>" for paragraph in paragraphs
+    )
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("[Content_Types].xml", _CONTENT_TYPES)
         archive.writestr("_rels/.rels", _RELATIONSHIPS)
-        archive.writestr("word/document.xml", f'<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>')
+        archive.writestr(
+            "word/document.xml",
+            f'<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>',
+        )
     return path

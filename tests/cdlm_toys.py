@@ -1,4 +1,5 @@
-"""Toy models of CDLM's classes with weights that make attention matter, and batches for each of them."""
+"""Toy models of CDLM's classes with weights that make attention matter, and batches for each of
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ CLS, PAD, MASK = 0, 1, 4
 SIZE = {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
 SIZE |= {"intermediate_size": 48, "pad_token_id": PAD}
 LENGTHS = (37, 1, 20, 9)
-# Positions with global attention, row by row: none, one, many, another number in every row, everything.
+# Positions with global attention, row by row: none, one, many, another number in every row,
+# everything.
 GLOBALS = {
     "none": [[], [], [], []],
     "one": [[0], [0], [0], [0]],
@@ -18,12 +20,14 @@ GLOBALS = {
     "different": [[36], [], [2, 3, 19], [0, 8]],
     "all": [list(range(length)) for length in LENGTHS],
 }
-# Small ones are taken in blocks; with 24 and any global token blocks would have more keys than the square.
+# Small ones are taken in blocks; with 24 and any global token blocks would have more keys than the
+# square.
 WINDOWS = {"small": [4, 4, 4], "different": [4, 12, 6], "half": [24, 24, 24], "wide": [80, 80, 80]}
 
 
 def draw(model, std=0.2):
-    """Weights that make attention far from uniform, with projections for global attention of their own."""
+    """Weights that make attention far from uniform, with projections for global attention of their
+    own."""
     torch.manual_seed(3)
     for name, weight in model.named_parameters():
         scale = name.lower().replace("_", "").endswith("layernorm.weight")
@@ -32,7 +36,12 @@ def draw(model, std=0.2):
 
 
 def tiny(cls=CdlmModel, attention="sdpa", **values):
-    defaults = {"max_position_embeddings": 66, "attention_window": 8, "mask_token_id": MASK, "classifier_dropout": 0.0}
+    defaults = {
+        "max_position_embeddings": 66,
+        "attention_window": 8,
+        "mask_token_id": MASK,
+        "classifier_dropout": 0.0,
+    }
     dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = CdlmConfig(**{**SIZE, **defaults, **dropout, "pair_scorer_hidden_size": 24, **values})
     model = draw(cls(config))
@@ -68,7 +77,9 @@ def masked_batch():
 
 # Mentions: three in the first row of the batch, two in the others.
 
-SPANS = torch.tensor([[[3, 5], [20, 21], [30, 34]], [[0, 1], [0, 1], [-1, -1]], [[6, 9], [18, 20], [-1, -1]]])
+SPANS = torch.tensor(
+    [[[3, 5], [20, 21], [30, 34]], [[0, 1], [0, 1], [-1, -1]], [[6, 9], [18, 20], [-1, -1]]]
+)
 PAIRS = torch.tensor([[[0, 1], [2, 0]], [[0, 1], [-1, -1]], [[1, 0], [-1, -1]]])
 
 

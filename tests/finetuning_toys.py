@@ -1,4 +1,5 @@
-"""What tests of `run_finetune.py` share: documents about the sea or about bread, and the script in this process."""
+"""What tests of `run_finetune.py` share: documents about the sea or about bread, and the script in
+this process."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ def sea_rows(count: int, seed: int) -> list[dict]:
     for number in range(count):
         label = ("bread", "sea")[number % 2]
         words = draw.choice({"bread": BREAD, "sea": SEA}[label], 24)
-        text = " ".join(f"The {first} of the {second}." for first, second in zip(words[::2], words[1::2], strict=True))
+        text = " ".join(
+            f"The {first} of the {second}."
+            for first, second in zip(words[::2], words[1::2], strict=True)
+        )
         made.append({"id": f"{seed}-{number}", "text": f"{text} {number}", "label": label})
     return made
 

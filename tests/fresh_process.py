@@ -1,6 +1,7 @@
 """Scripts in processes of their own, without the seconds that imports take.
 
-They are forked from a process that has imported torch, transformers and sentence-transformers, and not this package.
+They are forked from a process that has imported torch, transformers and sentence-transformers, and
+not this package.
 """
 
 from __future__ import annotations
@@ -52,9 +53,13 @@ class FreshProcess:
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder, self._output, self._errors = folder, folder / "output", folder / "errors"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER], cwd=Path(__file__).parents[1], env=environment,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-c", _SERVER],
+            cwd=Path(__file__).parents[1],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -63,12 +68,19 @@ class FreshProcess:
         self._process.kill()
         self._process.wait()
 
-    def __call__(self, script: str, *arguments: str | os.PathLike, hidden: bool = False, fails: bool = False) -> str:
+    def __call__(
+        self, script: str, *arguments: str | os.PathLike, hidden: bool = False, fails: bool = False
+    ) -> str:
         """Runs a script; gives what it prints, or, where it `fails` as it should, its error.
 
         `hidden`: as if this package were not installed.
         """
-        message = [_HIDDEN * hidden + script, list(map(str, arguments)), str(self._output), str(self._errors)]
+        message = [
+            _HIDDEN * hidden + script,
+            list(map(str, arguments)),
+            str(self._output),
+            str(self._errors),
+        ]
         print(json.dumps(message), file=self._process.stdin, flush=True)
         status, errors = int(self._process.stdout.readline()), self._errors.read_text()
         assert status == int(fails), errors

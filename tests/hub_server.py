@@ -1,7 +1,9 @@
-"""A small Hugging Face Hub on 127.0.0.1: enough of its HTTP interface to create, fill and read repositories.
+"""A small Hugging Face Hub on 127.0.0.1: enough of its HTTP interface to create, fill and read
+repositories.
 
-The real client library talks to it, so a push and a load are tested whole without the network. It keeps everything in
-memory, takes any token, has every file sent with its commit, and answers 501 to what it does not know.
+The real client library talks to it, so a push and a load are tested whole without the network. It
+keeps everything in memory, takes any token, has every file sent with its commit, and answers 501 to
+what it does not know.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from urllib.parse import unquote, urlsplit
 
 _REPO = r"(?P<kind>models|datasets|spaces)/(?P<repo>[^/]+/[^/]+)"  # in the addresses of the API
 _REVISION = r"(?P<revision>refs/pr/\d+|[^/]+)"
-_PAGE = r"/((?P<kind>datasets|spaces)/)?(?P<repo>[^/]+/[^/]+?)"  # in those of files, where models have no prefix
+# in those of files, where models have no prefix
+_PAGE = r"/((?P<kind>datasets|spaces)/)?(?P<repo>[^/]+/[^/]+?)"
 _ROUTES = [
     ("POST", r"/api/repos/create", "create"),
     ("POST", r"/api/validate-yaml", "validate_card"),
@@ -36,7 +39,8 @@ class Missing(Exception):
 
 
 class Repository:
-    """The files of every commit, the first of which is empty, and the last commit of every branch."""
+    """The files of every commit, the first of which is empty, and the last commit of every
+    branch."""
 
     def __init__(self) -> None:
         self.commits: dict[str, dict[str, bytes]] = {}
@@ -82,21 +86,28 @@ class HubServer:
         self._server.server_close()
 
     def environment(self, home: str | Path) -> dict[str, str]:
-        """Variables, which the client reads at import, for a process with this Hub and `home` for its cache."""
+        """Variables, which the client reads at import, for a process with this Hub and `home` for
+        its cache."""
         other = "HF_|HUGGING|TRANSFORMERS_|SENTENCE_TRANSFORMERS_"
         kept = {key: value for key, value in os.environ.items() if not re.match(other, key)}
         return kept | {
-            "HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_TOKEN": "hf_of_a_test", "no_proxy": "127.0.0.1",
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(home),
+            "HF_TOKEN": "hf_of_a_test",
+            "no_proxy": "127.0.0.1",
             "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_HUB_DISABLE_XET": "1",  # the client would ask for another storage protocol, over and over
-        }  # fmt: skip
+            # the client would ask for another storage protocol, over and over
+            "HF_HUB_DISABLE_XET": "1",
+        }
 
     def put(self, repo_id: str, files: dict[str, bytes], branch: str = "main") -> None:
-        """Makes the files those of a branch of a model repository, which is created where it does not exist."""
+        """Makes the files those of a branch of a model repository, which is created where it does
+        not exist."""
         self._repositories.setdefault(("model", repo_id), Repository()).add_commit(files, branch)
 
     def files(self, repo_type: str, repo_id: str) -> dict[str, bytes]:
-        """Content of every file on the main branch. `repo_type` is ``"model"``, ``"dataset"`` or ``"space"``."""
+        """Content of every file on the main branch. `repo_type` is ``"model"``, ``"dataset"`` or
+        ``"space"``."""
         return dict(self._repositories[repo_type, repo_id].find("main")[1])
 
     def commits(self, repo_type: str, repo_id: str) -> list[str]:
@@ -114,7 +125,9 @@ class HubServer:
                     except Missing as missing:
                         code, *more = missing.args
                         return 404, {"X-Error-Code": code, **dict(*more)}, b""
-                return answer if isinstance(answer, tuple) else (200, {}, json.dumps(answer).encode())
+                return (
+                    answer if isinstance(answer, tuple) else (200, {}, json.dumps(answer).encode())
+                )
         return 501, {}, b"This test server does not know the address."
 
     def _repository(self, kind: str | None, repo: str) -> Repository:
@@ -140,13 +153,17 @@ class HubServer:
         answers = []
         for path in (file["path"] for file in json.loads(body)["files"]):
             oid = _object_id(files[path]) if path in files else None
-            answers.append({"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": oid})
+            answers.append(
+                {"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": oid}
+            )
         return {"files": answers}
 
     def _commit(self, body: bytes, kind: str, repo: str, revision: str) -> Any:
         repository = self._repository(kind, repo)
         files = dict(repository.find(revision)[1])
-        for key, value in ((line["key"], line["value"]) for line in map(json.loads, body.splitlines())):
+        for key, value in (
+            (line["key"], line["value"]) for line in map(json.loads, body.splitlines())
+        ):
             if key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
         sha = repository.add_commit(files)
@@ -154,7 +171,12 @@ class HubServer:
 
     def _describe(self, body: bytes, kind: str, repo: str, revision: str | None) -> Any:
         sha, files = self._repository(kind, repo).find(revision)
-        return {"id": repo, "sha": sha, "tags": [], "siblings": [{"rfilename": path} for path in files]}
+        return {
+            "id": repo,
+            "sha": sha,
+            "tags": [],
+            "siblings": [{"rfilename": path} for path in files],
+        }
 
     def _list_tree(self, body: bytes, kind: str, repo: str, revision: str, path: str | None) -> Any:
         _, files = self._repository(kind, repo).find(revision)

@@ -22,7 +22,9 @@ from nextlevelbert.evaluation import coreference_scores
 from nextlevelbert.tasks.coreference import CoreferenceDocument, CoreferenceMention
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-NAMES = sorted(f"{path.parent.name}.{path.stem}" for path in FOLDER.glob("s*/*.py") if path.stem != "__init__")
+NAMES = sorted(
+    f"{path.parent.name}.{path.stem}" for path in FOLDER.glob("s*/*.py") if path.stem != "__init__"
+)
 SEA = "The ship sailed out of the harbour into the storm. The captain watched the waves. "
 
 
@@ -39,7 +41,11 @@ def test_every_benchmark_starts(name, monkeypatch, capsys):
 
 
 def test_there_is_a_benchmark_for_every_line_of_make_bench():
-    lines = [line for line in (FOLDER.parent / "Makefile").read_text().splitlines() if "-m benchmarks." in line]
+    lines = [
+        line
+        for line in (FOLDER.parent / "Makefile").read_text().splitlines()
+        if "-m benchmarks." in line
+    ]
     made = {line.split("-m benchmarks.")[1].split()[0] for line in lines}
     assert made
     assert made <= set(NAMES)
@@ -48,10 +54,16 @@ def test_there_is_a_benchmark_for_every_line_of_make_bench():
 def mention_topics(topics, wrong):
     """Predictions of mentions; in some topics everything is one cluster."""
     return [
-        {"document": f"{topic}_1ecb", "start": place, "end": place + 1, "gold": f"g{topic}-{place % 2}",
-         "cluster": 0 if topic in wrong else place % 2}
-        for topic in topics for place in range(4)
-    ]  # fmt: skip
+        {
+            "document": f"{topic}_1ecb",
+            "start": place,
+            "end": place + 1,
+            "gold": f"g{topic}-{place % 2}",
+            "cluster": 0 if topic in wrong else place % 2,
+        }
+        for topic in topics
+        for place in range(4)
+    ]
 
 
 def test_two_runs_compared(tmp_path):
@@ -62,9 +74,13 @@ def test_two_runs_compared(tmp_path):
         (tmp_path / name / "test_predictions.jsonl").write_text(lines)
     name, comparison = compare_runs.compare_runs(tmp_path / "one", tmp_path / "other", 500)
     assert (name, comparison.first) == ("CoNLL F1", 1.0)
-    by_hand = coreference_scores([r["gold"] for r in wrong], [(r["document"], r["cluster"]) for r in wrong])
+    by_hand = coreference_scores(
+        [r["gold"] for r in wrong], [(r["document"], r["cluster"]) for r in wrong]
+    )
     assert comparison.second == pytest.approx(by_hand["conll_f1"])
-    assert comparison.permutation_p == pytest.approx(2 / 2**7)  # seven topics differ, all in one direction
+    assert comparison.permutation_p == pytest.approx(
+        2 / 2**7
+    )  # seven topics differ, all in one direction
     (tmp_path / "other" / "test_predictions.jsonl").write_text(json.dumps(right[1]) + "\n")
     with pytest.raises(ValueError, match="predict other rows"):
         compare_runs.compare_runs(tmp_path / "one", tmp_path / "other")
@@ -75,14 +91,21 @@ def test_two_runs_compared(tmp_path):
 
 def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch):
     monkeypatch.setattr(book_context, "COUNT", 24)
-    draw, syllables = np.random.default_rng(0), [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnst"]
+    draw, syllables = (
+        np.random.default_rng(0),
+        [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnst"],
+    )
     novels = []
     for name in ("Franklin", "Ophelia"):
         scenes = [" ".join(["They", *draw.choice(syllables, 12), "and went."]) for _ in range(300)]
         meetings = [f"They met there, {name} came home." for _ in range(40)]
-        novels.append({"title": f"The {name}", "text": " ".join([*scenes[:150], *meetings, *scenes[150:]])})
+        novels.append(
+            {"title": f"The {name}", "text": " ".join([*scenes[:150], *meetings, *scenes[150:]])}
+        )
     (tmp_path / "novels.jsonl").write_text("".join(json.dumps(novel) + "\n" for novel in novels))
-    model = open_model(argparse.Namespace(model=None, chunk_encoder=None, device="cpu", dtype="float32"))
+    model = open_model(
+        argparse.Namespace(model=None, chunk_encoder=None, device="cpu", dtype="float32")
+    )
     parts = open_shelf(model, str(tmp_path / "novels.jsonl"), tmp_path / "cache")
     library, words = Library(model, parts), book_context.words
     options = argparse.Namespace(forms=book_context.FORMS, cues=book_context.CUES)
@@ -101,12 +124,19 @@ def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch)
 
 
 def test_attention_between_a_token_and_the_source_in_both_directions():
-    """Against plain Longformer with one global token, where both directions can be read off its definition."""
+    """Against plain Longformer with one global token, where both directions can be read off its
+    definition."""
     torch.manual_seed(0)
     config = LongformerConfig(
-        vocab_size=30, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        attention_window=4, max_position_embeddings=40, pad_token_id=1,
-    )  # fmt: skip
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        attention_window=4,
+        max_position_embeddings=40,
+        pad_token_id=1,
+    )
     model = LongformerModel(config, add_pooling_layer=False).eval()
     ids = torch.randint(3, 30, (1, 12))
     wide = torch.zeros_like(ids)
@@ -118,7 +148,9 @@ def test_attention_between_a_token_and_the_source_in_both_directions():
         shape = (12, 2, 8)
         wide_query = layer.query_global(states)[0].view(shape)[3] / 8**0.5  # [heads, size]
         wide_key = layer.key_global(states)[0].view(shape)
-        from_source = torch.einsum("hd,lhd->hl", wide_query, wide_key).softmax(-1)  # of the source, to every token
+        from_source = torch.einsum("hd,lhd->hl", wide_query, wide_key).softmax(
+            -1
+        )  # of the source, to every token
         query, key = layer.query(states)[0].view(shape) / 8**0.5, layer.key(states)[0].view(shape)
         products = torch.einsum("ihd,jhd->hij", query, key)
         near = (torch.arange(12)[:, None] - torch.arange(12)).abs() <= 2
@@ -131,9 +163,14 @@ def test_attention_between_a_token_and_the_source_in_both_directions():
 
 
 def test_percentile_ranks():
-    scores, inside = np.array([9.0, 0.0, 1.0, 2.0, 2.0, 3.0, 9.0]), np.array([0, 1, 1, 1, 1, 1, 0], dtype=bool)
+    scores, inside = (
+        np.array([9.0, 0.0, 1.0, 2.0, 2.0, 3.0, 9.0]),
+        np.array([0, 1, 1, 1, 1, 1, 0], dtype=bool),
+    )
     target = np.arange(7) == 3
-    assert attention_alignment.percentile_rank(scores, inside, target) == pytest.approx(100 * 2.5 / 4)
+    assert attention_alignment.percentile_rank(scores, inside, target) == pytest.approx(
+        100 * 2.5 / 4
+    )
 
 
 def test_pairs_of_mentions_are_ranked(encoder):
@@ -146,7 +183,10 @@ def test_pairs_of_mentions_are_ranked(encoder):
     ]
     [pair] = attention_alignment.draw_pairs(documents, 5, 0)
     assert pair.positive
-    assert [text[start:end] for text, (start, end) in zip(pair.texts, pair[1:3], strict=True)] == ["ship", "ship"]
+    assert [text[start:end] for text, (start, end) in zip(pair.texts, pair[1:3], strict=True)] == [
+        "ship",
+        "ship",
+    ]
     assert 0 <= attention_alignment.rank(model, processor, pair) <= 100
     long = pair._replace(texts=(pair.texts[0], pair.texts[1] + " again" * 200))
     assert attention_alignment.rank(model, processor, long) is None

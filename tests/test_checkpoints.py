@@ -32,16 +32,22 @@ print(json.dumps(model.encode(json.loads(sys.argv[2])).tolist()))
 @pytest.mark.parametrize(
     ("folder", "megabytes", "kind"), [(STATIC, 27, "NextLevelBertModel"), (HATE, 10, "HateModel")]
 )
-def test_it_is_small_and_one_path_equals_the_other(folder, megabytes, kind, fresh_process, tmp_path):
+def test_it_is_small_and_one_path_equals_the_other(
+    folder, megabytes, kind, fresh_process, tmp_path
+):
     """Saved again, also where the package is missing."""
     assert Path(nextlevelbert.static_checkpoint()) == STATIC
     assert sum(file.stat().st_size for file in folder.iterdir()) <= megabytes * 1e6
     assert not list(folder.glob("*.py"))
-    assert {tensor.dtype for tensor in load_file(folder / "model.safetensors").values()} == {torch.float16}
+    assert {tensor.dtype for tensor in load_file(folder / "model.safetensors").values()} == {
+        torch.float16
+    }
     model = AutoModel.from_pretrained(folder).eval()
     assert type(model) is getattr(nextlevelbert, kind)
     by_model = torch.stack([book.document for book in model.encode(TEXTS)])
-    by_sentence_transformers = SentenceTransformer(str(folder), device="cpu").encode(TEXTS, convert_to_tensor=True)
+    by_sentence_transformers = SentenceTransformer(str(folder), device="cpu").encode(
+        TEXTS, convert_to_tensor=True
+    )
     torch.testing.assert_close(by_model, by_sentence_transformers, atol=1e-6, rtol=0)
     model.save_pretrained(tmp_path)
     elsewhere = json.loads(fresh_process(ELSEWHERE, tmp_path, json.dumps(TEXTS), hidden=True))
@@ -60,7 +66,8 @@ def test_the_masked_vector_model_reads_minilm_s_vectors(minilm):
 
 @pytest.mark.parametrize("folder", [STATIC, HATE, MINILM])
 def test_its_card_lies_in_its_folder_and_its_code_runs(folder, page_folder, capsys):
-    """In a folder that holds `checkpoints`, as the clone does, and with MiniLM where the Hub would put it."""
+    """In a folder that holds `checkpoints`, as the clone does, and with MiniLM where the Hub would
+    put it."""
     card = (folder / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     namespace: dict = {}
@@ -78,7 +85,10 @@ def test_it_finds_excerpts_of_unseen_books_better_than_both_means(shared):
         books = [json.loads(line) for line in lines]
     starts = [(book, part * len(book["text"]) // 9) for book in books for part in range(1, 9)]
     encoded = model.encode([book["text"][start : start + 10_000] for book, start in starts])
-    means = [[model.prepare_chunks(b.plain).mean(dim=0) for b in encoded], [b.plain.mean(dim=0) for b in encoded]]
+    means = [
+        [model.prepare_chunks(b.plain).mean(dim=0) for b in encoded],
+        [b.plain.mean(dim=0) for b in encoded],
+    ]
     checkpoint, whitened_mean, mean = (
         load_metric("same_work_retrieval").compute(
             predictions=torch.stack(vectors).tolist(), references=[book["id"] for book, _ in starts]

@@ -21,16 +21,31 @@ HEADS = {
     "nextlevelbert": (nlb.NextLevelBertModel, "AutoModel"),
     "nextlevelbert-masked": (nlb.NextLevelBertForMaskedVectorModeling, "AutoModelForPreTraining"),
     "nextlevelbert-contrastive": (nlb.NextLevelBertForContrastiveLearning, None),
-    "nextlevelbert-classification": (nlb.NextLevelBertForSequenceClassification, "AutoModelForSequenceClassification"),
+    "nextlevelbert-classification": (
+        nlb.NextLevelBertForSequenceClassification,
+        "AutoModelForSequenceClassification",
+    ),
     "nextlevelbert-choice": (nlb.NextLevelBertForMultipleChoice, "AutoModelForMultipleChoice"),
     "hate": (nlb.HateModel, "AutoModel"),
     "hate-masked": (nlb.HateForMaskedSentencePrediction, "AutoModelForPreTraining"),
-    "hate-classification": (nlb.HateForSequenceClassification, "AutoModelForSequenceClassification"),
+    "hate-classification": (
+        nlb.HateForSequenceClassification,
+        "AutoModelForSequenceClassification",
+    ),
     "chunkbert": (nlb.ChunkBertModel, "AutoModel"),
-    "chunkbert-classification": (nlb.ChunkBertForSequenceClassification, "AutoModelForSequenceClassification"),
+    "chunkbert-classification": (
+        nlb.ChunkBertForSequenceClassification,
+        "AutoModelForSequenceClassification",
+    ),
     "bert-al": (nlb.BertAlModel, "AutoModel"),
-    "bert-al-classification": (nlb.BertAlForSequenceClassification, "AutoModelForSequenceClassification"),
-    "bert-al-summarization": (nlb.BertAlForExtractiveSummarization, "AutoModelForTokenClassification"),
+    "bert-al-classification": (
+        nlb.BertAlForSequenceClassification,
+        "AutoModelForSequenceClassification",
+    ),
+    "bert-al-summarization": (
+        nlb.BertAlForExtractiveSummarization,
+        "AutoModelForTokenClassification",
+    ),
     "cdlm": (nlb.CdlmModel, "AutoModel"),
     "cdlm-masked": (nlb.CdlmForMaskedLM, "AutoModelForMaskedLM"),
     "cdlm-matching": (nlb.CdlmForDocumentMatching, "AutoModelForSequenceClassification"),
@@ -40,7 +55,12 @@ HEADS = {
 OVER_VECTORS = [name for name in HEADS if name.startswith(("nextlevelbert", "hate"))]
 PACKED = ("nextlevelbert-masked", "nextlevelbert-contrastive", "hate-masked")
 TRAINED = [name for name in HEADS if "-" in name.removeprefix("bert-al")]  # heads: they have a loss
-SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+SIZE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -57,16 +77,24 @@ def models(toy_encoder_path, encoder, minilm):
             model = kind(config)
             model.tokenizer = minilm.tokenizer
         elif name in OVER_VECTORS:
-            fields |= {"chunk_size": 12} if name.startswith("nextlevelbert") else {"num_hidden_layers": 2}
+            fields |= (
+                {"chunk_size": 12} if name.startswith("nextlevelbert") else {"num_hidden_layers": 2}
+            )
             model = kind.from_chunk_encoder(toy_encoder_path, **fields)
         else:
-            sizes = {"chunk_size": 24, "num_averaged_layers": 2} if "chunk" in name else {"segment_length": 24}
+            sizes = (
+                {"chunk_size": 24, "num_averaged_layers": 2}
+                if "chunk" in name
+                else {"segment_length": 24}
+            )
             model = kind.from_encoder(encoder, **sizes, **fields)
         torch.manual_seed(6)
         for parameter_name, weight in model.named_parameters():
             if "chunk_encoder" not in parameter_name:
                 padding = "special" in parameter_name  # the vector of [PAD] stays zero
-                weight.data.add_(0.2 * torch.randn_like(weight) * (weight.data.ne(0) if padding else 1))
+                weight.data.add_(
+                    0.2 * torch.randn_like(weight) * (weight.data.ne(0) if padding else 1)
+                )
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
@@ -81,7 +109,9 @@ def tokens(model, texts, **options):
 
 def vectors(model, *shape):
     size = (*shape, model.config.chunk_hidden_size)
-    return torch.nn.functional.normalize(torch.randn(size, generator=torch.Generator().manual_seed(1)), dim=-1)
+    return torch.nn.functional.normalize(
+        torch.randn(size, generator=torch.Generator().manual_seed(1)), dim=-1
+    )
 
 
 def inputs_of(name, model):
@@ -96,7 +126,12 @@ def inputs_of(name, model):
         special_ids[:, 0], special_ids[:, 3], special_ids[0, 5] = 1, 3, 3
         rows = vectors(model, 2, 7)
         positions = special_ids == 3
-        return {"inputs_embeds": rows, "special_ids": special_ids, "labels": rows, "mask_positions": positions}
+        return {
+            "inputs_embeds": rows,
+            "special_ids": special_ids,
+            "labels": rows,
+            "mask_positions": positions,
+        }
     batch = tokens(model, TEXTS)
     if name == "nextlevelbert-choice":
         pairs = tokens(model, ["the whale?", "a train leaves?"] * 3)
@@ -120,25 +155,33 @@ def inputs_of(name, model):
         wide = torch.zeros_like(batch["input_ids"])
         wide[:, :4] = 1
         return batch | {
-            "global_attention_mask": wide, "context_mask": wide,
-            "sentence_index": torch.tensor([[2]] * 3), "paragraph_index": torch.tensor([[1]] * 3),
-            "start_positions": torch.tensor([[1]] * 3), "end_positions": torch.tensor([[2]] * 3),
-            "type_labels": torch.tensor([0, 1, 2]), "sentence_labels": torch.ones(3, 1, dtype=torch.long),
+            "global_attention_mask": wide,
+            "context_mask": wide,
+            "sentence_index": torch.tensor([[2]] * 3),
+            "paragraph_index": torch.tensor([[1]] * 3),
+            "start_positions": torch.tensor([[1]] * 3),
+            "end_positions": torch.tensor([[2]] * 3),
+            "type_labels": torch.tensor([0, 1, 2]),
+            "sentence_labels": torch.ones(3, 1, dtype=torch.long),
             "paragraph_labels": torch.ones(3, 1, dtype=torch.long),
-        }  # fmt: skip
+        }
     return batch
 
 
 def outputs_of(name, model):
     """Every float tensor that the head gives for its batch."""
-    tensors = {key: v for key, v in model(**inputs_of(name, model)).items() if isinstance(v, torch.Tensor)}
+    tensors = {
+        key: v for key, v in model(**inputs_of(name, model)).items() if isinstance(v, torch.Tensor)
+    }
     return {key: v.detach().clone() for key, v in tensors.items() if v.is_floating_point()}
 
 
 def agree(one, other, **tolerance):
     assert one.keys() == other.keys()
     for key, values in one.items():
-        torch.testing.assert_close(values, other[key], equal_nan=True, **(tolerance or {"atol": 1e-6, "rtol": 1e-5}))
+        torch.testing.assert_close(
+            values, other[key], equal_nan=True, **(tolerance or {"atol": 1e-6, "rtol": 1e-5})
+        )
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +201,10 @@ def test_saved_and_opened_it_is_the_same(models, saved, name):
     assert not report["unexpected_keys"]
     agree(outputs_of(name, model.eval()), outputs_of(name, models[name]))
     tied = set(models[name].all_tied_weights_keys)  # stored once
-    assert load_file(saved / name / "model.safetensors").keys() == models[name].state_dict().keys() - tied
+    assert (
+        load_file(saved / name / "model.safetensors").keys()
+        == models[name].state_dict().keys() - tied
+    )
     if auto is not None:
         assert type(getattr(transformers, auto).from_pretrained(saved / name)) is kind
 
@@ -169,7 +215,9 @@ def test_what_is_published_holds_no_path_and_no_pickle(saved, toy_encoder_path, 
     assert not [path.name for path in files if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
     for path in files:
         content = path.read_bytes()
-        assert not [p for p in (toy_encoder_path, encoder, str(saved)) if p.encode() in content], path.name
+        assert not [p for p in (toy_encoder_path, encoder, str(saved)) if p.encode() in content], (
+            path.name
+        )
 
 
 # A user who has transformers, and not this package.
@@ -210,24 +258,33 @@ def test_each_opens_by_its_code_where_the_package_is_missing(saved, fresh_proces
 def test_no_code_runs_unasked(saved, fresh_process):
     """Without `trust_remote_code`, and without the package, a checkpoint is refused."""
     script = "import sys, transformers\ntransformers.AutoModel.from_pretrained(sys.argv[1])"
-    assert "trust_remote_code" in fresh_process(script, saved / "nextlevelbert", hidden=True, fails=True)
+    assert "trust_remote_code" in fresh_process(
+        script, saved / "nextlevelbert", hidden=True, fails=True
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in HEADS if name not in PACKED])
 def test_a_row_does_not_depend_on_its_neighbours(models, name):
     """The same for a text alone and for one padded to the longest of a batch."""
     batch = {
-        key: v for key, v in inputs_of(name, models[name]).items() if "label" not in key and "_positions" not in key
+        key: v
+        for key, v in inputs_of(name, models[name]).items()
+        if "label" not in key and "_positions" not in key
     }
     together = models[name](**batch)
     real = int(batch["attention_mask"][1].sum())
     alone = {key: v[1:2] for key, v in batch.items()}
-    alone = {key: v[:, :real] if v.shape == (1, batch["input_ids"].shape[1]) else v for key, v in alone.items()}
+    alone = {
+        key: v[:, :real] if v.shape == (1, batch["input_ids"].shape[1]) else v
+        for key, v in alone.items()
+    }
     for key, values in models[name](**alone).items():
         other = together[key][1:2]
         if other.shape != values.shape:  # one position a token or chunk
             other = other[:, : values.shape[1]]
-        torch.testing.assert_close(values, other, atol=1e-5, rtol=1e-5, msg=lambda why, key=key: f"{key}: {why}")
+        torch.testing.assert_close(
+            values, other, atol=1e-5, rtol=1e-5, msg=lambda why, key=key: f"{key}: {why}"
+        )
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -236,12 +293,26 @@ def test_gradients_reach_all_but_the_frozen(models, name):
     model(**inputs_of(name, model)).loss.backward()
     frozen = {key for key, weight in model.named_parameters() if not weight.requires_grad}
     assert frozen == {key for key, _ in model.named_parameters() if "chunk_encoder." in key}
-    without = {key for key, w in model.named_parameters() if w.requires_grad and (w.grad is None or not w.grad.any())}
-    # Not part of this loss: the masked head beside pairs of segments; special vectors and poolers that a batch lacks;
-    # local attention in a last layer of which only global tokens are read.
-    spared = ("head.", "special_embeddings", "pooler", "_global", "position_embeddings", "token_type", "norm_before")
+    without = {
+        key
+        for key, w in model.named_parameters()
+        if w.requires_grad and (w.grad is None or not w.grad.any())
+    }
+    # Not part of this loss: the masked head beside pairs of segments; special vectors and poolers
+    # that a batch lacks; local attention in a last layer of which only global tokens are read.
+    spared = (
+        "head.",
+        "special_embeddings",
+        "pooler",
+        "_global",
+        "position_embeddings",
+        "token_type",
+        "norm_before",
+    )
     spared += ("layer.1.attention.self",) if name.startswith("cdlm") else ()
-    spared += ("classifier.2.bias",) if name.endswith("choice") else ()  # the same for all candidates
+    spared += (
+        ("classifier.2.bias",) if name.endswith("choice") else ()
+    )  # the same for all candidates
     assert not {key for key in without if not any(part in key for part in spared)}
 
 
@@ -252,7 +323,9 @@ def test_checkpointing_changes_no_gradient(models, name):
         if on:
             model.gradient_checkpointing_enable({"use_reentrant": False})
         model(**inputs_of(name, model)).loss.backward()
-        return {key: weight.grad for key, weight in model.named_parameters() if weight.grad is not None}
+        return {
+            key: weight.grad for key, weight in model.named_parameters() if weight.grad is not None
+        }
 
     agree(gradients(True), gradients(False))
 
@@ -267,15 +340,26 @@ def test_half_precision(models, name):
         torch.testing.assert_close(outputs[key][real].float(), values[real], atol=0.25, rtol=0.1)
 
 
-@pytest.mark.parametrize("name", ["nextlevelbert-classification", "hate-classification", "chunkbert-classification",
-                                  "bert-al-classification", "nextlevelbert-choice", "cdlm-masked"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nextlevelbert-classification",
+        "hate-classification",
+        "chunkbert-classification",
+        "bert-al-classification",
+        "nextlevelbert-choice",
+        "cdlm-masked",
+    ],
+)
 def test_a_row_labelled_minus_100_does_not_count(models, name):
     batch = inputs_of(name, models[name])
     labels = batch["labels"].clone()
     labels[2] = -100
     loss, logits = models[name](**{**batch, "labels": labels}).loss, models[name](**batch).logits
     rows = logits[:2].reshape(-1, logits.shape[-1])
-    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(rows, batch["labels"][:2].reshape(-1)))
+    torch.testing.assert_close(
+        loss, torch.nn.functional.cross_entropy(rows, batch["labels"][:2].reshape(-1))
+    )
 
 
 def test_what_is_trained_whole_beside_an_adapter(models):
@@ -292,13 +376,19 @@ def test_what_is_trained_whole_beside_an_adapter(models):
         assert models[name].modules_to_train_whole() == modules.split()
     model = copy.deepcopy(models["nextlevelbert-choice"])
     adapted = get_peft_model(model, LoraConfig(r=2, **model.lora_targets()))
-    names = [name for name, weight in adapted.named_parameters() if weight.requires_grad and "classifier" not in name]
+    names = [
+        name
+        for name, weight in adapted.named_parameters()
+        if weight.requires_grad and "classifier" not in name
+    ]
     assert names
     assert all("lora" in name and "chunk_encoder" not in name for name in names)
 
 
 def test_every_public_model_is_in_the_table():
-    public = [kind for kind in (getattr(nlb, name) for name in nlb.__all__) if isinstance(kind, type)]
+    public = [
+        kind for kind in (getattr(nlb, name) for name in nlb.__all__) if isinstance(kind, type)
+    ]
     assert {kind for kind in public if issubclass(kind, transformers.PreTrainedModel)} == {
         k for k, _ in HEADS.values()
     }

@@ -1,4 +1,5 @@
-"""The authors' checkpoints in our form: their numbers after saving, and a refusal for all that is amiss."""
+"""The authors' checkpoints in our form: their numbers after saving, and a refusal for all that is
+amiss."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ FROZEN = "encoder.0.auto_model."
 def write(folder: Path, config: dict, weights: dict) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
-    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "model.safetensors")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in weights.items()},
+        folder / "model.safetensors",
+    )
     return folder
 
 
@@ -68,12 +72,15 @@ def reloaded(request, tiny, monkeypatch, tmp_path):
 @pytest.mark.usefixtures("reloaded")
 @pytest.mark.parametrize(("file", "chunk_size", "texts", "normalize"), inference.CASES)
 def test_documents_after_saving(tiny, encoders, file, chunk_size, texts, normalize):
-    inference.test_documents_as_the_authors_encode_them(tiny, encoders, file, chunk_size, texts, normalize)
+    inference.test_documents_as_the_authors_encode_them(
+        tiny, encoders, file, chunk_size, texts, normalize
+    )
 
 
 @pytest.mark.usefixtures("reloaded")
 def test_sentences_after_saving(tiny, encoders, monkeypatch):
-    """Chunk size 0 is sentence mode, and a sentence has as many tokens as the encoder reads (256)."""
+    """Chunk size 0 is sentence mode, and a sentence has as many tokens as the encoder reads
+    (256)."""
     models = []
     saved = inference.authors_model
 
@@ -89,12 +96,19 @@ def test_sentences_after_saving(tiny, encoders, monkeypatch):
 
 
 def widened(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the step at hidden size 32 as one at 384 = 12 x 32: every vector is repeated twelve times.
+    """A tensor of the step at hidden size 32 as one at 384 = 12 x 32: every vector is repeated
+    twelve times.
 
-    A layer that reads twelve copies has its weights divided by twelve, there are twelve times as many heads,
-    LayerNorm and the means over the components see the same values: all results are copies, losses are equal.
+    A layer that reads twelve copies has its weights divided by twelve, there are twelve times as
+    many heads, LayerNorm and the means over the components see the same values: all results are
+    copies, losses are equal.
     """
-    if name.endswith("weight") and name.startswith("weights.") and tensor.ndim == 2 and "embeddings" not in name:
+    if (
+        name.endswith("weight")
+        and name.startswith("weights.")
+        and tensor.ndim == 2
+        and "embeddings" not in name
+    ):
         rows, columns = (12 if size == 32 else 1 for size in tensor.shape)
         return tensor.tile(rows, columns) / columns
     if tensor.is_floating_point() and tensor.ndim and tensor.shape[-1] == 32:
@@ -104,15 +118,27 @@ def widened(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 @pytest.fixture
 def pretraining(step, minilm, tmp_path):
-    """The pretraining step at the hidden size that the authors' head is made for, its checkpoint, and an encoder."""
+    """The pretraining step at the hidden size that the authors' head is made for, its checkpoint,
+    and an encoder."""
     step = {name: widened(name, tensor) for name, tensor in step.items()}
-    size = {"hidden_size": 384, "num_attention_heads": 48, "intermediate_size": 64, "num_hidden_layers": 2}
+    size = {
+        "hidden_size": 384,
+        "num_attention_heads": 48,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+    }
     described = {**size, "vocab_size": 1_000}
     encoder = ChunkEncoder(BertConfig(**described))
     config = {"_encoder_name": "user/wide", "encoder_config": described, "chunk_size": 16}
-    weights = {name.removeprefix("weights."): step[name] for name in step if name.startswith("weights.")}
+    weights = {
+        name.removeprefix("weights."): step[name] for name in step if name.startswith("weights.")
+    }
     folder = write(tmp_path / "pretraining", config, weights)
-    return step, folder, LoadedChunkEncoder(encoder, minilm.tokenizer, "user/wide", encoder.fingerprint())
+    return (
+        step,
+        folder,
+        LoadedChunkEncoder(encoder, minilm.tokenizer, "user/wide", encoder.fingerprint()),
+    )
 
 
 def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path):
@@ -122,18 +148,23 @@ def test_pretraining_checkpoint_has_its_head(pretraining, tmp_path):
     assert not model.training
     model.save_pretrained(tmp_path / "ours")
     reloaded = AutoModelForPreTraining.from_pretrained(tmp_path / "ours")
-    assert reloaded.config.max_chunks == 22  # their position table has 24 rows, the sentence encoder's 512
+    assert (
+        reloaded.config.max_chunks == 22
+    )  # their position table has 24 rows, the sentence encoder's 512
     for opened in (model, reloaded):
         pretraining_step.test_step_of_the_original_scheme(step, opened)
         pretraining_step.test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, opened)
 
 
 def test_older_and_newer_spellings(tiny, encoders, config, weights, tmp_path):
-    """Buffers that older versions of transformers saved, and another name for the sentence encoder's module."""
+    """Buffers that older versions of transformers saved, and another name for the sentence
+    encoder's module."""
     spelled = {name.replace(FROZEN, "encoder.0.model."): tensor for name, tensor in weights.items()}
     for prefix in ("bert.", "encoder.0.model."):
         spelled[prefix + "embeddings.position_ids"] = torch.arange(512)[None]
-    respelled = convert_checkpoint(write(tmp_path / "spelled", config, spelled), encoders[True]).state_dict()
+    respelled = convert_checkpoint(
+        write(tmp_path / "spelled", config, spelled), encoders[True]
+    ).state_dict()
     plain = convert_checkpoint(tiny / "checkpoint", encoders[True]).state_dict()
     assert respelled.keys() == plain.keys()
     assert all(torch.equal(respelled[name], plain[name]) for name in plain)
@@ -167,35 +198,62 @@ for output, *revision in (["main"], ["request", "--revision", "refs/pr/1"], ["no
 
 
 def test_checkpoints_on_the_hub(hub, fresh_process, tiny, config, weights, tmp_path):
-    """As the authors have them: a pickle on main, and a pull request that adds safetensors (here: other numbers)."""
+    """As the authors have them: a pickle on main, and a pull request that adds safetensors (here:
+    other numbers)."""
     torch.save(weights, tmp_path / "pytorch_model.bin")
-    save_file({**weights, "special_vec_embeddings.weight": torch.ones(4, 32)}, tmp_path / "model.safetensors")
+    save_file(
+        {**weights, "special_vec_embeddings.weight": torch.ones(4, 32)},
+        tmp_path / "model.safetensors",
+    )
     described = json.dumps({**config, "_encoder_name": str(tiny / "encoder")}).encode()
-    pickled = {"config.json": described, "pytorch_model.bin": (tmp_path / "pytorch_model.bin").read_bytes()}
+    pickled = {
+        "config.json": described,
+        "pytorch_model.bin": (tmp_path / "pytorch_model.bin").read_bytes(),
+    }
     both = {**pickled, "model.safetensors": (tmp_path / "model.safetensors").read_bytes()}
     hub.put("user/theirs", {**pickled, "README.md": b"Theirs."})
     hub.put("user/theirs", both, "refs/pr/1")
     printed = fresh_process(CONVERT_FROM_THE_HUB, tmp_path)
     assert "revision refs/pr/2" in json.loads(printed.splitlines()[-1])
-    for output, vectors in (("main", weights["special_vec_embeddings.weight"]), ("request", torch.ones(4, 32))):
-        assert torch.equal(AutoModel.from_pretrained(tmp_path / output).special_embeddings.weight, vectors)
+    for output, vectors in (
+        ("main", weights["special_vec_embeddings.weight"]),
+        ("request", torch.ones(4, 32)),
+    ):
+        assert torch.equal(
+            AutoModel.from_pretrained(tmp_path / output).special_embeddings.weight, vectors
+        )
     folders = fresh_process.folder.glob("hub/models--user--theirs/snapshots/*")
     downloaded = {tuple(sorted(file.name for file in folder.iterdir())) for folder in folders}
-    assert downloaded == {("config.json", "pytorch_model.bin"), ("config.json", "model.safetensors")}
+    assert downloaded == {
+        ("config.json", "pytorch_model.bin"),
+        ("config.json", "model.safetensors"),
+    }
 
 
 def test_command(tiny, tmp_path, capsys):
-    """The saved folder opens everywhere, gives the authors' numbers, and holds no path of this machine."""
+    """The saved folder opens everywhere, gives the authors' numbers, and holds no path of this
+    machine."""
     output = tmp_path / "model"
-    words = [str(tiny / "checkpoint"), str(output), "--chunk_encoder", str(tiny / "encoder"), "--chunk_size", "64"]
+    words = [
+        str(tiny / "checkpoint"),
+        str(output),
+        "--chunk_encoder",
+        str(tiny / "encoder"),
+        "--chunk_size",
+        "64",
+    ]
     main(words)
     assert f"Wrote {output}: NextLevelBertModel" in capsys.readouterr().out
     texts = json.loads((tiny / "texts.json").read_text())["texts"]
     expected = load_file(tiny / "expected_chunk64.safetensors")["document_embeddings"]
     model = AutoModel.from_pretrained(output)
     assert model.config.long_documents == "window"
-    inference.close(torch.stack([embedding.document for embedding in model.encode(texts)]), expected)
-    inference.close(torch.from_numpy(SentenceTransformer(str(output), device="cpu").encode(texts)), expected)
+    inference.close(
+        torch.stack([embedding.document for embedding in model.encode(texts)]), expected
+    )
+    inference.close(
+        torch.from_numpy(SentenceTransformer(str(output), device="cpu").encode(texts)), expected
+    )
     assert [path.name for path in output.iterdir() if str(tiny).encode() in path.read_bytes()] == []
     with pytest.raises(SystemExit):  # the folder holds files now
         main(words)
@@ -218,11 +276,17 @@ def test_tensors_that_do_not_fit(encoders, config, weights, tmp_path):
         swapped[name], swapped[frozen] = weights[frozen], weights[name]
     cases = {
         "unknown": ("bert.pooler.strange", {**weights, "bert.pooler.strange": torch.zeros(1)}),
-        "two": (FROZEN, {**weights, "encoder.0.model.pooler.dense.bias": torch.zeros(32)}),  # spellings side by side
+        "two": (
+            FROZEN,
+            {**weights, "encoder.0.model.pooler.dense.bias": torch.zeros(32)},
+        ),  # spellings side by side
         "missing": (layer, {name: tensor for name, tensor in weights.items() if name != layer}),
         "shape": (rf"{vectors} \(5, 32\)", {**weights, vectors: torch.zeros(5, 32)}),
         "places": ("is not that of", swapped),  # all shapes are the same
-        "other": ("is not that of", {**weights, FROZEN + "embeddings.LayerNorm.bias": torch.ones(32)}),
+        "other": (
+            "is not that of",
+            {**weights, FROZEN + "embeddings.LayerNorm.bias": torch.ones(32)},
+        ),
     }
     for name, (culprit, tensors) in cases.items():
         refused(culprit, write(tmp_path / name, config, tensors), encoders[True])
@@ -230,7 +294,11 @@ def test_tensors_that_do_not_fit(encoders, config, weights, tmp_path):
 
 def test_encoder_of_another_architecture(encoders, config, weights, tmp_path):
     """The number of heads shows in no shape; where it is left out, it is BERT's 12."""
-    without = {key: value for key, value in config["encoder_config"].items() if key != "num_attention_heads"}
+    without = {
+        key: value
+        for key, value in config["encoder_config"].items()
+        if key != "num_attention_heads"
+    }
     for heads, described in ((8, {**without, "num_attention_heads": 8}), (12, without)):
         folder = write(tmp_path / str(heads), {**config, "encoder_config": described}, weights)
         refused("num_attention_heads", folder, encoders[True])
@@ -256,7 +324,9 @@ def test_hostile_pickle(encoders, config, weights, tmp_path, zipped):
     with pytest.raises(ValueError, match="safetensors") as refusal:
         convert_checkpoint(folder, encoders[True])
     assert "weights_only" not in str(refusal.value)
-    assert refusal.value.__suppress_context__  # the traceback would show PyTorch's advice to open it all the same
+    assert (
+        refusal.value.__suppress_context__
+    )  # the traceback would show PyTorch's advice to open it all the same
     assert not trace.exists()
     torch.load(folder / "pytorch_model.bin", weights_only=False)
     assert trace.exists()  # it is what it is said to be

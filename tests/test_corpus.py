@@ -1,4 +1,5 @@
-"""The store of chunk vectors: what every engine writes is what one process writes, and anybody's tools read it."""
+"""The store of chunk vectors: what every engine writes is what one process writes, and anybody's
+tools read it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,10 @@ DOCUMENTS = [
     Document("whale", "Call me Ishmael. Some years ago I went to sea. " * 8),
     Document("short", "One line."),
     Document("blank", " \n"),
-    Document("tale", "It was the best of times, it was the worst of times; we had everything before us. " * 12),
+    Document(
+        "tale",
+        "It was the best of times, it was the worst of times; we had everything before us. " * 12,
+    ),
     Document("family", "All happy families are alike. " * 5),
 ]
 SMALL = {"characters_per_part": 387, "progress": False}  # the first three together
@@ -54,7 +58,9 @@ def rule(source):
 
 @pytest.fixture(scope="module")
 def corpus(source, rule, tmp_path_factory):
-    return encode_corpus(DOCUMENTS, source, rule, tmp_path_factory.mktemp("corpora") / "straight", **SMALL)
+    return encode_corpus(
+        DOCUMENTS, source, rule, tmp_path_factory.mktemp("corpora") / "straight", **SMALL
+    )
 
 
 def parts(folder: Path) -> dict[str, bytes]:
@@ -89,7 +95,10 @@ def test_any_run_of_vectors_across_documents_and_parts(corpus):
     for start in range(corpus.num_chunks + 1):
         for stop in range(start, corpus.num_chunks + 1):
             assert torch.equal(corpus.vectors(start, stop), every[start:stop])
-    assert corpus.document_offsets.tolist() == np.cumsum([0] + [len(document.vectors) for document in corpus]).tolist()
+    assert (
+        corpus.document_offsets.tolist()
+        == np.cumsum([0] + [len(document.vectors) for document in corpus]).tolist()
+    )
     assert (corpus[-1].id, corpus[1].id, corpus.empty) == ("family", "short", {"blank"})
     assert corpus["blank"].vectors.shape == (0, corpus.hidden_size)
     for missing in ("nobody", 4, -5):
@@ -104,9 +113,13 @@ def test_a_run_of_vectors_is_a_view_also_in_another_process(corpus, fresh_proces
     assert corpus.vectors(2, 4).data_ptr() == whole[2:].data_ptr()
     assert torch.equal(pickle.loads(pickle.dumps(corpus)).vectors(2, 9), corpus.vectors(2, 9))
     (tmp_path / "corpus").write_bytes(pickle.dumps(corpus))
-    script = "import pickle, sys\nprint(pickle.load(open(sys.argv[1], 'rb')).vectors(2, 9).tolist())"
+    script = (
+        "import pickle, sys\nprint(pickle.load(open(sys.argv[1], 'rb')).vectors(2, 9).tolist())"
+    )
     assert json.loads(fresh_process(script, tmp_path / "corpus")) == corpus.vectors(2, 9).tolist()
-    folder = shutil.copytree(corpus.path, tmp_path / "copy", ignore=shutil.ignore_patterns(".vectors"))
+    folder = shutil.copytree(
+        corpus.path, tmp_path / "copy", ignore=shutil.ignore_patterns(".vectors")
+    )
     (folder / ".vectors").write_text("no folder: the vectors stay in memory")
     assert all_equal(VectorCorpus(folder), corpus)
 
@@ -122,9 +135,14 @@ def test_a_kill_or_a_full_disk_at_every_file_operation(source, rule, corpus, tmp
     for at in range(0, straight.operations, 1 if how == "kill" else 3):
         folder = tmp_path / f"{how}-{at}" / "corpus"
         first = forked(lambda folder=folder: encode(folder), tmp_path, at, how)
-        assert first.killed if how == "kill" else "No space left on device" in str(first.error), (at, first)
+        assert first.killed if how == "kill" else "No space left on device" in str(first.error), (
+            at,
+            first,
+        )
         if folder.exists() and not (folder / "_SUCCESS").exists():
-            with pytest.raises((ValueError, FileNotFoundError), match=r"incomplete|no encoded corpus"):
+            with pytest.raises(
+                (ValueError, FileNotFoundError), match=r"incomplete|no encoded corpus"
+            ):
                 VectorCorpus(folder)
         again = forked(lambda folder=folder: encode(folder), tmp_path)
         assert again.error is None, (at, again)
@@ -134,7 +152,9 @@ def test_a_kill_or_a_full_disk_at_every_file_operation(source, rule, corpus, tmp
 def test_a_folder_belongs_to_its_documents_and_its_recipe(corpus, source, rule, tmp_path):
     folder = shutil.copytree(corpus.path, tmp_path / "corpus")
     stamps = {file: file.stat().st_mtime_ns for file in folder.glob("*")}
-    encode_corpus(DOCUMENTS, replace(source, name="the same weights elsewhere"), rule, folder, **SMALL)
+    encode_corpus(
+        DOCUMENTS, replace(source, name="the same weights elsewhere"), rule, folder, **SMALL
+    )
     assert {file: file.stat().st_mtime_ns for file in folder.glob("*")} == stamps
     changed = [Document("whale", DOCUMENTS[0].text[:-1] + "!"), *DOCUMENTS[1:]]
     other = ChunkingRule.from_tokenizer(source.tokenizer, 32)
@@ -164,10 +184,14 @@ def test_documents_are_appended_in_further_parts(corpus, source, rule, tmp_path)
     for _ in range(2):  # the second time, they are there
         longer = encode_corpus(new, source, rule, folder, append=True, **SMALL)
         assert longer.document_ids == [*corpus.document_ids, "new", "last"]
-    assert {*parts(folder).items()} >= {item for item in parts(corpus.path).items() if item[0] != "_SUCCESS"}
+    assert {*parts(folder).items()} >= {
+        item for item in parts(corpus.path).items() if item[0] != "_SUCCESS"
+    }
     assert longer.fingerprint() != corpus.fingerprint()
     with pytest.raises(ValueError, match="Two documents have the id 'whale'"):
-        encode_corpus([("other", "Another. " * 50), DOCUMENTS[0]], source, rule, folder, append=True, **SMALL)
+        encode_corpus(
+            [("other", "Another. " * 50), DOCUMENTS[0]], source, rule, folder, append=True, **SMALL
+        )
 
 
 def test_a_missing_part_is_named_and_a_deleted_one_is_written_again(corpus, source, rule, tmp_path):
@@ -182,16 +206,22 @@ def test_a_missing_part_is_named_and_a_deleted_one_is_written_again(corpus, sour
 
 def test_every_flipped_bit_of_a_part_changes_nothing_or_is_named(corpus, tmp_path):
     """In one byte of 17; what is left is in statistics and padding, where nobody reads."""
-    folder = shutil.copytree(corpus.path, tmp_path / "corpus", ignore=shutil.ignore_patterns(".vectors"))
+    folder = shutil.copytree(
+        corpus.path, tmp_path / "corpus", ignore=shutil.ignore_patterns(".vectors")
+    )
     part = sorted(folder.glob("part-*"))[0]
     whole, silent = part.read_bytes(), 0
     places = range(0, len(whole), 17)
     for place in places:
-        part.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :])
+        part.write_bytes(
+            whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
+        )
         try:
             damaged = VectorCorpus(folder)
             assert all_equal(corpus, damaged), place
-            assert (damaged.document_ids, damaged.recipe) == (corpus.document_ids, corpus.recipe), place
+            assert (damaged.document_ids, damaged.recipe) == (corpus.document_ids, corpus.recipe), (
+                place
+            )
             silent += 1
         except ValueError as error:
             assert str(folder) in str(error), (place, error)  # noqa: PT017
@@ -199,10 +229,16 @@ def test_every_flipped_bit_of_a_part_changes_nothing_or_is_named(corpus, tmp_pat
 
 
 def test_a_damaged_copy_of_vectors_is_made_anew(corpus, tmp_path):
-    folder = shutil.copytree(corpus.path, tmp_path / "corpus", ignore=shutil.ignore_patterns(".vectors"))
+    folder = shutil.copytree(
+        corpus.path, tmp_path / "corpus", ignore=shutil.ignore_patterns(".vectors")
+    )
     assert all_equal(corpus, VectorCorpus(folder))
     copies = {path: path.read_bytes() for path in (folder / ".vectors").iterdir()}
-    for damage in (lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-1], lambda data: b""):
+    for damage in (
+        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+        lambda data: data[:-1],
+        lambda data: b"",
+    ):
         for path, data in copies.items():
             path.write_bytes(damage(data))
         assert all_equal(corpus, VectorCorpus(folder))
@@ -212,7 +248,11 @@ def test_a_damaged_copy_of_vectors_is_made_anew(corpus, tmp_path):
 def test_rows_that_are_no_corpus(corpus, rule, tmp_path):
     rows = pa.concat_tables([pq.read_table(path) for path in sorted(corpus.path.glob("*.parquet"))])
     for name, table, message in (
-        ("shuffled", rows.take(np.random.default_rng(0).permutation(len(rows))), "do not stand together"),
+        (
+            "shuffled",
+            rows.take(np.random.default_rng(0).permutation(len(rows))),
+            "do not stand together",
+        ),
         ("twice", pa.concat_tables([rows, rows]), "two documents with the id 'whale'"),
         ("bare", rows.replace_schema_metadata(None), "does not say how it was made"),
     ):
@@ -233,7 +273,9 @@ def test_vectors_that_are_not_finite_are_named(source, rule, monkeypatch):
 
     monkeypatch.setattr(type(source.encoder), "encode", broken)
     with pytest.raises(ValueError, match="not finite, in document 'family'"):
-        ChunkVectors(source, rule)({"id": ["tale", "family"], "text": [DOCUMENTS[3].text, DOCUMENTS[4].text]})
+        ChunkVectors(source, rule)(
+            {"id": ["tale", "family"], "text": [DOCUMENTS[3].text, DOCUMENTS[4].text]}
+        )
 
 
 def in_halves(text):
@@ -243,8 +285,13 @@ def in_halves(text):
 def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
     by_sentences = ChunkingRule.from_tokenizer(source.tokenizer, 16, "sentences")
     model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16, chunking="sentences")
-    corpus = encode_corpus(DOCUMENTS, source, by_sentences, tmp_path / "halves", splitter=in_halves, **SMALL)
-    assert corpus["tale"].spans.tolist() == model.encode(DOCUMENTS[3].text, splitter=in_halves).spans.tolist()
+    corpus = encode_corpus(
+        DOCUMENTS, source, by_sentences, tmp_path / "halves", splitter=in_halves, **SMALL
+    )
+    assert (
+        corpus["tale"].spans.tolist()
+        == model.encode(DOCUMENTS[3].text, splitter=in_halves).spans.tolist()
+    )
     corpus.check_model(model.config, in_halves)
     with pytest.raises(ValueError, match=f"splitter: '{__name__}.in_halves', None"):
         corpus.check_model(model.config)
@@ -254,7 +301,9 @@ def test_a_splitter_is_noted_by_its_name(source, rule, tmp_path):
         (shouting, by_sentences, r"'whale'.*give the parts of the text"),
     ):
         with pytest.raises(ValueError, match=message):
-            encode_corpus(DOCUMENTS, source, new_rule, tmp_path / "none", splitter=splitter, **SMALL)
+            encode_corpus(
+                DOCUMENTS, source, new_rule, tmp_path / "none", splitter=splitter, **SMALL
+            )
 
 
 def shouting(text):
@@ -262,22 +311,34 @@ def shouting(text):
 
 
 def test_plain_tools_read_it(corpus):
-    """`datasets`, DuckDB and Polars, without this package; in memory map, the vectors are float16 and not copied."""
+    """`datasets`, DuckDB and Polars, without this package; in memory map, the vectors are float16
+    and not copied."""
     import duckdb
     import polars
     from datasets import load_dataset
 
     files, counts = str(corpus.path / "*.parquet"), np.diff(corpus.document_offsets).tolist()
     cache = str(corpus.path.parent / "cache")
-    rows = load_dataset("parquet", data_files=files, split="train", cache_dir=cache).with_format("arrow")
-    window = rows[3:9]["vector"].combine_chunks().flatten().to_numpy().reshape(-1, corpus.hidden_size)
+    rows = load_dataset("parquet", data_files=files, split="train", cache_dir=cache).with_format(
+        "arrow"
+    )
+    window = (
+        rows[3:9]["vector"].combine_chunks().flatten().to_numpy().reshape(-1, corpus.hidden_size)
+    )
     assert np.array_equal(window, corpus.vectors(3, 9).numpy())
     assert window.dtype == np.float16
     streamed = load_dataset(str(corpus.path), split="train", streaming=True, cache_dir=cache)
     assert [row["document"] for row in streamed if row["chunk"] == 0] == corpus.document_ids
-    counted = duckdb.sql(f"SELECT document, count(*), max(vector[1]) FROM '{files}' GROUP BY document").fetchall()
-    assert {name: count for name, count, _ in counted} == dict(zip(corpus.document_ids, counts, strict=True))
-    assert max(value for _, _, value in counted) == corpus.vectors(0, corpus.num_chunks)[:, 0].max().item()
+    counted = duckdb.sql(
+        f"SELECT document, count(*), max(vector[1]) FROM '{files}' GROUP BY document"
+    ).fetchall()
+    assert {name: count for name, count, _ in counted} == dict(
+        zip(corpus.document_ids, counts, strict=True)
+    )
+    assert (
+        max(value for _, _, value in counted)
+        == corpus.vectors(0, corpus.num_chunks)[:, 0].max().item()
+    )
     table = polars.read_parquet(files)
     assert np.array_equal(table["vector"].to_numpy(), corpus.vectors(0, corpus.num_chunks).numpy())
 
@@ -288,7 +349,10 @@ def test_two_processes_write_what_one_writes(corpus, source, rule, tmp_path):
         torch.set_num_threads(1)  # the parent's threads did not come along
         encode_corpus(DOCUMENTS, source, rule, tmp_path / "both", **SMALL)
 
-    processes = [multiprocessing.get_context("fork").Process(target=encode, args=(rank,)) for rank in range(2)]
+    processes = [
+        multiprocessing.get_context("fork").Process(target=encode, args=(rank,))
+        for rank in range(2)
+    ]
     for process in processes:
         process.start()
     for process in processes:
@@ -301,8 +365,12 @@ def test_dataset_map_and_arrow_batches_make_the_same_vectors(corpus, source, rul
     from datasets import Dataset
 
     vectors = ChunkVectors(source, rule)
-    texts = Dataset.from_list([{"id": document.id, "text": document.text} for document in DOCUMENTS])
-    rows = texts.map(vectors, batched=True, batch_size=2, num_proc=2, remove_columns=texts.column_names)
+    texts = Dataset.from_list(
+        [{"id": document.id, "text": document.text} for document in DOCUMENTS]
+    )
+    rows = texts.map(
+        vectors, batched=True, batch_size=2, num_proc=2, remove_columns=texts.column_names
+    )
     (tmp_path / "mapped").mkdir()
     rows.to_parquet(str(tmp_path / "mapped" / "rows.parquet"))
     assert all_equal(VectorCorpus(tmp_path / "mapped", vectors.recipe), corpus)
@@ -310,7 +378,9 @@ def test_dataset_map_and_arrow_batches_make_the_same_vectors(corpus, source, rul
     (tmp_path / "spark").mkdir()
     wide = pa.schema([*list(vectors.schema)[:-1], pa.field("vector", pa.list_(pa.float32()))])
     for number, batch in enumerate(texts.data.table.to_batches(max_chunksize=2)):
-        pq.write_table(vectors(batch).cast(wide), tmp_path / "spark" / f"part-{number:05d}-c000.snappy.parquet")
+        pq.write_table(
+            vectors(batch).cast(wide), tmp_path / "spark" / f"part-{number:05d}-c000.snappy.parquet"
+        )
     assert all_equal(VectorCorpus(tmp_path / "spark", vectors.recipe), corpus)
 
 
@@ -341,8 +411,14 @@ def test_a_ray_cluster_with_a_killed_worker_makes_the_same_vectors(shared, sourc
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        rows = ray.data.from_items([{"id": novel.id, "text": novel.text} for novel in novels], override_num_blocks=4)
-        options = {"fn_constructor_args": (STATIC, rule), "batch_size": 2, "batch_format": "pyarrow"}
+        rows = ray.data.from_items(
+            [{"id": novel.id, "text": novel.text} for novel in novels], override_num_blocks=4
+        )
+        options = {
+            "fn_constructor_args": (STATIC, rule),
+            "batch_size": 2,
+            "batch_format": "pyarrow",
+        }
         rows.map_batches(OnceKilled, concurrency=2, **options).write_parquet(str(tmp_path / "ray"))
     finally:
         ray.shutdown()

@@ -1,4 +1,5 @@
-"""README, docs and cards: what their blocks import, the files they link to, and the options of their commands."""
+"""README, docs and cards: what their blocks import, the files they link to, and the options of
+their commands."""
 
 from __future__ import annotations
 
@@ -41,11 +42,16 @@ def test_imports_and_links(page):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nextlevelbert"):
                 module = importlib.import_module(node.module or "")
                 assert [name.name for name in node.names if not hasattr(module, name.name)] == []
-    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    links = [
+        link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link
+    ]
     assert [link for link in links if link and not (page.parent / link).exists()] == []
-    named = re.findall(r"`((?:benchmarks|checkpoints|docs|examples|tests|nextlevelbert)/[\w./-]*\w)`", text)
+    named = re.findall(
+        r"`((?:benchmarks|checkpoints|docs|examples|tests|nextlevelbert)/[\w./-]*\w)`", text
+    )
     named += [
-        f"nextlevelbert/{path}" for path in re.findall(r"`((?:models|pretraining|tasks|evaluation)/\w+\.py)`", text)
+        f"nextlevelbert/{path}"
+        for path in re.findall(r"`((?:models|pretraining|tasks|evaluation)/\w+\.py)`", text)
     ]
     assert [path for path in named if not (ROOT / path).exists()] == []
 
@@ -58,7 +64,10 @@ def commands(text: str) -> Iterator[list[str]]:
     """The calls of the two scripts in a page's shell blocks, word by word."""
     for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            words = ["chunkbert" if word == "$kind" else word for word in shlex.split(line, comments=True)]
+            words = [
+                "chunkbert" if word == "$kind" else word
+                for word in shlex.split(line, comments=True)
+            ]
             words = words[1:] if words[:1] in (["python"], ["nextlevelbert"]) else words
             scripts = {"pretrain": "run_pretraining.py", "finetune": "run_finetune.py"}
             words[:1] = [scripts.get(word, word) for word in words[:1]]
@@ -67,7 +76,8 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 def refused(words: list[str]) -> str:
-    """What a command says of its options; nothing if each exists, belongs to the task and model, and may be so."""
+    """What a command says of its options; nothing if each exists, belongs to the task and model,
+    and may be so."""
     read = HfArgumentParser.parse_args_into_dataclasses
 
     def read_only(self, *args, **kwargs):
@@ -97,16 +107,22 @@ def test_commands(page, words, monkeypatch, tmp_path):
 PAPERS = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("section", [part for part in PAPERS.split("\n## ") if "```bash" in part], ids=str.splitlines)
+@pytest.mark.parametrize(
+    "section", [part for part in PAPERS.split("\n## ") if "```bash" in part], ids=str.splitlines
+)
 def test_options_in_the_cells_of_the_papers(section, monkeypatch, tmp_path):
     """Each is understood by one of the commands above its table."""
     monkeypatch.chdir(tmp_path)
     for folder in ("MSMARCO", "ECB+"):
         Path(folder).mkdir()
-    for option in re.findall(r"`(--[^`]+)`", re.sub(r"```bash.*?```", "", section, flags=re.DOTALL)):
+    for option in re.findall(
+        r"`(--[^`]+)`", re.sub(r"```bash.*?```", "", section, flags=re.DOTALL)
+    ):
         words = shlex.split(re.sub(r"\bN\b", "256", option))
         values = ([], ["256"])  # some stand without one
-        assert not all(refused([*one, *words, *value]) for one in commands(section) for value in values), option
+        assert not all(
+            refused([*one, *words, *value]) for one in commands(section) for value in values
+        ), option
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -123,11 +139,19 @@ def test_the_papers_are_answered():
     assert [row[0] for row in body if not all(row)] == []
 
 
-INPUTS = [row for row in rows_of((ROOT / "docs" / "inputs.md").read_text(encoding="utf-8")) if row[-1][:2] == "`{"]
+INPUTS = [
+    row
+    for row in rows_of((ROOT / "docs" / "inputs.md").read_text(encoding="utf-8"))
+    if row[-1][:2] == "`{"
+]
 COLUMNS = labelled.ColumnArguments()
 READERS = {
-    "—": lambda source: labelled.read_classes(labelled.classification_table(source), COLUMNS).examples,
-    "multiple_choice": lambda source: labelled.read_choices(labelled.choice_table(source), COLUMNS).examples,
+    "—": lambda source: (
+        labelled.read_classes(labelled.classification_table(source), COLUMNS).examples
+    ),
+    "multiple_choice": lambda source: (
+        labelled.read_choices(labelled.choice_table(source), COLUMNS).examples
+    ),
     "retrieval, ranking": lambda source: read_retrieval_task(source, PairArguments()).queries,
     "summarization": lambda source: read_summaries(SummaryArguments(model=""), source, "train"),
     "document_matching": read_document_pairs,
@@ -140,5 +164,7 @@ READERS = {
 @pytest.mark.parametrize(("task", "row"), [(row[0], row[-1]) for row in INPUTS])
 def test_the_rows_of_the_page_of_inputs_are_read(task, row, tmp_path):
     source = tmp_path / "rows.jsonl"
-    source.write_text("\n".join([row.strip("`")] * (1 + task.endswith("CDLM"))))  # of documents of one set, two
+    source.write_text(
+        "\n".join([row.strip("`")] * (1 + task.endswith("CDLM")))
+    )  # of documents of one set, two
     assert len(READERS.get(task, READERS["—"])(str(source))) == 1

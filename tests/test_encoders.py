@@ -1,4 +1,5 @@
-"""The frozen encoder against sentence-transformers itself, on real weights and on other architectures."""
+"""The frozen encoder against sentence-transformers itself, on real weights and on other
+architectures."""
 
 from __future__ import annotations
 
@@ -18,13 +19,23 @@ from tokenizers.processors import TemplateProcessing
 from torch.nn import GELU
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
-from nextlevelbert import CachedEncoder, ChunkingRule, Document, NextLevelBertModel, encode_corpus, load_chunk_encoder
+from nextlevelbert import (
+    CachedEncoder,
+    ChunkingRule,
+    Document,
+    NextLevelBertModel,
+    encode_corpus,
+    load_chunk_encoder,
+)
 from nextlevelbert.models.chunk_encoder import micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
 
 from .vector_toys import save_random_table
 
-TEXTS = ["Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.", "It’s a whale!" * 9]
+TEXTS = [
+    "Call me Ishmael. Some years ago, never mind how long precisely, I went to sea.",
+    "It’s a whale!" * 9,
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +61,17 @@ SENTENCES = [
     "Call me Ishmael.",
     "It was the best of times, it was the worst of times.",
     "A short one.",
-    "All happy families are alike; each unhappy family is unhappy in its own way, said the old book on the shelf.",
+    (
+        "All happy families are alike; each unhappy family is unhappy in its own way, said the old"
+        " book on the shelf."
+    ),
 ]
 
 
 def encode_sentences(source, sentences, **kwargs):
-    rule = ChunkingRule.from_tokenizer(source.tokenizer, source.max_chunk_size, max_chunk_size=source.max_chunk_size)
+    rule = ChunkingRule.from_tokenizer(
+        source.tokenizer, source.max_chunk_size, max_chunk_size=source.max_chunk_size
+    )
     ids = [tokenize_document(source.tokenizer, sentence).input_ids for sentence in sentences]
     boundaries = np.cumsum([0] + [len(sentence) for sentence in ids])
     return source.encoder.encode(np.concatenate(ids), boundaries, rule, **kwargs)
@@ -63,7 +79,9 @@ def encode_sentences(source, sentences, **kwargs):
 
 @pytest.mark.parametrize("budget", [40, None])
 def test_minilm_as_sentence_transformers_has_it(minilm, minilm_path, budget):
-    expected = SentenceTransformer(minilm_path, device="cpu").encode(SENTENCES, convert_to_tensor=True)
+    expected = SentenceTransformer(minilm_path, device="cpu").encode(
+        SENTENCES, convert_to_tensor=True
+    )
     torch.testing.assert_close(
         encode_sentences(minilm, SENTENCES, tokens_per_batch=budget), expected, atol=1e-5, rtol=0
     )
@@ -76,7 +94,8 @@ def test_micro_batches_keep_to_the_budget_and_lose_nothing():
     assert all(lengths[batch].max() * len(batch) <= 256 for batch in batches)
     padded = sum(lengths[batch].max() * len(batch) for batch in batches)
     assert padded < 1.05 * lengths.sum()  # sorting leaves little padding
-    # Of ten that fit, as many as are 15/16 as long as the longest, but at least an eighth of the budget.
+    # Of ten that fit, as many as are 15/16 as long as the longest, but at least an eighth of the
+    # budget.
     assert [len(batch) for batch in micro_batches(np.array([30, 29, 32, 30, 29]), 320)] == [3, 2]
 
 
@@ -91,46 +110,96 @@ def saved(folder, steps, prompt: str | None = None) -> str:
 
 def whitespace_encoder(folder) -> modules.Transformer:
     """A tiny XLM-RoBERTa, whose tokens hold the space before them."""
-    words = ["<s>", "<pad>", "</s>", "<unk>", "▁", "▁query", ":", "▁the", "▁ship", "▁sails", "▁home"]
-    backend = Tokenizer(Unigram([(word, -1.0 - number / 100) for number, word in enumerate(words)], unk_id=3))
+    words = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        "▁",
+        "▁query",
+        ":",
+        "▁the",
+        "▁ship",
+        "▁sails",
+        "▁home",
+    ]
+    backend = Tokenizer(
+        Unigram([(word, -1.0 - number / 100) for number, word in enumerate(words)], unk_id=3)
+    )
     backend.pre_tokenizer, backend.decoder = Metaspace(), MetaspaceDecoder()
     special = [("<s>", 0), ("</s>", 2)]
     backend.post_processor = TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=special
     )
-    tokens = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "unk_token": "<unk>"}
+    tokens = {
+        "bos_token": "<s>",
+        "cls_token": "<s>",
+        "eos_token": "</s>",
+        "sep_token": "</s>",
+        "unk_token": "<unk>",
+    }
     PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", model_input_names=["input_ids", "attention_mask"], **tokens
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        model_input_names=["input_ids", "attention_mask"],
+        **tokens,
     ).save_pretrained(folder)
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     XLMRobertaModel(XLMRobertaConfig(vocab_size=len(words), **size)).save_pretrained(folder)
     return modules.Transformer(str(folder))
 
 
 @pytest.mark.parametrize("mode", ["mean", "max", "cls", "mean_sqrt_len_tokens", "lasttoken"])
-def test_pooling_and_normalisation_are_honoured_and_part_of_the_fingerprint(toy_encoder_path, tmp_path, mode):
+def test_pooling_and_normalisation_are_honoured_and_part_of_the_fingerprint(
+    toy_encoder_path, tmp_path, mode
+):
     toy, fingerprints = SentenceTransformer(toy_encoder_path, device="cpu")[0], set()
     for normalize in (True, False):
-        path = saved(tmp_path / f"{normalize}", [toy, modules.Pooling(32, mode), *[modules.Normalize()] * normalize])
-        source, expected = load_chunk_encoder(path), SentenceTransformer(path, device="cpu").encode(SENTENCES)
+        path = saved(
+            tmp_path / f"{normalize}",
+            [toy, modules.Pooling(32, mode), *[modules.Normalize()] * normalize],
+        )
+        source, expected = (
+            load_chunk_encoder(path),
+            SentenceTransformer(path, device="cpu").encode(SENTENCES),
+        )
         assert (source.encoder.pooling, source.encoder.normalize) == (mode, normalize)
-        np.testing.assert_allclose(encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=1e-4)
+        np.testing.assert_allclose(
+            encode_sentences(source, SENTENCES), expected, atol=1e-5, rtol=1e-4
+        )
         fingerprints.add(source.fingerprint)
     usual = weights_fingerprint(source.encoder.model)  # of the usual kind, that of the weights
     assert (len(fingerprints), usual in fingerprints) == (2, mode == "mean")
 
 
 @pytest.mark.parametrize("case", ["prompt of another tokenizer", "static", "all"])
-def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_them(toy_encoder_path, tmp_path, case):
-    """Each chunk has the vector of its text, also after saving, and `SentenceTransformer` reads whole documents."""
+def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_them(
+    toy_encoder_path, tmp_path, case
+):
+    """Each chunk has the vector of its text, also after saving, and `SentenceTransformer` reads
+    whole documents."""
     torch.manual_seed(1)
     toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
     mean = modules.Pooling(32)
     twice = [modules.Dense(32, 24), modules.Dense(24, 16, bias=False, activation_function=None)]
     steps, prompt = {
         "prompt of another tokenizer": ([whitespace_encoder(tmp_path / "xlm"), mean], "query: "),
-        "static": ([modules.StaticEmbedding(toy.tokenizer.backend_tokenizer, torch.randn(30522, 32)), *twice], None),
-        "all": ([toy, modules.Pooling(32, "weightedmean"), *twice[:1], modules.Normalize()], "Represent this text:\n"),
+        "static": (
+            [
+                modules.StaticEmbedding(toy.tokenizer.backend_tokenizer, torch.randn(30522, 32)),
+                *twice,
+            ],
+            None,
+        ),
+        "all": (
+            [toy, modules.Pooling(32, "weightedmean"), *twice[:1], modules.Normalize()],
+            "Represent this text:\n",
+        ),
     }[case]
     path = saved(tmp_path / "encoder", steps, prompt)
     original, source = SentenceTransformer(path, device="cpu"), load_chunk_encoder(path)
@@ -145,8 +214,12 @@ def test_prompts_dense_layers_and_weighted_means_as_sentence_transformers_has_th
         torch.testing.assert_close(book.plain, expected, atol=1e-5, rtol=1e-5)
         tokens = opened.tokenizer(text, return_tensors="pt")
         tokens.pop("token_type_ids", None)
-        torch.testing.assert_close(opened(**tokens).chunk_vectors[0], book.plain, atol=1e-5, rtol=1e-5)
-    whole = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(text, convert_to_tensor=True)
+        torch.testing.assert_close(
+            opened(**tokens).chunk_vectors[0], book.plain, atol=1e-5, rtol=1e-5
+        )
+    whole = SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(
+        text, convert_to_tensor=True
+    )
     torch.testing.assert_close(whole, book.document, atol=1e-5, rtol=1e-5)
     again = load_chunk_encoder(tmp_path / "model")
     assert again.fingerprint == again.encoder.fingerprint() == source.fingerprint
@@ -158,18 +231,29 @@ def test_prompt_and_dense_layers_are_part_of_the_fingerprint(toy_encoder_path, t
     toy, dense = SentenceTransformer(toy_encoder_path, device="cpu")[0], modules.Dense(32, 32)
     other = modules.Dense(32, 32, activation_function=GELU())
     other.load_state_dict(dense.state_dict())
-    cases = [([], "query: "), ([], "passage: "), ([dense], None), ([other], None), ([modules.Dense(32, 32)], None)]
+    cases = [
+        ([], "query: "),
+        ([], "passage: "),
+        ([dense], None),
+        ([other], None),
+        ([modules.Dense(32, 32)], None),
+    ]
     sources = [
-        load_chunk_encoder(saved(tmp_path / f"{n}", [toy, modules.Pooling(32), *more, modules.Normalize()], prompt))
+        load_chunk_encoder(
+            saved(tmp_path / f"{n}", [toy, modules.Pooling(32), *more, modules.Normalize()], prompt)
+        )
         for n, (more, prompt) in enumerate(cases)
     ]
     assert len({source.fingerprint for source in sources}) == len(sources)
-    # Layers over the chunks start from the encoder's own where sizes allow it, and have no such steps.
+    # Layers over the chunks start from the encoder's own where sizes allow it, and have no such
+    # steps.
     for source in sources[1:3]:
         model = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
         assert not hasattr(model.config.encoder_config, "sentence_steps")
         layer = "encoder.layer.0.output.dense.weight"
-        assert torch.equal(model.encoder.state_dict()[layer], source.encoder.model.state_dict()[layer])
+        assert torch.equal(
+            model.encoder.state_dict()[layer], source.encoder.model.state_dict()[layer]
+        )
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
         model.attach_chunk_encoder(sources[1])
 
@@ -185,27 +269,38 @@ def test_real_mpnet_as_sentence_transformers_has_it(mpnet_path):
 
 
 def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
-    """HATE's sentence vector: the output at [CLS], here normalised as the encoder does with its mean."""
-    source, usual = load_chunk_encoder(toy_encoder_path, pooling="cls"), load_chunk_encoder(toy_encoder_path)
+    """HATE's sentence vector: the output at [CLS], here normalised as the encoder does with its
+    mean."""
+    source, usual = (
+        load_chunk_encoder(toy_encoder_path, pooling="cls"),
+        load_chunk_encoder(toy_encoder_path),
+    )
     assert (source.encoder.pooling, usual.encoder.pooling) == ("cls", "mean")
     assert source.fingerprint != usual.fingerprint
     batch = usual.tokenizer(["The ship sailed home."], return_tensors="pt")
     with torch.no_grad():
         states = usual.encoder.model(**batch).last_hidden_state
         vectors = source.encoder(batch["input_ids"], batch["attention_mask"])
-    expected = torch.nn.functional.normalize(states[:, 0], dim=-1) if usual.encoder.normalize else states[:, 0]
+    expected = (
+        torch.nn.functional.normalize(states[:, 0], dim=-1)
+        if usual.encoder.normalize
+        else states[:, 0]
+    )
     torch.testing.assert_close(vectors, expected)
 
 
 def test_every_route_gives_the_same(source, model, tmp_path):
-    """Text, ids, vectors, cache, corpus, SentenceTransformer, and the chunk encoder in half precision."""
+    """Text, ids, vectors, cache, corpus, SentenceTransformer, and the chunk encoder in half
+    precision."""
     books = model.encode(TEXTS)
     batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")
     by_ids = model(**batch)
     cached = CachedEncoder(model.chunk_encoder, tmp_path / "cache")
     for number, book in enumerate(books):
         torch.testing.assert_close(by_ids.pooler_output[number], book.document)
-        torch.testing.assert_close(model.encode(TEXTS[number], chunk_encoder=cached).plain, book.plain)
+        torch.testing.assert_close(
+            model.encode(TEXTS[number], chunk_encoder=cached).plain, book.plain
+        )
     rule = model.config.chunking_rule()
     documents = [Document(str(number), text) for number, text in enumerate(TEXTS)]
     corpus = encode_corpus(documents, source, rule, tmp_path / "corpus", progress=False)
@@ -214,7 +309,9 @@ def test_every_route_gives_the_same(source, model, tmp_path):
         torch.testing.assert_close(corpus[number].vectors.float(), book.plain, atol=1e-3, rtol=0)
     model.save_pretrained(tmp_path / "saved")
     vectors = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS)
-    np.testing.assert_allclose(vectors, torch.stack([book.document for book in books]).numpy(), atol=1e-6)
+    np.testing.assert_allclose(
+        vectors, torch.stack([book.document for book in books]).numpy(), atol=1e-6
+    )
     again = NextLevelBertModel.from_pretrained(tmp_path / "saved")
     torch.testing.assert_close(again.encode(TEXTS[0]).document, books[0].document)
     again.chunk_encoder.to(torch.float16)
@@ -222,7 +319,10 @@ def test_every_route_gives_the_same(source, model, tmp_path):
 
 
 def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_path):
-    toy, table = SentenceTransformer(toy_encoder_path, device="cpu")[0], minilm.tokenizer.backend_tokenizer
+    toy, table = (
+        SentenceTransformer(toy_encoder_path, device="cpu")[0],
+        minilm.tokenizer.backend_tokenizer,
+    )
     for number, (steps, prompt, word) in enumerate(
         [
             ([toy, modules.Pooling(32), modules.LayerNorm(32)], None, "LayerNorm"),
@@ -241,7 +341,11 @@ def test_what_is_not_supported_is_named(encoder, toy_encoder_path, minilm, tmp_p
 def test_code_that_comes_with_an_encoder_is_not_run(toy_encoder_path, tmp_path):
     folder = shutil.copytree(toy_encoder_path, tmp_path / "claims")
     config = json.loads((folder / "config.json").read_text())
-    custom = {**config, "model_type": "custom", "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Model"}}
+    custom = {
+        **config,
+        "model_type": "custom",
+        "auto_map": {"AutoConfig": "code.Config", "AutoModel": "code.Model"},
+    }
     (folder / "config.json").write_text(json.dumps(custom))
     (folder / "code.py").write_text("raise SystemExit('run')")
     with pytest.raises(Exception, match="trust_remote_code"):

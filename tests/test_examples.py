@@ -1,4 +1,5 @@
-"""The example scripts, on small documents: those of `examples/papers` are one paper each, from texts to a score."""
+"""The example scripts, on small documents: those of `examples/papers` are one paper each, from
+texts to a score."""
 
 from __future__ import annotations
 
@@ -33,17 +34,35 @@ def test_nearest_documents(minilm, tmp_path, capsys):
         "bread": "She kneaded the dough for the bread. " * 9,
         "cake": "She baked a cake, and then the bread, in her oven. " * 9,
     }
-    encode_corpus(list(texts.items()), minilm, model.config.chunking_rule(), tmp_path / "corpus", progress=False)
-    words = ["--model", str(tmp_path / "model"), "--corpus_dir", str(tmp_path / "corpus"), "--top", "1", *texts]
+    encode_corpus(
+        list(texts.items()),
+        minilm,
+        model.config.chunking_rule(),
+        tmp_path / "corpus",
+        progress=False,
+    )
+    words = [
+        "--model",
+        str(tmp_path / "model"),
+        "--corpus_dir",
+        str(tmp_path / "corpus"),
+        "--top",
+        "1",
+        *texts,
+    ]
     run_here(*words, script=EXAMPLES / "nearest_documents.py")
-    nearest = dict(line.split()[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("  "))
+    nearest = dict(
+        line.split()[:2] for line in capsys.readouterr().out.splitlines() if line.startswith("  ")
+    )
     assert nearest == {"whale": "sailors", "sailors": "whale", "bread": "cake", "cake": "bread"}
 
 
 def test_mentions_are_linked(encoder, tmp_path, capsys):
     """The groups are those of the probabilities that the model gives to each pair by itself."""
     torch.manual_seed(0)
-    model = CdlmForCrossDocumentCoreference.from_encoder(encoder, max_length=64, attention_window=16)
+    model = CdlmForCrossDocumentCoreference.from_encoder(
+        encoder, max_length=64, attention_window=16
+    )
     CdlmProcessor.from_model(model)
     model.save_pretrained(tmp_path / "linker")
     texts = ["A <m>storm</m> came. It <m>rained</m>.", "The <m>storm</m> passed.", "No mention."]
@@ -53,7 +72,14 @@ def test_mentions_are_linked(encoder, tmp_path, capsys):
     script = EXAMPLES / "link_mentions.py"
 
     def lines(threshold: str) -> list[str]:
-        run_here("--model", str(tmp_path / "linker"), "--threshold", threshold, *map(str, files), script=script)
+        run_here(
+            "--model",
+            str(tmp_path / "linker"),
+            "--threshold",
+            threshold,
+            *map(str, files),
+            script=script,
+        )
         return capsys.readouterr().out.splitlines()
 
     assert lines("0.999") == ["'storm' (0.txt)", "'rained' (0.txt)", "'storm' (1.txt)"]
@@ -78,7 +104,12 @@ def test_chunkbert(encoder, tmp_path):
 
 
 def test_bert_al(encoder, tmp_path):
-    sizes = {"encoder": encoder, "segment_length": 32, "learning_rate": 1e-2, "num_train_epochs": 20}
+    sizes = {
+        "encoder": encoder,
+        "segment_length": 32,
+        "learning_rate": 1e-2,
+        "num_train_epochs": 20,
+    }
     sizes |= {"recurrence": "residual"}
     scores = run("bert_al", tmp_path / "made", **sizes)
     assert scores["BERT-AL"]["rouge2"] > scores["lead-3"]["rouge2"] + 0.2
@@ -95,7 +126,12 @@ def run_with(encoder: str, name: str, output: Path) -> dict:
 def test_nextlevelbert(toy_encoder_path, tmp_path):
     before, after = run_with(toy_encoder_path, "next_level_bert", tmp_path)["pretrained"]
     assert after < before
-    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "classifier").config.num_labels == 2
+    assert (
+        AutoModelForSequenceClassification.from_pretrained(
+            tmp_path / "classifier"
+        ).config.num_labels
+        == 2
+    )
 
 
 @pytest.mark.long
@@ -121,4 +157,7 @@ def test_cdlm(encoder, tmp_path):
     options = {"encoder": encoder, "epochs": 1, "pretraining_epochs": 1, "pairs": 8}
     for name, files in (("made", {}), ("read", {"train_file": file, "test_file": file})):
         assert 0 <= run("cdlm", tmp_path / name, **options, **files)["accuracy"] <= 1
-        assert AutoModelForSequenceClassification.from_pretrained(tmp_path / name).config.num_labels == 2
+        assert (
+            AutoModelForSequenceClassification.from_pretrained(tmp_path / name).config.num_labels
+            == 2
+        )

@@ -60,27 +60,43 @@ def model(hybrid):
 
 
 def documents_with_an_own_spread():
-    """Chunks around 9 centres, spread unlike in every direction; one document has a single chunk."""
+    """Chunks around 9 centres, spread unlike in every direction; one document has a single
+    chunk."""
     draw = np.random.default_rng(4)
     spread = draw.normal(size=(6, 6))
     sizes = [7, 12, 1, 30, 2, 9, 15, 4, 20]
-    return [torch.tensor(5 * draw.normal(size=6) + draw.normal(size=(size, 6)) @ spread).half() for size in sizes]
+    return [
+        torch.tensor(5 * draw.normal(size=6) + draw.normal(size=(size, 6)) @ spread).half()
+        for size in sizes
+    ]
 
 
-@pytest.mark.filterwarnings("ignore:Only one sample available")  # sklearn, of the document of one chunk
-def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_sklearn_has_it(monkeypatch):
+@pytest.mark.filterwarnings(
+    "ignore:Only one sample available"
+)  # sklearn, of the document of one chunk
+def test_whitening_is_the_inverse_root_of_the_covariance_within_documents_as_sklearn_has_it(
+    monkeypatch,
+):
     shrinkage = 2.0
     documents = documents_with_an_own_spread()
     chunks = torch.cat(documents).double().numpy()
     owners = np.repeat(np.arange(len(documents)), [len(document) for document in documents])
-    within = LinearDiscriminantAnalysis(solver="eigen", store_covariance=True).fit(chunks, owners).covariance_
+    within = (
+        LinearDiscriminantAnalysis(solver="eigen", store_covariance=True)
+        .fit(chunks, owners)
+        .covariance_
+    )
     held_back = shrinkage * np.diag(within).mean() * np.eye(6)
     empty = torch.zeros(0, 6)
     mean, weight = fit_whitening([empty, *documents[:4], empty, *documents[4:]], shrinkage)
     assert mean.dtype == weight.dtype == torch.float32
-    np.testing.assert_allclose(weight, fractional_matrix_power(within + held_back, -0.5), atol=1e-6, rtol=1e-5)
+    np.testing.assert_allclose(
+        weight, fractional_matrix_power(within + held_back, -0.5), atol=1e-6, rtol=1e-5
+    )
     np.testing.assert_allclose(mean, chunks.mean(axis=0), atol=1e-6, rtol=1e-5)
-    assert abs(weight - weight.diag().diag()).max() > 0.02  # directions were mixed, so that this shows something
+    assert (
+        abs(weight - weight.diag().diag()).max() > 0.02
+    )  # directions were mixed, so that this shows something
     monkeypatch.setattr(fitting, "_ROWS_PER_PRODUCT", 20)  # several products in place of one
     for values, expected in zip(fit_whitening(documents, shrinkage), (mean, weight), strict=True):
         torch.testing.assert_close(values, expected)
@@ -99,26 +115,41 @@ def test_what_whitening_cannot_be_fitted_to(documents, shrinkage, message):
 
 
 def test_similarities_are_those_of_scikit_learn(tfidf):
-    rule, words = ChunkingRule.from_tokenizer(tfidf.tokenizer, CHUNK_SIZE), tfidf.tokenizer.get_vocab()
-    documents = [np.asarray(tfidf.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS]
-    ids, boundaries, _ = flatten_chunks(documents, [rule.boundaries(document) for document in documents])
+    rule, words = (
+        ChunkingRule.from_tokenizer(tfidf.tokenizer, CHUNK_SIZE),
+        tfidf.tokenizer.get_vocab(),
+    )
+    documents = [
+        np.asarray(tfidf.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS
+    ]
+    ids, boundaries, _ = flatten_chunks(
+        documents, [rule.boundaries(document) for document in documents]
+    )
     rows = max(words.values()) + 1
-    counts = np.stack([np.bincount(ids[a:b], minlength=rows) for a, b in itertools.pairwise(boundaries)])
+    counts = np.stack(
+        [np.bincount(ids[a:b], minlength=rows) for a, b in itertools.pairwise(boundaries)]
+    )
     for word, row in words.items():
         if not any(letter.isalpha() for letter in word):
             counts[:, row] = 0
     reference = TfidfTransformer(smooth_idf=True, norm=None).fit(counts)
     assert counts.max() > 1
     damped = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0)
-    exact = damped * (reference.idf_ - 1)  # scikit-learn adds 1, so that words of every chunk count, too
+    exact = damped * (
+        reference.idf_ - 1
+    )  # scikit-learn adds 1, so that words of every chunk count, too
     lengths = np.linalg.norm(exact, axis=1)
     exact = exact[lengths > 0] / lengths[lengths > 0, None]
     assert len(exact) > 20
     vectors = tfidf.encoder.encode(ids, boundaries, rule).numpy()[lengths > 0]
     error = (vectors @ vectors.T - exact @ exact.T)[np.triu_indices(len(exact), 1)]
-    assert abs(error).max() < 8 / np.sqrt(4_096)  # the bound of Johnson and Lindenstrauss, for all pairs
+    assert abs(error).max() < 8 / np.sqrt(
+        4_096
+    )  # the bound of Johnson and Lindenstrauss, for all pairs
     assert np.sqrt((error**2).mean()) < 1.5 / np.sqrt(4_096)
-    assert (exact @ exact.T)[np.triu_indices(len(exact), 1)].std() > 2 / np.sqrt(4_096)  # there is something to see
+    assert (exact @ exact.T)[np.triu_indices(len(exact), 1)].std() > 2 / np.sqrt(
+        4_096
+    )  # there is something to see
 
 
 def test_texts_without_a_known_word(tfidf):
@@ -153,7 +184,9 @@ def test_vectors_by_hand(parts, model, tmp_path, whiten):
         if not white:
             mean, matrix = torch.cat(chunks).mean(dim=0), torch.eye(len(mean))
         shares.append(weight * unit((chunks[2] - mean) @ matrix.T))
-    torch.testing.assert_close(chunks_of(both, model, TEXTS[2]), torch.cat(shares, dim=1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        chunks_of(both, model, TEXTS[2]), torch.cat(shares, dim=1), atol=1e-5, rtol=0
+    )
     assert load_chunk_encoder(tmp_path / "both").fingerprint == both.fingerprint
 
 
@@ -164,8 +197,13 @@ def test_saved_opened_and_lent(hybrid, model, fresh_process, tmp_path):
     lent = load_chunk_encoder(tmp_path)
     assert (lent.name, lent.fingerprint) == (hybrid.name, hybrid.fingerprint)
     again = NextLevelBertModel.from_pretrained(tmp_path, dtype=torch.float32)
-    for opened in (again, NextLevelBertModel.from_chunk_encoder(lent, chunk_size=12, num_hidden_layers=0)):
-        torch.testing.assert_close(opened.encode(TEXTS[1]).plain, model.encode(TEXTS[1]).plain, atol=4e-3, rtol=0)
+    for opened in (
+        again,
+        NextLevelBertModel.from_chunk_encoder(lent, chunk_size=12, num_hidden_layers=0),
+    ):
+        torch.testing.assert_close(
+            opened.encode(TEXTS[1]).plain, model.encode(TEXTS[1]).plain, atol=4e-3, rtol=0
+        )
     code = (
         "import sys; sys.modules['sentence_transformers'] = None\n"
         "from transformers import AutoModel\n"
@@ -181,7 +219,9 @@ def test_what_it_refuses(parts, minilm, hybrid, tmp_path):
     other = combine_chunk_encoders(parts, TEXTS, tmp_path / "other", weights=[4, 3], chunk_size=12)
     assert other.fingerprint != hybrid.fingerprint
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
-        NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12).encode(TEXTS[0], chunk_encoder=other)
+        NextLevelBertModel.from_chunk_encoder(hybrid, chunk_size=12).encode(
+            TEXTS[0], chunk_encoder=other
+        )
     words = Tokenizer(WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     foreign = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]")
     for wrong, word in [
@@ -190,7 +230,9 @@ def test_what_it_refuses(parts, minilm, hybrid, tmp_path):
         ({"parts": parts, "texts": [""]}, "no tokens"),
     ]:
         with pytest.raises(ValueError, match=word):
-            combine_chunk_encoders(**{"texts": TEXTS, "folder": tmp_path / "no", "chunk_size": 12, **wrong})
+            combine_chunk_encoders(
+                **{"texts": TEXTS, "folder": tmp_path / "no", "chunk_size": 12, **wrong}
+            )
     with pytest.raises(ValueError, match="no tokens"):
         fit_tfidf_encoder(parts[1], ["", " "], tmp_path / "no")
     assert not (tmp_path / "no").exists()

@@ -1,6 +1,8 @@
-"""Random rows, texts and configurations: some 170 cases, always the same ones; 8,700 others by `make fuzz`.
+"""Random rows, texts and configurations: some 170 cases, always the same ones; 8,700 others by
+`make fuzz`.
 
-What is read is what was written; whatever the route to a vector, it is the same vector; no token is lost on the way.
+What is read is what was written; whatever the route to a vector, it is the same vector; no token is
+lost on the way.
 """
 
 from __future__ import annotations
@@ -28,16 +30,56 @@ from nextlevelbert.models.chunking import tokenize_document
 
 from .frozen.cases import backbone, chunk_encoder, filled
 
-# White space, marks, control and unassigned characters, several scripts, what tokenizers treat in ways of their own.
+# White space, marks, control and unassigned characters, several scripts, what tokenizers treat in
+# ways of their own.
 PIECES = (
-    "the whale", "swims. ", "Mr. Hill ", "3.5 pages ", " ", "\n", "\t", "\r\n", "\x00", "\x1f", "\x85", "\xa0", "\xad",
-    "e\u0301", "\u200b", "\u200d", "\u2028", "\u202e", "\ufeff", "\ufffd", "\U000e0001", "ﬁ", "ß", "İ", "한국어",
+    "the whale",
+    "swims. ",
+    "Mr. Hill ",
+    "3.5 pages ",
+    " ",
+    "\n",
+    "\t",
+    "\r\n",
+    "\x00",
+    "\x1f",
+    "\x85",
+    "\xa0",
+    "\xad",
+    "e\u0301",
+    "\u200b",
+    "\u200d",
+    "\u2028",
+    "\u202e",
+    "\ufeff",
+    "\ufffd",
+    "\U000e0001",
+    "ﬁ",
+    "ß",
+    "İ",
+    "한국어",
     "中文。",
-    "ไทย", "أهلا", "👩\u200d👩\u200d👧", "🇩🇪", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]", "##s", "<m>", "</m>",
-    "<doc-s>", "“No!” ", "a" * 120, "?!…",
-)  # fmt: skip
+    "ไทย",
+    "أهلا",
+    "👩\u200d👩\u200d👧",
+    "🇩🇪",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "[PAD]",
+    "[UNK]",
+    "##s",
+    "<m>",
+    "</m>",
+    "<doc-s>",
+    "“No!” ",
+    "a" * 120,
+    "?!…",
+)
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14).map("".join)
-DOCUMENTS = st.lists(TEXTS | TEXTS.map(lambda text: (text + " the whale swims.") * 8), min_size=1, max_size=4)
+DOCUMENTS = st.lists(
+    TEXTS | TEXTS.map(lambda text: (text + " the whale swims.") * 8), min_size=1, max_size=4
+)
 
 
 def cases(share: float) -> Callable[[Any], Any]:
@@ -54,7 +96,10 @@ def cases(share: float) -> Callable[[Any], Any]:
 
 IDS = st.sampled_from(["2024-01-01", "007", "1e5", "null", "NA", "9" * 30, "a b", "é"])
 ROWS = st.lists(
-    st.tuples(IDS, TEXTS.filter(lambda text: "\0" not in text)), min_size=1, max_size=5, unique_by=lambda r: r[0]
+    st.tuples(IDS, TEXTS.filter(lambda text: "\0" not in text)),
+    min_size=1,
+    max_size=5,
+    unique_by=lambda r: r[0],
 )
 
 
@@ -73,7 +118,9 @@ def encoder():
 def over_vectors(name, chunking):
     kind = {"nextlevelbert": nlb.NextLevelBertModel, "hate": nlb.HateModel}[name]
     fields = {"num_hidden_layers": 2} if name == "hate" else {}
-    model = kind.from_chunk_encoder(encoder(), chunk_size=12, chunking=chunking, max_chunks=9, **fields)
+    model = kind.from_chunk_encoder(
+        encoder(), chunk_size=12, chunking=chunking, max_chunks=9, **fields
+    )
     filled(model.encoder), filled(model.special_embeddings)
     model.save_pretrained(folder() / f"{name}-{chunking}")
     return model.eval(), SentenceTransformer(str(folder() / f"{name}-{chunking}"), device="cpu")
@@ -90,7 +137,9 @@ def over_tokens(name):
 @functools.cache
 def cdlm():
     return nlb.CdlmProcessor.from_model(
-        nlb.CdlmForCrossDocumentCoreference.from_encoder(backbone(folder() / "cdlm"), max_length=700)
+        nlb.CdlmForCrossDocumentCoreference.from_encoder(
+            backbone(folder() / "cdlm"), max_length=700
+        )
     )
 
 
@@ -121,7 +170,9 @@ def test_rows_come_back(rows, kind, packed):
 
 @cases(0.025)
 @given(
-    st.sampled_from(["nextlevelbert", "hate"]), DOCUMENTS, st.sampled_from(["fixed", "sentences", "packed_sentences"])
+    st.sampled_from(["nextlevelbert", "hate"]),
+    DOCUMENTS,
+    st.sampled_from(["fixed", "sentences", "packed_sentences"]),
 )
 @torch.no_grad()
 def test_every_route_gives_the_same_vectors(name, texts, chunking):
@@ -150,12 +201,18 @@ def test_every_route_gives_the_same_vectors(name, texts, chunking):
             for number, book in enumerate(books):
                 close(corpus[str(number)].vectors.float(), book.plain, 1e-3)
                 assert corpus[str(number)].spans.tolist() == book.spans.tolist()
-        mask = torch.arange(plain.shape[1]) < torch.tensor([len(book.plain) for book in books])[:, None]
+        mask = (
+            torch.arange(plain.shape[1])
+            < torch.tensor([len(book.plain) for book in books])[:, None]
+        )
         close(model(inputs_embeds=plain, attention_mask=mask).pooler_output, documents)
     close(sentence_transformer.encode(texts, convert_to_tensor=True), documents)
     cached = nlb.CachedEncoder(model.chunk_encoder, folder() / "cache")
     for _ in range(2):  # what is in the cache, and what comes out of it
-        close(torch.stack([book.document for book in model.encode(texts, chunk_encoder=cached)]), documents)
+        close(
+            torch.stack([book.document for book in model.encode(texts, chunk_encoder=cached)]),
+            documents,
+        )
 
 
 @cases(0.03)
@@ -169,7 +226,9 @@ def test_a_batch_of_tokens_is_its_rows(name, texts, left):
     pooled = model(**batch).pooler_output
     assert torch.isfinite(pooled).all()
     for number, text in enumerate(texts):
-        close(model(**model.tokenizer([text], return_tensors="pt")).pooler_output[0], pooled[number])
+        close(
+            model(**model.tokenizer([text], return_tensors="pt")).pooler_output[0], pooled[number]
+        )
 
 
 @cases(0.03)
@@ -184,12 +243,21 @@ def test_summaries_are_parts_of_their_document(text, count, blocking):
 
 
 @cases(0.03)
-@given(TEXTS, st.lists(st.tuples(TEXTS, st.lists(TEXTS, max_size=3)), max_size=3), st.integers(600, 700))
+@given(
+    TEXTS,
+    st.lists(st.tuples(TEXTS, st.lists(TEXTS, max_size=3)), max_size=3),
+    st.integers(600, 700),
+)
 def test_questions_and_paragraphs(question, paragraphs, length):
     """Each token is in the sequence, or counted as lost."""
     processor = cdlm()
-    paragraphs = [("whale", ["It swims."]), *((f"on {title}", sentences) for title, sentences in paragraphs)]
+    paragraphs = [
+        ("whale", ["It swims."]),
+        *((f"on {title}", sentences) for title, sentences in paragraphs),
+    ]
     row = processor.question(f"who {question}", paragraphs, max_length=length)
     texts = [text for title, sentences in paragraphs for text in (title, *sentences)]
     read = sum(number >= 0 for number, _, _ in row["token_spans"])
-    assert read + sum(row["lost_tokens"]) == sum(len(processor.tokenize(text, blank=True).ids) for text in texts)
+    assert read + sum(row["lost_tokens"]) == sum(
+        len(processor.tokenize(text, blank=True).ids) for text in texts
+    )

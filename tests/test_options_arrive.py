@@ -1,6 +1,8 @@
-"""Options of the papers arrive where they act: in the model, the collator or the rows that a trainer is made of.
+"""Options of the papers arrive where they act: in the model, the collator or the rows that a
+trainer is made of.
 
-A row of `RUNS` is a command, which ends when it makes its trainer, and options, none at its default, with their place.
+A row of `RUNS` is a command, which ends when it makes its trainer, and options, none at its
+default, with their place.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from .finetuning_toys import write
 class Arrived(BaseException):
     """Model, collator, training and validation set of the trainer that is not made."""
 
-    def __init__(self, trainer: CardTrainer, model: Any, args: Any, *parts: Any, **more: Any) -> None:
+    def __init__(
+        self, trainer: CardTrainer, model: Any, args: Any, *parts: Any, **more: Any
+    ) -> None:
         self.model, (self.collator, self.train, self.validation) = model, parts[:3]
 
 
@@ -32,9 +36,13 @@ def stop(*args: Any, **kwargs: Any) -> None:
 
 BOOKS = [{"text": f"Day {number} came. " * 9} for number in range(3)]
 SETS = [
-    {"document": [f"Report {n} of {subject}" for n in range(3)]} for subject in "fog tea rain sand hail ice".split()
+    {"document": [f"Report {n} of {subject}" for n in range(3)]}
+    for subject in "fog tea rain sand hail ice".split()
 ]
-STORIES = [{"text": f"It rained {n} times. Tea was served. They left.", "summary": "They left."} for n in range(4)]
+STORIES = [
+    {"text": f"It rained {n} times. Tea was served. They left.", "summary": "They left."}
+    for n in range(4)
+]
 LAW = {"recitals": "REASONS", "main_body": ["BODY"], "concepts": ["192"], "attachments": ""}
 LAWS = [{**LAW, "celex_id": f"law-{n}", "header": f"HEAD {n}"} for n in range(4)]
 CONCEPTS = ["77", "192", "2356"]
@@ -48,56 +56,95 @@ def news(topic: int) -> list[dict]:
         {"start": start, "end": end, "type": kind, "cluster": f"{topic}-{kind}", "sentence": 1}
         for kind, (start, end) in spans.items()
     ]
-    row = {"topic": topic, "subtopic": f"{topic}_ecb", "text": text, "sentences": sentences, "mentions": mentions}
+    row = {
+        "topic": topic,
+        "subtopic": f"{topic}_ecb",
+        "text": text,
+        "sentences": sentences,
+        "mentions": mentions,
+    }
     row |= {"sentence_ids": [0, 1], "validated_sentences": [0, 1]}
     return [{**row, "doc_id": f"{topic}_{number}ecb"} for number in range(2)]
 
 
 RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[str, Callable]]] = {
     "nextlevelbert": (
-        vectors.pretrain, ["--chunk_encoder", "{sentence_encoder}", "--do_train", "--sequence_length", "8"], BOOKS, {
+        vectors.pretrain,
+        ["--chunk_encoder", "{sentence_encoder}", "--do_train", "--sequence_length", "8"],
+        BOOKS,
+        {
             "--loss_mean sequences": lambda run: run.model.config.loss_mean == "sequences",
-            "--attention_dropout 0.2": lambda run: {
-                layer.attention.self.dropout.p for layer in run.model.base_model.encoder.encoder.layer} == {0.2},
+            "--attention_dropout 0.2": lambda run: (
+                {
+                    layer.attention.self.dropout.p
+                    for layer in run.model.base_model.encoder.encoder.layer
+                }
+                == {0.2}
+            ),
             "--masking_probability 0.4": lambda run: run.collator.probability == 0.4,
             "--mask_share 0.7": lambda run: run.collator.mask_share == 0.7,
             "--random_share 0.2": lambda run: run.collator.random_share == 0.2,
         },
     ),
     "hate": (
-        vectors.pretrain, ["--model_type", "hate", "--chunk_encoder", "{sentence_encoder}", "--do_train"], BOOKS, {
+        vectors.pretrain,
+        ["--model_type", "hate", "--chunk_encoder", "{sentence_encoder}", "--do_train"],
+        BOOKS,
+        {
             "--sentence_pooling cls": lambda run: run.model.config.chunk_encoder_pooling == "cls",
             "--norm_order 1.5": lambda run: run.model.config.norm_order == 1.5,
         },
     ),
     "cdlm": (
-        vectors.pretrain, ["--model_type", "cdlm", "--model", "{encoder}", "--max_length", "60", "--do_train"], SETS, {
-            "--random_clusters": lambda run: (run.train.related, run.validation.related) == (False, True),
+        vectors.pretrain,
+        ["--model_type", "cdlm", "--model", "{encoder}", "--max_length", "60", "--do_train"],
+        SETS,
+        {
+            "--random_clusters": lambda run: (
+                (run.train.related, run.validation.related) == (False, True)
+            ),
             "--mlm_probability 0.3": lambda run: run.collator.mlm_probability == 0.3,
-            "--document_share 0.5": lambda run: run.train._longest == 27,  # half of 58 tokens, with two separators
+            "--document_share 0.5": lambda run: (
+                run.train._longest == 27
+            ),  # half of 58 tokens, with two separators
             "--global_attention prefix": lambda run: run.collator.pattern == "prefix",
         },
     ),
     "coreference": (
-        coreference.main, ["--model", "{encoder}", "--max_length", "60"], news(1) + news(2), {
+        coreference.main,
+        ["--model", "{encoder}", "--max_length", "60"],
+        news(1) + news(2),
+        {
             "--context sentence": lambda run: "rained" not in first_row(run),
             "--mention_kind entity": lambda run: "<m> apple </m> sued" in first_row(run),
         },
     ),
     "summarization": (
-        summarization.main, ["--model", "{encoder}"], STORIES, {
-            "--recurrence replace": lambda run: run.model.base_model.recurrences[0].residual is None,
+        summarization.main,
+        ["--model", "{encoder}"],
+        STORIES,
+        {
+            "--recurrence replace": lambda run: (
+                run.model.base_model.recurrences[0].residual is None
+            ),
             "--segment_length 24": lambda run: run.model.config.segment_length == 24,
         },
     ),
     "classification": (
-        classification.main, ["--model", "{encoder}", "--model_type", "truncated"], LAWS, {
-            "--arrangement inverted": lambda run: run.train[0][0].text.startswith("BODY REASONS HEAD"),
-            "--attn_implementation eager": lambda run: run.model.config._attn_implementation == "eager",
+        classification.main,
+        ["--model", "{encoder}", "--model_type", "truncated"],
+        LAWS,
+        {
+            "--arrangement inverted": lambda run: run.train[0][0].text.startswith(
+                "BODY REASONS HEAD"
+            ),
+            "--attn_implementation eager": lambda run: (
+                run.model.config._attn_implementation == "eager"
+            ),
             "--label_names_file {concepts}": lambda run: [*run.model.config.label2id] == CONCEPTS,
         },
     ),
-}  # fmt: skip
+}
 
 
 def first_row(run: Arrived) -> str:
@@ -105,12 +152,28 @@ def first_row(run: Arrived) -> str:
 
 
 @pytest.mark.parametrize(("main", "words", "rows", "options"), RUNS.values(), ids=RUNS)
-def test_it_acts(main, words: Sequence[str], rows, options, encoder, toy_encoder_path, tmp_path: Path, monkeypatch):
+def test_it_acts(
+    main,
+    words: Sequence[str],
+    rows,
+    options,
+    encoder,
+    toy_encoder_path,
+    tmp_path: Path,
+    monkeypatch,
+):
     monkeypatch.setattr(CardTrainer, "__init__", stop)
     concepts = tmp_path / "concepts.json"
     concepts.write_text(json.dumps(CONCEPTS))
     values = {"encoder": encoder, "sentence_encoder": toy_encoder_path, "concepts": concepts}
-    words = [*words, "--use_cpu", "--validation_share", "0.5", "--train_file", write(tmp_path / "rows.jsonl", rows)]
+    words = [
+        *words,
+        "--use_cpu",
+        "--validation_share",
+        "0.5",
+        "--train_file",
+        write(tmp_path / "rows.jsonl", rows),
+    ]
     words += ["--output_dir", str(tmp_path / "model"), *" ".join(options).split()]
     with pytest.raises(Arrived) as arrived:
         main([word.format(**values) for word in words])

@@ -1,4 +1,5 @@
-"""Every kind of run by its command line: it learns, leaves what it says, goes on when killed, and knows its folder.
+"""Every kind of run by its command line: it learns, leaves what it says, goes on when killed, and
+knows its folder.
 
 A row of `RUNS` is a run: add one for another task or model type. All tests are over all rows.
 """
@@ -24,7 +25,15 @@ from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import SCRIPT, run_here, sea_rows, write
 
-QUIET = ["--use_cpu", "--disable_tqdm", "true", "--logging_strategy", "steps", "--logging_steps", "1"]
+QUIET = [
+    "--use_cpu",
+    "--disable_tqdm",
+    "true",
+    "--logging_strategy",
+    "steps",
+    "--logging_steps",
+    "1",
+]
 
 
 @dataclass
@@ -33,10 +42,16 @@ class Run:
 
     name: str
     words: list[str]  # of its command line, at most a few dozen steps; ``{...}`` stands for a toy
-    learned: Callable[[dict[str, Any]], bool]  # whether the content of ``results.json`` tells that it learned
+    learned: Callable[
+        [dict[str, Any]], bool
+    ]  # whether the content of ``results.json`` tells that it learned
     other: list[str]  # an option with another value, by which the folder is refused, naming it
-    check: Callable[[Path, str], None] = lambda folder, checkpoint: None  # opens it, compares with predictions
-    kill_at: int | None = None  # a step after more than one checkpoint; None where another row has the same code
+    check: Callable[[Path, str], None] = lambda folder, checkpoint: (
+        None
+    )  # opens it, compares with predictions
+    kill_at: int | None = (
+        None  # a step after more than one checkpoint; None where another row has the same code
+    )
     card: str = "scores"  # name of a variable that the code of the card leaves
 
 
@@ -44,21 +59,47 @@ class Run:
 
 
 def books(mixed: bool) -> list[dict]:
-    """Twelve books on four subjects: one a book, so that the context tells what is missing; or all, in any order."""
+    """Twelve books on four subjects: one a book, so that the context tells what is missing; or all,
+    in any order."""
     subjects = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
-    mix, alike = np.random.default_rng(0).integers(4, size=(12, 110)), np.arange(12).repeat(110).reshape(12, -1) % 4
+    mix, alike = (
+        np.random.default_rng(0).integers(4, size=(12, 110)),
+        np.arange(12).repeat(110).reshape(12, -1) % 4,
+    )
     order = mix if mixed else alike
-    texts = [" ".join(f"{subjects[k]} {day} times." for day, k in enumerate(row)) for row in order.tolist()]
+    texts = [
+        " ".join(f"{subjects[k]} {day} times." for day, k in enumerate(row))
+        for row in order.tolist()
+    ]
     return [{"id": f"book-{n}", "text": text} for n, text in enumerate(texts)]
 
 
 def pretraining(books: str, corpus: str, *more: str) -> list[str]:
     return [
-        "run_pretraining.py", "--do_train", "--train_file", books, "--corpus_dir", f"{{folder}}/{corpus}",
-        "--chunk_encoder", "{sentence_encoder}", "--chunk_size", "12", "--sequence_length", "16",
-        "--validation_share", "0.25", "--eval_strategy", "steps", "--eval_steps", "1000",
-        "--save_strategy", "steps", "--save_steps", "8", *more,
-    ]  # fmt: skip
+        "run_pretraining.py",
+        "--do_train",
+        "--train_file",
+        books,
+        "--corpus_dir",
+        f"{{folder}}/{corpus}",
+        "--chunk_encoder",
+        "{sentence_encoder}",
+        "--chunk_size",
+        "12",
+        "--sequence_length",
+        "16",
+        "--validation_share",
+        "0.25",
+        "--eval_strategy",
+        "steps",
+        "--eval_steps",
+        "1000",
+        "--save_strategy",
+        "steps",
+        "--save_steps",
+        "8",
+        *more,
+    ]
 
 
 def loss_fell(results: dict[str, Any]) -> bool:
@@ -69,7 +110,8 @@ def loss_fell(results: dict[str, Any]) -> bool:
 
 
 def opens_in_three_ways(folder: Path, checkpoint: str) -> None:
-    """As our class, without the package, and in sentence-transformers, to the same vectors of documents."""
+    """As our class, without the package, and in sentence-transformers, to the same vectors of
+    documents."""
     text = " ".join(f"bread is baked {day} times." for day in range(30))
     model, info = AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not info["missing_keys"]
@@ -86,33 +128,64 @@ def opens_in_three_ways(folder: Path, checkpoint: str) -> None:
 
 
 def stories(count: int, seed: int) -> list[dict]:
-    """Documents of 4 to 8 sentences, of which the two that speak of a storm belong to the summary."""
+    """Documents of 4 to 8 sentences, of which the two that speak of a storm belong to the
+    summary."""
     draw = np.random.default_rng(seed)
     rows = []
     for number in range(count):
         labels = [1, 1] + [0] * (2 + number % 5)
         draw.shuffle(labels)
-        text = [f"On day {draw.integers(10, 31)} we had {('bread', 'storm')[label]}." for label in labels]
+        text = [
+            f"On day {draw.integers(10, 31)} we had {('bread', 'storm')[label]}."
+            for label in labels
+        ]
         summary = " ".join(sentence for sentence, label in zip(text, labels, strict=True) if label)
         rows.append({"id": f"{seed}-{number}", "text": text, "summary": summary, "labels": labels})
     return rows
 
 
 SUMMARIZING = [
-    "run_finetune.py", "--task", "summarization", "--model", "{encoder}", "--segment_length", "16",
-    "--label_column", "labels", "--train_file", "{stories}", "--validation_file", "{more_stories}",
-    "--summary_sentences", "2", "--num_train_epochs", "9", "--early_stopping_patience", "9",
-    "--learning_rate", "1e-2", "--lr_scheduler_type", "constant", "--warmup_steps", "0",
-]  # fmt: skip
+    "run_finetune.py",
+    "--task",
+    "summarization",
+    "--model",
+    "{encoder}",
+    "--segment_length",
+    "16",
+    "--label_column",
+    "labels",
+    "--train_file",
+    "{stories}",
+    "--validation_file",
+    "{more_stories}",
+    "--summary_sentences",
+    "2",
+    "--num_train_epochs",
+    "9",
+    "--early_stopping_patience",
+    "9",
+    "--learning_rate",
+    "1e-2",
+    "--lr_scheduler_type",
+    "constant",
+    "--warmup_steps",
+    "0",
+]
 
 
 def summaries_got_better(results: dict[str, Any]) -> bool:
-    return next(iter(results["rows"].values()))["precision"] > results["rows"]["first 2 sentences"]["precision"]
+    return (
+        next(iter(results["rows"].values()))["precision"]
+        > results["rows"]["first 2 sentences"]["precision"]
+    )
 
 
 def summarizes_as_stored(folder: Path, checkpoint: str) -> None:
     model = BertAlForExtractiveSummarization.from_pretrained(folder)
-    stored = [json.loads(line) for line in (folder / "validation_predictions.jsonl").read_text().splitlines()]
+    stored = [
+        json.loads(line)
+        for line in (folder / "validation_predictions.jsonl").read_text().splitlines()
+    ]
     for record, row in zip(stored, stories(12, 1), strict=True):
         summary = model.summarize(row["text"], sentences=2)
         chosen = [record["id"], record["indices"], record["sentences"]]
@@ -124,37 +197,101 @@ def summarizes_as_stored(folder: Path, checkpoint: str) -> None:
 
 
 SUBJECTS = ["rain", "bread", "stars", "trains", "whales", "music", "sugar", "glass"]
-SETS = [{"document": [f"{subject} and {subject} on day {n}" for n in range(5)]} for subject in SUBJECTS]
+SETS = [
+    {"document": [f"{subject} and {subject} on day {n}" for n in range(5)]} for subject in SUBJECTS
+]
 PRETRAINING_ON_SETS = [
-    "run_pretraining.py", "--model_type", "cdlm", "--model", "{encoder}", "--max_length", "60",
-    "--attention_window", "8", "--do_train", "--train_file", "{sets}", "--validation_share", "0.25",
-    "--per_device_train_batch_size", "2", "--gradient_accumulation_steps", "1", "--max_steps", "24",
-    "--warmup_steps", "1", "--learning_rate", "1e-2", "--eval_steps", "8", "--save_steps", "3",
-]  # fmt: skip
-SEGMENTS = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--pooling", "residual"]
+    "run_pretraining.py",
+    "--model_type",
+    "cdlm",
+    "--model",
+    "{encoder}",
+    "--max_length",
+    "60",
+    "--attention_window",
+    "8",
+    "--do_train",
+    "--train_file",
+    "{sets}",
+    "--validation_share",
+    "0.25",
+    "--per_device_train_batch_size",
+    "2",
+    "--gradient_accumulation_steps",
+    "1",
+    "--max_steps",
+    "24",
+    "--warmup_steps",
+    "1",
+    "--learning_rate",
+    "1e-2",
+    "--eval_steps",
+    "8",
+    "--save_steps",
+    "3",
+]
+SEGMENTS = [
+    "--objective",
+    "contrastive",
+    "--min_segment",
+    "2",
+    "--max_segment",
+    "8",
+    "--pooling",
+    "residual",
+]
 SEGMENTS += ["--whiten_chunks", "--learning_rate", "1e-2", "--num_train_epochs", "6"]
 MASKS = ["--loss", "cross_entropy", "--masking_probability", "0.3"]
 MASKS += ["--learning_rate", "1e-2", "--num_train_epochs", "8"]
-HATE = ["--model_type", "hate", "--hidden_size", "16", "--num_hidden_layers", "1", "--chunk_size", "32", *MASKS]
+HATE = [
+    "--model_type",
+    "hate",
+    "--hidden_size",
+    "16",
+    "--num_hidden_layers",
+    "1",
+    "--chunk_size",
+    "32",
+    *MASKS,
+]
 RUNS = [
     Run(
-        "masked vectors", pretraining("{books}", "cross_entropy", *MASKS), loss_fell, ["--masking_probability", "0.4"],
-        opens_in_three_ways, kill_at=9, card="vectors",
-    ),
-    Run(
-        "contrastive", pretraining("{mixed_books}", "contrastive", *SEGMENTS), loss_fell, ["--max_segment", "6"],
-        opens_in_three_ways, kill_at=9, card="vectors",
-    ),
-    Run(
-        "hate", pretraining("{books}", "hate", *HATE), loss_fell, ["--norm_order", "1"], opens_in_three_ways,
+        "masked vectors",
+        pretraining("{books}", "cross_entropy", *MASKS),
+        loss_fell,
+        ["--masking_probability", "0.4"],
+        opens_in_three_ways,
+        kill_at=9,
         card="vectors",
     ),
     Run(
-        "summarization", SUMMARIZING, summaries_got_better, ["--segment_length", "24"], summarizes_as_stored,
-        kill_at=12, card="summary",
+        "contrastive",
+        pretraining("{mixed_books}", "contrastive", *SEGMENTS),
+        loss_fell,
+        ["--max_segment", "6"],
+        opens_in_three_ways,
+        kill_at=9,
+        card="vectors",
+    ),
+    Run(
+        "hate",
+        pretraining("{books}", "hate", *HATE),
+        loss_fell,
+        ["--norm_order", "1"],
+        opens_in_three_ways,
+        card="vectors",
+    ),
+    Run(
+        "summarization",
+        SUMMARIZING,
+        summaries_got_better,
+        ["--segment_length", "24"],
+        summarizes_as_stored,
+        kill_at=12,
+        card="summary",
     ),
     Run("cdlm", PRETRAINING_ON_SETS, loss_fell, ["--document_share", "0.5"], kill_at=5),
-]  # fmt: skip
+]
 
 
 # --- Classification and multiple choice
@@ -169,10 +306,15 @@ def fine_tuning(task: str, *more: str) -> list[str]:
 def questions(count: int, seed: int) -> list[dict]:
     """What a document is about."""
     return [
-        {"id": row["id"], "text": row["text"], "question": "About what?", "choices": ["bread", "sea"],
-         "label": int(row["label"] == "sea")}
+        {
+            "id": row["id"],
+            "text": row["text"],
+            "question": "About what?",
+            "choices": ["bread", "sea"],
+            "label": int(row["label"] == "sea"),
+        }
         for row in sea_rows(count, seed)
-    ]  # fmt: skip
+    ]
 
 
 SIZES = {"train": (32, 1), "validation": (8, 2), "test": (11, 3)}
@@ -181,38 +323,60 @@ ROWS = {"classification": sea_rows, "multiple_choice": questions}
 
 def better_than_chance(results: dict[str, Any]) -> bool:
     [chance] = [row for name, row in results["rows"].items() if name == "most frequent label"]
-    return max(scores["accuracy"] for scores in results["seeds"].values()) > chance["accuracy"] + 0.1
+    return (
+        max(scores["accuracy"] for scores in results["seeds"].values()) > chance["accuracy"] + 0.1
+    )
 
 
 def says_what_it_predicted(folder: Path, checkpoint: str) -> None:
-    """Opened by its auto class, adapters merged, from text; stored vectors are in half precision."""
-    rows = [json.loads(line) for line in (folder / "test_predictions.jsonl").read_text().splitlines()]
+    """Opened by its auto class, adapters merged, from text; stored vectors are in half
+    precision."""
+    rows = [
+        json.loads(line) for line in (folder / "test_predictions.jsonl").read_text().splitlines()
+    ]
     model = AutoModelForSequenceClassification.from_pretrained(folder)
     assert {row["prediction"] for row in rows} <= model.config.label2id.keys()
     texts = [row["text"] for row in sea_rows(*SIZES["test"])]
     batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
     scores = model(**batch).logits.softmax(-1)
-    torch.testing.assert_close(scores, torch.tensor([row["scores"] for row in rows]), atol=2e-3, rtol=0)
+    torch.testing.assert_close(
+        scores, torch.tensor([row["scores"] for row in rows]), atol=2e-3, rtol=0
+    )
 
 
 RUNS += [
     Run(
-        "classification", fine_tuning("classification", "--model", "{checkpoint}", "--seeds", "0", "1"),
-        better_than_chance, ["--learning_rate", "1e-2"], says_what_it_predicted, kill_at=6,
+        "classification",
+        fine_tuning("classification", "--model", "{checkpoint}", "--seeds", "0", "1"),
+        better_than_chance,
+        ["--learning_rate", "1e-2"],
+        says_what_it_predicted,
+        kill_at=6,
     ),
     Run(
-        "adapter", fine_tuning("classification", "--model", "{checkpoint}", "--lora", "--learning_rate", "2e-2"),
-        better_than_chance, ["--lora_r", "4"], says_what_it_predicted, kill_at=6,
+        "adapter",
+        fine_tuning(
+            "classification", "--model", "{checkpoint}", "--lora", "--learning_rate", "2e-2"
+        ),
+        better_than_chance,
+        ["--lora_r", "4"],
+        says_what_it_predicted,
+        kill_at=6,
     ),
     Run(
-        "multiple choice", fine_tuning("multiple_choice", "--model", "{checkpoint}"),
-        lambda results: "accuracy" in results["seeds"]["0"], ["--weight_decay", "0.1"],
+        "multiple choice",
+        fine_tuning("multiple_choice", "--model", "{checkpoint}"),
+        lambda results: "accuracy" in results["seeds"]["0"],
+        ["--weight_decay", "0.1"],
     ),
     Run(
-        "chunkbert", fine_tuning("classification", "--model_type", "chunkbert", "--model", "{chunkbert}"),
-        better_than_chance, ["--chunk_size", "16"], says_what_it_predicted,
+        "chunkbert",
+        fine_tuning("classification", "--model_type", "chunkbert", "--model", "{chunkbert}"),
+        better_than_chance,
+        ["--chunk_size", "16"],
+        says_what_it_predicted,
     ),
-]  # fmt: skip
+]
 
 
 # --- Ranking
@@ -223,17 +387,34 @@ def asked() -> list[dict]:
     things = "whale train bread star ship crown sail oven whale train bread star".split()
     subjects = [f"{thing} {n}" for n, thing in enumerate(things)]
     return [
-        {"query": f"What of the {subject}, {name}?", "document": f"The {subject} was old and red again. " * 6}
+        {
+            "query": f"What of the {subject}, {name}?",
+            "document": f"The {subject} was old and red again. " * 6,
+        }
         for subject in subjects
         for name in ("Ann", "Bo", "Cy")
     ]
 
 
 RANKING = [
-    "run_finetune.py", "--task", "ranking", "--model", "{checkpoint}", "--train_file", "{asked}",
-    "--test_file", "{asked}", "--num_train_epochs", "5", "--learning_rate", "3e-3",
-    "--per_device_train_batch_size", "4", "--cache_dir", "{folder}/ranking",
-]  # fmt: skip
+    "run_finetune.py",
+    "--task",
+    "ranking",
+    "--model",
+    "{checkpoint}",
+    "--train_file",
+    "{asked}",
+    "--test_file",
+    "{asked}",
+    "--num_train_epochs",
+    "5",
+    "--learning_rate",
+    "3e-3",
+    "--per_device_train_batch_size",
+    "4",
+    "--cache_dir",
+    "{folder}/ranking",
+]
 
 
 def ranks_better(results: dict[str, Any]) -> bool:
@@ -249,15 +430,27 @@ RUNS.append(Run("ranking", RANKING, ranks_better, ["--weight_decay", "0.5"], kil
 
 @pytest.fixture(scope="module")
 def toys(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory) -> dict[str, str]:
-    """What words stand for: a folder for data, saved toy models (see conftest), and files of rows."""
+    """What words stand for: a folder for data, saved toy models (see conftest), and files of
+    rows."""
     folder = tmp_path_factory.mktemp("data")
     torch.manual_seed(0)
-    model = ChunkBertForSequenceClassification.from_encoder(encoder, num_averaged_layers=2, chunk_size=32)
+    model = ChunkBertForSequenceClassification.from_encoder(
+        encoder, num_averaged_layers=2, chunk_size=32
+    )
     model.save_pretrained(folder / "chunkbert")
-    rows = {"books": books(mixed=False), "mixed_books": books(mixed=True), "sets": SETS, "asked": asked()}
+    rows = {
+        "books": books(mixed=False),
+        "mixed_books": books(mixed=True),
+        "sets": SETS,
+        "asked": asked(),
+    }
     rows |= {"stories": stories(40, 0), "more_stories": stories(12, 1)}
     rows |= {f"{task}_{name}": make(*SIZES[name]) for task, make in ROWS.items() for name in SIZES}
-    models = {"sentence_encoder": toy_encoder_path, "checkpoint": toy_checkpoint, "encoder": encoder}
+    models = {
+        "sentence_encoder": toy_encoder_path,
+        "checkpoint": toy_checkpoint,
+        "encoder": encoder,
+    }
     files = {name: write(folder / f"{name}.jsonl", made) for name, made in rows.items()}
     return {**files, **models, "folder": str(folder), "chunkbert": str(folder / "chunkbert")}
 
@@ -287,8 +480,14 @@ def straight(run, toys, tmp_path_factory) -> Path:
 
 def files(folder: Path) -> dict[str, bytes]:
     """What a run leaves, but for checkpoints and copies of vectors to map into memory."""
-    names = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    kept = {name: path for name, path in names.items() if "checkpoint-" not in name and "/.vectors/" not in name}
+    names = {
+        path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
+    }
+    kept = {
+        name: path
+        for name, path in names.items()
+        if "checkpoint-" not in name and "/.vectors/" not in name
+    }
     return {name: path.read_bytes() for name, path in kept.items()}
 
 
@@ -309,8 +508,12 @@ class Killed(BaseException):
     """Like a signal, it is caught nowhere."""
 
 
-@pytest.mark.parametrize("run", [run for run in RUNS if run.kill_at], ids=lambda run: run.name, indirect=True)
-def test_a_run_that_was_killed_goes_on_to_the_same_bytes(run, toys, straight, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "run", [run for run in RUNS if run.kill_at], ids=lambda run: run.name, indirect=True
+)
+def test_a_run_that_was_killed_goes_on_to_the_same_bytes(
+    run, toys, straight, tmp_path, monkeypatch
+):
     genuine, steps = CardTrainer.training_step, []
 
     def step(self, *args, **kwargs):
@@ -328,10 +531,14 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(run, toys, straight, tm
     assert 0 < steps[steps.index("killed") + 1] < run.kill_at  # it went on from a checkpoint
     left, expected = files(tmp_path / "model"), files(straight)
     assert left.keys() == expected.keys()
-    assert [name for name in left if left[name] != expected[name] and not name.endswith("result.json")] == []  # times
+    assert [
+        name for name in left if left[name] != expected[name] and not name.endswith("result.json")
+    ] == []  # times
 
 
-def test_a_second_start_does_nothing_and_another_recipe_is_refused(run, toys, straight, monkeypatch, capsys):
+def test_a_second_start_does_nothing_and_another_recipe_is_refused(
+    run, toys, straight, monkeypatch, capsys
+):
     def stamps():
         return {path: path.stat().st_mtime_ns for path in straight.rglob("*") if path.is_file()}
 

@@ -1,4 +1,5 @@
-"""Every data set, collator and model under a stock `Trainer`, with nothing but the defaults of its arguments."""
+"""Every data set, collator and model under a stock `Trainer`, with nothing but the defaults of its
+arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +12,13 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from transformers import DataCollatorForMultipleChoice, DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
+from transformers import (
+    DataCollatorForMultipleChoice,
+    DataCollatorWithPadding,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 
 import nextlevelbert as nlb
 
@@ -45,7 +52,9 @@ def masked(source, folder, encoder) -> Triple:
 
 
 def hate(source, folder, encoder) -> Triple:
-    model = nlb.HateForMaskedSentencePrediction.from_chunk_encoder(source, hidden_size=16, num_hidden_layers=1)
+    model = nlb.HateForMaskedSentencePrediction.from_chunk_encoder(
+        source, hidden_size=16, num_hidden_layers=1
+    )
     rows = nlb.DocumentVectorDataset(corpus_for(model, source, folder), sequence_length=16)
     return Triple(model, rows, nlb.DataCollatorForVectorMasking())
 
@@ -64,9 +73,14 @@ def cdlm(source, folder, encoder) -> Triple:
 
 
 def stored_vectors(source, folder, encoder) -> Triple:
-    model = nlb.NextLevelBertForSequenceClassification.from_chunk_encoder(source, chunk_size=16, num_labels=4)
+    model = nlb.NextLevelBertForSequenceClassification.from_chunk_encoder(
+        source, chunk_size=16, num_labels=4
+    )
     corpus = corpus_for(model, source, folder)
-    rows = [{"inputs_embeds": corpus[n].vectors, "labels": n % 4, "id": f"{n}"} for n in range(len(TEXTS))]
+    rows = [
+        {"inputs_embeds": corpus[n].vectors, "labels": n % 4, "id": f"{n}"}
+        for n in range(len(TEXTS))
+    ]
     return Triple(model, rows, nlb.DataCollatorForLabelledVectors())
 
 
@@ -86,22 +100,38 @@ def choices(source, folder, encoder) -> Triple:
     """As in transformers' own `run_swag`: the document with each question and candidate."""
     model = nlb.NextLevelBertForMultipleChoice.from_chunk_encoder(source, chunk_size=16)
     rows = Dataset.from_dict({"text": TEXTS, "label": [n % 4 for n in range(len(TEXTS))]})
-    rows = rows.map(lambda row: model.tokenizer([row["text"]] * 4, [f"What? {subject}" for subject in SUBJECTS]))
+    rows = rows.map(
+        lambda row: model.tokenizer([row["text"]] * 4, [f"What? {subject}" for subject in SUBJECTS])
+    )
     return Triple(model, rows, DataCollatorForMultipleChoice(model.tokenizer))
 
 
 SMALL = {"chunk_size": 32, "num_averaged_layers": 2, "num_labels": 4}
 HATE = {"hidden_size": 16, "num_hidden_layers": 1, "num_labels": 4}
 ALL = {
-    "masked": masked, "hate": hate, "contrastive": contrastive, "cdlm": cdlm, "stored_vectors": stored_vectors,
-    "nextlevelbert": texts(lambda source, _: nlb.NextLevelBertForSequenceClassification.from_chunk_encoder(
-        source, chunk_size=16, num_labels=4)),
-    "hate texts": texts(lambda source, _: nlb.HateForSequenceClassification.from_chunk_encoder(source, **HATE)),
-    "chunkbert": texts(lambda _, encoder: nlb.ChunkBertForSequenceClassification.from_encoder(encoder, **SMALL)),
-    "bert-al": texts(lambda _, encoder: nlb.BertAlForSequenceClassification.from_encoder(
-        encoder, segment_length=32, num_labels=4)),
+    "masked": masked,
+    "hate": hate,
+    "contrastive": contrastive,
+    "cdlm": cdlm,
+    "stored_vectors": stored_vectors,
+    "nextlevelbert": texts(
+        lambda source, _: nlb.NextLevelBertForSequenceClassification.from_chunk_encoder(
+            source, chunk_size=16, num_labels=4
+        )
+    ),
+    "hate texts": texts(
+        lambda source, _: nlb.HateForSequenceClassification.from_chunk_encoder(source, **HATE)
+    ),
+    "chunkbert": texts(
+        lambda _, encoder: nlb.ChunkBertForSequenceClassification.from_encoder(encoder, **SMALL)
+    ),
+    "bert-al": texts(
+        lambda _, encoder: nlb.BertAlForSequenceClassification.from_encoder(
+            encoder, segment_length=32, num_labels=4
+        )
+    ),
     "choices": choices,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("make", ALL.values(), ids=ALL)
@@ -109,20 +139,32 @@ def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path
     set_seed(0)
     triple = make(source, tmp_path / "vectors", encoder)
     before = copy.deepcopy(triple.model.state_dict())
-    args = TrainingArguments(str(tmp_path / "out"), num_train_epochs=2, learning_rate=1e-3, disable_tqdm=True)
-    trainer = Trainer(triple.model, args, triple.collator, train_dataset=triple.rows, eval_dataset=triple.rows)
+    args = TrainingArguments(
+        str(tmp_path / "out"), num_train_epochs=2, learning_rate=1e-3, disable_tqdm=True
+    )
+    trainer = Trainer(
+        triple.model, args, triple.collator, train_dataset=triple.rows, eval_dataset=triple.rows
+    )
     first = trainer.evaluate()["eval_loss"]
     trainer.train()
     assert getattr(triple.rows, "epoch", 1) == 1  # what is drawn anew in every epoch was
     assert math.isfinite(first)
     assert trainer.evaluate()["eval_loss"] != first
-    changed = {name for name, tensor in triple.model.state_dict().items() if not torch.equal(tensor, before[name])}
+    changed = {
+        name
+        for name, tensor in triple.model.state_dict().items()
+        if not torch.equal(tensor, before[name])
+    }
     assert changed
     assert not any("chunk_encoder" in name for name in changed)  # it is frozen
     triple.model.save_pretrained(tmp_path / "saved")
-    trainer.create_model_card(model_name="saved")  # as `push_to_hub` does after it has saved the model
+    trainer.create_model_card(
+        model_name="saved"
+    )  # as `push_to_hub` does after it has saved the model
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"A `{type(triple.model).__name__}` over whole documents" in card
     assert "trust_remote_code=True" in card
     opened = type(triple.model).from_pretrained(tmp_path / "saved").state_dict()
-    assert all(torch.equal(tensor, opened[name]) for name, tensor in triple.model.state_dict().items())
+    assert all(
+        torch.equal(tensor, opened[name]) for name, tensor in triple.model.state_dict().items()
+    )

@@ -1,4 +1,5 @@
-"""The cache of chunk vectors: no chunk is encoded twice, another encoder finds nothing, a kill leaves whole rows."""
+"""The cache of chunk vectors: no chunk is encoded twice, another encoder finds nothing, a kill
+leaves whole rows."""
 
 from __future__ import annotations
 
@@ -54,16 +55,23 @@ def test_no_chunk_is_encoded_twice(model, tmp_path):
 
 
 def test_another_encoder_precision_or_prompt_finds_nothing(model, tmp_path):
-    CachedEncoder(model.chunk_encoder, tmp_path).encode(np.arange(5), np.array([0, 5]), model.config.chunking_rule())
+    CachedEncoder(model.chunk_encoder, tmp_path).encode(
+        np.arange(5), np.array([0, 5]), model.config.chunking_rule()
+    )
     other = copy.deepcopy(model)
     with torch.no_grad():
         next(other.chunk_encoder.parameters())[0, 0] += 1
     half = copy.deepcopy(model).to(torch.bfloat16)
     for changed in (other, half):
         counted = Counted(changed.chunk_encoder)
-        CachedEncoder(counted, tmp_path).encode(np.arange(5), np.array([0, 5]), model.config.chunking_rule())
+        CachedEncoder(counted, tmp_path).encode(
+            np.arange(5), np.array([0, 5]), model.config.chunking_rule()
+        )
         assert counted.chunks == 1
-    prompted, counted = replace(model.config.chunking_rule(), prefix_ids=(101, 7)), Counted(model.chunk_encoder)
+    prompted, counted = (
+        replace(model.config.chunking_rule(), prefix_ids=(101, 7)),
+        Counted(model.chunk_encoder),
+    )
     CachedEncoder(counted, tmp_path).encode(np.arange(5), np.array([0, 5]), prompted)
     assert counted.chunks == 1
     with pytest.raises(ValueError, match="chunk_encoder_fingerprint"):
@@ -79,7 +87,9 @@ def write_for_ever(folder, tell):
 
 def test_a_killed_writer_leaves_whole_transactions(tmp_path):
     receiver, tell = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=write_for_ever, args=(tmp_path, tell))
+    process = multiprocessing.get_context("fork").Process(
+        target=write_for_ever, args=(tmp_path, tell)
+    )
     process.start()
     tell.close()
     cache, done = VectorCache(tmp_path), 0

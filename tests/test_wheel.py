@@ -1,4 +1,5 @@
-"""What `pip install nextlevelbert` gives: every folder, the card's template, and the console scripts, which run."""
+"""What `pip install nextlevelbert` gives: every folder, the card's template, and the console
+scripts, which run."""
 
 from __future__ import annotations
 
@@ -30,7 +31,11 @@ QUICK = {
 def run(*command: object, cwd: Path) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     finished = subprocess.run(
-        [*map(str, command)], cwd=cwd, env={**environment, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True
+        [*map(str, command)],
+        cwd=cwd,
+        env={**environment, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return finished.stdout
@@ -40,10 +45,23 @@ def run(*command: object, cwd: Path) -> str:
 def wheel(tmp_path_factory) -> Path:
     """Built from a copy, because setuptools leaves folders beside what it builds."""
     folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT / "nextlevelbert", folder / "nextlevelbert", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "nextlevelbert",
+        folder / "nextlevelbert",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "nextlevelbert_command.py"):
         shutil.copy(ROOT / name, folder)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+    ]
     run(*command, "--wheel-dir", folder / "dist", folder, cwd=folder)
     [path] = (folder / "dist").glob("*.whl")
     return path
@@ -51,11 +69,22 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """The programs of an environment that has the wheel, and its dependencies from the environment of the tests."""
+    """The programs of an environment that has the wheel, and its dependencies from the environment
+    of the tests."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+    ]
     run(*command, wheel, cwd=folder)
     paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
     Path(paths["purelib"], "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
@@ -68,7 +97,9 @@ def test_the_wheel_holds_every_file_of_the_package(wheel):
         for path in (ROOT / "nextlevelbert").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nextlevelbert/")}
+    packed = {
+        name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nextlevelbert/")
+    }
     assert packed == here
 
 
@@ -78,7 +109,9 @@ def test_the_console_scripts_run_from_an_installed_wheel(installed, tmp_path):
     assert "multihop_qa" in run(installed / "nextlevelbert-finetune", "--help", cwd=tmp_path)
     write(tmp_path / "rows.jsonl", sea_rows(16, 0))
     words = ["search", "rows.jsonl", "a whale that swims", "--cache_dir", "cache"]
-    assert "rows.jsonl#" in run(installed / "nextlevelbert", *words, cwd=tmp_path)  # by the installed checkpoint
+    assert "rows.jsonl#" in run(
+        installed / "nextlevelbert", *words, cwd=tmp_path
+    )  # by the installed checkpoint
 
 
 EVERY_RUN = """
@@ -90,25 +123,53 @@ for script, *words in json.loads(sys.argv[1]):
 """
 
 
-CDLM = ["run_finetune.py", "--model_type", "cdlm", "--model", "{encoder}", "--max_length", "60", "--validation_share"]
+CDLM = [
+    "run_finetune.py",
+    "--model_type",
+    "cdlm",
+    "--model",
+    "{encoder}",
+    "--max_length",
+    "60",
+    "--validation_share",
+]
 CDLM += ["0.5", "--train_file", "{folder}/TASK.jsonl", "--task", "TASK"]
 SUBJECTS = ["Whales", "Trains", "Stars", "Bread"]
 SEVERAL = {
     "coreference": news(1) + news(2),
-    "document_matching": [{"text1": f"{one} rest.", "text2": f"{one} rest.", "label": 1} for one in SUBJECTS],
-    "multihop_qa": [
-        {"_id": one, "question": f"{one}?", "answer": one, "supporting_facts": [[one, 0]],
-         "context": [[one, [f"{one} rest."]], ["Bob", ["Bob left."]]]} for one in SUBJECTS
+    "document_matching": [
+        {"text1": f"{one} rest.", "text2": f"{one} rest.", "label": 1} for one in SUBJECTS
     ],
-}  # fmt: skip
+    "multihop_qa": [
+        {
+            "_id": one,
+            "question": f"{one}?",
+            "answer": one,
+            "supporting_facts": [[one, 0]],
+            "context": [[one, [f"{one} rest."]], ["Bob", ["Bob left."]]],
+        }
+        for one in SUBJECTS
+    ],
+}
 KINDS = {
     **{row.name: row.words for row in RUNS},
     **{task: [word.replace("TASK", task) for word in CDLM] for task in SEVERAL},
-    **{f"{kind} summaries": [*SUMMARIZING, "--model_type", kind] for kind in ("truncated", "extended")},
-    "bert-al": fine_tuning("classification", "--model_type", "bert-al", "--model", "{encoder}", "--segment_length=16"),
+    **{
+        f"{kind} summaries": [*SUMMARIZING, "--model_type", kind]
+        for kind in ("truncated", "extended")
+    },
+    "bert-al": fine_tuning(
+        "classification", "--model_type", "bert-al", "--model", "{encoder}", "--segment_length=16"
+    ),
     "truncated": fine_tuning("classification", "--model_type", "truncated", "--model", "{encoder}"),
     "hate classes": fine_tuning(
-        "classification", "--model_type", "hate", "--model", "untrained", "--chunk_encoder", "{sentence_encoder}"
+        "classification",
+        "--model_type",
+        "hate",
+        "--model",
+        "untrained",
+        "--chunk_encoder",
+        "{sentence_encoder}",
     ),
 }
 
@@ -119,8 +180,19 @@ def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  
     for task, rows in SEVERAL.items():
         write(Path(toys["folder"], f"{task}.jsonl"), rows)
     end = ["--max_steps", "2", "--use_cpu", "--output_dir"]
-    calls = [[*(word.format(**toys) for word in words), *end, name] for name, words in KINDS.items()]
-    calls.append(["run_finetune.py", "--task=retrieval", "--model", toys["checkpoint"], "--test_file", toys["asked"]])
+    calls = [
+        [*(word.format(**toys) for word in words), *end, name] for name, words in KINDS.items()
+    ]
+    calls.append(
+        [
+            "run_finetune.py",
+            "--task=retrieval",
+            "--model",
+            toys["checkpoint"],
+            "--test_file",
+            toys["asked"],
+        ]
+    )
     calls[-1] += ["--use_cpu", "--output_dir", "retrieval"]
     run(installed / "python", "-c", EVERY_RUN, json.dumps(calls), cwd=tmp_path)
     assert {path.parent.name for path in tmp_path.glob("*/results.json")} == {*KINDS, "retrieval"}
@@ -129,7 +201,8 @@ def test_every_task_and_model_type_runs_to_its_end(installed, toys, tmp_path):  
 @pytest.mark.long
 @pytest.mark.parametrize("paper", ["next_level_bert", "hate", "chunkbert", "bert_al", "cdlm"])
 def test_the_papers_run_from_an_installed_wheel(installed, minilm_path, encoder, paper, tmp_path):
-    """Each example in an empty folder and without network; the first two as they stand, with MiniLM."""
+    """Each example in an empty folder and without network; the first two as they stand, with
+    MiniLM."""
     shutil.copy(ROOT / "examples" / "papers" / f"{paper}.py", tmp_path)
     words = ["--encoder", encoder, *QUICK[paper]] if paper in QUICK else [minilm_path]
     assert run(installed / "python", f"{paper}.py", *words, cwd=tmp_path)

@@ -16,9 +16,37 @@ from nextlevelbert.models import chunking
 from nextlevelbert.models.chunking import tokenize_document
 
 WORDS = st.sampled_from(
-    ["don’t", "“Go!”", "…", "—", "café", "e\u0301", "\u0301", "ΣΑΣ", "İ", "ﬁ", "日本", "\x00", "\u200b", "\t", "\r\n",
-     "\u00a0", "3.14", "__", "[SEP", "a" * 101, "ß", "\ufffd", "🙂", "한국", "ก็", " ", "\n", "."]
-)  # fmt: skip
+    [
+        "don’t",
+        "“Go!”",
+        "…",
+        "—",
+        "café",
+        "e\u0301",
+        "\u0301",
+        "ΣΑΣ",
+        "İ",
+        "ﬁ",
+        "日本",
+        "\x00",
+        "\u200b",
+        "\t",
+        "\r\n",
+        "\u00a0",
+        "3.14",
+        "__",
+        "[SEP",
+        "a" * 101,
+        "ß",
+        "\ufffd",
+        "🙂",
+        "한국",
+        "ก็",
+        " ",
+        "\n",
+        ".",
+    ]
+)
 TEXTS = st.lists(WORDS | st.text(max_size=5), max_size=40).map("".join) | st.text(max_size=200)
 
 
@@ -55,7 +83,11 @@ def test_any_text(tokenizer, text):
 
 def test_every_character(tokenizer):
     """Each character of Unicode, between letters and beside each kind of mark."""
-    characters = [chr(code) for code in range(0x11_0000) if unicodedata.category(chr(code)) not in ("Cs", "Cn", "Co")]
+    characters = [
+        chr(code)
+        for code in range(0x11_0000)
+        if unicodedata.category(chr(code)) not in ("Cs", "Cn", "Co")
+    ]
     characters = characters[:: max(1, len(characters) // 8_000)] + characters[:6_000]
     text = " ".join(f"a{mark}b {mark}. .{mark} ’{mark} {mark}’" for mark in characters)
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
@@ -76,7 +108,11 @@ def test_texts_with_added_tokens_go_through_the_tokenizer(minilm):
     before = looked_up(tokenizer, "A <doc-s> there.")
     tokenizer.add_tokens(["<doc-s>"], special_tokens=True)
     assert looked_up(tokenizer, text) == by_tokenizer(tokenizer, text)
-    assert looked_up(tokenizer, "A <doc-s> there.") == by_tokenizer(tokenizer, "A <doc-s> there.") != before
+    assert (
+        looked_up(tokenizer, "A <doc-s> there.")
+        == by_tokenizer(tokenizer, "A <doc-s> there.")
+        != before
+    )
 
 
 def test_a_tokenizer_that_is_changed(minilm):

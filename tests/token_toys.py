@@ -14,19 +14,27 @@ ENCODERS = {
     "roberta": RobertaConfig(**SIZE),
     "mpnet": MPNetConfig(**SIZE),
     "distilbert": DistilBertConfig(**_DISTILBERT, max_position_embeddings=40),
-    "modernbert": ModernBertConfig(**SIZE, pad_token_id=0, cls_token_id=1, sep_token_id=2, local_attention=16),
+    "modernbert": ModernBertConfig(
+        **SIZE, pad_token_id=0, cls_token_id=1, sep_token_id=2, local_attention=16
+    ),
 }
 
 
 def batch(lengths=(37, 3, 8, 17), side="right"):
-    """Documents of random ids, [CLS] in front and every seven tokens; and their ids and mask, padded on one side."""
+    """Documents of random ids, [CLS] in front and every seven tokens; and their ids and mask,
+    padded on one side."""
     generator = torch.Generator().manual_seed(0)
     documents = [torch.randint(10, 200, (length,), generator=generator) for length in lengths]
     for document in documents:
         document[::7] = CLS
     longest = max(lengths)
-    ids, mask = torch.zeros(len(lengths), longest, dtype=torch.long), torch.zeros(len(lengths), longest).long()
+    ids, mask = (
+        torch.zeros(len(lengths), longest, dtype=torch.long),
+        torch.zeros(len(lengths), longest).long(),
+    )
     for row, document in enumerate(documents):
-        place = slice(0, len(document)) if side == "right" else slice(longest - len(document), longest)
+        place = (
+            slice(0, len(document)) if side == "right" else slice(longest - len(document), longest)
+        )
         ids[row, place], mask[row, place] = document, 1
     return documents, ids, mask

@@ -16,7 +16,12 @@ from nextlevelbert.chunk_vectors import chunk_table
 from nextlevelbert.corpus import corpus_schema
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
 
-TEXTS = ["the whale and the sea " * 30, "one short text", "it was the best of times " * 9, "call me ishmael"]
+TEXTS = [
+    "the whale and the sea " * 30,
+    "one short text",
+    "it was the best of times " * 9,
+    "call me ishmael",
+]
 
 
 def packed_batch(hidden_size=32, length=10, rows=2):
@@ -34,7 +39,9 @@ def packed_batch(hidden_size=32, length=10, rows=2):
 class RandomVectors:
     """Takes the place of `ChunkVectors`: a random vector for each word of a text."""
 
-    schema = corpus_schema({"encoder": {"name": "random", "hidden_size": 8}, "chunking": {"splitter": None}})
+    schema = corpus_schema(
+        {"encoder": {"name": "random", "hidden_size": 8}, "chunking": {"splitter": None}}
+    )
 
     def __call__(self, batch):
         spans = [np.zeros((len(text.split()), 2), np.int64) for text in batch["text"]]
@@ -45,7 +52,9 @@ def corpus_of(counts: list[int], folder: Path) -> VectorCorpus:
     """A corpus of documents with so many random vectors, in several parts."""
     torch.manual_seed(0)
     texts = ["word " * count for count in counts]
-    return encode_corpus(texts, RandomVectors(), None, folder, characters_per_part=300, progress=False)
+    return encode_corpus(
+        texts, RandomVectors(), None, folder, characters_per_part=300, progress=False
+    )
 
 
 def close(actual, expected, atol=1e-5):
@@ -70,8 +79,11 @@ def vectors_of(model, vectors, **inputs):
 
 
 def save_random_table(tokenizer: Any, size: int, folder: Path) -> None:
-    """Saves a static encoder of sentence-transformers: a random table of token vectors, normalised."""
+    """Saves a static encoder of sentence-transformers: a random table of token vectors,
+    normalised."""
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     table = torch.randn(30_522, size, generator=torch.Generator().manual_seed(0))
-    SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(str(folder))
+    SentenceTransformer(modules=[StaticEmbedding(backend, table), Normalize()], device="cpu").save(
+        str(folder)
+    )

@@ -1,4 +1,5 @@
-"""Measuring in a process of its own, so that no memory of an earlier run counts; with a limit on its memory."""
+"""Measuring in a process of its own, so that no memory of an earlier run counts; with a limit on
+its memory."""
 
 from __future__ import annotations
 
@@ -20,13 +21,18 @@ from torch import nn
 
 from .measuring import print_table
 
-# Forked from a process that has imported everything and computed nothing: fresh, without seconds of imports each.
+# Forked from a process that has imported everything and computed nothing: fresh, without seconds of
+# imports each.
 _PROCESSES = multiprocessing.get_context("forkserver")
 
 
-def in_fresh_process(function: Callable[..., Any], *arguments: Any, limit: float | None = None) -> Any:
-    """What a function returns in a process of its own; None if that came to need more than `limit` GiB."""
-    # Blocks of 1 MiB and more are given back when freed; with glibc's own moving limit, peaks vary by a third.
+def in_fresh_process(
+    function: Callable[..., Any], *arguments: Any, limit: float | None = None
+) -> Any:
+    """What a function returns in a process of its own; None if that came to need more than `limit`
+    GiB."""
+    # Blocks of 1 MiB and more are given back when freed; with glibc's own moving limit, peaks vary
+    # by a third.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**20)
     _PROCESSES.set_forkserver_preload(["nextlevelbert", "transformers.models.bert.modeling_bert"])
     stopped = _PROCESSES.Event()
@@ -59,7 +65,8 @@ def resident_peak_mib() -> float:
 
 
 def peak_and_seconds(run: Callable[[], object], repeats: int = 1) -> tuple[float, float]:
-    """MiB that the first run takes above what is held before it, and the median CPU-seconds of all runs."""
+    """MiB that the first run takes above what is held before it, and the median CPU-seconds of all
+    runs."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is resident now
     peaks, seconds = [resident_peak_mib()], []
     for _ in range(repeats):
@@ -73,7 +80,9 @@ def peak_and_seconds(run: Callable[[], object], repeats: int = 1) -> tuple[float
 def step(model: Any, length: int, training: bool, **labels: Any) -> None:
     """One pass over a document of random words, in training with its backward pass."""
     ids = torch.randint(1000, model.config.encoder_config.vocab_size, (1, length))
-    ids[0, ::28] = model.config.cls_token_id if hasattr(model.config, "cls_token_id") else 101  # as of sentences
+    ids[0, ::28] = (
+        model.config.cls_token_id if hasattr(model.config, "cls_token_id") else 101
+    )  # as of sentences
     with torch.set_grad_enabled(training):
         output = model(ids, **labels)
     if training:
@@ -91,9 +100,14 @@ def longer_positions(embeddings: Any, tokens: int) -> None:
 
 
 def print_grid(
-    measure: Callable[..., Any], encoder: str, names: Sequence[str], lengths: list[int], limit: float
+    measure: Callable[..., Any],
+    encoder: str,
+    names: Sequence[str],
+    lengths: list[int],
+    limit: float,
 ) -> None:
-    """Peak MiB and CPU-seconds of each way by length, for a pass and a training step, beside those of the first way.
+    """Peak MiB and CPU-seconds of each way by length, for a pass and a training step, beside those
+    of the first way.
 
     Args:
         measure: gives both for an encoder, a way, whether to train, and a number of tokens.
@@ -106,10 +120,19 @@ def print_grid(
             if row == 0 or not np.isnan(figures[row - 1, column, 0]):
                 arguments = encoder, names[column], bool(training), lengths[row]
                 figures[row, column] = in_fresh_process(measure, *arguments, limit=limit) or np.nan
-        for kind, unit, form in ((0, "peak MiB above the loaded model", ",.0f"), (1, "CPU-seconds", ".2f")):
+        for kind, unit, form in (
+            (0, "peak MiB above the loaded model", ",.0f"),
+            (1, "CPU-seconds", ".2f"),
+        ):
             print(f"\n{what}, {unit}; - : over {limit:g} GiB\n")
             rows = []
             for tokens, values in zip(lengths, figures[..., kind], strict=True):
                 ratios = [f"{value / values[0]:.2f}".replace("nan", "") for value in values[1:]]
-                rows.append([f"{tokens:,}", *(f"{value:{form}}".replace("nan", "-") for value in values), *ratios])
+                rows.append(
+                    [
+                        f"{tokens:,}",
+                        *(f"{value:{form}}".replace("nan", "-") for value in values),
+                        *ratios,
+                    ]
+                )
             print_table(["tokens", *names, *(f"{name} / {names[0]}" for name in names[1:])], rows)

@@ -28,12 +28,18 @@ _RESAMPLES = 2_000
 def parser_with_encoder(description: str | None) -> ArgumentParser:
     """An argument parser that asks for the chunk encoder."""
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2", help="a Hub name or a folder")
+    parser.add_argument(
+        "--encoder", default="sentence-transformers/all-MiniLM-L6-v2", help="a Hub name or a folder"
+    )
     return parser
 
 
 def add_file_option(parser: ArgumentParser) -> None:
-    parser.add_argument("--file", default="python-manual", help="a .txt, .jsonl or .parquet; default: Python's manual")
+    parser.add_argument(
+        "--file",
+        default="python-manual",
+        help="a .txt, .jsonl or .parquet; default: Python's manual",
+    )
 
 
 def parser_with_text(description: str | None, tokens: int) -> ArgumentParser:
@@ -45,7 +51,8 @@ def parser_with_text(description: str | None, tokens: int) -> ArgumentParser:
 
 
 def long_text(characters: int, source: str = "python-manual") -> str:
-    """Documents of a source (see `read_documents`) as one text, repeated where they are too short."""
+    """Documents of a source (see `read_documents`) as one text, repeated where they are too
+    short."""
     from nextlevelbert import read_documents
 
     parts: list[str] = []
@@ -64,7 +71,9 @@ def processor() -> str:
     facts: dict[str, str] = {}
     if os.path.exists("/proc/cpuinfo"):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        facts = {
+            key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+        }
     name = facts.get("model name") or platform.processor() or platform.machine()
     bf16 = [flag for flag in ("avx512_bf16", "amx_bf16") if flag in facts.get("flags", "").split()]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -72,10 +81,17 @@ def processor() -> str:
 
 
 def print_header(dtypes: str, *notes: str) -> None:
-    """A line with the machine and the versions, on which every figure depends, and one line for each note."""
+    """A line with the machine and the versions, on which every figure depends, and one line for
+    each note."""
     packages = ("torch", "transformers", "sentence-transformers", "tokenizers")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    print(f"{processor()}; {dtypes}; Python {platform.python_version()}, {versions}", *notes, "", sep="\n", flush=True)
+    print(
+        f"{processor()}; {dtypes}; Python {platform.python_version()}, {versions}",
+        *notes,
+        "",
+        sep="\n",
+        flush=True,
+    )
 
 
 @contextlib.contextmanager
@@ -84,11 +100,19 @@ def random_corpus(hidden_size: int) -> Iterator[Any]:
     import torch
     from transformers import BertConfig
 
-    from nextlevelbert import ChunkingRule, Document, encode_corpus, load_chunk_encoder, static_checkpoint
+    from nextlevelbert import (
+        ChunkingRule,
+        Document,
+        encode_corpus,
+        load_chunk_encoder,
+        static_checkpoint,
+    )
     from nextlevelbert.models.chunk_encoder import ChunkEncoder
 
     class RandomVectors(ChunkEncoder):
-        def encode(self, input_ids: np.ndarray, boundaries: np.ndarray, *args: object) -> torch.Tensor:
+        def encode(
+            self, input_ids: np.ndarray, boundaries: np.ndarray, *args: object
+        ) -> torch.Tensor:
             return torch.randn(len(boundaries) - 1, hidden_size)
 
     source = load_chunk_encoder(str(static_checkpoint()))
@@ -107,7 +131,9 @@ class Seconds:
     cpu: float
 
 
-def interleaved(cases: Mapping[Case, Callable[[], Any]], rounds: int) -> tuple[dict[Case, Seconds], dict[Case, Any]]:
+def interleaved(
+    cases: Mapping[Case, Callable[[], Any]], rounds: int
+) -> tuple[dict[Case, Seconds], dict[Case, Any]]:
     """Runs every case once in each round, so that a slow minute of the machine affects all of them.
 
     Args:
@@ -128,20 +154,29 @@ def interleaved(cases: Mapping[Case, Callable[[], Any]], rounds: int) -> tuple[d
             results[name] = run()
             wall[name].append(time.perf_counter() - begin)
             cpu[name].append(time.process_time() - begin_cpu)
-            print(f"round {number + 1} of {rounds}: {name}: {wall[name][-1]:.2f} s", file=sys.stderr, flush=True)
-    return {name: Seconds(statistics.median(wall[name]), statistics.median(cpu[name])) for name in cases}, results
+            print(
+                f"round {number + 1} of {rounds}: {name}: {wall[name][-1]:.2f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+    return {
+        name: Seconds(statistics.median(wall[name]), statistics.median(cpu[name])) for name in cases
+    }, results
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints a Markdown table; all columns but the first are figures and aligned to the right."""
     for cells in (head, ["---", *["---:"] * (len(head) - 1)], *rows):
         if len(cells) != len(head):
-            raise ValueError(f"A row must have the {len(head)} cells of the head, got {len(cells)}: {cells!r}.")
+            raise ValueError(
+                f"A row must have the {len(head)} cells of the head, got {len(cells)}: {cells!r}."
+            )
         print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
 
 
 def with_interval(differences: np.ndarray, groups: np.ndarray, seed: int) -> list[float]:
-    """The mean of differences ``[N]`` and its bounds of 95 %, by resampling whole groups (``[N]``)."""
+    """The mean of differences ``[N]`` and its bounds of 95 %, by resampling whole groups
+    (``[N]``)."""
     _, index = np.unique(groups, return_inverse=True)
     sums, counts = np.bincount(index, differences), np.bincount(index)
     drawn = np.random.default_rng(seed).integers(len(sums), size=(_RESAMPLES, len(sums)))

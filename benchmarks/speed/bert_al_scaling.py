@@ -1,9 +1,9 @@
 """BERT-AL against full attention on one document: peak memory and time as it gets longer.
 
-All are one encoder with the head for extractive summaries. "BERT-AL" reads segments of 128 tokens, 16,384 tokens at
-once; "no recurrence" is the same without LSTMs, which shows what they cost; full attention reads the whole document
-with a longer table of positions (the paper's "Baseline-2"), by PyTorch's fused attention ("sdpa") or with the scores
-of all pairs of tokens in memory ("eager").
+All are one encoder with the head for extractive summaries. "BERT-AL" reads segments of 128 tokens,
+16,384 tokens at once; "no recurrence" is the same without LSTMs, which shows what they cost; full
+attention reads the whole document with a longer table of positions (the paper's "Baseline-2"), by
+PyTorch's fused attention ("sdpa") or with the scores of all pairs of tokens in memory ("eager").
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ WAYS = ("BERT-AL", "no recurrence", "full, eager", "full, sdpa")
 
 
 def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float, float]:
-    """Peak MiB above the loaded model, in training with its gradients, and seconds of one document."""
+    """Peak MiB above the loaded model, in training with its gradients, and seconds of one
+    document."""
     from nextlevelbert import BertAlForExtractiveSummarization
 
     recurrence = "residual" if name == "BERT-AL" else "none"
-    model: Any = BertAlForExtractiveSummarization.from_encoder(encoder, segment_length=SEGMENT, recurrence=recurrence)
+    model: Any = BertAlForExtractiveSummarization.from_encoder(
+        encoder, segment_length=SEGMENT, recurrence=recurrence
+    )
     if name.startswith("full"):
         longer_positions(model.model.encoder.embeddings, max(tokens, 2 * SEGMENT))
-        model.config.encoder_config.max_position_embeddings = model.config.segment_length = max(tokens, 2 * SEGMENT)
+        model.config.encoder_config.max_position_embeddings = model.config.segment_length = max(
+            tokens, 2 * SEGMENT
+        )
     model.set_attn_implementation("eager" if name == "full, eager" else "sdpa")
     model.train(training)
 
@@ -41,10 +46,16 @@ def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float
 
 def main() -> None:
     parser = measuring.parser_with_encoder(__doc__)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048, 8192, 16384], help="tokens")
-    parser.add_argument("--memory_limit", type=float, default=9.0, help="GiB that a process may take")
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=[512, 2048, 8192, 16384], help="tokens"
+    )
+    parser.add_argument(
+        "--memory_limit", type=float, default=9.0, help="GiB that a process may take"
+    )
     args = parser.parse_args()
-    measuring.print_header("float32", f"one document a pass, segments of {SEGMENT}, each figure from a fresh process")
+    measuring.print_header(
+        "float32", f"one document a pass, segments of {SEGMENT}, each figure from a fresh process"
+    )
     print_grid(measure, args.encoder, WAYS, sorted(args.lengths), args.memory_limit)
 
 

@@ -1,4 +1,5 @@
-"""`model.encode` with a cache of chunk vectors: the same novel again, and the novel after a small edit.
+"""`model.encode` with a cache of chunk vectors: the same novel again, and the novel after a small
+edit.
 
 The edit puts one sentence near the start. With fixed chunks every later chunk changes; with
 ``chunking="packed_sentences"`` only those around the edit do, and only they are encoded again.
@@ -27,11 +28,17 @@ def main() -> None:
     parser = measuring.parser_with_text(__doc__, tokens=150_000)
     args = parser.parse_args()
     text = measuring.long_text(args.tokens * measuring.CHARACTERS_PER_TOKEN, args.file)
-    calls = {"first call": text, "the same again": text, "one sentence inserted": with_sentence(text)}
+    calls = {
+        "first call": text,
+        "the same again": text,
+        "one sentence inserted": with_sentence(text),
+    }
     measuring.print_header("float32", "one round, with a new cache for each chunking")
     rows = []
     for mode in ("fixed", "packed_sentences"):
-        model: Any = NextLevelBertModel.from_chunk_encoder(args.encoder, chunk_size=256, chunking=mode)
+        model: Any = NextLevelBertModel.from_chunk_encoder(
+            args.encoder, chunk_size=256, chunking=mode
+        )
         counts: list[int] = []  # chunks that the frozen encoder really reads
         model.chunk_encoder.register_forward_pre_hook(
             lambda module, arguments, counts=counts: counts.append(len(arguments[0]))
@@ -47,7 +54,9 @@ def main() -> None:
                 ratio = seconds["first call"] / seconds[name]
                 rows.append([f"{mode}: {name}", f"{seconds[name]:.2f}", f"{ratio:.1f}"])
                 rows[-1] += [f"{sum(counts):,}", f"{sum(counts) / chunks:.1%}"]
-    measuring.print_table(["call", "seconds", "times the first call's speed", "chunks encoded", "share of all"], rows)
+    measuring.print_table(
+        ["call", "seconds", "times the first call's speed", "chunks encoded", "share of all"], rows
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""What the three chunking modes cost: padding in micro-batches, chunks, and chunks that an edit changes.
+"""What the three chunking modes cost: padding in micro-batches, chunks, and chunks that an edit
+changes.
 
-An edit inserts, deletes or replaces one sentence in the first twentieth of a document; re-encoded are the chunks of
-the edited document that the old one does not have. Nothing is timed and no network runs.
+An edit inserts, deletes or replaces one sentence in the first twentieth of a document; re-encoded
+are the chunks of the edited document that the old one does not have. Nothing is timed and no
+network runs.
 """
 
 from __future__ import annotations
@@ -27,8 +29,11 @@ def padding(lengths: np.ndarray, budget: int) -> tuple[int, int]:
     return int(lengths.sum()), sum(int(lengths[rows].max()) * len(rows) for rows in batches)
 
 
-def edited(ids: np.ndarray, sentences: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """The document with one sentence inserted, deleted or replaced, by turns; new sentences are its own from later."""
+def edited(
+    ids: np.ndarray, sentences: np.ndarray, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """The document with one sentence inserted, deleted or replaced, by turns; new sentences are its
+    own from later."""
     early = max(2, len(sentences) // 20)
     for number in range(EDITS):
         place, other = int(rng.integers(1, early)), int(rng.integers(early, len(sentences) - 1))
@@ -46,18 +51,30 @@ def main() -> None:
     parser = measuring.parser_with_encoder(__doc__)
     measuring.add_file_option(parser)
     parser.add_argument("--documents", type=int, default=20)
-    parser.add_argument("--smallest", type=int, default=20_000, help="characters; shorter documents are left out")
+    parser.add_argument(
+        "--smallest", type=int, default=20_000, help="characters; shorter documents are left out"
+    )
     args = parser.parse_args()
     tokenizer = load_chunk_encoder(args.encoder).tokenizer
-    long = (document.text for document in read_documents(args.file) if len(document.text) >= args.smallest)
-    documents = [tokenize_document(tokenizer, text).input_ids for text in islice(long, args.documents)]
+    long = (
+        document.text
+        for document in read_documents(args.file)
+        if len(document.text) >= args.smallest
+    )
+    documents = [
+        tokenize_document(tokenizer, text).input_ids for text in islice(long, args.documents)
+    ]
     classes = sentence_token_ids(tokenizer)
-    measuring.print_header("no network", f"{len(documents)} documents, {sum(map(len, documents)):,} tokens")
+    measuring.print_header(
+        "no network", f"{len(documents)} documents, {sum(map(len, documents)):,} tokens"
+    )
     rows = []
     fixed = 0
     for mode in ("fixed", "packed_sentences", "sentences"):
         rule = ChunkingRule.from_tokenizer(tokenizer, 256, mode)
-        lengths = [np.diff(rule.boundaries(ids)) + 2 for ids in documents]  # with the two special tokens
+        lengths = [
+            np.diff(rule.boundaries(ids)) + 2 for ids in documents
+        ]  # with the two special tokens
         shards = [
             np.concatenate(lengths[start : start + DOCUMENTS_PER_SHARD])
             for start in range(0, len(lengths), DOCUMENTS_PER_SHARD)

@@ -1,10 +1,11 @@
 """ChunkBERT against full attention on one document: peak memory and time as it gets longer.
 
-Both are one network with one set of weights, the encoder and a TextCNN over the mean of its last five states; full
-attention is a chunk that holds the whole document, with the position table continued by repeating. So they differ
-only in who attends to whom. "sdpa" is PyTorch's fused attention, which the chunks are read by too; "eager" keeps the
-scores of all pairs of tokens, as was usual when the paper was written (arXiv 2310.20558). The last lines are the
-paper's 6.25 %: attention scores of 512 tokens held at a time, and eager attention of one layer measured.
+Both are one network with one set of weights, the encoder and a TextCNN over the mean of its last
+five states; full attention is a chunk that holds the whole document, with the position table
+continued by repeating. So they differ only in who attends to whom. "sdpa" is PyTorch's fused
+attention, which the chunks are read by too; "eager" keeps the scores of all pairs of tokens, as was
+usual when the paper was written (arXiv 2310.20558). The last lines are the paper's 6.25 %:
+attention scores of 512 tokens held at a time, and eager attention of one layer measured.
 """
 
 from __future__ import annotations
@@ -15,14 +16,21 @@ import torch
 from transformers import AutoConfig
 
 from benchmarks.common import measuring
-from benchmarks.common.fresh_process import in_fresh_process, longer_positions, peak_and_seconds, print_grid, step
+from benchmarks.common.fresh_process import (
+    in_fresh_process,
+    longer_positions,
+    peak_and_seconds,
+    print_grid,
+    step,
+)
 
 CHUNK, FULL, DOCUMENTS = 128, 512, 16
 WAYS = ("vectorised", "sequential", "full, eager", "full, sdpa")
 
 
 def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float, float]:
-    """Peak MiB above the loaded model, in training with its gradients, and seconds of one document."""
+    """Peak MiB above the loaded model, in training with its gradients, and seconds of one
+    document."""
     from nextlevelbert import ChunkBertForSequenceClassification
 
     options = {"chunk_size": CHUNK, "chunk_batch_size": 1 if name == "sequential" else None}
@@ -31,12 +39,16 @@ def measure(encoder: str, name: str, training: bool, tokens: int) -> tuple[float
     )
     if name.startswith("full"):
         longer_positions(model.model.encoder.embeddings, max(tokens, FULL))
-        model.config.encoder_config.max_position_embeddings = model.config.chunk_size = max(tokens, FULL)
+        model.config.encoder_config.max_position_embeddings = model.config.chunk_size = max(
+            tokens, FULL
+        )
     model.set_attn_implementation("eager" if name == "full, eager" else "sdpa")
     model.train(training)
     step(model, 64, training, labels=torch.ones(1, dtype=torch.long))  # loads the kernels
     model.zero_grad(set_to_none=False)
-    return peak_and_seconds(lambda: step(model, tokens, training, labels=torch.ones(1, dtype=torch.long)))
+    return peak_and_seconds(
+        lambda: step(model, tokens, training, labels=torch.ones(1, dtype=torch.long))
+    )
 
 
 def measure_scores(encoder: str, rows: int, size: int) -> float:
@@ -53,15 +65,32 @@ def measure_scores(encoder: str, rows: int, size: int) -> float:
 
 def main() -> None:
     parser = measuring.parser_with_encoder(__doc__)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[512 << n for n in range(6)], help="tokens")
-    parser.add_argument("--memory_limit", type=float, default=9.0, help="GiB that a process may take")
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=[512 << n for n in range(6)], help="tokens"
+    )
+    parser.add_argument(
+        "--memory_limit", type=float, default=9.0, help="GiB that a process may take"
+    )
     args = parser.parse_args()
-    measuring.print_header("float32", f"one document a pass, chunks of {CHUNK}, each figure from a fresh process")
+    measuring.print_header(
+        "float32", f"one document a pass, chunks of {CHUNK}, each figure from a fresh process"
+    )
     print_grid(measure, args.encoder, WAYS, sorted(args.lengths), args.memory_limit)
     mib, rows = [], []
-    for name, chunks, size in (("full", 1, FULL), ("vectorised", FULL // CHUNK, CHUNK), ("sequential", 1, CHUNK)):
+    for name, chunks, size in (
+        ("full", 1, FULL),
+        ("vectorised", FULL // CHUNK, CHUNK),
+        ("sequential", 1, CHUNK),
+    ):
         mib.append(in_fresh_process(measure_scores, args.encoder, DOCUMENTS * chunks, size))
-        rows.append([name, f"{chunks} x {size}^2", f"{chunks * size**2 / FULL**2:.2%}", f"{mib[-1] / mib[0]:.2%}"])
+        rows.append(
+            [
+                name,
+                f"{chunks} x {size}^2",
+                f"{chunks * size**2 / FULL**2:.2%}",
+                f"{mib[-1] / mib[0]:.2%}",
+            ]
+        )
     print()
     measuring.print_table(["attention of one layer", "scores", "share", "measured"], rows)
 

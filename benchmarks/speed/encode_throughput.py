@@ -1,11 +1,15 @@
-"""From text to a document vector: tokens a second, beside the bare forward pass that nothing can be faster than.
+"""From text to a document vector: tokens a second, beside the bare forward pass that nothing can be
+faster than.
 
-Every way reads the same text in chunks of 254 tokens and two special ones, and counts the text's tokens only:
+Every way reads the same text in chunks of 254 tokens and two special ones, and counts the text's
+tokens only:
 
-- bare forward: the sentence encoder over ids that lie ready, 8 chunks at a time, no mask, no pooling. No tokenising.
-- `NextLevelBertModel.encode`: tokenising, chunk encoding, next-level pass (always float32), pooling.
-- sentence-transformers: what one writes without this package: cut the ids, decode them, `SentenceTransformer.encode`,
-  mean of the chunk vectors. No next-level pass.
+- bare forward: the sentence encoder over ids that lie ready, 8 chunks at a time, no mask, no
+  pooling. No tokenising.
+- `NextLevelBertModel.encode`: tokenising, chunk encoding, next-level pass (always float32),
+  pooling.
+- sentence-transformers: what one writes without this package: cut the ids, decode them,
+  `SentenceTransformer.encode`, mean of the chunk vectors. No next-level pass.
 """
 
 from __future__ import annotations
@@ -28,8 +32,13 @@ CAPACITY = 254  # tokens in a chunk
 def bare(encoder: str, text: str, dtype: torch.dtype) -> Callable[[], Any]:
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     ids = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    chunks = [[tokenizer.cls_token_id, *chunk.tolist(), tokenizer.sep_token_id] for chunk in ids.split(CAPACITY)]
-    batches = torch.tensor([chunk for chunk in chunks if len(chunk) == CAPACITY + 2]).split(8)  # each [8, 256]
+    chunks = [
+        [tokenizer.cls_token_id, *chunk.tolist(), tokenizer.sep_token_id]
+        for chunk in ids.split(CAPACITY)
+    ]
+    batches = torch.tensor([chunk for chunk in chunks if len(chunk) == CAPACITY + 2]).split(
+        8
+    )  # each [8, 256]
     model = AutoModel.from_pretrained(encoder, dtype=dtype).eval()
 
     def run() -> None:
@@ -53,7 +62,11 @@ def by_hand(encoder: str, text: str, dtype: torch.dtype) -> Callable[[], Any]:
     def run() -> torch.Tensor:
         ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         pieces = [ids[start : start + CAPACITY] for start in range(0, len(ids), CAPACITY)]
-        return model.encode(model.tokenizer.batch_decode(pieces), convert_to_tensor=True).float().mean(dim=0)
+        return (
+            model.encode(model.tokenizer.batch_decode(pieces), convert_to_tensor=True)
+            .float()
+            .mean(dim=0)
+        )
 
     return run
 
@@ -70,19 +83,30 @@ def main() -> None:
         for name, make in {BARE: bare, OURS: by_encode, BY_HAND: by_hand}.items()
         for kind, dtype in dtypes.items()
     }
-    tokens = NextLevelBertModel.from_chunk_encoder(args.encoder, chunk_size=CAPACITY + 2).plan(text).tokens
-    measuring.print_header("float32 and bfloat16", f"{tokens:,} tokens; medians of {args.rounds} interleaved rounds")
+    tokens = (
+        NextLevelBertModel.from_chunk_encoder(args.encoder, chunk_size=CAPACITY + 2)
+        .plan(text)
+        .tokens
+    )
+    measuring.print_header(
+        "float32 and bfloat16", f"{tokens:,} tokens; medians of {args.rounds} interleaved rounds"
+    )
     seconds, vectors = measuring.interleaved(cases, args.rounds)
     rows = []
     for (name, kind), took in seconds.items():
         base = seconds[BARE, kind]
         rows.append([f"{name}, {kind}", f"{tokens / took.wall:,.0f}", f"{tokens / took.cpu:,.0f}"])
         rows[-1] += [f"{base.wall / took.wall:.3f}", f"{base.cpu / took.cpu:.3f}"]
-    measuring.print_table(["way, dtype", "tokens/s", "tokens per CPU-s", "of bare", "of bare, per CPU-s"], rows)
+    measuring.print_table(
+        ["way, dtype", "tokens/s", "tokens per CPU-s", "of bare", "of bare, per CPU-s"], rows
+    )
     full, half = vectors[OURS, "float32"], vectors[OURS, "bfloat16"]
     document = torch.cosine_similarity(full.document, half.document, dim=-1)
     chunks = torch.cosine_similarity(full.plain, half.plain, dim=-1)
-    print(f"\nCosine of bfloat16 to float32: document {document:.6f}, chunk vectors at least {chunks.min():.6f}")
+    print(
+        f"\nCosine of bfloat16 to float32: document {document:.6f}, chunk vectors at least"
+        f" {chunks.min():.6f}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""An epoch of fine-tuning on stored chunk vectors against an epoch that encodes every document again.
+"""An epoch of fine-tuning on stored chunk vectors against an epoch that encodes every document
+again.
 
-Both train the same head and encoder over chunks on the same documents in the same batches, eight a step. The second
-is what `Trainer` does with token ids from the stock tokenizer; the first is `run_finetune.py`'s way, whose one
-encoding is timed apart.
+Both train the same head and encoder over chunks on the same documents in the same batches, eight a
+step. The second is what `Trainer` does with token ids from the stock tokenizer; the first is
+`run_finetune.py`'s way, whose one encoding is timed apart.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=64)
     args = parser.parse_args()
     shortest = args.tokens * measuring.CHARACTERS_PER_TOKEN
-    texts = [document.text for document in read_documents(args.file) if len(document.text) >= shortest // 2]
+    texts = [
+        document.text
+        for document in read_documents(args.file)
+        if len(document.text) >= shortest // 2
+    ]
     texts = [text[: 2 * shortest] for text in texts[: args.documents]]
     model: Any = NextLevelBertForSequenceClassification.from_chunk_encoder(args.encoder)
     start = time.perf_counter()
@@ -54,7 +59,9 @@ def main() -> None:
     seconds = {"stored vectors": steps(model, stored), "encoded again": steps(model, whole)}
     tokens = sum(int(batch["attention_mask"].sum()) for batch in whole)
     measuring.print_header("float32", f"{len(texts)} documents, {tokens:,} tokens")
-    rows = [[name, f"{value:.2f}"] for name, value in [*seconds.items(), ("(encoding once)", encoding)]]
+    rows = [
+        [name, f"{value:.2f}"] for name, value in [*seconds.items(), ("(encoding once)", encoding)]
+    ]
     measuring.print_table(["an epoch", "seconds"], rows)
     ratio = seconds["encoded again"] / seconds["stored vectors"]
     ten = 10 * seconds["encoded again"] / (encoding + 10 * seconds["stored vectors"])

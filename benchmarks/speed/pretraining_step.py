@@ -1,13 +1,15 @@
-"""One pretraining step at 8 x 512 vectors, against the bare backbone and against the authors' recipe.
+"""One pretraining step at 8 x 512 vectors, against the bare backbone and against the authors'
+recipe.
 
-- authors' recipe: a reconstruction in plain transformers: float32, attention and hidden dropout 0.1, an attention
-  mask that hides nothing but is given, prediction head and smooth L1 on all positions; with attention written out,
-  which is faster on a CPU with dropout in it, so the comparison is not in our favour.
+- authors' recipe: a reconstruction in plain transformers: float32, attention and hidden dropout
+  0.1, an attention mask that hides nothing but is given, prediction head and smooth L1 on all
+  positions; with attention written out, which is faster on a CPU with dropout in it, so the
+  comparison is not in our favour.
 - bare backbone: the same layers without mask, head and attention dropout.
 - ours: `NextLevelBertForMaskedVectorModeling` on a batch of `DataCollatorForVectorMasking`.
 
-bfloat16 is autocast over float32 weights, as `Trainer` does it. A step is forward and backward, without the optimiser.
-Vectors and weights are random.
+bfloat16 is autocast over float32 weights, as `Trainer` does it. A step is forward and backward,
+without the optimiser. Vectors and weights are random.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from torch import nn
 from transformers import BertConfig, BertModel
 
 from benchmarks.common import measuring
-from nextlevelbert import DataCollatorForVectorMasking, NextLevelBertForMaskedVectorModeling, PackedVectorDataset
+from nextlevelbert import (
+    DataCollatorForVectorMasking,
+    NextLevelBertForMaskedVectorModeling,
+    PackedVectorDataset,
+)
 
 LENGTH = 512
 AUTHORS, BARE, OURS = "authors' recipe in plain transformers", "bare backbone", "ours"
@@ -37,7 +43,9 @@ class AuthorsModel(nn.Module):
 
     def forward(self, inputs_embeds: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         batch, length = inputs_embeds.shape[:2]
-        mask = inputs_embeds.new_zeros(batch, 1, length, length)  # [B, 1, L, L], added to the scores
+        mask = inputs_embeds.new_zeros(
+            batch, 1, length, length
+        )  # [B, 1, L, L], added to the scores
         hidden = self.backbone(inputs_embeds=inputs_embeds, attention_mask=mask).last_hidden_state
         return nn.functional.smooth_l1_loss(self.head(hidden), labels)
 
@@ -60,7 +68,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8, help="sequences of 512 vectors")
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    model: Any = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(args.encoder, include_chunk_encoder=False)
+    model: Any = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
+        args.encoder, include_chunk_encoder=False
+    )
     with measuring.random_corpus(model.config.hidden_size) as corpus:
         dataset, collator = PackedVectorDataset(corpus, LENGTH), DataCollatorForVectorMasking()
         batch = collator([dataset[index] for index in range(args.batch)])
@@ -70,7 +80,8 @@ def main() -> None:
         written_out = BertConfig(**{**config.to_dict(), **dropout}, attn_implementation="eager")
         authors = AuthorsModel(written_out)
         bare = BertModel(
-            BertConfig(**{**config.to_dict(), "attention_probs_dropout_prob": 0.0}), add_pooling_layer=False
+            BertConfig(**{**config.to_dict(), "attention_probs_dropout_prob": 0.0}),
+            add_pooling_layer=False,
         )
         ways: dict[tuple[str, str], Callable[[], Any]] = {
             (AUTHORS, "float32"): step(authors, lambda: authors(vectors, labels), False)
@@ -80,7 +91,9 @@ def main() -> None:
             states = lambda: bare(inputs_embeds=vectors).last_hidden_state.float().square().mean()  # noqa: E731
             ways[BARE, kind] = step(bare, states, half)
             ways[OURS, kind] = step(model, lambda: model(**batch).loss, half)
-        ways["reading and collating", ""] = lambda: collator([dataset[index] for index in range(args.batch)])
+        ways["reading and collating", ""] = lambda: collator(
+            [dataset[index] for index in range(args.batch)]
+        )
         note = f"{args.batch} x {LENGTH} vectors; medians of {args.rounds} interleaved rounds"
         measuring.print_header("float32, bfloat16 autocast", note)
         seconds, _ = measuring.interleaved(ways, args.rounds)
@@ -88,8 +101,13 @@ def main() -> None:
     for (name, kind), took in seconds.items():
         base = seconds.get((BARE, kind), took)
         rows.append([f"{name}, {kind}", f"{args.batch * LENGTH / took.wall:,.0f}"])
-        rows[-1] += [f"{seconds[AUTHORS, 'float32'].wall / took.wall:.2f}", f"{base.wall / took.wall:.2f}"]
-    measuring.print_table(["step, dtype", "positions/s", "times the authors'", "of bare, same dtype"], rows)
+        rows[-1] += [
+            f"{seconds[AUTHORS, 'float32'].wall / took.wall:.2f}",
+            f"{base.wall / took.wall:.2f}",
+        ]
+    measuring.print_table(
+        ["step, dtype", "positions/s", "times the authors'", "of bare, same dtype"], rows
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Tokens a second of a static chunk encoder, beside all else that reads novels: tokenizers, transformers, word counts.
+"""Tokens a second of a static chunk encoder, beside all else that reads novels: tokenizers,
+transformers, word counts.
 
     python -m benchmarks.speed.static_throughput --encoder MINILM --file DATA/novels/train.jsonl.gz
 
-The static encoder is that of the shipped checkpoint. Every thread setting runs in a process of its own, because the
-tokenizers' threads are set when a process starts. A transformer reads a part of the text (``--slow_tokens``). Rates
-are by the clock and by processor seconds of all threads; on a machine that does other work, compare the latter.
+The static encoder is that of the shipped checkpoint. Every thread setting runs in a process of its
+own, because the tokenizers' threads are set when a process starts. A transformer reads a part of
+the text (``--slow_tokens``). Rates are by the clock and by processor seconds of all threads; on a
+machine that does other work, compare the latter.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callabl
     static = load_chunk_encoder(str(static_checkpoint()))
     rule = ChunkingRule.from_tokenizer(static.tokenizer, 256)
     backend = copy.deepcopy(static.tokenizer.backend_tokenizer)
-    table = StaticEmbedding(copy.deepcopy(backend), static.encoder.model.embedding.weight.detach().float().numpy())
+    table = StaticEmbedding(
+        copy.deepcopy(backend), static.encoder.model.embedding.weight.detach().float().numpy()
+    )
     by_chunk = SentenceTransformer(modules=[table, Normalize()], device="cpu")
     flat = NextLevelBertModel.from_chunk_encoder(static, num_hidden_layers=0)
     chunks = [text[start:end] for text in texts for start, end in flat.encode(text).spans]
@@ -68,9 +72,18 @@ def cases(args: Namespace, documents: list[Document]) -> dict[str, tuple[Callabl
         "words looked up (`tokenize_document`), with offsets": (looked_up, 1),
         "**static: corpus written to disk**": (corpus, 1),
         "**static: `encode`, no layers**": (lambda: flat.encode(texts), 1),
-        "sentence-transformers `StaticEmbedding`, on chunks of text": (lambda: by_chunk.encode(chunks), 1),
-        "TF-IDF (scikit-learn, `fit_transform`)": (lambda: TfidfVectorizer().fit_transform(texts), 1),
-        "BM25 (bm25s, tokenise and index)": (lambda: BM25().index(tokenize(texts, show_progress=False)), 1),
+        "sentence-transformers `StaticEmbedding`, on chunks of text": (
+            lambda: by_chunk.encode(chunks),
+            1,
+        ),
+        "TF-IDF (scikit-learn, `fit_transform`)": (
+            lambda: TfidfVectorizer().fit_transform(texts),
+            1,
+        ),
+        "BM25 (bm25s, tokenise and index)": (
+            lambda: BM25().index(tokenize(texts, show_progress=False)),
+            1,
+        ),
         "transformer, float32: `encode`": (lambda: slow.encode(part), counts[0] / sum(counts[1:])),
     }
 
@@ -83,20 +96,28 @@ def measure(args: Namespace) -> None:
     tokens = sum(len(tokenize_document(tokenizer, document.text)) for document in documents)
     ways = cases(args, documents)
     seconds, _ = measuring.interleaved({name: run for name, (run, _) in ways.items()}, args.rounds)
-    rates = {name: (tokens * ways[name][1] / took.wall, tokens * ways[name][1] / took.cpu)
-             for name, took in seconds.items()}  # fmt: skip
+    rates = {
+        name: (tokens * ways[name][1] / took.wall, tokens * ways[name][1] / took.cpu)
+        for name, took in seconds.items()
+    }
     print(f"\n{args.threads[0]} thread(s), {len(documents)} documents, {tokens:,} tokens:\n")
     bare = rates[TOKENIZER]
-    rows = [[name, f"{wall:,.0f}", f"{wall / bare[0]:.2f}", f"{cpu:,.0f}", f"{cpu / bare[1]:.2f}"]
-            for name, (wall, cpu) in rates.items()]  # fmt: skip
-    measuring.print_table(["way", "tokens/s", "times the bare tokenizer", "tokens/processor second", "times"], rows)
+    rows = [
+        [name, f"{wall:,.0f}", f"{wall / bare[0]:.2f}", f"{cpu:,.0f}", f"{cpu / bare[1]:.2f}"]
+        for name, (wall, cpu) in rates.items()
+    ]
+    measuring.print_table(
+        ["way", "tokens/s", "times the bare tokenizer", "tokens/processor second", "times"], rows
+    )
 
 
 def main() -> None:
     parser = measuring.parser_with_encoder(__doc__)
     measuring.add_file_option(parser)
     parser.add_argument("--novels", type=int, default=24, help="documents to read; default 24")
-    parser.add_argument("--slow_tokens", type=int, default=20_000, help="tokens for the transformer; default 20000")
+    parser.add_argument(
+        "--slow_tokens", type=int, default=20_000, help="tokens for the transformer; default 20000"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
     args = parser.parse_args()
@@ -108,7 +129,11 @@ def main() -> None:
         env = {**os.environ, "OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
         env |= {"TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
         words = [*sys.argv[1:], "--threads", str(threads)]
-        subprocess.run([sys.executable, "-m", "benchmarks.speed.static_throughput", *words], check=True, env=env)
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.speed.static_throughput", *words],
+            check=True,
+            env=env,
+        )
 
 
 if __name__ == "__main__":

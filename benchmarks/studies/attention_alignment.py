@@ -1,9 +1,11 @@
-"""Does global attention of a pretrained CDLM find coreferent mentions, without fine-tuning (section 3.5, table 6)?
+"""Does global attention of a pretrained CDLM find coreferent mentions, without fine-tuning (section
+3.5, table 6)?
 
-Pairs of mentions in two documents of ECB+: coreferent ones, and others of the same topic. The tokens of one mention,
-the source, get global attention; the score of a token is the last layer's attention between it and them, in both
-directions, summed over heads. The mean percentile rank (MPR) says where the other mention, the target, stands among
-the tokens of its document; 50 % is chance. The control is a source of random tokens of the same document.
+Pairs of mentions in two documents of ECB+: coreferent ones, and others of the same topic. The
+tokens of one mention, the source, get global attention; the score of a token is the last layer's
+attention between it and them, in both directions, summed over heads. The mean percentile rank (MPR)
+says where the other mention, the target, stands among the tokens of its document; 50 % is chance.
+The control is a source of random tokens of the same document.
 
     python -m benchmarks.studies.attention_alignment --model cdlm local-cdlm --file ECB+_LREC2014
 """
@@ -24,7 +26,8 @@ from nextlevelbert.tasks.coreference import CoreferenceDocument, read_ecbplus
 
 
 class Pair(NamedTuple):
-    """Two mentions: texts of their documents (the source's first), characters, topic, and whether they corefer."""
+    """Two mentions: texts of their documents (the source's first), characters, topic, and whether
+    they corefer."""
 
     texts: tuple[str, str]
     source: tuple[int, int]
@@ -34,27 +37,33 @@ class Pair(NamedTuple):
 
 
 def draw_pairs(documents: list[CoreferenceDocument], count: int, seed: int) -> list[Pair]:
-    """As many coreferent pairs as others, each in two documents of one topic; fewer where there are no more."""
+    """As many coreferent pairs as others, each in two documents of one topic; fewer where there are
+    no more."""
     rng = np.random.default_rng(seed)
     pairs: dict[bool, list[Pair]] = {True: [], False: []}
     for one, other in itertools.combinations(documents, 2):
         if one.topic != other.topic:
             continue
-        for sides in itertools.product([(one, mention) for mention in one.mentions],
-                                       [(other, mention) for mention in other.mentions]):  # fmt: skip
+        for sides in itertools.product(
+            [(one, mention) for mention in one.mentions],
+            [(other, mention) for mention in other.mentions],
+        ):
             (first, source), (second, target) = sides if rng.integers(2) else sides[::-1]
             positive = source.cluster == target.cluster
             spans = (source.start, source.end), (target.start, target.end)
             pairs[positive].append(Pair((first.text, second.text), *spans, one.topic, positive))
-    return [rows[number] for rows in pairs.values() for number in rng.permutation(len(rows))[:count]]
+    return [
+        rows[number] for rows in pairs.values() for number in rng.permutation(len(rows))[:count]
+    ]
 
 
 def scores_of(attentions: torch.Tensor, global_attentions: torch.Tensor) -> torch.Tensor:
-    """Attention between each token and the global ones, both ways, summed over heads and global tokens, ``[L]``.
+    """Attention between each token and the global ones, both ways, summed over heads and global
+    tokens, ``[L]``.
 
     Args:
-        attentions: ``[1, heads, L, G + window + 1]`` of transformers' Longformer; the first G columns are a token's
-            attention to the G global tokens.
+        attentions: ``[1, heads, L, G + window + 1]`` of transformers' Longformer; the first G
+            columns are a token's attention to the G global tokens.
         global_attentions: ``[1, heads, L, G]``, that of the global tokens to each token.
     """
     count = global_attentions.shape[-1]
@@ -62,22 +71,29 @@ def scores_of(attentions: torch.Tensor, global_attentions: torch.Tensor) -> torc
 
 
 def percentile_rank(scores: np.ndarray, inside: np.ndarray, target: np.ndarray) -> float:
-    """Share, in percent, of the other tokens of the document that are below the target's mean; ties count half."""
+    """Share, in percent, of the other tokens of the document that are below the target's mean; ties
+    count half."""
     mean, rest = scores[target].mean(), scores[inside & ~target]
     return float(100 * (np.mean(rest < mean) + np.mean(rest == mean) / 2))
 
 
 @torch.no_grad()
-def rank(model: Any, processor: CdlmProcessor, pair: Pair, rng: np.random.Generator | None = None) -> float | None:
+def rank(
+    model: Any, processor: CdlmProcessor, pair: Pair, rng: np.random.Generator | None = None
+) -> float | None:
     """The percentile rank of the target; None for documents that do not fit into a sequence.
 
-    With a generator, as many tokens in a row as the source has, anywhere in its document, stand in for the source.
+    With a generator, as many tokens in a row as the source has, anywhere in its document, stand in
+    for the source.
     """
     pieces = [processor.tokenize(text) for text in pair.texts]
     row = processor.cluster(pieces)
     if any(row["lost_tokens"]):
         return None
-    length, starts = len(row["input_ids"]), (2, 2 + len(pieces[0].ids) + 2)  # [CLS] <doc-s> … </doc-s> <doc-s> …
+    length, starts = (
+        len(row["input_ids"]),
+        (2, 2 + len(pieces[0].ids) + 2),
+    )  # [CLS] <doc-s> … </doc-s> <doc-s> …
     spans = zip(pieces, (pair.source, pair.target), strict=True)
     source, place = (np.arange(*piece.tokens_of(*span, "a mention")) for piece, span in spans)
     if rng is not None:
@@ -89,7 +105,9 @@ def rank(model: Any, processor: CdlmProcessor, pair: Pair, rng: np.random.Genera
         global_attention_mask=torch.tensor(is_global[None], device=model.device),
         output_attentions=True,
     )
-    layers = [values[-1][:, :, :length] for values in (outputs.attentions, outputs.global_attentions)]
+    layers = [
+        values[-1][:, :, :length] for values in (outputs.attentions, outputs.global_attentions)
+    ]
     scores = scores_of(*layers).float().cpu().numpy()
     inside, target = np.zeros(length, dtype=bool), np.zeros(length, dtype=bool)
     inside[starts[1] : starts[1] + len(pieces[1].ids)] = True
@@ -98,30 +116,57 @@ def rank(model: Any, processor: CdlmProcessor, pair: Pair, rng: np.random.Genera
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", nargs="+", required=True, help="saved CDLMs with their processors")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", nargs="+", required=True, help="saved CDLMs with their processors"
+    )
     parser.add_argument("--file", required=True, help="ECB+, as --task coreference reads it")
-    parser.add_argument("--kinds", nargs="+", default=["event", "entity"], choices=["event", "entity"])
-    parser.add_argument("--pairs", type=int, default=1000, help="of each sort; default 1000, as in the paper")
+    parser.add_argument(
+        "--kinds", nargs="+", default=["event", "entity"], choices=["event", "entity"]
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=1000, help="of each sort; default 1000, as in the paper"
+    )
     parser.add_argument("--seed", type=int, default=42)
     args = parser.parse_args()
     rows = []
     for name, kind in itertools.product(args.model, args.kinds):
-        model, processor = CdlmModel.from_pretrained(name).eval(), CdlmProcessor.from_pretrained(name)
+        model, processor = (
+            CdlmModel.from_pretrained(name).eval(),
+            CdlmProcessor.from_pretrained(name),
+        )
         rng = np.random.default_rng(args.seed)
         ranked = [
             (pair, rank(model, processor, pair), rank(model, processor, pair, rng))
-            for pair in tqdm(draw_pairs(read_ecbplus(args.file, kind), args.pairs, args.seed), unit="pair", desc=name)
+            for pair in tqdm(
+                draw_pairs(read_ecbplus(args.file, kind), args.pairs, args.seed),
+                unit="pair",
+                desc=name,
+            )
         ]
         kept = [row for row in ranked if row[1] is not None]
         cells = []
         for positive, column in ((True, 1), (False, 1), (True, 2)):
             chosen = [row for row in kept if row[0].positive == positive]
-            values, topics = np.array([row[column] for row in chosen]), np.array([row[0].topic for row in chosen])
-            cells.append("{:.1f} ({:.1f} to {:.1f})".format(*with_interval(values, topics, args.seed)))
+            values, topics = (
+                np.array([row[column] for row in chosen]),
+                np.array([row[0].topic for row in chosen]),
+            )
+            cells.append(
+                "{:.1f} ({:.1f} to {:.1f})".format(*with_interval(values, topics, args.seed))
+            )
         rows.append([f"{name}, {kind}", *cells, len(kept), len(ranked) - len(kept)])
     print_header("float32", "MPR with 95 %, over topics")
-    head = ["model, mentions", "coreferent", "not coreferent", "coreferent, random source", "pairs", "left out"]
+    head = [
+        "model, mentions",
+        "coreferent",
+        "not coreferent",
+        "coreferent, random source",
+        "pairs",
+        "left out",
+    ]
     print_table(head, rows)
 
 

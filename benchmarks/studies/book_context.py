@@ -1,13 +1,15 @@
-"""Passages that need their book, judged by the functions of ``nextlevelbert search``, and by parts of its score.
+"""Passages that need their book, judged by the functions of ``nextlevelbert search``, and by parts
+of its score.
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
     python -m benchmarks.studies.book_context --novels novels/held_out.jsonl --output_dir RESULTS
 
-A question is a sentence of a passage without names and without the passage's three rarest words, and a cue that the
-passage lacks: a main character or a place of its book, a word of the title, or a rare name. Forms: *kept*, *half* of
-the other words dropped, and *common*, without any word of the passage's rarer half; on demand *own*, where the three
-rarest words are those of the sentence. *Hard*: the passage is not among the first ten by Lucene's BM25. *Cut out*: a
-sentence is taken out of its passage and looks for it.
+A question is a sentence of a passage without names and without the passage's three rarest words,
+and a cue that the passage lacks: a main character or a place of its book, a word of the title, or a
+rare name. Forms: *kept*, *half* of the other words dropped, and *common*, without any word of the
+passage's rarer half; on demand *own*, where the three rarest words are those of the sentence.
+*Hard*: the passage is not among the first ten by Lucene's BM25. *Cut out*: a sentence is taken out
+of its passage and looks for it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ NEIGHBOURS = 0.6
 first_words = search.book_words
 VARIANTS = {
     "without the book's words": lambda counts, starts: first_words(counts, starts) * 0,
-    "with another book's words": lambda counts, starts: first_words(counts, starts)[np.arange(len(starts) - 1) - 1],
+    "with another book's words": lambda counts, starts: first_words(counts, starts)[
+        np.arange(len(starts) - 1) - 1
+    ],
     "with the book's words": first_words,
 }
 REFERENCE = "search, without the book's words"
@@ -59,19 +63,31 @@ def words(text: str) -> list[str]:
 
 
 def names_of(text: str) -> tuple[Counter[str], set[str]]:
-    """Words mostly capitalised within sentences; those of them that mostly stand after "in", "at" and the like."""
+    """Words mostly capitalised within sentences; those of them that mostly stand after "in", "at"
+    and the like."""
     capital = Counter(re.findall(r"(?<=[a-z,;] )[A-Z][a-z]{2,}", text))
     small = Counter(re.findall(r"\b[a-z]{3,}\b", text))
     after = Counter(re.findall(r"\b(?:in|at|from|to|near|towards) ([A-Z][a-z]{2,})", text))
-    names = Counter({word.lower(): n for word, n in capital.items() if n >= 3 and n > 9 * small[word.lower()]})
-    return names, {word.lower() for word, n in after.items() if n > 0.4 * capital[word] and word.lower() in names}
+    names = Counter(
+        {word.lower(): n for word, n in capital.items() if n >= 3 and n > 9 * small[word.lower()]}
+    )
+    return names, {
+        word.lower()
+        for word, n in after.items()
+        if n > 0.4 * capital[word] and word.lower() in names
+    }
 
 
-def with_a_cue(parts: list[Part], novels: list[dict[str, str]], options: argparse.Namespace) -> list[Question]:
+def with_a_cue(
+    parts: list[Part], novels: list[dict[str, str]], options: argparse.Namespace
+) -> list[Question]:
     """The same number of questions for each book, where it has so many."""
     texts, draw, questions = _texts(parts), np.random.default_rng(0), list[Question]()
     passages, (counts, _, starts, vocabulary) = list(map(words, texts)), search.count_words(parts)
-    spread, chosen = Counter(word for passage in passages for word in set(passage)), first_words(counts, starts)
+    spread, chosen = (
+        Counter(word for passage in passages for word in set(passage)),
+        first_words(counts, starts),
+    )
     kinds = [(form, cue) for cue in options.cues for form in options.forms]
     for book, novel in enumerate(novels):
         (names, places), made = names_of(novel["text"]), 0
@@ -85,7 +101,9 @@ def with_a_cue(parts: list[Part], novels: list[dict[str, str]], options: argpars
         for passage in starts[book] + draw.permutation(starts[book + 1] - starts[book]):
             (form, kind), inside = kinds[made % len(kinds)], set(passages[passage])
             missing = [word for word in cues[kind] if word not in inside and word in spread]
-            if missing and (sentence := without_names(texts[passage], inside, names, spread, form, draw)):
+            if missing and (
+                sentence := without_names(texts[passage], inside, names, spread, form, draw)
+            ):
                 cue = missing[draw.integers(len(missing))]
                 questions.append(Question(" ".join([*sentence, cue]), int(passage), book, form))
                 made += 1
@@ -94,12 +112,17 @@ def with_a_cue(parts: list[Part], novels: list[dict[str, str]], options: argpars
     return questions
 
 
-def without_names(text: str, inside: set[str], names: Any, spread: Any, form: str, draw: Any) -> list[str]:
-    """The words of a sentence in the form that is asked for; none where no sentence has enough of them."""
+def without_names(
+    text: str, inside: set[str], names: Any, spread: Any, form: str, draw: Any
+) -> list[str]:
+    """The words of a sentence in the form that is asked for; none where no sentence has enough of
+    them."""
     kept = []
     for sentence in (words(text[start:end]) for start, end in text_sentences(text)):
         sentence = [word for word in sentence if word not in names]
-        ranked = sorted({*sentence} if form == "own" else inside, key=lambda word: (spread[word], word))
+        ranked = sorted(
+            {*sentence} if form == "own" else inside, key=lambda word: (spread[word], word)
+        )
         dropped = ranked[: len(ranked) // 2 if form == "common" else 3]
         kept.append([word for word in sentence if word not in dropped])
     if not (kept := [sentence for sentence in kept if len(set(sentence)) >= 8]):
@@ -123,7 +146,10 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
                 altered[int(passage)] = text[:start] + text[end:]
                 questions.append(Question(text[start:end], int(passage), book, "cut out"))
     vectors = dict(zip(altered, library.model.encode(list(altered.values())), strict=True))
-    copies, row = [part._replace(path=part.path.parent / "cut out" / part.path.name) for part in parts], 0
+    copies, row = (
+        [part._replace(path=part.path.parent / "cut out" / part.path.name) for part in parts],
+        0,
+    )
     copies[0].path.parent.mkdir(exist_ok=True)
     for part, copy in zip(parts, copies, strict=True):
         table = pq.read_table(part.path)
@@ -135,7 +161,9 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
         row += len(table)
         for name, values in columns.items():
             field = table.schema.field(name)
-            table = table.set_column(table.schema.get_field_index(name), field, pa.array(values, field.type))
+            table = table.set_column(
+                table.schema.get_field_index(name), field, pa.array(values, field.type)
+            )
         write_part(copy.path, table)
     return copies, questions
 
@@ -144,7 +172,10 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
     """``[Q]`` of each row; of what scores the same, the right passage is the last."""
     tokens, ranked = list(map(search.split_words, _texts(parts))), dict[str, list[int]]()
     counts, _, starts, vocabulary = search.count_words(parts)
-    owner, names = np.repeat(np.arange(len(starts) - 1), np.diff(starts)), np.array(list(vocabulary))
+    owner, names = (
+        np.repeat(np.arange(len(starts) - 1), np.diff(starts)),
+        np.array(list(vocabulary)),
+    )
     same = torch.from_numpy(owner[1:] == owner[:-1])
     for variant, chosen in VARIANTS.items():
         for folder in parts[0].path.parent.glob("words-*"):
@@ -152,15 +183,25 @@ def ranks(model: Any, parts: list[Part], questions: list[Question]) -> dict[str,
         with patch.object(search, "book_words", chosen):
             library, lucene = search.Library(model, parts), bm25s.BM25()
         rows = chosen(counts, starts)
-        added = [names[row.indices[row.data > 0]].tolist() for row in (rows[[book]] for book in range(rows.shape[0]))]
-        lucene.index([words + added[book] for words, book in zip(tokens, owner, strict=True)], show_progress=False)
+        added = [
+            names[row.indices[row.data > 0]].tolist()
+            for row in (rows[[book]] for book in range(rows.shape[0]))
+        ]
+        lucene.index(
+            [words + added[book] for words, book in zip(tokens, owner, strict=True)],
+            show_progress=False,
+        )
         for question in questions:
             score, cosine, bm25, *_ = library.ask(question.text, documents=0, passages=0)
             scores = {"search": score, "its BM25": bm25, "its vectors": cosine}
-            scores["both, the lowest of each scaled to 0, the highest to 1"] = _scaled(cosine) + _scaled(bm25)
+            scores["both, the lowest of each scaled to 0, the highest to 1"] = _scaled(
+                cosine
+            ) + _scaled(bm25)
             near = F.pad(score[1:] * same, (0, 1)) + F.pad(score[:-1] * same, (1, 0))
             scores[f"search and {NEIGHBOURS} of the neighbours"] = score + NEIGHBOURS * near
-            scores["Lucene's BM25"] = torch.from_numpy(lucene.get_scores(search.split_words(question.text)))
+            scores["Lucene's BM25"] = torch.from_numpy(
+                lucene.get_scores(search.split_words(question.text))
+            )
             for name, row in scores.items():
                 ranked.setdefault(f"{name}, {variant}", []).append(_rank(row, question.right))
     return {name: np.array(values) for name, values in ranked.items()}
@@ -179,10 +220,19 @@ def _rank(scores: torch.Tensor, right: int) -> int:
 
 
 def report(title: str, table: dict[str, np.ndarray], questions: list[Question]) -> None:
-    """MRR (recall at 10) and its difference to ``search`` without the book's words, with an interval over books."""
-    books, forms = np.array([question.book for question in questions]), np.array([q.form for q in questions])
+    """MRR (recall at 10) and its difference to ``search`` without the book's words, with an
+    interval over books."""
+    books, forms = (
+        np.array([question.book for question in questions]),
+        np.array([q.form for q in questions]),
+    )
     hard = table["Lucene's BM25, without the book's words"] > 10
-    groups = {"all": hard | ~hard, "hard": hard, "easy": ~hard, **{form: forms == form for form in sorted({*forms})}}
+    groups = {
+        "all": hard | ~hard,
+        "hard": hard,
+        "easy": ~hard,
+        **{form: forms == form for form in sorted({*forms})},
+    }
     rows, head = [], [f"{name}, {mask.sum()}" for name, mask in groups.items()]
     for name, ranked in table.items():
         gain, cells = 1 / ranked - 1 / table[REFERENCE], []
@@ -196,7 +246,9 @@ def report(title: str, table: dict[str, np.ndarray], questions: list[Question]) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--novels", type=Path, required=True, help="rows with title and text")
     parser.add_argument("--model", help="as of search, but its passages have 256 tokens")
     parser.add_argument("--chunk_encoder", help="as of search, but it computes in bfloat16")
@@ -205,12 +257,17 @@ def main() -> None:
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args(namespace=argparse.Namespace(device="cpu", dtype="float32"))
     model, novels = open_model(args), [row for _, row in open_rows(args.novels).rows]
-    model.config.chunk_size = 256 + len(model.config.chunk_prefix_ids) + len(model.config.chunk_suffix_ids)
+    model.config.chunk_size = (
+        256 + len(model.config.chunk_prefix_ids) + len(model.config.chunk_suffix_ids)
+    )
     if (encoder := model.get_chunk_encoder()).has_layers:
         encoder.to(torch.bfloat16)
     parts = open_shelf(model, str(args.novels), args.output_dir / "cache")
     library = search.Library(model, parts)
-    judges = {"a cue from elsewhere": (parts, with_a_cue(parts, novels, args)), "cut out": cut_out(library, parts)}
+    judges = {
+        "a cue from elsewhere": (parts, with_a_cue(parts, novels, args)),
+        "cut out": cut_out(library, parts),
+    }
     for title, (shelf, questions) in judges.items():
         report(f"{title}: {len(library.spans)} passages", ranks(model, shelf, questions), questions)
 

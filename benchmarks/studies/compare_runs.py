@@ -1,8 +1,9 @@
-"""Is one fine-tuned model better than another? Bootstrap and permutation test on two runs' predictions.
+"""Is one fine-tuned model better than another? Bootstrap and permutation test on two runs'
+predictions.
 
-Takes the output folders of two runs of `run_finetune.py` on the same set. Coreference is compared by CoNLL F1 over
-topics (CDLM, section 3.2), retrieval by MRR over queries, questions by the official exact match, everything else by
-accuracy. Both tests (Dror et al., 2018) are SciPy's.
+Takes the output folders of two runs of `run_finetune.py` on the same set. Coreference is compared
+by CoNLL F1 over topics (CDLM, section 3.2), retrieval by MRR over queries, questions by the
+official exact match, everything else by accuracy. Both tests (Dror et al., 2018) are SciPy's.
 
     python -m benchmarks.studies.compare_runs RUN OTHER_RUN
 """
@@ -30,8 +31,10 @@ class Comparison(NamedTuple):
     Attributes:
         first, second: their scores over all items.
         interval: of 95 % of the difference (first minus second), by resampling the items.
-        bootstrap_p: share of these resamples, both tails together, in which the sign of the difference turns.
-        permutation_p: two-sided; how often the difference is as large if the two are exchanged item by item.
+        bootstrap_p: share of these resamples, both tails together, in which the sign of the
+            difference turns.
+        permutation_p: two-sided; how often the difference is as large if the two are exchanged item
+            by item.
     """
 
     first: float
@@ -52,7 +55,9 @@ def compare(
     rng = np.random.default_rng(0)
 
     def difference(one: np.ndarray, other: np.ndarray) -> float:
-        return float(score([items[number] for number in one])) - float(score([items[number] for number in other]))
+        return float(score([items[number] for number in one])) - float(
+            score([items[number] for number in other])
+        )
 
     def resampled(chosen: np.ndarray) -> float:
         return difference(chosen, chosen + len(first))
@@ -72,9 +77,12 @@ def topic(record: dict[str, Any]) -> str:
 
 
 def conll_f1(groups: Sequence[list[dict[str, Any]]]) -> float:
-    """CoNLL F1 of the mentions of some topics; a topic that was drawn twice counts twice, as two topics."""
+    """CoNLL F1 of the mentions of some topics; a topic that was drawn twice counts twice, as two
+    topics."""
     mentions = [(number, record) for number, group in enumerate(groups) for record in group]
-    sides = ([(number, record[name]) for number, record in mentions] for name in ("gold", "cluster"))
+    sides = (
+        [(number, record[name]) for number, record in mentions] for name in ("gold", "cluster")
+    )
     return coreference_scores(*sides)["conll_f1"]
 
 
@@ -93,7 +101,9 @@ def read_predictions(folder: Path) -> list[dict[str, Any]]:
     """The predictions of a run; those of ``test`` come before those of ``validation``."""
     files = sorted([*folder.glob("*predictions.jsonl")])
     if not files:
-        raise FileNotFoundError(f"No predictions in {folder}; give the --output_dir of a run of run_finetune.py.")
+        raise FileNotFoundError(
+            f"No predictions in {folder}; give the --output_dir of a run of run_finetune.py."
+        )
     return [json.loads(line) for line in files[0].read_text(encoding="utf-8").splitlines()]
 
 
@@ -101,28 +111,62 @@ def compare_runs(one: Path, other: Path, resamples: int = 10_000) -> tuple[str, 
     """The score by name, and the two runs compared."""
     first, second = read_predictions(one), read_predictions(other)
     names = ("id", "query", "document", "start", "end")
-    keys = [[[record.get(name) for name in names] for record in records] for records in (first, second)]
+    keys = [
+        [[record.get(name) for name in names] for record in records] for records in (first, second)
+    ]
     if keys[0] != keys[1]:
         raise ValueError(f"{one} and {other} predict other rows; give two runs on the same set.")
     if "cluster" in first[0]:
-        sides = [[list(group) for _, group in itertools.groupby(sorted(r, key=topic), topic)] for r in (first, second)]
+        sides = [
+            [list(group) for _, group in itertools.groupby(sorted(r, key=topic), topic)]
+            for r in (first, second)
+        ]
         return "CoNLL F1", compare(sides[0], sides[1], conll_f1, resamples)
-    name = "MRR" if "ranks_of_relevant_documents" in first[0] else "exact" if "answer" in first[0] else "accuracy"
-    return name, compare([value(record) for record in first], [value(record) for record in second], np.mean, resamples)
+    name = (
+        "MRR"
+        if "ranks_of_relevant_documents" in first[0]
+        else "exact"
+        if "answer" in first[0]
+        else "accuracy"
+    )
+    return name, compare(
+        [value(record) for record in first],
+        [value(record) for record in second],
+        np.mean,
+        resamples,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs=2, type=Path, metavar="RUN", help="output folders of two runs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", nargs=2, type=Path, metavar="RUN", help="output folders of two runs"
+    )
     parser.add_argument("--resamples", type=int, default=10_000, help="default 10000")
     args = parser.parse_args()
     name, comparison = compare_runs(args.runs[0], args.runs[1], args.resamples)
     first, second, (low, high), bootstrap_p, permutation_p = comparison
     print_table(
-        ["score", *[run.name for run in args.runs], "difference (95 %)", "p, bootstrap", "p, permutation"],
-        [[name, f"{first:.4f}", f"{second:.4f}", f"{first - second:+.4f} ({low:+.4f} to {high:+.4f})",
-          f"{bootstrap_p:.4f}", f"{permutation_p:.4f}"]],
-    )  # fmt: skip
+        [
+            "score",
+            *[run.name for run in args.runs],
+            "difference (95 %)",
+            "p, bootstrap",
+            "p, permutation",
+        ],
+        [
+            [
+                name,
+                f"{first:.4f}",
+                f"{second:.4f}",
+                f"{first - second:+.4f} ({low:+.4f} to {high:+.4f})",
+                f"{bootstrap_p:.4f}",
+                f"{permutation_p:.4f}",
+            ]
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""One head for every kind of frozen document vector: logistic regression, its strength chosen by cross-validation.
+"""One head for every kind of frozen document vector: logistic regression, its strength chosen by
+cross-validation.
 
     python -m benchmarks.studies.frozen_heads --train_file train.jsonl --test_file test.jsonl \\
         --model nextlevelbert/static --encoder sentence-transformers/all-MiniLM-L6-v2
 
-Rows: each model; the mean of its chunk vectors; `fit`'s model of the training documents, over the first model's chunk
-encoder; the first tokens that a sentence encoder reads; TF-IDF of words and pairs of words; and each with TF-IDF, by
-the sum of the probabilities of both heads. Accuracies with 95 % over the test documents. Columns ``text`` and
-``label``.
+Rows: each model; the mean of its chunk vectors; `fit`'s model of the training documents, over the
+first model's chunk encoder; the first tokens that a sentence encoder reads; TF-IDF of words and
+pairs of words; and each with TF-IDF, by the sum of the probabilities of both heads. Accuracies with
+95 % over the test documents. Columns ``text`` and ``label``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def classifier(strengths: np.ndarray) -> Any:
     from sklearn.linear_model import LogisticRegressionCV
 
     options = {"l1_ratios": (0.0,), "use_legacy_attributes": False}
-    return LogisticRegressionCV(Cs=strengths, cv=5, max_iter=1000, scoring="neg_log_loss", **options)
+    return LogisticRegressionCV(
+        Cs=strengths, cv=5, max_iter=1000, scoring="neg_log_loss", **options
+    )
 
 
 def probabilities(train: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.ndarray:
@@ -46,14 +49,20 @@ def counted(train: list[str], labels: np.ndarray, test: list[str]) -> np.ndarray
     from sklearn.pipeline import make_pipeline
 
     words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
-    return make_pipeline(words, classifier(np.logspace(-1, 3, 5))).fit(train, labels).predict_proba(test)
+    return (
+        make_pipeline(words, classifier(np.logspace(-1, 3, 5)))
+        .fit(train, labels)
+        .predict_proba(test)
+    )
 
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--train_file", type=Path, required=True)
     parser.add_argument("--test_file", type=Path, required=True)
-    parser.add_argument("--model", nargs="+", required=True, help="folders of NextLevelBERT checkpoints")
+    parser.add_argument(
+        "--model", nargs="+", required=True, help="folders of NextLevelBERT checkpoints"
+    )
     parser.add_argument("--encoder", help="a sentence encoder, for the row of its first tokens")
     args = parser.parse_args()
     rows = [[row for _, row in open_rows(path).rows] for path in (args.train_file, args.test_file)]
@@ -69,14 +78,18 @@ def main() -> None:
         source = load_chunk_encoder(args.model[0])
         counts = fit_tfidf_encoder(source, train, f"{folder}/words", hidden_size=PLACES)
         weights = [STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5]
-        both = combine_chunk_encoders([source, counts], train, f"{folder}/both", weights, whiten=[True, False])
+        both = combine_chunk_encoders(
+            [source, counts], train, f"{folder}/both", weights, whiten=[True, False]
+        )
         fitted = NextLevelBertModel.from_chunk_encoder(both, num_hidden_layers=0, pooling="plain")
         documents = [book.document for book in fitted.encode([*train, *test])]
         vectors["fit, to the training documents"] = torch.stack(documents).double().numpy()
     if args.encoder:
         from sentence_transformers import SentenceTransformer
 
-        vectors["the first tokens"] = SentenceTransformer(args.encoder).encode([*train, *test]).astype(float)
+        vectors["the first tokens"] = (
+            SentenceTransformer(args.encoder).encode([*train, *test]).astype(float)
+        )
     words = counted(train, labels, test)
     scores_of = {"TF-IDF": words}
     for name, part in vectors.items():
@@ -86,9 +99,15 @@ def main() -> None:
     table = []
     for name, scores in scores_of.items():
         right = (classes[scores.argmax(axis=1)] == truth).astype(float)
-        table.append([name, "{:.3f} ({:.3f} to {:.3f})".format(*measuring.with_interval(right, alone, 0))])
-    measuring.print_header("float32", f"{len(train)} documents to train with, {len(test)} to report on")
-    measuring.print_table(["", "accuracy"], sorted(table, key=lambda row: str(row[1]), reverse=True))
+        table.append(
+            [name, "{:.3f} ({:.3f} to {:.3f})".format(*measuring.with_interval(right, alone, 0))]
+        )
+    measuring.print_header(
+        "float32", f"{len(train)} documents to train with, {len(test)} to report on"
+    )
+    measuring.print_table(
+        ["", "accuracy"], sorted(table, key=lambda row: str(row[1]), reverse=True)
+    )
 
 
 if __name__ == "__main__":

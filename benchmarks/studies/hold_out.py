@@ -1,9 +1,10 @@
-"""Sets 20 novels of the training set aside, by a rule that knows nothing about them, for a last look at the end.
+"""Sets 20 novels of the training set aside, by a rule that knows nothing about them, for a last
+look at the end.
 
     python -m benchmarks.studies.hold_out --data DATA --output_dir novels
 
-Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``: what the shipped
-checkpoints are fitted and trained to.
+Those with the smallest SHA-256 of their id go to ``held_out.jsonl``, the others to ``train.jsonl``:
+what the shipped checkpoints are fitted and trained to.
 """
 
 from __future__ import annotations
@@ -20,17 +21,23 @@ BOOKS = 20
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with novels/train.jsonl.gz")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with novels/train.jsonl.gz"
+    )
     parser.add_argument("--output_dir", type=Path, required=True)
     args = parser.parse_args()
     rows = [row for _, row in open_rows(args.data / "novels/train.jsonl.gz").rows]
-    held_out = sorted((row["id"] for row in rows), key=lambda name: hashlib.sha256(str(name).encode()).hexdigest())
+    held_out = sorted(
+        (row["id"] for row in rows), key=lambda name: hashlib.sha256(str(name).encode()).hexdigest()
+    )
     held_out = held_out[:BOOKS]
     args.output_dir.mkdir(parents=True, exist_ok=True)
     for name, is_held_out in (("held_out", True), ("train", False)):
         chosen = [row for row in rows if (row["id"] in held_out) == is_held_out]
         lines = [
-            json.dumps({key: row[key] for key in ("id", "title", "text")}, ensure_ascii=False) + "\n" for row in chosen
+            json.dumps({key: row[key] for key in ("id", "title", "text")}, ensure_ascii=False)
+            + "\n"
+            for row in chosen
         ]
         (args.output_dir / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
         print(f"{name}: {len(chosen)} novels")

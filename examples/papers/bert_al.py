@@ -1,9 +1,10 @@
 """BERT-AL from texts to a score: summaries of documents of any length, made of their own sentences.
 
-"BERT-AL: BERT for Arbitrarily Long Document Understanding", 2020. Every line of a file is {"text": "…", "summary":
-"…"}. Without files, documents are made whose summary is what they say of the storm.
+"BERT-AL: BERT for Arbitrarily Long Document Understanding", 2020. Every line of a file is {"text":
+"…", "summary": "…"}. Without files, documents are made whose summary is what they say of the storm.
 
-python examples/papers/bert_al.py --encoder sentence-transformers/all-MiniLM-L6-v2 [--train_file … --test_file …]
+python examples/papers/bert_al.py --encoder sentence-transformers/all-MiniLM-L6-v2 [--train_file …
+--test_file …]
 """
 
 from __future__ import annotations
@@ -33,23 +34,38 @@ def read_or_make(file: str | None, count: int, seed: int) -> list[dict]:
     draw, rows = np.random.default_rng(seed), []
     for _ in range(count):
         storms = draw.permutation([True] * SENTENCES + [False] * int(draw.integers(5, 25)))
-        text = [f"On day {day} there was {'a storm' if storm else 'bread'}." for day, storm in enumerate(storms, 1)]
-        rows.append({"text": " ".join(text), "summary": " ".join(text[day] for day in storms.nonzero()[0])})
+        text = [
+            f"On day {day} there was {'a storm' if storm else 'bread'}."
+            for day, storm in enumerate(storms, 1)
+        ]
+        rows.append(
+            {"text": " ".join(text), "summary": " ".join(text[day] for day in storms.nonzero()[0])}
+        )
     return rows
 
 
 def main(words: list[str] | None = None) -> dict[str, dict[str, float]]:
-    parser = ArgumentParser(description=__doc__.splitlines()[0], formatter_class=ArgumentDefaultsHelpFormatter)
+    parser = ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--encoder", required=True, help="folder or name on the Hub")
     parser.add_argument("--train_file")
     parser.add_argument("--test_file")
     parser.add_argument("--recurrence", default="replace", help="replace (the paper's) or residual")
-    for name, value in {"segment_length": 128, "learning_rate": 2e-5, "num_train_epochs": 5.0, "seed": 0}.items():
+    for name, value in {
+        "segment_length": 128,
+        "learning_rate": 2e-5,
+        "num_train_epochs": 5.0,
+        "seed": 0,
+    }.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)
     parser.add_argument("--output_dir", default="bert-al")
     args = parser.parse_args(words)
     set_seed(args.seed)
-    train, test = read_or_make(args.train_file, 60, seed=1), read_or_make(args.test_file, 20, seed=2)
+    train, test = (
+        read_or_make(args.train_file, 60, seed=1),
+        read_or_make(args.test_file, 20, seed=2),
+    )
     sizes = {"segment_length": args.segment_length, "recurrence": args.recurrence}
     model = BertAlForExtractiveSummarization.from_encoder(args.encoder, **sizes)
 
@@ -61,9 +77,14 @@ def main(words: list[str] | None = None) -> dict[str, dict[str, float]]:
 
     def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
         labels = pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
-        return {**pad_batch([row["document"] for row in rows], model.config.pad_token_id or 0), "labels": labels}
+        return {
+            **pad_batch([row["document"] for row in rows], model.config.pad_token_id or 0),
+            "labels": labels,
+        }
 
-    settings = TrainingArguments(args.output_dir, seed=args.seed, save_strategy="no", remove_unused_columns=False)
+    settings = TrainingArguments(
+        args.output_dir, seed=args.seed, save_strategy="no", remove_unused_columns=False
+    )
     settings.learning_rate, settings.num_train_epochs = args.learning_rate, args.num_train_epochs
     trainer = Trainer(model, settings, collate, train_dataset=[tokenize(row) for row in train])
     trainer.train()
@@ -72,7 +93,10 @@ def main(words: list[str] | None = None) -> dict[str, dict[str, float]]:
     references = [sentences_of(row["summary"]) for row in test]
     picked = [model.summarize(row["text"], SENTENCES).sentences for row in test]
     first = [sentences_of(row["text"])[:SENTENCES] for row in test]
-    scores = {"BERT-AL": rouge_scores(picked, references), "lead-3": rouge_scores(first, references)}
+    scores = {
+        "BERT-AL": rouge_scores(picked, references),
+        "lead-3": rouge_scores(first, references),
+    }
     return scores
 
 

@@ -8,6 +8,16 @@ from .retrieval import Ranking, RetrievalTask, rank_by_scores, rank_documents, r
 from .rouge import greedy_oracle, rouge_scores
 
 __all__ = [
-    "Ranking", "RetrievalTask", "chunk_similarity", "cluster_scores", "coreference_scores", "greedy_oracle",
-    "hotpotqa_scores", "load_metric", "rank_by_scores", "rank_documents", "retrieval_scores", "rouge_scores",
-]  # fmt: skip
+    "Ranking",
+    "RetrievalTask",
+    "chunk_similarity",
+    "cluster_scores",
+    "coreference_scores",
+    "greedy_oracle",
+    "hotpotqa_scores",
+    "load_metric",
+    "rank_by_scores",
+    "rank_documents",
+    "retrieval_scores",
+    "rouge_scores",
+]

@@ -16,10 +16,11 @@ def chunk_similarity(
 ) -> torch.Tensor:
     """How similar each document is to each query, by the cosines of their chunk vectors.
 
-    ``"nearest"`` is the mean of the `top_k` highest cosines among all pairs of a chunk of the query and a chunk of the
-    document; of two texts with fewer pairs, the mean of all. ``"maxsim"`` is the mean, over the chunks of the query,
-    of the highest cosine with a chunk of the document: ColBERT's score (Khattab and Zaharia 2020, section 3.3) of
-    chunks, divided by their number; sentence-transformers computes it. Both favour documents of many chunks.
+    ``"nearest"`` is the mean of the `top_k` highest cosines among all pairs of a chunk of the query
+    and a chunk of the document; of two texts with fewer pairs, the mean of all. ``"maxsim"`` is the
+    mean, over the chunks of the query, of the highest cosine with a chunk of the document:
+    ColBERT's score (Khattab and Zaharia 2020, section 3.3) of chunks, divided by their number;
+    sentence-transformers computes it. Both favour documents of many chunks.
 
     Args:
         queries, documents: the chunk vectors ``[n, D]`` of each text, at least one each, such as
@@ -48,5 +49,7 @@ def chunk_similarity(
         scores = mean_maxsim(*units)
     else:
         cosines = [[(query @ document.T).flatten() for document in units[1]] for query in units[0]]
-        scores = torch.tensor([[row.topk(min(top_k, len(row))).values.mean() for row in rows] for rows in cosines])
+        scores = torch.tensor(
+            [[row.topk(min(top_k, len(row))).values.mean() for row in rows] for rows in cosines]
+        )
     return scores.round(decimals=6)

@@ -11,11 +11,14 @@ ROUGE = ("rouge1", "rouge2", "rougeL")
 _LEAST_GAIN = 1e-9  # below it is rounding
 
 
-def rouge_scores(summaries: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Mean F1 of ROUGE-1, ROUGE-2 and summary-level ROUGE-L (union of longest common subsequences), 0 to 1.
+def rouge_scores(
+    summaries: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Mean F1 of ROUGE-1, ROUGE-2 and summary-level ROUGE-L (union of longest common subsequences),
+    0 to 1.
 
-    With stemming, as the papers' ROUGE-1.5.5 is called (``-m``). Summaries and references are lists of sentences, in
-    the same order; a summary without any scores 0.
+    With stemming, as the papers' ROUGE-1.5.5 is called (``-m``). Summaries and references are lists
+    of sentences, in the same order; a summary without any scores 0.
 
     Example:
         >>> {name: round(score, 3) for name, score in rouge_scores([["the cat sat"]], [["the cat ran"]]).items()}
@@ -35,21 +38,28 @@ def rouge_scores(summaries: Sequence[Sequence[str]], references: Sequence[Sequen
 
 
 def _lines(sentences: Sequence[str]) -> str:
-    """A sentence a line, as summary-level ROUGE wants them, whatever line ends stand within them."""
+    """A sentence a line, as summary-level ROUGE wants them, whatever line ends stand within
+    them."""
     return "\n".join(" ".join(sentence.split()) for sentence in sentences)
 
 
-def greedy_oracle(sentences: Sequence[str], reference: Sequence[str], limit: int | None = None) -> list[int]:
-    """The sentences that a greedy search finds closest to a reference summary (Nallapati et al., 2017; BERTSUM).
+def greedy_oracle(
+    sentences: Sequence[str], reference: Sequence[str], limit: int | None = None
+) -> list[int]:
+    """The sentences that a greedy search finds closest to a reference summary (Nallapati et al.,
+    2017; BERTSUM).
 
-    In every round it adds the sentence that raises ROUGE-1 F1 + ROUGE-2 F1 most, and stops when none does or there
-    are `limit`. Returns their numbers, ascending: none where no sentence shares a word with the reference.
+    In every round it adds the sentence that raises ROUGE-1 F1 + ROUGE-2 F1 most, and stops when
+    none does or there are `limit`. Returns their numbers, ascending: none where no sentence shares
+    a word with the reference.
     """
     from rouge_score.rouge_scorer import RougeScorer
     from rouge_score.tokenizers import DefaultTokenizer
 
     words = DefaultTokenizer(use_stemmer=True)
-    scorer = RougeScorer(["rouge1", "rouge2"], tokenizer=SimpleNamespace(tokenize=list))  # splits and stems no more
+    scorer = RougeScorer(
+        ["rouge1", "rouge2"], tokenizer=SimpleNamespace(tokenize=list)
+    )  # splits and stems no more
     target = [word for sentence in reference for word in words.tokenize(sentence)]
     tokens = [words.tokenize(sentence) for sentence in sentences]
     chosen: list[int] = []

@@ -1,4 +1,5 @@
-"""Scores of tables: of documents by their words alone, by the length of the texts, of pairs that belong together."""
+"""Scores of tables: of documents by their words alone, by the length of the texts, of pairs that
+belong together."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from .retrieval import Ranking, RetrievalTask, retrieval_scores
 
 
 def tfidf_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-    """Cosines ``[Q, N]`` of TF-IDF vectors: 1 + log of the count, without words in more than half of the pool."""
+    """Cosines ``[Q, N]`` of TF-IDF vectors: 1 + log of the count, without words in more than half
+    of the pool."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(sublinear_tf=True, max_df=0.5, dtype=np.float32)
@@ -19,7 +21,8 @@ def tfidf_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray
 
 
 def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-    """BM25 ``[Q, N]`` as Lucene computes it (`bm25s`: k1 1.5, b 0.75, English stop words left out, no stemming)."""
+    """BM25 ``[Q, N]`` as Lucene computes it (`bm25s`: k1 1.5, b 0.75, English stop words left out,
+    no stemming)."""
     import bm25s
 
     index = bm25s.BM25()
@@ -29,26 +32,38 @@ def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
     return np.stack([index.get_scores(query) if query else nothing for query in words])
 
 
-def scores_by_length(task: RetrievalTask, rankings: Mapping[str, Ranking], k: int = 10) -> list[dict[str, float]]:
+def scores_by_length(
+    task: RetrievalTask, rankings: Mapping[str, Ranking], k: int = 10
+) -> list[dict[str, float]]:
     """Scores of queries whose pairs have about the same length (NextLevelBERT, figure 2).
 
-    The length of a pair is that of its longer side in words, so in BookSum the chapter's; of several relevant
-    documents it is their mean. Buckets, with ``from_words`` and ``below_words``, end at powers of two from 128 on.
+    The length of a pair is that of its longer side in words, so in BookSum the chapter's; of
+    several relevant documents it is their mean. Buckets, with ``from_words`` and ``below_words``,
+    end at powers of two from 128 on.
     """
     words = {document: len(text.split()) for document, text in task.documents.items()}
     buckets: dict[int, dict[str, Ranking]] = {}
     for query, ranking in rankings.items():
-        relevant = np.mean([words[document] for document in task.relevant[query] if document != query])
+        relevant = np.mean(
+            [words[document] for document in task.relevant[query] if document != query]
+        )
         longer = max(len(task.queries[query].split()), int(relevant), 64)
         buckets.setdefault(longer.bit_length(), {})[query] = ranking
     return [
-        {"from_words": 2.0 ** (power - 1) * (power > 7), "below_words": 2.0**power, **retrieval_scores(rows, k)}
+        {
+            "from_words": 2.0 ** (power - 1) * (power > 7),
+            "below_words": 2.0**power,
+            **retrieval_scores(rows, k),
+        }
         for power, rows in sorted(buckets.items())
     ]
 
 
-def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """Accuracy, and precision, recall and F1 of label 1 (0 where nothing is there), predicted above 0.5.
+def binary_scores(
+    labels: Sequence[int] | np.ndarray, scores: Sequence[float] | np.ndarray
+) -> dict[str, float]:
+    """Accuracy, and precision, recall and F1 of label 1 (0 where nothing is there), predicted above
+    0.5.
 
     Example:
         >>> binary_scores([1, 1, 0, 0], [0.9, 0.5, 0.6, 0.1])
@@ -57,6 +72,8 @@ def binary_scores(labels: Sequence[int] | np.ndarray, scores: Sequence[float] | 
     from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
     predictions = np.asarray(scores) > 0.5
-    *values, _ = precision_recall_fscore_support(labels, predictions, average="binary", zero_division=0.0)
+    *values, _ = precision_recall_fscore_support(
+        labels, predictions, average="binary", zero_division=0.0
+    )
     names = ("accuracy", "precision", "recall", "f1")
     return dict(zip(names, map(float, (accuracy_score(labels, predictions), *values)), strict=True))

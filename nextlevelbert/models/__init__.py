@@ -1,1 +1,2 @@
-"""What a checkpoint carries: configurations, models, the processor, and all that they need. Siblings only."""
+"""What a checkpoint carries: configurations, models, the processor, and all that they need.
+Siblings only."""

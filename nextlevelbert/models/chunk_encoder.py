@@ -1,13 +1,15 @@
-"""The frozen sentence encoder: one vector per chunk, by a transformer in micro-batches or by a table of token vectors.
+"""The frozen sentence encoder: one vector per chunk, by a transformer in micro-batches or by a
+table of token vectors.
 
-A transformer has the pooling, layers and normalisation of the sentence-transformers model it comes from; with a table,
-a chunk's vector is the mean of its tokens'.
+A transformer has the pooling, layers and normalisation of the sentence-transformers model it comes
+from; with a table, a chunk's vector is the mean of its tokens'.
 
-Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a micro-batch, T tokens in
-all, D size of a chunk vector; in pooling, B entries of L vectors.
+Notation for shapes: N chunks (of any number of documents), C tokens in the longest chunk of a
+micro-batch, T tokens in all, D size of a chunk vector; in pooling, B entries of L vectors.
 """
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+# No `from __future__ import annotations` here: `strict` checks types only where they are not
+# strings.
 import hashlib
 import json
 import warnings
@@ -26,9 +28,12 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from .chunking import ChunkingRule
 from .pretrained import backbone_from_config, usable_positions
 
-PoolingMode = Literal["mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+PoolingMode = Literal[
+    "mean", "sum", "max", "cls", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"
+]
 
-# Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on two
+# Token positions of one forward pass. On a CPU small batches stay in the cache (measured best on
+# two
 # cores: 8 chunks of 256); a GPU needs enough work to be busy.
 _TOKENS_PER_BATCH, _TOKENS_PER_BATCH_ACCELERATOR = 2_048, 131_072
 # Chunks of at least this share of the longest one's length cost little padding beside it.
@@ -36,7 +41,8 @@ _SIMILAR = 15 / 16
 
 
 def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Mean of the rows that a mask keeps (all by default): ``[B, L, D]`` to ``[B, D]`` float32, zero without rows."""
+    """Mean of the rows that a mask keeps (all by default): ``[B, L, D]`` to ``[B, D]`` float32,
+    zero without rows."""
     if mask is None:
         return hidden.mean(dim=1, dtype=torch.float32)
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
@@ -45,10 +51,12 @@ def masked_mean(hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -> torch.Tensor:
-    """Pools the rows of ``[B, L, D]`` that a mask ``[B, L]`` keeps, as sentence-transformers defines it: ``[B, D]``.
+    """Pools the rows of ``[B, L, D]`` that a mask ``[B, L]`` keeps, as sentence-transformers
+    defines it: ``[B, D]``.
 
-    ``"cls"`` is the first such row, ``"lasttoken"`` the last one, ``"mean_sqrt_len_tokens"`` their sum over the square
-    root of their number; in ``"weightedmean"`` the k-th weighs k. Zero without rows.
+    ``"cls"`` is the first such row, ``"lasttoken"`` the last one, ``"mean_sqrt_len_tokens"`` their
+    sum over the square root of their number; in ``"weightedmean"`` the k-th weighs k. Zero without
+    rows.
     """
     keep = mask.bool().unsqueeze(-1)  # [B, L, 1]
     if mode in ("mean", "sum", "mean_sqrt_len_tokens"):
@@ -62,20 +70,27 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, mode: PoolingMode = "mean") -
         row = hidden.masked_fill(~keep, torch.finfo(hidden.dtype).min).amax(dim=1)  # [B, D]
     else:
         flags = keep.squeeze(-1).long()  # [B, L]
-        position = flags.argmax(dim=1) if mode == "cls" else flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
+        position = (
+            flags.argmax(dim=1)
+            if mode == "cls"
+            else flags.shape[1] - 1 - flags.flip(1).argmax(dim=1)
+        )
         row = hidden[torch.arange(len(hidden), device=hidden.device), position]  # [B, D]
     return row.masked_fill(~keep.any(dim=1), 0.0)
 
 
 def unit(vectors: torch.Tensor) -> torch.Tensor:
-    """Rows scaled to length 1, zero rows unchanged; in float32, since the epsilon against zero vanishes in float16."""
+    """Rows scaled to length 1, zero rows unchanged; in float32, since the epsilon against zero
+    vanishes in float16."""
     return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
 
 
 def micro_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Groups of chunks of similar length whose padded size stays within the budget (one chunk at least).
+    """Groups of chunks of similar length whose padded size stays within the budget (one chunk at
+    least).
 
-    A group that fills an eighth of the budget also ends where chunks become much shorter, to save padding.
+    A group that fills an eighth of the budget also ends where chunks become much shorter, to save
+    padding.
     """
     order = np.argsort(-lengths, kind="stable")
     descending = lengths[order]
@@ -101,8 +116,8 @@ def weights_fingerprint(model: nn.Module) -> str:
 def sentence_steps(config: PreTrainedConfig) -> dict[str, Any]:
     """What a chunk encoder does beside its network, pooling and normalisation; empty for most.
 
-    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule; ``"dense"`` lists the arguments
-    of each `DenseLayer` after pooling.
+    ``"prompt"`` is a text before every chunk, whose ids are part of the chunking rule; ``"dense"``
+    lists the arguments of each `DenseLayer` after pooling.
     """
     return getattr(config, "sentence_steps", None) or {}
 
@@ -114,7 +129,8 @@ def vector_size(config: PreTrainedConfig) -> int:
 
 
 class DenseLayer(nn.Module):
-    """sentence-transformers' `Dense`, with the same names of weights; `activation` is a class of `torch.nn`."""
+    """sentence-transformers' `Dense`, with the same names of weights; `activation` is a class of
+    `torch.nn`."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool, activation: str) -> None:
         super().__init__()
@@ -128,7 +144,8 @@ class DenseLayer(nn.Module):
 
 @strict
 class StaticEmbeddingConfig(PreTrainedConfig):
-    """Sizes of a table of token vectors; `unk_token_id` is the row of what the tokenizer does not know."""
+    """Sizes of a table of token vectors; `unk_token_id` is the row of what the tokenizer does not
+    know."""
 
     model_type = "static-embedding"
 
@@ -145,12 +162,17 @@ class StaticModel(PreTrainedModel):
     base_model_prefix = "static"
 
     def encode(
-        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None,
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None,
         bar: tqdm | None,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         """Mean token vector of each chunk, arguments and result as those of `ChunkEncoder.encode`.
 
-        Warns of chunks in which the tokenizer knows nothing: they all have the vector of its unknown token.
+        Warns of chunks in which the tokenizer knows nothing: they all have the vector of its
+        unknown token.
         """
         if bar is not None:
             bar.update(len(boundaries) - 1)
@@ -159,8 +181,9 @@ class StaticModel(PreTrainedModel):
             before = np.append(0, np.cumsum(known))  # known tokens before each place
             if count := int((np.diff(before[boundaries]) == 0)[np.diff(boundaries) > 0].sum()):
                 warnings.warn(
-                    f"{count} chunk(s) consist of unknown tokens only, so their vectors are the same. Is the text in "
-                    "a language that the static chunk encoder was not made for?",
+                    f"{count} chunk(s) consist of unknown tokens only, so their vectors are the"
+                    " same. Is the text in a language that the static chunk encoder was not made"
+                    " for?",
                     stacklevel=2,
                 )
         ids = torch.from_numpy(np.ascontiguousarray(input_ids, np.int32)).to(self.device)
@@ -178,19 +201,25 @@ class StaticEmbeddingModel(StaticModel):
         self.post_init()
 
     def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-        """Mean vector ``[N, D]`` of each chunk; `ids` of all chunks in a row, `offsets` ``[N + 1]`` their borders."""
-        return F.embedding_bag(ids, self.embedding.weight, offsets, mode="mean", include_last_offset=True).float()
+        """Mean vector ``[N, D]`` of each chunk; `ids` of all chunks in a row, `offsets` ``[N + 1]``
+        their borders."""
+        return F.embedding_bag(
+            ids, self.embedding.weight, offsets, mode="mean", include_last_offset=True
+        ).float()
 
 
 # What `AutoModel` does not know, by `model_type`; `hybrid_encoder` adds to it.
-STATIC_MODELS: dict[str, type[PreTrainedModel]] = {StaticEmbeddingConfig.model_type: StaticEmbeddingModel}
+STATIC_MODELS: dict[str, type[PreTrainedModel]] = {
+    StaticEmbeddingConfig.model_type: StaticEmbeddingModel
+}
 
 
 @dataclass
 class LoadedChunkEncoder:
     """A sentence encoder read from disk or the Hub, in float32 on the CPU, with its tokenizer.
 
-    `name` is where others find it, never a path of this machine; `fingerprint` that of `ChunkEncoder.fingerprint`.
+    `name` is where others find it, never a path of this machine; `fingerprint` that of
+    `ChunkEncoder.fingerprint`.
     """
 
     encoder: Any
@@ -206,22 +235,30 @@ class LoadedChunkEncoder:
 class ChunkEncoder(nn.Module):
     """Maps every chunk to one vector with a frozen encoder (paper, section 2.2 "Input Encoding").
 
-    `config` is that of the backbone, any `AutoModel` over token ids, or of one of the `STATIC_MODELS`; its
-    `sentence_steps` may add layers after `pooling`, which makes the chunk's vector of token vectors.
+    `config` is that of the backbone, any `AutoModel` over token ids, or of one of the
+    `STATIC_MODELS`; its `sentence_steps` may add layers after `pooling`, which makes the chunk's
+    vector of token vectors.
     """
 
-    def __init__(self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True) -> None:
+    def __init__(
+        self, config: PreTrainedConfig, pooling: PoolingMode = "mean", normalize: bool = True
+    ) -> None:
         super().__init__()
         static = STATIC_MODELS.get(config.model_type)
         self.model: Any = backbone_from_config(config) if static is None else static(config)
-        self.dense = nn.Sequential(*(DenseLayer(**layer) for layer in sentence_steps(config).get("dense", [])))
+        self.dense = nn.Sequential(
+            *(DenseLayer(**layer) for layer in sentence_steps(config).get("dense", []))
+        )
         self.pooling: PoolingMode = pooling
         self.normalize = normalize
         self.eval()
 
     def train(self, mode: bool = True) -> Self:
-        """Stays frozen and in evaluation mode, whatever the argument and whatever loading did to the parameters."""
-        self.requires_grad_(False)  # `from_pretrained` makes new parameters, which require gradients
+        """Stays frozen and in evaluation mode, whatever the argument and whatever loading did to
+        the parameters."""
+        self.requires_grad_(
+            False
+        )  # `from_pretrained` makes new parameters, which require gradients
         return super().train(False)
 
     @property
@@ -242,9 +279,14 @@ class ChunkEncoder(nn.Module):
         """The dtype it computes in, by the name that a corpus stores."""
         return str(next(self.model.parameters()).dtype).removeprefix("torch.")
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means no padding."""
-        hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state  # [N, C, D]
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means
+        no padding."""
+        hidden = self.model(
+            input_ids=input_ids, attention_mask=attention_mask
+        ).last_hidden_state  # [N, C, D]
         if self.pooling == "mean":  # in float32 whatever the encoder computes in
             return self._finished(masked_mean(hidden, attention_mask))
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
@@ -256,9 +298,13 @@ class ChunkEncoder(nn.Module):
 
     @torch.no_grad()
     def encode(
-        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None = None,
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None = None,
         bar: tqdm | None = None,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         """Encodes token ids in one run, cut into chunks, of any number of documents.
 
         Args:
@@ -272,7 +318,9 @@ class ChunkEncoder(nn.Module):
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
         """
         if not self.has_layers:  # a bag of tokens needs no micro-batches
-            return self._finished(self.model.encode(input_ids, boundaries, rule, tokens_per_batch, bar))
+            return self._finished(
+                self.model.encode(input_ids, boundaries, rule, tokens_per_batch, bar)
+            )
         device = self.device
         usual = _TOKENS_PER_BATCH if device.type == "cpu" else _TOKENS_PER_BATCH_ACCELERATOR
         lengths = np.diff(boundaries) + len(rule.prefix_ids) + len(rule.suffix_ids)
@@ -284,16 +332,21 @@ class ChunkEncoder(nn.Module):
             for row, chunk in zip(ids, rows, strict=True):
                 text = input_ids[boundaries[chunk] : boundaries[chunk + 1]]
                 row[: lengths[chunk]] = np.concatenate([rule.prefix_ids, text, rule.suffix_ids])
-            mask = None  # nothing is padded: the kernels without a mask are faster on an accelerator
+            mask = (
+                None  # nothing is padded: the kernels without a mask are faster on an accelerator
+            )
             if int(lengths[rows[-1]]) < width:
-                mask = (torch.arange(width, device=device) < _copy(lengths[rows], device)[:, None]).long()
+                mask = (
+                    torch.arange(width, device=device) < _copy(lengths[rows], device)[:, None]
+                ).long()
             vectors[_copy(rows, device)] = self(_copy(ids, device), mask)
             if bar is not None:
                 bar.update(len(rows))
         return vectors
 
     def fingerprint(self) -> str:
-        """SHA-256 over weights, pooling, normalisation and further steps; of the weights where these are usual."""
+        """SHA-256 over weights, pooling, normalisation and further steps; of the weights where
+        these are usual."""
         parts = [weights_fingerprint(self.model)]
         if steps := sentence_steps(self.model.config):
             parts += [weights_fingerprint(self.dense), json.dumps(steps, sort_keys=True)]
@@ -304,6 +357,11 @@ class ChunkEncoder(nn.Module):
 
 
 def _copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """An array on the device; copied from page-locked memory if that lets the copy overlap with computation."""
+    """An array on the device; copied from page-locked memory if that lets the copy overlap with
+    computation."""
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )

@@ -1,6 +1,7 @@
 """Configuration of CDLM."""
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+# No `from __future__ import annotations` here: `strict` checks types only where they are not
+# strings.
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
@@ -9,16 +10,22 @@ from transformers import LongformerConfig
 
 @strict
 class CdlmConfig(LongformerConfig):
-    """A Longformer that reads a set of documents (Caciularu et al., 2021); by default of `biu-nlp/cdlm`'s sizes.
+    """A Longformer that reads a set of documents (Caciularu et al., 2021); by default of
+    `biu-nlp/cdlm`'s sizes.
 
     Args:
-        attention_window: tokens that a token without global attention sees, half of them on either side; an even
-            number, or one for each layer.
-        max_position_embeddings: rows of the position table; the longest sequence has `pad_token_id` + 1 fewer.
-        mask_token_id: that of the tokenizer; in `CdlmForMaskedLM` its positions get global attention by default.
-        sparse_prediction: given labels, `CdlmForMaskedLM` scores only the positions that have one, at the same loss.
-        pair_scorer_hidden_size: units of the one hidden layer that scores a pair of mentions (appendix C.1).
-        coreference_threshold: mean probability from which clusters of mentions are merged; fine-tuning sets it.
+        attention_window: tokens that a token without global attention sees, half of them on either
+            side; an even number, or one for each layer.
+        max_position_embeddings: rows of the position table; the longest sequence has `pad_token_id`
+            + 1 fewer.
+        mask_token_id: that of the tokenizer; in `CdlmForMaskedLM` its positions get global
+            attention by default.
+        sparse_prediction: given labels, `CdlmForMaskedLM` scores only the positions that have one,
+            at the same loss.
+        pair_scorer_hidden_size: units of the one hidden layer that scores a pair of mentions
+            (appendix C.1).
+        coreference_threshold: mean probability from which clusters of mentions are merged;
+            fine-tuning sets it.
         classifier_dropout: on the inputs of the pair scorer; by default `hidden_dropout_prob`.
     """
 
@@ -41,8 +48,13 @@ class CdlmConfig(LongformerConfig):
         if self.classifier_dropout is None:
             self.classifier_dropout = float(self.hidden_dropout_prob)
         windows = self.windows()
-        if len(windows) != self.num_hidden_layers or any(window < 4 or window % 2 for window in windows):
-            needed = f"an even number of 4 or more, or one for each of the {self.num_hidden_layers} layers"
+        if len(windows) != self.num_hidden_layers or any(
+            window < 4 or window % 2 for window in windows
+        ):
+            needed = (
+                f"an even number of 4 or more, or one for each of the {self.num_hidden_layers}"
+                " layers"
+            )
             raise ValueError(f"attention_window must be {needed}; got {self.attention_window}.")
 
     @property

@@ -1,12 +1,15 @@
-"""What is fitted to text: whitening of chunk vectors, hashed TF-IDF, and several chunk encoders side by side.
+"""What is fitted to text: whitening of chunk vectors, hashed TF-IDF, and several chunk encoders
+side by side.
 
-Sentence encoders leave a large common direction in every vector, and what varies most from chunk to chunk of a book
-(dialogue or narration) says little about which book it is: whitening takes both out.
+Sentence encoders leave a large common direction in every vector, and what varies most from chunk to
+chunk of a book (dialogue or narration) says little about which book it is: whitening takes both
+out.
 
 Notation for shapes: N chunks, T tokens in all, D size of the whole vector.
 """
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not strings.
+# No `from __future__ import annotations` here: `strict` checks types only where they are not
+# strings.
 from typing import Any
 
 import numpy as np
@@ -23,8 +26,9 @@ from .chunking import ChunkingRule
 class ChunkCentring(nn.Module):
     """``[..., D]`` chunk vectors to centred ones of length 1: normalise(v - m).
 
-    Mean and weight are buffers, not parameters: saved with the model, but out of reach of optimisers and of
-    unfreezing. Before `fitting.fit_whitening` gives others they are zero and the identity.
+    Mean and weight are buffers, not parameters: saved with the model, but out of reach of
+    optimisers and of unfreezing. Before `fitting.fit_whitening` gives others they are zero and the
+    identity.
     """
 
     mean: torch.Tensor
@@ -60,10 +64,12 @@ class HashedTfidfConfig(StaticEmbeddingConfig):
 
 
 class HashedTfidfModel(StaticModel):
-    """TF-IDF by feature hashing: every token has a place among D and a signed weight, the vector is zero elsewhere.
+    """TF-IDF by feature hashing: every token has a place among D and a signed weight, the vector is
+    zero elsewhere.
 
-    The dot product of two vectors is that of the TF-IDF vectors plus noise with mean zero and variance about 1 / D
-    (Weinberger and others 2009, Feature Hashing for Large Scale Multitask Learning, lemma 2).
+    The dot product of two vectors is that of the TF-IDF vectors plus noise with mean zero and
+    variance about 1 / D (Weinberger and others 2009, Feature Hashing for Large Scale Multitask
+    Learning, lemma 2).
     """
 
     config_class = HashedTfidfConfig
@@ -80,9 +86,14 @@ class HashedTfidfModel(StaticModel):
 
     def _means(self, ids: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         lengths, size = offsets.diff(), self.config.hidden_size
-        chunk = torch.repeat_interleave(torch.arange(len(lengths), device=ids.device), lengths)  # [T]
+        chunk = torch.repeat_interleave(
+            torch.arange(len(lengths), device=ids.device), lengths
+        )  # [T]
         pairs, counts = torch.unique(chunk * self.config.vocab_size + ids, return_counts=True)
-        chunk, ids = pairs // self.config.vocab_size, pairs % self.config.vocab_size  # each token once in a chunk
+        chunk, ids = (
+            pairs // self.config.vocab_size,
+            pairs % self.config.vocab_size,
+        )  # each token once in a chunk
         times = 1 + counts.float().log()
         sums = torch.zeros(len(lengths) * size, device=lengths.device)
         sums.index_add_(0, chunk * size + self.places[ids], times * self.weight[ids].float())
@@ -93,8 +104,9 @@ class HashedTfidfModel(StaticModel):
 class HybridConfig(PreTrainedConfig):
     """The parts of a hybrid chunk encoder.
 
-    `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the ``size`` of its
-    vectors, and whether to ``whiten`` or only to centre them. `max_position_embeddings` is the longest chunk.
+    `parts` have the ``config`` (a dictionary), ``pooling`` and ``normalize`` of an encoder, the
+    ``size`` of its vectors, and whether to ``whiten`` or only to centre them.
+    `max_position_embeddings` is the longest chunk.
     """
 
     model_type = "hybrid-chunk-encoder"
@@ -110,7 +122,8 @@ class HybridConfig(PreTrainedConfig):
 
 
 class HybridModel(StaticModel):
-    """Several encoders side by side, each centred or whitened and weighted so that chunk vectors have length 1."""
+    """Several encoders side by side, each centred or whitened and weighted so that chunk vectors
+    have length 1."""
 
     config_class = HybridConfig
     weights: torch.Tensor
@@ -119,7 +132,8 @@ class HybridModel(StaticModel):
         super().__init__(config)
         parts = config.parts or []
         self.parts = nn.ModuleList(
-            ChunkEncoder(chunk_encoder_config(part["config"]), part["pooling"], part["normalize"]) for part in parts
+            ChunkEncoder(chunk_encoder_config(part["config"]), part["pooling"], part["normalize"])
+            for part in parts
         )
         self.whitenings = nn.ModuleList(
             (ChunkWhitening if part["whiten"] else ChunkCentring)(part["size"]) for part in parts
@@ -131,14 +145,20 @@ class HybridModel(StaticModel):
         """Nothing: the parts come with weights."""
 
     def encode(
-        self, input_ids: np.ndarray, boundaries: np.ndarray, rule: ChunkingRule, tokens_per_batch: int | None,
+        self,
+        input_ids: np.ndarray,
+        boundaries: np.ndarray,
+        rule: ChunkingRule,
+        tokens_per_batch: int | None,
         bar: tqdm | None,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         """Arguments and result as those of `ChunkEncoder.encode`."""
         shares, parts = [], list[Any](self.parts)
         slowest = max(parts, key=lambda part: part.has_layers)
         for part, whitening, weight in zip(parts, self.whitenings, self.weights, strict=True):
-            vectors = part.encode(input_ids, boundaries, rule, tokens_per_batch, bar if part is slowest else None)
+            vectors = part.encode(
+                input_ids, boundaries, rule, tokens_per_batch, bar if part is slowest else None
+            )
             shares.append(weight * whitening(vectors.to(self.device)).float())
         return torch.cat(shares, dim=1)  # [N, D]
 

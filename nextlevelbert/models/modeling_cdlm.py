@@ -1,10 +1,12 @@
-"""CDLM: one encoder that reads a set of related documents, with global attention on what it has to predict.
+"""CDLM: one encoder that reads a set of related documents, with global attention on what it has to
+predict.
 
-Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv 2101.00406). The encoder is
-transformers' Longformer; weights have its names, so that `allenai/longformer-base-4096` and `biu-nlp/cdlm` load as
-they are. Shapes: B sequences in a batch (each a set of documents), L token positions, D hidden size, V words; M
-mentions and P pairs of them, S sentences, T titles, G global positions in the sequence with most; H heads of
-d dimensions, n blocks of c queries.
+Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv
+2101.00406). The encoder is transformers' Longformer; weights have its names, so that
+`allenai/longformer-base-4096` and `biu-nlp/cdlm` load as they are. Shapes: B sequences in a batch
+(each a set of documents), L token positions, D hidden size, V words; M mentions and P pairs of
+them, S sentences, T titles, G global positions in the sequence with most; H heads of d dimensions,
+n blocks of c queries.
 """
 
 from __future__ import annotations
@@ -32,18 +34,35 @@ from .pretrained import (
     single_label_loss,
 )
 
-_OFFSET = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding id, as Longformer does
+_OFFSET = (
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+)  # these count positions from the padding id, as Longformer does
 _FIELDS = (
-    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-    "hidden_dropout_prob", "type_vocab_size", "layer_norm_eps", "initializer_range",
-)  # fmt: skip
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "type_vocab_size",
+    "layer_norm_eps",
+    "initializer_range",
+)
 # The parts of a word head: BERT's names, and Longformer's, which RoBERTa has as well.
-_BERT_HEAD = ("cls.predictions.transform.dense.", "cls.predictions.transform.LayerNorm.", "cls.predictions.bias")
+_BERT_HEAD = (
+    "cls.predictions.transform.dense.",
+    "cls.predictions.transform.LayerNorm.",
+    "cls.predictions.bias",
+)
 _HEAD = ("lm_head.dense.", "lm_head.layer_norm.", "lm_head.bias")
 
 
 class CdlmPreTrainedModel(NextLevelPreTrainedModel):
-    """A family around transformers' Longformer: opened from a Longformer, or made from a BERT or RoBERTa."""
+    """A family around transformers' Longformer: opened from a Longformer, or made from a BERT or
+    RoBERTa."""
 
     config: CdlmConfig
     config_class = CdlmConfig
@@ -67,33 +86,51 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, longformer.LongformerLMHead):  # transformers leaves this bias uninitialised
+        if isinstance(
+            module, longformer.LongformerLMHead
+        ):  # transformers leaves this bias uninitialised
             init.zeros_(module.bias)
 
     @classmethod
-    def _read_as(cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    def _read_as(
+        cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
+    ) -> dict[str, Any]:
         """As in the base class; a Longformer, such as `biu-nlp/cdlm`, is opened, too."""
         if stored.get("model_type") != "longformer":
             return super()._read_as(source, stored, arguments)
-        names = ({*cls.config_class.__dataclass_fields__} - {"dtype"} | {"num_labels"}) & arguments.keys()
+        names = (
+            {*cls.config_class.__dataclass_fields__} - {"dtype"} | {"num_labels"}
+        ) & arguments.keys()
         fields = {name: arguments.pop(name) for name in names}
-        dropped = ("model_type", "architectures", "auto_map", "transformers_version", "mask_token_id")
+        dropped = (
+            "model_type",
+            "architectures",
+            "auto_map",
+            "transformers_version",
+            "mask_token_id",
+        )
         values = {key: value for key, value in stored.items() if key not in dropped}
         return {"config": cls.config_class(**{"mask_token_id": None, **values, **fields})}
 
     @classmethod
     def from_encoder(
-        cls, name_or_path: str | PathLike[str], max_length: int = 4096, attention_window: int | list[int] = 512,
+        cls,
+        name_or_path: str | PathLike[str],
+        max_length: int = 4096,
+        attention_window: int | list[int] = 512,
         **config_kwargs: Any,
-    ) -> Self:  # fmt: skip
-        """A CDLM around a pretrained BERT or RoBERTa: its position table repeated, its projections used twice.
+    ) -> Self:
+        """A CDLM around a pretrained BERT or RoBERTa: its position table repeated, its projections
+        used twice.
 
-        The projections of global attention start as copies of the local ones, as in Longformer's own conversion. The
-        word head is the encoder's if its checkpoint has one; otherwise it is new. Where the `attention_window` is
-        twice the sequence's length, the outputs are the encoder's own.
+        The projections of global attention start as copies of the local ones, as in Longformer's
+        own conversion. The word head is the encoder's if its checkpoint has one; otherwise it is
+        new. Where the `attention_window` is twice the sequence's length, the outputs are the
+        encoder's own.
 
-        A sequence has at most `max_length` tokens, and each sees `attention_window` others, half on either side;
-        `config_kwargs` are fields of the configuration, and loading arguments such as `revision` and `token`.
+        A sequence has at most `max_length` tokens, and each sees `attention_window` others, half on
+        either side; `config_kwargs` are fields of the configuration, and loading arguments such as
+        `revision` and `token`.
         """
         loading, fields = encoders_of_package().split_arguments(cls.config_class, config_kwargs)
         values, weights, tokenizer = longformer_weights(name_or_path, max_length, loading)
@@ -101,7 +138,10 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
             weights |= word_head(name_or_path, loading)
         model = cls(cls.config_class(**{**values, "attention_window": attention_window, **fields}))
         prefix = "" if model.base_model is model else "longformer."
-        weights = {name if name.startswith("lm_head") else prefix + name: value for name, value in weights.items()}
+        weights = {
+            name if name.startswith("lm_head") else prefix + name: value
+            for name, value in weights.items()
+        }
         model.load_state_dict(weights, strict=False)
         model.tie_weights()
         model.base_model.copy_local_to_global()
@@ -110,24 +150,28 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 
     @torch.no_grad()
     def copy_local_to_global(self) -> None:
-        """Copies the projections of local attention to those of global attention, as in Longformer's fine-tuning."""
+        """Copies the projections of local attention to those of global attention, as in
+        Longformer's fine-tuning."""
         for layer in self.base_model.encoder.layer:
             attention = layer.attention.self
             for name in ("query", "key", "value"):
-                getattr(attention, f"{name}_global").load_state_dict(getattr(attention, name).state_dict())
+                getattr(attention, f"{name}_global").load_state_dict(
+                    getattr(attention, name).state_dict()
+                )
 
 
 def longformer_weights(
     name_or_path: str | PathLike[str], max_length: int, loading: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Tensor], Any]:
-    """Configuration fields, weights of the base model and tokenizer of a Longformer that starts from an encoder."""
+    """Configuration fields, weights of the base model and tokenizer of a Longformer that starts
+    from an encoder."""
     source = encoders_of_package().load_backbone(name_or_path, **loading)
     tokenizer = load_tokenizer(name_or_path, **loading)
     kind, pad = source.config.model_type, tokenizer.pad_token_id
     if kind not in (known := ("bert", *_OFFSET)) or pad is None:
         raise ValueError(
-            f"{str(name_or_path)!r} is a {kind}; a CDLM starts from one of {', '.join(known)} with a padding token. "
-            "A Longformer is opened by from_pretrained."
+            f"{str(name_or_path)!r} is a {kind}; a CDLM starts from one of {', '.join(known)} with"
+            " a padding token. A Longformer is opened by from_pretrained."
         )
     fields = {
         **{name: getattr(source.config, name) for name in _FIELDS},
@@ -149,11 +193,14 @@ def longformer_weights(
 
 
 def word_head(name_or_path: str | PathLike[str], loading: dict[str, Any]) -> dict[str, Tensor]:
-    """The word head under Longformer's names; nothing if the checkpoint has none, or one with another activation."""
+    """The word head under Longformer's names; nothing if the checkpoint has none, or one with
+    another activation."""
     loading = {"dtype": torch.float32, "output_loading_info": True, **loading}
     model, info = AutoModelForMaskedLM.from_pretrained(name_or_path, **loading)
     names = _BERT_HEAD if model.config.model_type == "bert" else _HEAD
-    if model.config.hidden_act != "gelu" or any(name.startswith(names) for name in info["missing_keys"]):
+    if model.config.hidden_act != "gelu" or any(
+        name.startswith(names) for name in info["missing_keys"]
+    ):
         return {}
     return {
         new + name.removeprefix(old): weight
@@ -169,10 +216,13 @@ class AttentionPlan:
 
     Attributes:
         real, is_global: ``[B, L]`` bool.
-        global_index: ``[B, G]``, positions of the global tokens, then of others where a sequence has fewer.
+        global_index: ``[B, G]``, positions of the global tokens, then of others where a sequence
+            has fewer.
         global_real: ``[B, G]`` bool, where `global_index` means something.
-        allowed: which keys a query may see: ``[B, 1, L, L]``, or with blocks ``[B · n, 1, c, c + window + G]``.
-        block: c; None where every query sees the keys of all positions, because blocks would have as many.
+        allowed: which keys a query may see: ``[B, 1, L, L]``, or with blocks ``[B · n, 1, c, c +
+            window + G]``.
+        block: c; None where every query sees the keys of all positions, because blocks would have
+            as many.
     """
 
     real: Tensor
@@ -184,12 +234,14 @@ class AttentionPlan:
 
 
 def plan_attention(real: Tensor, is_global: Tensor, window: int) -> AttentionPlan:
-    """Who sees whom, of ``[B, L]`` real and global (and real) positions, with a window of both sides together.
+    """Who sees whom, of ``[B, L]`` real and global (and real) positions, with a window of both
+    sides together.
 
-    A token with local attention sees the tokens around it and every global one; a global token sees all, through
-    projections of its own (Beltagy et al., 2020, section 3.1). Queries are taken in blocks: each sees the keys of its
-    windows, laid out next to each other, and the global keys after them. CDLM's global tokens (the masked ones) are
-    everywhere, so a block mask over the whole square would have no empty block.
+    A token with local attention sees the tokens around it and every global one; a global token sees
+    all, through projections of its own (Beltagy et al., 2020, section 3.1). Queries are taken in
+    blocks: each sees the keys of its windows, laid out next to each other, and the global keys
+    after them. CDLM's global tokens (the masked ones) are everywhere, so a block mask over the
+    whole square would have no empty block.
     """
     rows, length = real.shape
     half = window // 2
@@ -202,11 +254,16 @@ def plan_attention(real: Tensor, is_global: Tensor, window: int) -> AttentionPla
     if 3 * half + most >= length:
         near = (position[:, None] - position).abs() <= half  # [L, L]
         allowed = (near & real[:, None, :]) | is_global[:, None, :]
-        allowed = allowed | ~real[:, :, None]  # a query without keys would give NaN; padding is set to zero later
+        allowed = (
+            allowed | ~real[:, :, None]
+        )  # a query without keys would give NaN; padding is set to zero later
         return AttentionPlan(real, is_global, global_index, global_real, allowed[:, None], None)
     blocks = -(-length // half)
     # Global keys are seen as such, not a second time in the window.
-    local = _windows(nn.functional.pad((real & ~is_global).unsqueeze(-1), (0, 0, 0, blocks * half - length)), half)
+    local = _windows(
+        nn.functional.pad((real & ~is_global).unsqueeze(-1), (0, 0, 0, blocks * half - length)),
+        half,
+    )
     query = torch.arange(half, device=real.device)
     key = torch.arange(3 * half, device=real.device) - half
     near = (query[:, None] - key).abs() <= half  # [c, 3c]
@@ -227,9 +284,12 @@ def _windows(values: Tensor, block: int) -> Tensor:
 
 
 class CdlmSelfAttention(longformer.LongformerSelfAttention):
-    """Longformer's self-attention; with an `AttentionPlan` in place of its mask, the same through SDPA, faster."""
+    """Longformer's self-attention; with an `AttentionPlan` in place of its mask, the same through
+    SDPA, faster."""
 
-    def forward(self, hidden_states: Tensor, attention_mask: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
         """As in transformers, or with a plan: ``([B, L, D],)``, zero at padding."""
         if not isinstance(attention_mask, AttentionPlan):
             return super().forward(hidden_states, attention_mask, *args, **kwargs)
@@ -243,19 +303,31 @@ class CdlmSelfAttention(longformer.LongformerSelfAttention):
         else:
             length = hidden_states.shape[1]
             missing = (0, 0, 0, 0, 0, -length % plan.block)
-            query, keys, values = (nn.functional.pad(heads, missing) for heads in (query, key, value))
-            keys, values = (_windows(heads, plan.block) for heads in (keys, values))  # [B, n, 3c, H, d]
+            query, keys, values = (
+                nn.functional.pad(heads, missing) for heads in (query, key, value)
+            )
+            keys, values = (
+                _windows(heads, plan.block) for heads in (keys, values)
+            )  # [B, n, 3c, H, d]
             if plan.global_index.shape[1]:
                 blocks = keys.shape[1]
                 keys, values = (
                     torch.cat(
-                        [near, take_positions(heads, plan.global_index)[:, None].expand(-1, blocks, -1, -1, -1)], dim=2
+                        [
+                            near,
+                            take_positions(heads, plan.global_index)[:, None].expand(
+                                -1, blocks, -1, -1, -1
+                            ),
+                        ],
+                        dim=2,
                     )
                     for near, heads in ((keys, key), (values, value))
                 )
             query = query.unflatten(1, (-1, plan.block)).flatten(0, 1)  # [B · n, c, H, d]
             output = self._attend(query, keys.flatten(0, 1), values.flatten(0, 1), plan.allowed)
-            output = output.reshape(len(hidden_states), -1, self.num_heads, self.head_dim)[:, :length]
+            output = output.reshape(len(hidden_states), -1, self.num_heads, self.head_dim)[
+                :, :length
+            ]
         output = output.flatten(-2)  # [B, L, D]
         if plan.global_index.shape[1]:
             seen = self._attend(
@@ -274,7 +346,9 @@ class CdlmSelfAttention(longformer.LongformerSelfAttention):
         """Attention over ``[…, positions, H, d]``; `allowed` broadcasts over the heads."""
         query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
         dropout = self.dropout if self.training else 0.0
-        output = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=allowed, dropout_p=dropout)
+        output = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=allowed, dropout_p=dropout
+        )
         return output.transpose(1, 2)
 
 
@@ -294,14 +368,19 @@ def first_token(real: Tensor) -> Tensor:
 
 
 def take_positions(states: Tensor, index: Tensor) -> Tensor:
-    """States ``[B, S, …]`` at positions ``[B, S]`` of ``[B, L, …]``; position 0 where the index is -1."""
+    """States ``[B, S, …]`` at positions ``[B, S]`` of ``[B, L, …]``; position 0 where the index is
+    -1."""
     return states[torch.arange(len(states), device=states.device)[:, None], index.clamp(min=0)]
 
 
 class CdlmModel(CdlmPreTrainedModel):
     """A set of documents in one sequence to a state for every token."""
 
-    _keys_to_ignore_on_load_unexpected = [r"pooler", r"position_ids", r"^(lm_head|classifier|scorer|qa_)"]
+    _keys_to_ignore_on_load_unexpected = [
+        r"pooler",
+        r"position_ids",
+        r"^(lm_head|classifier|scorer|qa_)",
+    ]
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
@@ -314,32 +393,49 @@ class CdlmModel(CdlmPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None, output_attentions: bool | None = None,
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> longformer.LongformerBaseModelOutputWithPooling:  # fmt: skip
+    ) -> longformer.LongformerBaseModelOutputWithPooling:
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
         Args:
-            global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others, else 0. All 0 by
-                default, as in transformers' Longformer; the models for tasks choose by what they predict.
+            global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others,
+                else 0. All 0 by default, as in transformers' Longformer; the models for tasks
+                choose by what they predict.
             output_attentions: attentions exist only in ``"eager"`` mode, which the pass then uses.
 
         Returns:
-            As transformers' Longformer, with `pooler_output` ``[B, D]``, the mean over the tokens of a sequence.
+            As transformers' Longformer, with `pooler_output` ``[B, D]``, the mean over the tokens
+            of a sequence.
         """
         real = real_tokens(input_ids, attention_mask, inputs_embeds)
-        is_global = torch.zeros_like(real) if global_attention_mask is None else global_attention_mask.bool() & real
+        is_global = (
+            torch.zeros_like(real)
+            if global_attention_mask is None
+            else global_attention_mask.bool() & real
+        )
         if (longest := int(real.sum(dim=1).max())) > self.config.max_sequence_length:
             raise ValueError(
-                f"A sequence has {longest} tokens, but the model reads {self.config.max_sequence_length}: let a "
-                "CdlmProcessor cut the documents, or make the model from an encoder with a larger max_length."
+                f"A sequence has {longest} tokens, but the model reads"
+                f" {self.config.max_sequence_length}: let a CdlmProcessor cut the documents, or"
+                " make the model from an encoder with a larger max_length."
             )
         positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa
         hidden = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
-        attentions = self.config.output_attentions if output_attentions is None else output_attentions
-        states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        attentions = (
+            self.config.output_attentions if output_attentions is None else output_attentions
+        )
+        states = (
+            self.config.output_hidden_states
+            if output_hidden_states is None
+            else output_hidden_states
+        )
         if self.config._attn_implementation == "eager" or attentions:
             output = self._eager(hidden, real, is_global, attentions, states)
         else:
@@ -349,20 +445,30 @@ class CdlmModel(CdlmPreTrainedModel):
             for layer, window in zip(self.encoder.layer, windows, strict=True):
                 hidden = layer(hidden, attention_mask=plans[window])[0]
                 seen = (*seen, hidden) if states else ()
-            output = longformer.LongformerBaseModelOutputWithPooling(hidden, hidden_states=seen or None)
-        total = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0).sum(dim=1, dtype=torch.float32)
-        output.pooler_output = (total / real.sum(dim=1, keepdim=True).clamp(min=1)).to(hidden.dtype)  # [B, D]
+            output = longformer.LongformerBaseModelOutputWithPooling(
+                hidden, hidden_states=seen or None
+            )
+        total = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0).sum(
+            dim=1, dtype=torch.float32
+        )
+        output.pooler_output = (total / real.sum(dim=1, keepdim=True).clamp(min=1)).to(
+            hidden.dtype
+        )  # [B, D]
         return output
 
     def _eager(
         self, hidden: Tensor, real: Tensor, is_global: Tensor, attentions: bool, states: bool
     ) -> longformer.LongformerBaseModelOutputWithPooling:
-        """transformers' own attention, which takes a length that all windows divide and shows its weights."""
+        """transformers' own attention, which takes a length that all windows divide and shows its
+        weights."""
         extra = -real.shape[1] % math.lcm(*self.config.windows())
         ends = torch.finfo(hidden.dtype)
         mask = torch.zeros_like(real, dtype=hidden.dtype)
         mask = mask.masked_fill(~real, ends.min).masked_fill(is_global, ends.max)
-        mask, hidden = nn.functional.pad(mask, (0, extra), value=ends.min), nn.functional.pad(hidden, (0, 0, 0, extra))
+        mask, hidden = (
+            nn.functional.pad(mask, (0, extra), value=ends.min),
+            nn.functional.pad(hidden, (0, 0, 0, extra)),
+        )
         output = self.encoder(hidden, mask, extra, attentions, states, return_dict=True)
         return longformer.LongformerBaseModelOutputWithPooling(**output)
 
@@ -370,7 +476,8 @@ class CdlmModel(CdlmPreTrainedModel):
 class CdlmForMaskedLM(CdlmPreTrainedModel):
     """Predicts masked words of a set of documents (paper, section 2.2).
 
-    Unless a global attention mask is given, the [MASK] tokens have global attention, as in the paper's pretraining.
+    Unless a global attention mask is given, the [MASK] tokens have global attention, as in the
+    paper's pretraining.
     """
 
     has_word_head = True
@@ -393,32 +500,50 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
-        labels: Tensor | None = None, **kwargs: Any,
-    ) -> longformer.LongformerMaskedLMOutput:  # fmt: skip
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> longformer.LongformerMaskedLMOutput:
         """Scores of words, ``[B, L, V]``; inputs as in `CdlmModel`.
 
-        `labels` ``[B, L]`` are ids of the true words, -100 where nothing is predicted, but not everywhere. With them
-        and `config.sparse_prediction`, the N positions that have one are scored, row by row: ``[N, V]``.
+        `labels` ``[B, L]`` are ids of the true words, -100 where nothing is predicted, but not
+        everywhere. With them and `config.sparse_prediction`, the N positions that have one are
+        scored, row by row: ``[N, V]``.
         """
-        if global_attention_mask is None and input_ids is not None and self.config.mask_token_id is not None:
+        if (
+            global_attention_mask is None
+            and input_ids is not None
+            and self.config.mask_token_id is not None
+        ):
             global_attention_mask = input_ids == self.config.mask_token_id
-        output = self.longformer(input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs)
+        output = self.longformer(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+        )
         states = output.last_hidden_state
         if labels is None:
-            return longformer.LongformerMaskedLMOutput(logits=self.lm_head(states), **_extras(output))
+            return longformer.LongformerMaskedLMOutput(
+                logits=self.lm_head(states), **_extras(output)
+            )
         masked = labels != -100
         if not masked.any():
-            raise ValueError("No position of the batch is masked (labels are -100 everywhere): mask some.")
+            raise ValueError(
+                "No position of the batch is masked (labels are -100 everywhere): mask some."
+            )
         sparse = self.config.sparse_prediction
         logits = self.lm_head(states[masked] if sparse else states)  # [N, V] or [B, L, V]
-        loss = nn.functional.cross_entropy((logits if sparse else logits[masked]).float(), labels[masked])
+        loss = nn.functional.cross_entropy(
+            (logits if sparse else logits[masked]).float(), labels[masked]
+        )
         return longformer.LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
 
 class CdlmForDocumentMatching(CdlmPreTrainedModel):
-    """Says whether two documents belong together, by the state of [CLS] (paper, section 3.3 and appendix C.2)."""
+    """Says whether two documents belong together, by the state of [CLS] (paper, section 3.3 and
+    appendix C.2)."""
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
@@ -428,11 +553,16 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None,
-        labels: Tensor | None = None, **kwargs: Any,
-    ) -> longformer.LongformerSequenceClassifierOutput:  # fmt: skip
-        """Scores ``[B, num_labels]``; inputs as in `CdlmModel`, with global attention on [CLS] by default.
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> longformer.LongformerSequenceClassifierOutput:
+        """Scores ``[B, num_labels]``; inputs as in `CdlmModel`, with global attention on [CLS] by
+        default.
 
         `labels` are ``[B]``, or as `config.problem_type` says.
         """
@@ -440,9 +570,13 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         wide = first if global_attention_mask is None else global_attention_mask
         output = self.longformer(input_ids, attention_mask, wide, token_type_ids, **kwargs)
         # [CLS] is where the padding on the left ends.
-        logits = self.classifier(take_positions(output.last_hidden_state, first.long().argmax(dim=1)[:, None]))
+        logits = self.classifier(
+            take_positions(output.last_hidden_state, first.long().argmax(dim=1)[:, None])
+        )
         loss = None if labels is None else classification_loss(logits, labels, self.config)
-        return longformer.LongformerSequenceClassifierOutput(loss=loss, logits=logits, **_extras(output))
+        return longformer.LongformerSequenceClassifierOutput(
+            loss=loss, logits=logits, **_extras(output)
+        )
 
 
 class PairScorer(nn.Module):
@@ -455,7 +589,8 @@ class PairScorer(nn.Module):
         self.projection = nn.Linear(units, 1)
 
     def forward(self, states: Tensor, first: Tensor, spans: Tensor, pairs: Tensor) -> Tensor:
-        """Scores ``[B, P]`` of `pairs` ``[B, P, 2]`` of `spans` ``[B, M, 2]``; `first` ``[B]`` is where [CLS] is."""
+        """Scores ``[B, P]`` of `pairs` ``[B, P, 2]`` of `spans` ``[B, M, 2]``; `first` ``[B]`` is
+        where [CLS] is."""
         position = torch.arange(states.shape[1], device=states.device)
         inside = (position >= spans[..., :1]) & (position < spans[..., 1:])  # [B, M, L]
         mentions = inside.to(states.dtype) @ states  # [B, M, D]
@@ -466,21 +601,23 @@ class PairScorer(nn.Module):
 
 
 def check_spans(spans: Tensor, real: Tensor) -> None:
-    """Raises a ValueError for the first span ``[B, M, 2]`` that is empty or outside its sequence (-1: padding)."""
+    """Raises a ValueError for the first span ``[B, M, 2]`` that is empty or outside its sequence
+    (-1: padding)."""
     ends = real.long().cumsum(dim=1).argmax(dim=1)[:, None] + 1  # one past the last real position
     bad = (spans[..., 0] < 0) | (spans[..., 1] <= spans[..., 0]) | (spans[..., 1] > ends)
     bad &= (spans != -1).any(dim=-1)  # [B, M]
     if bad.any():
         row, mention = bad.nonzero()[0].tolist()
         raise ValueError(
-            f"Mention {mention} of row {row} has the span {spans[row, mention].tolist()}; it must not be empty, and "
-            f"must lie between 0 and {int(ends[row])}, the end of its sequence."
+            f"Mention {mention} of row {row} has the span {spans[row, mention].tolist()}; it must"
+            f" not be empty, and must lie between 0 and {int(ends[row])}, the end of its sequence."
         )
 
 
 @dataclass
 class MentionPairOutput(ModelOutput):
-    """`loss`, the mean over sets of the mean over their pairs; `logits` ``[B, P]``, zero without a pair."""
+    """`loss`, the mean over sets of the mean over their pairs; `logits` ``[B, P]``, zero without a
+    pair."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -491,43 +628,62 @@ class MentionPairOutput(ModelOutput):
 
 
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
-    """Says which mentions in one or two documents mean the same (paper, section 3.2 and appendix C.1).
+    """Says which mentions in one or two documents mean the same (paper, section 3.2 and appendix
+    C.1).
 
-    No auto class of transformers scores pairs. Without this package, a checkpoint `path` opens by transformers'
-    ``get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference", path).from_pretrained(path)``.
+    No auto class of transformers scores pairs. Without this package, a checkpoint `path` opens by
+    transformers' ``get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference",
+    path).from_pretrained(path)``.
     """
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
         self.longformer = CdlmModel(config)
-        self.scorer = PairScorer(config.hidden_size, config.pair_scorer_hidden_size, config.classifier_dropout or 0.0)
+        self.scorer = PairScorer(
+            config.hidden_size, config.pair_scorer_hidden_size, config.classifier_dropout or 0.0
+        )
         self.post_init()
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor, mention_spans: Tensor, mention_pairs: Tensor | None = None,
-        attention_mask: Tensor | None = None, global_attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None, labels: Tensor | None = None, **kwargs: Any,
-    ) -> MentionPairOutput:  # fmt: skip
-        """Scores pairs of mentions; `CdlmProcessor.mentions` makes the inputs, other arguments as in `CdlmModel`.
+        self,
+        input_ids: Tensor,
+        mention_spans: Tensor,
+        mention_pairs: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MentionPairOutput:
+        """Scores pairs of mentions; `CdlmProcessor.mentions` makes the inputs, other arguments as
+        in `CdlmModel`.
 
         Args:
-            mention_spans: ``[B, M, 2]``, first position of each mention and one past its last, without the markers;
-                -1 is padding.
-            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. By default the pair of the first two.
-            global_attention_mask: ``[B, L]``; by default 1 at [CLS], at the mentions and at their markers.
+            mention_spans: ``[B, M, 2]``, first position of each mention and one past its last,
+                without the markers; -1 is padding.
+            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. By default the pair of
+                the first two.
+            global_attention_mask: ``[B, L]``; by default 1 at [CLS], at the mentions and at their
+                markers.
             labels: ``[B, P]``, 1 for a pair that means the same, else 0; -100 if unknown.
         """
         real = real_tokens(input_ids, attention_mask)
         check_spans(mention_spans, real)
         first = first_token(real)
         if mention_pairs is None:
-            mention_pairs = torch.tensor([0, 1], device=input_ids.device).expand(len(input_ids), 1, 2)
+            mention_pairs = torch.tensor([0, 1], device=input_ids.device).expand(
+                len(input_ids), 1, 2
+            )
         if global_attention_mask is None:
             position = torch.arange(input_ids.shape[1], device=input_ids.device)
-            marked = (position >= mention_spans[..., :1] - 1) & (position <= mention_spans[..., 1:])  # [B, M, L]
+            marked = (position >= mention_spans[..., :1] - 1) & (
+                position <= mention_spans[..., 1:]
+            )  # [B, M, L]
             global_attention_mask = (marked & (mention_spans[..., :1] >= 0)).any(dim=1) | first
-        output = self.longformer(input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs)
+        output = self.longformer(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+        )
         pair_mask = (mention_pairs != -1).any(dim=-1)  # [B, P]
         spans, pairs = mention_spans.clamp(min=0), mention_pairs.clamp(min=0)
         logits = self.scorer(output.last_hidden_state, first.long().argmax(dim=1), spans, pairs)
@@ -537,23 +693,26 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
 
 
 def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
-    """Minus the log-probability that any one of several positions is meant (Clark and Gardner, 2018).
+    """Minus the log-probability that any one of several positions is meant (Clark and Gardner,
+    2018).
 
-    `logits` are ``[B, L]``, minus infinity at padding; `positions` ``[B, A]``, -1 is padding. Rows without an answer
-    do not count in the mean.
+    `logits` are ``[B, L]``, minus infinity at padding; `positions` ``[B, A]``, -1 is padding. Rows
+    without an answer do not count in the mean.
     """
     log_probabilities = logits.float().log_softmax(dim=-1).gather(1, positions.clamp(min=0))
     answered = (positions >= 0).any(dim=1)
     if not answered.any():
         return logits.float().flatten()[:1].sum() * 0.0
-    return -log_probabilities.masked_fill(positions < 0, -torch.inf)[answered].logsumexp(dim=1).mean()
+    return (
+        -log_probabilities.masked_fill(positions < 0, -torch.inf)[answered].logsumexp(dim=1).mean()
+    )
 
 
 @dataclass
 class MultiHopQuestionAnsweringOutput(ModelOutput):
-    """`loss`, the sum over all heads with labels, and logits: where the answer begins and at which token it ends,
-    ``[B, L]``; its type (a span, yes, no), ``[B, 3]``; whether a sentence supports it, ``[B, S]``, and a paragraph,
-    ``[B, T]``, zero where there is none.
+    """`loss`, the sum over all heads with labels, and logits: where the answer begins and at which
+    token it ends, ``[B, L]``; its type (a span, yes, no), ``[B, 3]``; whether a sentence supports
+    it, ``[B, S]``, and a paragraph, ``[B, T]``, zero where there is none.
     """
 
     loss: Tensor | None = None
@@ -568,10 +727,12 @@ class MultiHopQuestionAnsweringOutput(ModelOutput):
 
 
 class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
-    """Answers a question from several paragraphs, and says which sentences support it (paper, 3.4 and appendix C.3).
+    """Answers a question from several paragraphs, and says which sentences support it (paper, 3.4
+    and appendix C.3).
 
-    The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers each over [CLS]
-    (span, yes or no), over sentence starts and over title starts (whether they support the answer).
+    The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers
+    each over [CLS] (span, yes or no), over sentence starts and over title starts (whether they
+    support the answer).
     """
 
     def __init__(self, config: CdlmConfig) -> None:
@@ -580,50 +741,82 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         size = config.hidden_size
         self.qa_type, self.qa_sentence, self.qa_paragraph = (
-            nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, outputs)) for outputs in (3, 1, 1)
+            nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, outputs))
+            for outputs in (3, 1, 1)
         )
         self.post_init()
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor, global_attention_mask: Tensor, sentence_index: Tensor, paragraph_index: Tensor,
-        attention_mask: Tensor | None = None, context_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None, start_positions: Tensor | None = None,
-        end_positions: Tensor | None = None, type_labels: Tensor | None = None,
-        sentence_labels: Tensor | None = None, paragraph_labels: Tensor | None = None, **kwargs: Any,
-    ) -> MultiHopQuestionAnsweringOutput:  # fmt: skip
-        """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes the inputs.
+        self,
+        input_ids: Tensor,
+        global_attention_mask: Tensor,
+        sentence_index: Tensor,
+        paragraph_index: Tensor,
+        attention_mask: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        type_labels: Tensor | None = None,
+        sentence_labels: Tensor | None = None,
+        paragraph_labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MultiHopQuestionAnsweringOutput:
+        """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes
+        the inputs.
 
         Args:
-            sentence_index, paragraph_index: ``[B, S]`` and ``[B, T]``, starts of sentences and titles; -1 is padding.
-            context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; all real ones by default.
-            start_positions, end_positions: ``[B, A]``, first and last token of every place where the answer occurs
-                in the supporting paragraphs; -1 is padding. The loss asks for any one of them.
+            sentence_index, paragraph_index: ``[B, S]`` and ``[B, T]``, starts of sentences and
+                titles; -1 is padding.
+            context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; all real ones by
+                default.
+            start_positions, end_positions: ``[B, A]``, first and last token of every place where
+                the answer occurs in the supporting paragraphs; -1 is padding. The loss asks for any
+                one of them.
             type_labels: ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
-            sentence_labels, paragraph_labels: ``[B, S]`` and ``[B, T]``, 1 where one supports the answer, 0, or -100.
+            sentence_labels, paragraph_labels: ``[B, S]`` and ``[B, T]``, 1 where one supports the
+                answer, 0, or -100.
         """
-        output = self.longformer(input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs)
+        output = self.longformer(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+        )
         states = output.last_hidden_state
         real = real_tokens(input_ids, attention_mask)
         possible = real if context_mask is None else context_mask.bool()
-        spans = self.qa_outputs(states).float().masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
+        spans = (
+            self.qa_outputs(states)
+            .float()
+            .masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
+        )
         first = first_token(real).long().argmax(dim=1)
         sentence, paragraph = (
             head(take_positions(states, index)).squeeze(-1).masked_fill(index < 0, 0.0)
-            for head, index in ((self.qa_sentence, sentence_index), (self.qa_paragraph, paragraph_index))
+            for head, index in (
+                (self.qa_sentence, sentence_index),
+                (self.qa_paragraph, paragraph_index),
+            )
         )  # [B, S] and [B, T]
         start, end = spans.unbind(dim=-1)  # [B, L]
         kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))  # [B, 3]
         heads = (
-            (any_of_loss, start, start_positions), (any_of_loss, end, end_positions),
-            (single_label_loss, kind, type_labels), (labelled_loss, sentence, sentence_labels),
+            (any_of_loss, start, start_positions),
+            (any_of_loss, end, end_positions),
+            (single_label_loss, kind, type_labels),
+            (labelled_loss, sentence, sentence_labels),
             (labelled_loss, paragraph, paragraph_labels),
-        )  # fmt: skip
-        losses = [of_head(logits, labels) for of_head, logits, labels in heads if labels is not None]
+        )
+        losses = [
+            of_head(logits, labels) for of_head, logits, labels in heads if labels is not None
+        ]
         loss = torch.stack(losses).sum() if losses else None
-        return MultiHopQuestionAnsweringOutput(loss, start, end, kind, sentence, paragraph, **_extras(output))
+        return MultiHopQuestionAnsweringOutput(
+            loss, start, end, kind, sentence, paragraph, **_extras(output)
+        )
 
 
 def _extras(output: longformer.LongformerBaseModelOutputWithPooling) -> dict[str, Any]:
     """The parts of the base model's output that every head passes on."""
-    return {name: getattr(output, name) for name in ("hidden_states", "attentions", "global_attentions")}
+    return {
+        name: getattr(output, name) for name in ("hidden_states", "attentions", "global_attentions")
+    }

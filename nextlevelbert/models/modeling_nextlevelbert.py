@@ -1,11 +1,12 @@
 """NextLevelBERT: a masked language model whose tokens are the vectors of text chunks.
 
-Czinczoll et al., "NextLevelBERT: Masked Language Modeling with Higher-Level Representations for Long
-Documents", ACL 2024 (arXiv 2402.17682). Its attention layers are those of a `transformers` backbone.
+Czinczoll et al., "NextLevelBERT: Masked Language Modeling with Higher-Level Representations for
+Long Documents", ACL 2024 (arXiv 2402.17682). Its attention layers are those of a `transformers`
+backbone.
 
-Notation for shapes: B documents or sequences in a batch, T tokens of the longest document, L chunks of the longest
-document, J windows of all documents, S chunks or positions of a window, D size of a chunk vector, H of a contextual
-one (D in NextLevelBERT), M masked positions.
+Notation for shapes: B documents or sequences in a batch, T tokens of the longest document, L chunks
+of the longest document, J windows of all documents, S chunks or positions of a window, D size of a
+chunk vector, H of a contextual one (D in NextLevelBERT), M masked positions.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from transformers.modeling_outputs import BaseModelOutput, SequenceClassifierOut
 from transformers.utils import ModelOutput, can_return_tuple
 
 from .chunk_encoder import ChunkEncoder, LoadedChunkEncoder, micro_batches, pool, unit
-from .chunking import Splitter, TokenizedDocument, chunk_spans, flatten_chunks, iter_texts, tokenize_document
+from .chunking import (
+    Splitter,
+    TokenizedDocument,
+    chunk_spans,
+    flatten_chunks,
+    iter_texts,
+    tokenize_document,
+)
 from .configuration_nextlevelbert import CLS, NOT_SPECIAL, PAD, SEP, NextLevelBertConfig
 from .hybrid_encoder import ChunkCentring, ChunkWhitening
 from .pretrained import (
@@ -45,18 +53,22 @@ from .pretrained import (
 
 logger = logging.getLogger(__name__)
 
-# Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB on a CPU.
+# Positions of one pass of the encoder over chunks: eight full windows keep its memory near 100 MB
+# on a CPU.
 _POSITIONS_PER_PASS = 4_096
-# Documents are encoded together until they have this many chunks, so that short ones share micro-batches.
+# Documents are encoded together until they have this many chunks, so that short ones share
+# micro-batches.
 _CHUNKS_PER_GROUP = 4_096
 
 
 @dataclass
 class DocumentModelOutput(ModelOutput):
-    """Contextual chunk vectors `last_hidden_state` ``[B, L, H]`` and document vectors `pooler_output` ``[B, H]``.
+    """Contextual chunk vectors `last_hidden_state` ``[B, L, H]`` and document vectors
+    `pooler_output` ``[B, H]``.
 
-    Zero where there is no chunk. `chunk_vectors` ``[B, L, D]`` are plain, `chunk_mask` ``[B, L]`` is true where one
-    was read. For one window, on request: `hidden_states`, `attentions`, with the positions of [CLS] and [SEP].
+    Zero where there is no chunk. `chunk_vectors` ``[B, L, D]`` are plain, `chunk_mask` ``[B, L]``
+    is true where one was read. For one window, on request: `hidden_states`, `attentions`, with the
+    positions of [CLS] and [SEP].
     """
 
     last_hidden_state: Tensor | None = None
@@ -69,7 +81,8 @@ class DocumentModelOutput(ModelOutput):
 
 @dataclass
 class MaskedVectorModelingOutput(ModelOutput):
-    """`loss`, and what the head predicts at the M selected positions, row by row, with the true vectors ``[M, D]``."""
+    """`loss`, and what the head predicts at the M selected positions, row by row, with the true
+    vectors ``[M, D]``."""
 
     loss: Tensor | None = None
     predictions: Tensor | None = None
@@ -80,7 +93,8 @@ class MaskedVectorModelingOutput(ModelOutput):
 
 @dataclass
 class SegmentPairOutput(ModelOutput):
-    """`loss`, and scaled cosines ``[N, N]`` of first segments (rows) and second ones, the right on the diagonal."""
+    """`loss`, and scaled cosines ``[N, N]`` of first segments (rows) and second ones, the right on
+    the diagonal."""
 
     loss: Tensor | None = None
     scores: Tensor | None = None
@@ -90,8 +104,9 @@ class SegmentPairOutput(ModelOutput):
 class DocumentEmbedding:
     """What one pass over a document of n chunks gives, on the CPU in float32.
 
-    The vector `document` ``[H]``, contextual `chunks` ``[n, H]`` (under truncation the first `max_chunks`), `plain`
-    ``[n, D]`` as the chunk encoder made them, `spans` ``[n, 2]`` int64, characters of each chunk: ``text[start:end]``.
+    The vector `document` ``[H]``, contextual `chunks` ``[n, H]`` (under truncation the first
+    `max_chunks`), `plain` ``[n, D]`` as the chunk encoder made them, `spans` ``[n, 2]`` int64,
+    characters of each chunk: ``text[start:end]``.
     """
 
     document: Tensor
@@ -105,7 +120,8 @@ class DocumentEmbedding:
 
 @dataclass(frozen=True)
 class DocumentPlan:
-    """What encoding one document would take: tokens and chunks of the whole, and passes of the encoder over chunks."""
+    """What encoding one document would take: tokens and chunks of the whole, and passes of the
+    encoder over chunks."""
 
     tokens: int
     chunks: int
@@ -113,7 +129,8 @@ class DocumentPlan:
 
 
 class NextLevelBertSpecialVectors(nn.Embedding):
-    """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section 2.2)."""
+    """The trained vectors [PAD], [CLS], [SEP] and [MASK], one table ``[4, D]`` (paper, section
+    2.2)."""
 
 
 class ResidualProjection(nn.Linear):
@@ -127,8 +144,9 @@ class ResidualProjection(nn.Linear):
 class ResidualPooling(nn.Module):
     """Document vectors ``[B, H]`` of length 1 that keep the plain mean: normalise(A p + C c).
 
-    p is the mean of the chunk vectors and c that of the contextual ones, both normalised. A starts as the identity and
-    C at zero, so that training starts no worse than the mean of the chunk vectors.
+    p is the mean of the chunk vectors and c that of the contextual ones, both normalised. A starts
+    as the identity and C at zero, so that training starts no worse than the mean of the chunk
+    vectors.
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
@@ -141,14 +159,18 @@ class ResidualPooling(nn.Module):
 
 
 class TaskClassifier(nn.Sequential):
-    """Linear, ReLU, Linear over [document vector ; encoded question] (paper, section 3.2 "Experimental Setup")."""
+    """Linear, ReLU, Linear over [document vector ; encoded question] (paper, section 3.2
+    "Experimental Setup")."""
 
     def __init__(self, in_features: int, hidden_size: int, out_features: int) -> None:
-        super().__init__(nn.Linear(in_features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, out_features))
+        super().__init__(
+            nn.Linear(in_features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, out_features)
+        )
 
 
 class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
-    """What all NextLevelBERT classes share: configuration, initialisation, and the start from a chunk encoder."""
+    """What all NextLevelBERT classes share: configuration, initialisation, and the start from a
+    chunk encoder."""
 
     config: NextLevelBertConfig
     config_class = NextLevelBertConfig
@@ -156,13 +178,17 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         "AutoConfig": "configuration_nextlevelbert.NextLevelBertConfig",
         "AutoModel": "modeling_nextlevelbert.NextLevelBertModel",
         "AutoModelForPreTraining": "modeling_nextlevelbert.NextLevelBertForMaskedVectorModeling",
-        "AutoModelForSequenceClassification": "modeling_nextlevelbert.NextLevelBertForSequenceClassification",
+        "AutoModelForSequenceClassification": (
+            "modeling_nextlevelbert.NextLevelBertForSequenceClassification"
+        ),
         "AutoModelForMultipleChoice": "modeling_nextlevelbert.NextLevelBertForMultipleChoice",
     }
     model_tags = ["nextlevelbert", "sentence-transformers"]
     base_model_prefix = "model"
     made_by = "from_chunk_encoder"
-    pooling_over_static = "residual"  # of a new model over a table of token vectors, see `ResidualPooling`
+    pooling_over_static = (  # of a new model over a table of token vectors, see `ResidualPooling`
+        "residual"
+    )
     accepts_loss_kwargs = False  # losses are means over the batch
     supports_gradient_checkpointing = True
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
@@ -171,7 +197,9 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, NextLevelBertSpecialVectors):
-            if not getattr(module.weight, "_is_hf_initialized", False):  # a loaded table stays, even its [PAD] row
+            if not getattr(
+                module.weight, "_is_hf_initialized", False
+            ):  # a loaded table stays, even its [PAD] row
                 # Length 1 on average, like the chunk vectors around them.
                 init.normal_(module.weight, std=self.config.hidden_size**-0.5)
                 init.zeros_(module.weight[PAD])
@@ -186,33 +214,47 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
 
     @classmethod
     def from_chunk_encoder(
-        cls, chunk_encoder: str | PathLike[str] | LoadedChunkEncoder, chunk_size: int = 256, *,
-        num_hidden_layers: int | None = None, random_layers: bool = False, attention_dropout: float = 0.0,
+        cls,
+        chunk_encoder: str | PathLike[str] | LoadedChunkEncoder,
+        chunk_size: int = 256,
+        *,
+        num_hidden_layers: int | None = None,
+        random_layers: bool = False,
+        attention_dropout: float = 0.0,
         **config_kwargs: Any,
-    ) -> Any:  # fmt: skip
-        """A new model around a sentence encoder, initialised from that encoder's own layers and position table.
+    ) -> Any:
+        """A new model around a sentence encoder, initialised from that encoder's own layers and
+        position table.
 
-        Over a static encoder, which has none, layers start at random, and the document vector as the mean of the chunk
-        vectors (`pooling="residual"`), except in masked vector modelling, which would not train that.
+        Over a static encoder, which has none, layers start at random, and the document vector as
+        the mean of the chunk vectors (`pooling="residual"`), except in masked vector modelling,
+        which would not train that.
 
         Args:
             chunk_encoder: name or folder of a sentence-transformers model, or one already loaded.
             chunk_size: most tokens in a chunk.
-            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk encoder's (by default all)
-                or new ones over a static encoder (by default two). With 0, nothing passes between chunks.
-            random_layers: start from random layers, which fails in the paper (section 4.5, table 4).
-            attention_dropout: of the encoder over chunks, 0.1 in the paper; it more than doubles a step on a CPU.
-            config_kwargs: further fields of `NextLevelBertConfig`; a ValueError names an unknown one.
+            num_hidden_layers: layers over the chunk vectors: the first so many of the chunk
+                encoder's (by default all) or new ones over a static encoder (by default two). With
+                0, nothing passes between chunks.
+            random_layers: start from random layers, which fails in the paper (section 4.5, table
+                4).
+            attention_dropout: of the encoder over chunks, 0.1 in the paper; it more than doubles a
+                step on a CPU.
+            config_kwargs: further fields of `NextLevelBertConfig`; a ValueError names an unknown
+                one.
         """
         layers = num_hidden_layers, random_layers, attention_dropout
-        return encoders_of_package().new_document_model(cls, chunk_encoder, chunk_size, *layers, config_kwargs)
+        return encoders_of_package().new_document_model(
+            cls, chunk_encoder, chunk_size, *layers, config_kwargs
+        )
 
     def new_model(self) -> NextLevelBertModel:
         """The model below a head."""
         return NextLevelBertModel(self.config)
 
     def get_input_embeddings(self) -> nn.Module:
-        """The block that adds positions: vectors enter here, and hooks that need input gradients are set here."""
+        """The block that adds positions: vectors enter here, and hooks that need input gradients
+        are set here."""
         model = self.base_model
         return model.special_embeddings if model.encoder is None else model.encoder.embeddings
 
@@ -228,7 +270,12 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
     """
 
     # Dropped on purpose: heads, and a chunk encoder where the model is opened without one.
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^logit_scale$", r"^classifier\.", r"\bchunk_encoder\."]
+    _keys_to_ignore_on_load_unexpected = [
+        r"^head\.",
+        r"^logit_scale$",
+        r"^classifier\.",
+        r"\bchunk_encoder\.",
+    ]
 
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
@@ -243,37 +290,54 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         return NextLevelBertSpecialVectors(4, self.config.hidden_size, padding_idx=PAD)
 
     def new_encoder(self) -> nn.Module:
-        """The encoder over chunks: from ``inputs_embeds`` ``[B, S, D]`` to contextual vectors ``[B, S, H]``."""
+        """The encoder over chunks: from ``inputs_embeds`` ``[B, S, D]`` to contextual vectors ``[B,
+        S, H]``."""
         encoder = backbone_from_config(self.config.encoder_config)
         encoder.set_input_embeddings(None)  # vectors come in, not ids
         return encoder
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None, special_ids: Tensor | None = None, token_type_ids: Tensor | None = None,
-        output_hidden_states: bool | None = None, output_attentions: bool | None = None,
-    ) -> DocumentModelOutput:  # fmt: skip
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        special_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> DocumentModelOutput:
         """Reads whole documents, as token ids or as chunk vectors; both give the same result.
 
         Args:
             input_ids: ``[B, T]`` ids of whole documents from the stock tokenizer, of any length.
-            attention_mask: ``[B, T]`` or, with vectors, ``[B, L]``; zero at padding. All ones by default.
+            attention_mask: ``[B, T]`` or, with vectors, ``[B, L]``; zero at padding. All ones by
+                default.
             inputs_embeds: ``[B, L, D]`` chunk vectors, without [CLS] and [SEP].
-            special_ids: ``[B, S]`` for packed sequences, where `inputs_embeds` already has a place for every
-                special vector: -1 at chunk vectors, else the row of the special table.
+            special_ids: ``[B, S]`` for packed sequences, where `inputs_embeds` already has a place
+                for every special vector: -1 at chunk vectors, else the row of the special table.
             token_type_ids: accepted because tokenizers return it; has no meaning here.
             output_hidden_states, output_attentions: as in transformers; see `DocumentModelOutput`.
         """
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of chunks.")
-        flags = {"output_hidden_states": output_hidden_states, "output_attentions": output_attentions}
+            raise ValueError(
+                "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
+                " chunks."
+            )
+        flags = {
+            "output_hidden_states": output_hidden_states,
+            "output_attentions": output_attentions,
+        }
         extras = {name: True for name, value in flags.items() if value}
         if input_ids is not None:
             documents = self.encode_ids(input_ids, attention_mask)
             lengths = torch.tensor([len(rows) for rows in documents], device=self.device)
-            inputs_embeds = pad_sequence([*documents, self.special_embeddings.weight[:1]], batch_first=True)[:-1]
-            attention_mask = torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
+            inputs_embeds = pad_sequence(
+                [*documents, self.special_embeddings.weight[:1]], batch_first=True
+            )[:-1]
+            attention_mask = (
+                torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
+            )
         assert inputs_embeds is not None
         if special_ids is not None:
             return self._read_packed(inputs_embeds, special_ids, extras)
@@ -284,9 +348,14 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         if traced() or not mask.all():
             vectors = torch.where(mask.unsqueeze(-1), vectors, 0.0)
         read = self._readable(mask)
-        chunks, front, counts = self.prepare_chunks(vectors), read, read.sum(dim=1)  # [B, L, D], [B, L], [B]
+        chunks, front, counts = (
+            self.prepare_chunks(vectors),
+            read,
+            read.sum(dim=1),
+        )  # [B, L, D], [B, L], [B]
         if padded := traced() or not read.all():
-            # Real chunks move to the front, wherever the padding is; a chunk's place is its number among them.
+            # Real chunks move to the front, wherever the padding is; a chunk's place is its number
+            # among them.
             place = (read.cumsum(dim=1) - 1).clamp(min=0)  # [B, L]
             order = place.masked_fill(~read, 2**31).argsort(dim=1)
             if not traced():  # what all documents have as padding is not read
@@ -298,7 +367,9 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         pooled = self._pool(chunks, hidden, first, front)
         if padded:
             hidden = rows_of(hidden, document, place) * read.unsqueeze(-1)
-        return DocumentModelOutput(hidden, pooled, vectors, read, output.hidden_states, output.attentions)
+        return DocumentModelOutput(
+            hidden, pooled, vectors, read, output.hidden_states, output.attentions
+        )
 
     def _readable(self, mask: Tensor) -> Tensor:
         """Where there are chunks to read ``[B, L]``: all, but for what `long_documents` says."""
@@ -307,44 +378,78 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             return mask
         if empty := (counts == 0).nonzero().flatten().tolist():
             warn_of_empty_documents(empty)
-        if self.config.long_documents == "window" or not (long := (counts > size).nonzero().flatten().tolist()):
+        if self.config.long_documents == "window" or not (
+            long := (counts > size).nonzero().flatten().tolist()
+        ):
             return mask
-        what = f"Documents {long} have {counts[long].tolist()} chunks, more than max_chunks = {size}"
+        what = (
+            f"Documents {long} have {counts[long].tolist()} chunks, more than max_chunks = {size}"
+        )
         if self.config.long_documents == "error":
             raise ValueError(f"{what}. Set long_documents='window'.")
-        logger.warning("%s; long_documents='truncate' cuts %d off.", what, int((counts - size).clamp(min=0).sum()))
+        logger.warning(
+            "%s; long_documents='truncate' cuts %d off.",
+            what,
+            int((counts - size).clamp(min=0).sum()),
+        )
         return mask & (mask.cumsum(dim=1) <= size)
 
     def _read_windows(
         self, chunks: Tensor, counts: Tensor, extras: dict[str, bool]
     ) -> tuple[Tensor, Tensor, BaseModelOutput]:
-        """The encoder over windows [CLS] v1 … vn [SEP]; where windows overlap, the mean of what they say.
+        """The encoder over windows [CLS] v1 … vn [SEP]; where windows overlap, the mean of what
+        they say.
 
-        Windows start every `size` - `overlap` chunks; the last one of a document is moved back so that it is full. Of
-        `chunks` ``[B, L, D]``, in front those that each document has, `counts` ``[B]``, come the contextual ones
-        ``[B, L, H]``, the mean of each document's outputs at [CLS] ``[B, H]``, and the encoder's last output.
+        Windows start every `size` - `overlap` chunks; the last one of a document is moved back so
+        that it is full. Of `chunks` ``[B, L, D]``, in front those that each document has, `counts`
+        ``[B]``, come the contextual ones ``[B, L, H]``, the mean of each document's outputs at
+        [CLS] ``[B, H]``, and the encoder's last output.
         """
-        (size, overlap), (batch, length, _), device = self.config.window(), chunks.shape, chunks.device
-        if length <= size:  # one window for each document: nothing depends on values, so it can be exported
+        (size, overlap), (batch, length, _), device = (
+            self.config.window(),
+            chunks.shape,
+            chunks.device,
+        )
+        if (
+            length <= size
+        ):  # one window for each document: nothing depends on values, so it can be exported
             document = torch.arange(batch, device=device)  # [J]
             place = torch.arange(length, device=device).expand(batch, -1)  # [J, S]
         else:
             if extras:
-                raise ValueError(f"Hidden states and attentions are of one window of {size} chunks, not {length}.")
+                raise ValueError(
+                    f"Hidden states and attentions are of one window of {size} chunks, not"
+                    f" {length}."
+                )
             last = (counts - size).clamp(min=0)  # [B], where the last window of a document starts
-            start = torch.arange(1 + math.ceil((length - size) / (size - overlap)), device=device) * (size - overlap)
+            start = torch.arange(
+                1 + math.ceil((length - size) / (size - overlap)), device=device
+            ) * (size - overlap)
             used = (start == 0) | (start - (size - overlap) < last[:, None])  # [B, windows]
             document, number = used.nonzero(as_tuple=True)
-            place = torch.minimum(start[number], last[document])[:, None] + torch.arange(size, device=device)
-        reach = (counts[document] - place[:, :1].sum(dim=1)).clamp(max=place.shape[1])  # [J], chunks of each window
-        hidden, times = chunks.new_zeros(batch * length, self.config.hidden_size), chunks.new_zeros(batch * length, 1)
+            place = torch.minimum(start[number], last[document])[:, None] + torch.arange(
+                size, device=device
+            )
+        reach = (counts[document] - place[:, :1].sum(dim=1)).clamp(
+            max=place.shape[1]
+        )  # [J], chunks of each window
+        hidden, times = (
+            chunks.new_zeros(batch * length, self.config.hidden_size),
+            chunks.new_zeros(batch * length, 1),
+        )
         first = chunks.new_zeros(batch, self.config.hidden_size)
         specials = self.config.special_positions
         for rows, width in self._passes(reach, place.shape[1], at_once=bool(extras)):
-            where, owner, n = place[rows, :width], document[rows], reach[rows, None]  # [J, S], [J], [J, 1]
+            where, owner, n = (
+                place[rows, :width],
+                document[rows],
+                reach[rows, None],
+            )  # [J, S], [J], [J, 1]
             alone = length <= size and isinstance(rows, slice)
             position = torch.arange(width + specials, device=device)
-            marks = torch.where(position <= n, NOT_SPECIAL, PAD).masked_fill(position == 0, CLS)  # [J, S + specials]
+            marks = torch.where(position <= n, NOT_SPECIAL, PAD).masked_fill(
+                position == 0, CLS
+            )  # [J, S + specials]
             if specials == 2:  # HATE has no [SEP]
                 marks = marks.masked_fill(position == n + 1, SEP)
             vectors = chunks if alone else rows_of(chunks, owner, where)
@@ -362,7 +467,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         return hidden, first / document.bincount(minlength=batch).unsqueeze(-1), output
 
     def _passes(self, reach: Tensor, width: int, at_once: bool) -> Iterator[tuple[Any, int]]:
-        """The windows of each pass of the encoder, of similar lengths, and the chunks of the longest."""
+        """The windows of each pass of the encoder, of similar lengths, and the chunks of the
+        longest."""
         specials = self.config.special_positions
         if at_once or traced() or len(reach) * (width + specials) <= _POSITIONS_PER_PASS:
             yield slice(None), width
@@ -370,18 +476,24 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         for rows in micro_batches(reach.cpu().numpy() + specials, _POSITIONS_PER_PASS):
             yield torch.from_numpy(rows).to(reach.device), int(reach[rows[0]])
 
-    def _run_encoder(self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool]) -> BaseModelOutput:
-        """The encoder over sequences ``[J, S, D]`` with a special vector wherever `special_ids` has its number."""
+    def _run_encoder(
+        self, vectors: Tensor, special_ids: Tensor, extras: dict[str, bool]
+    ) -> BaseModelOutput:
+        """The encoder over sequences ``[J, S, D]`` with a special vector wherever `special_ids` has
+        its number."""
         if self.encoder is None:  # contextual chunk vectors are the chunk vectors
             return BaseModelOutput(vectors)
         table = self.special_embeddings(special_ids.clamp(min=PAD)).to(vectors.dtype)
         embeds = torch.where((special_ids == NOT_SPECIAL).unsqueeze(-1), vectors, table)
         real = special_ids != PAD
-        mask = real.long() if traced() or not real.all() else None  # kernels without a mask are faster
+        mask = (
+            real.long() if traced() or not real.all() else None
+        )  # kernels without a mask are faster
         return self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
 
     def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
-        """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no chunk."""
+        """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no
+        chunk."""
         mode: Any = self.config.pooling
         if mode == "cls":
             return first
@@ -390,64 +502,95 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         return unit(pool(chunks, mask)) if mode == "plain" else pool(hidden, mask, mode)
 
     def prepare_chunks(self, vectors: Tensor) -> Tensor:
-        """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the configuration says so."""
+        """Chunk vectors ``[..., D]`` as the encoder over chunks reads them: whitened if the
+        configuration says so."""
         return vectors if self.whitening is None else self.whitening(vectors)
 
-    def _read_packed(self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]) -> DocumentModelOutput:
-        """Sequences that hold their special positions already, as pretraining packs them; each has one vector."""
+    def _read_packed(
+        self, inputs_embeds: Tensor, special_ids: Tensor, extras: dict[str, bool]
+    ) -> DocumentModelOutput:
+        """Sequences that hold their special positions already, as pretraining packs them; each has
+        one vector."""
         most = self.config.window()[0] + self.config.special_positions
         if special_ids.shape[1] > most:
-            raise ValueError(f"{special_ids.shape[1]} positions exceed the model's {most}; lower --sequence_length.")
+            raise ValueError(
+                f"{special_ids.shape[1]} positions exceed the model's {most}; lower"
+                " --sequence_length."
+            )
         chunks, real = self.prepare_chunks(inputs_embeds.to(self.dtype)), special_ids == NOT_SPECIAL
         output = self._run_encoder(chunks, special_ids, extras)
         hidden = output.last_hidden_state
         pooled = self._pool(chunks, hidden, hidden[:, 0], real)
-        return DocumentModelOutput(hidden, pooled, inputs_embeds, real, output.hidden_states, output.attentions)
+        return DocumentModelOutput(
+            hidden, pooled, inputs_embeds, real, output.hidden_states, output.attentions
+        )
 
     def contextualize(self, documents: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
-        """`forward` for documents of very different lengths: each is padded beside those of similar length.
+        """`forward` for documents of very different lengths: each is padded beside those of similar
+        length.
 
-        Of the chunk vectors ``[n, D]`` of each document, on any device and in any floating dtype, come its contextual
-        ones ``[n, H]`` (fewer under truncation), and the document vectors ``[B, H]``.
+        Of the chunk vectors ``[n, D]`` of each document, on any device and in any floating dtype,
+        come its contextual ones ``[n, H]`` (fewer under truncation), and the document vectors ``[B,
+        H]``.
         """
         lengths = np.asarray([len(vectors) for vectors in documents])
         zero = torch.zeros(self.config.hidden_size, device=self.device, dtype=self.dtype)
-        contextual, pooled = [zero[None, :][:0]] * len(documents), [zero] * len(documents)  # of empty documents
+        contextual, pooled = (
+            [zero[None, :][:0]] * len(documents),
+            [zero] * len(documents),
+        )  # of empty documents
         filled = np.flatnonzero(lengths)
         for rows in (filled[part] for part in micro_batches(lengths[filled], _POSITIONS_PER_PASS)):
             batch = pad_sequence([documents[row].to(self.device) for row in rows], batch_first=True)
             mask = torch.arange(batch.shape[1]) < torch.from_numpy(lengths[rows])[:, None]
             output = self(inputs_embeds=batch, attention_mask=mask.to(self.device))
             for place, row in enumerate(rows):
-                contextual[row] = output.last_hidden_state[place, : int(output.chunk_mask[place].sum())]
+                contextual[row] = output.last_hidden_state[
+                    place, : int(output.chunk_mask[place].sum())
+                ]
                 pooled[row] = output.pooler_output[place]
         return contextual, torch.stack(pooled)
 
     def encode(
-        self, texts: str | Iterable[Any], tokens_per_batch: int | None = None, show_progress_bar: bool = False,
-        chunk_encoder: Any = None, splitter: Splitter | None = None,
-    ) -> DocumentEmbedding | list[DocumentEmbedding]:  # fmt: skip
+        self,
+        texts: str | Iterable[Any],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: Any = None,
+        splitter: Splitter | None = None,
+    ) -> DocumentEmbedding | list[DocumentEmbedding]:
         """Document vector, contextual and plain chunk vectors and their characters, in one pass.
 
         Args:
-            texts: a document of any length, or several in any form that `chunking.iter_texts` knows.
+            texts: a document of any length, or several in any form that `chunking.iter_texts`
+                knows.
             tokens_per_batch: token positions of one forward pass of the chunk encoder.
             show_progress_bar: show a bar that counts chunks.
-            chunk_encoder: the model's own chunk encoder in another form, such as ``CachedEncoder(model.chunk_encoder,
-                folder)``, which keeps what it has seen. A ValueError says where it is another encoder.
-            splitter: finds the sentences of a text instead of the model's rule, as `text_sentences` does: from a text
-                to (start, end) of each, or to their texts. For chunks made of sentences only.
+            chunk_encoder: the model's own chunk encoder in another form, such as
+                ``CachedEncoder(model.chunk_encoder, folder)``, which keeps what it has seen. A
+                ValueError says where it is another encoder.
+            splitter: finds the sentences of a text instead of the model's rule, as `text_sentences`
+                does: from a text to (start, end) of each, or to their texts. For chunks made of
+                    sentences only.
         """
-        books = list(self.iter_encode(texts, tokens_per_batch, show_progress_bar, chunk_encoder, splitter))
+        books = list(
+            self.iter_encode(texts, tokens_per_batch, show_progress_bar, chunk_encoder, splitter)
+        )
         return books[0] if isinstance(texts, str) else books
 
     def iter_encode(
-        self, texts: str | Iterable[Any], tokens_per_batch: int | None = None, show_progress_bar: bool = False,
-        chunk_encoder: Any = None, splitter: Splitter | None = None,
-    ) -> Iterator[DocumentEmbedding]:  # fmt: skip
+        self,
+        texts: str | Iterable[Any],
+        tokens_per_batch: int | None = None,
+        show_progress_bar: bool = False,
+        chunk_encoder: Any = None,
+        splitter: Splitter | None = None,
+    ) -> Iterator[DocumentEmbedding]:
         """As `encode`, one document after the other: for more of them than memory holds."""
         rule, chunks = self.config.chunking_rule(), 0
-        encoder = self.get_chunk_encoder() if chunk_encoder is None else self._same_encoder(chunk_encoder)
+        encoder = (
+            self.get_chunk_encoder() if chunk_encoder is None else self._same_encoder(chunk_encoder)
+        )
         group: list[tuple[TokenizedDocument, np.ndarray]] = []
         empty: list[int] = []
         with tqdm(total=0, unit="chunk", desc="encoding", disable=not show_progress_bar) as bar:
@@ -466,10 +609,16 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
 
     @torch.no_grad()
     def _encode_group(
-        self, group: list[tuple[TokenizedDocument, np.ndarray]], encoder: Any, tokens_per_batch: int | None, bar: tqdm
+        self,
+        group: list[tuple[TokenizedDocument, np.ndarray]],
+        encoder: Any,
+        tokens_per_batch: int | None,
+        bar: tqdm,
     ) -> list[DocumentEmbedding]:
         """Tokenised documents with their chunk boundaries, encoded together."""
-        ids, flat, offsets = flatten_chunks([document.input_ids for document, _ in group], [cuts for _, cuts in group])
+        ids, flat, offsets = flatten_chunks(
+            [document.input_ids for document, _ in group], [cuts for _, cuts in group]
+        )
         bar.total += int(offsets[-1])
         training = self.training
         self.eval()
@@ -479,14 +628,20 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             contextual, pooled = self.contextualize(plain)
         finally:
             self.train(training)
-        levels = ([values.float().cpu() for values in row] for row in zip(pooled, contextual, plain, strict=True))
+        levels = (
+            [values.float().cpu() for values in row]
+            for row in zip(pooled, contextual, plain, strict=True)
+        )
         return [
             DocumentEmbedding(document, chunks, rows, chunk_spans(tokens, cuts))
             for (document, chunks, rows), (tokens, cuts) in zip(levels, group, strict=True)
         ]
 
-    def plan(self, texts: str | Iterable[Any], splitter: Splitter | None = None) -> DocumentPlan | list[DocumentPlan]:
-        """Counts tokens, chunks and windows without running any network; arguments as in `encode`."""
+    def plan(
+        self, texts: str | Iterable[Any], splitter: Splitter | None = None
+    ) -> DocumentPlan | list[DocumentPlan]:
+        """Counts tokens, chunks and windows without running any network; arguments as in
+        `encode`."""
         (size, overlap), rule, plans = self.config.window(), self.config.chunking_rule(), []
         for text in iter_texts(texts):
             document = tokenize_document(self.tokenizer, text)
@@ -500,31 +655,49 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         mask, rule = token_mask(input_ids, attention_mask), self.config.chunking_rule()
         rows = zip(input_ids.cpu(), mask.cpu(), strict=True)
         ids = [rule.strip_special_tokens(row[real].numpy().astype(np.int32)) for row, real in rows]
-        flat_ids, boundaries, offsets = flatten_chunks(ids, [rule.boundaries(document) for document in ids])
-        vectors = self.get_chunk_encoder().encode(flat_ids, boundaries, rule).to(self.dtype)  # [N, D]
+        flat_ids, boundaries, offsets = flatten_chunks(
+            ids, [rule.boundaries(document) for document in ids]
+        )
+        vectors = (
+            self.get_chunk_encoder().encode(flat_ids, boundaries, rule).to(self.dtype)
+        )  # [N, D]
         return list(vectors.split(np.diff(offsets).tolist()))
 
     def encode_pairs(
-        self, input_ids: Tensor | None, attention_mask: Tensor | None = None, embeds: Tensor | None = None
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None = None,
+        embeds: Tensor | None = None,
     ) -> Tensor | None:
-        """Vectors ``[…, D]`` of the short texts that go with documents: questions ``[N]``, or candidates ``[N, C]``.
+        """Vectors ``[…, D]`` of the short texts that go with documents: questions ``[N]``, or
+        candidates ``[N, C]``.
 
-        Of their ids ``[…, Q]``, one chunk each or the mean of several, or of `embeds`; None if nothing was given.
+        Of their ids ``[…, Q]``, one chunk each or the mean of several, or of `embeds`; None if
+        nothing was given.
         """
         if embeds is not None or input_ids is None:
             return None if embeds is None else embeds.to(self.device, self.dtype)
         flat = input_ids.reshape(-1, input_ids.shape[-1])  # [N * C, Q]
-        vectors = self.encode_ids(flat, None if attention_mask is None else attention_mask.reshape(flat.shape))
+        vectors = self.encode_ids(
+            flat, None if attention_mask is None else attention_mask.reshape(flat.shape)
+        )
         if blank := [number for number, chunks in enumerate(vectors) if len(chunks) == 0]:
             raise ValueError(f"Questions or candidates {blank} contain no token; give each a text.")
-        return torch.stack([chunks.mean(dim=0) for chunks in vectors]).reshape(*input_ids.shape[:-1], -1)
+        return torch.stack([chunks.mean(dim=0) for chunks in vectors]).reshape(
+            *input_ids.shape[:-1], -1
+        )
 
     def _new_chunk_encoder(self) -> ChunkEncoder:
         config = self.config
-        return ChunkEncoder(config.chunk_encoder_config, config.chunk_encoder_pooling, config.chunk_encoder_normalize)
+        return ChunkEncoder(
+            config.chunk_encoder_config,
+            config.chunk_encoder_pooling,
+            config.chunk_encoder_normalize,
+        )
 
     def attach_chunk_encoder(self, source: LoadedChunkEncoder) -> None:
-        """Makes a chunk encoder, the one that the model was trained with, part of it and of its checkpoint."""
+        """Makes a chunk encoder, the one that the model was trained with, part of it and of its
+        checkpoint."""
         self.check_chunk_encoder(source)
         if self.chunk_encoder is None:
             self.chunk_encoder = self._new_chunk_encoder().to(self.device, self.dtype)
@@ -533,7 +706,8 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         self.tokenizer = source.tokenizer
 
     def detach_chunk_encoder(self) -> LoadedChunkEncoder:
-        """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy; `attach` puts it back."""
+        """Takes the frozen encoder out, so that not every checkpoint of a run holds a copy;
+        `attach` puts it back."""
         encoder, config = self.get_chunk_encoder(), self.config
         name = config.chunk_encoder_name or "the model's own chunk encoder"
         self.chunk_encoder, config.include_chunk_encoder = None, False
@@ -541,38 +715,50 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         return LoadedChunkEncoder(encoder, self.tokenizer, name, fingerprint)
 
     def check_chunk_encoder(self, source: Any) -> None:
-        """Raises a ValueError for a chunk encoder with other weights, pooling or normalisation than the model's."""
+        """Raises a ValueError for a chunk encoder with other weights, pooling or normalisation than
+        the model's."""
         expected, got = self.config.chunk_encoder_fingerprint, source.fingerprint
         got = got if isinstance(got, str) else got()
         if expected and got != expected:
             raise ValueError(
-                f"chunk_encoder_fingerprint: the model was made with the encoder {self.config.chunk_encoder_name} "
-                f"({expected[:12]}…), but this one is {getattr(source, 'name', 'an unnamed one')} ({got[:12]}…)."
+                "chunk_encoder_fingerprint: the model was made with the encoder"
+                f" {self.config.chunk_encoder_name} ({expected[:12]}…), but this one is"
+                f" {getattr(source, 'name', 'an unnamed one')} ({got[:12]}…)."
             )
 
     def _same_encoder(self, chunk_encoder: Any) -> Any:
         """Another form of the model's own chunk encoder, loaded or cached, that can `encode`."""
-        inner, able = getattr(chunk_encoder, "encoder", chunk_encoder), hasattr(chunk_encoder, "encode")
+        inner, able = (
+            getattr(chunk_encoder, "encoder", chunk_encoder),
+            hasattr(chunk_encoder, "encode"),
+        )
         if inner is not self.chunk_encoder:
             self.check_chunk_encoder(inner if able else chunk_encoder)
         return chunk_encoder if able else inner
 
     def get_chunk_encoder(self) -> ChunkEncoder:
-        """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not hold it."""
+        """The frozen encoder; loaded from `config.chunk_encoder_name` if the checkpoint does not
+        hold it."""
         if self.chunk_encoder is not None:
             return self.chunk_encoder
         if (encoder := self.__dict__.get("borrowed_encoder")) is None:
             name = self.config.chunk_encoder_name
-            # Without a fingerprint, nothing would say what its weights must be: it could be any encoder, in silence.
+            # Without a fingerprint, nothing would say what its weights must be: it could be any
+            # encoder, in silence.
             if not name or not self.config.chunk_encoder_fingerprint or Path(name).exists():
                 raise ValueError(
-                    f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r} is not on the Hub, "
-                    "or has no fingerprint: use attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
+                    f"This checkpoint holds no chunk encoder, and its chunk_encoder_name {name!r}"
+                    " is not on the Hub, or has no fingerprint: use"
+                    " attach_chunk_encoder(load_chunk_encoder(path)) or --chunk_encoder."
                 )
-            source = encoders_of_package().load_chunk_encoder(name, pooling=self.config.chunk_encoder_pooling)
+            source = encoders_of_package().load_chunk_encoder(
+                name, pooling=self.config.chunk_encoder_pooling
+            )
             self.check_chunk_encoder(source)
             encoder = source.encoder
-            self.__dict__["borrowed_encoder"] = encoder  # not a submodule: it is never saved and never trained
+            self.__dict__["borrowed_encoder"] = (
+                encoder  # not a submodule: it is never saved and never trained
+            )
         return encoder.to(self.device, self.dtype)
 
 
@@ -597,29 +783,44 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, inputs_embeds: Tensor, special_ids: Tensor, mask_positions: Tensor, labels: Tensor | None = None,
+        self,
+        inputs_embeds: Tensor,
+        special_ids: Tensor,
+        mask_positions: Tensor,
+        labels: Tensor | None = None,
         **kwargs: Any,
-    ) -> MaskedVectorModelingOutput:  # fmt: skip
+    ) -> MaskedVectorModelingOutput:
         """One step over packed sequences, as `DataCollatorForVectorMasking` makes them.
 
         Args:
-            inputs_embeds, special_ids: as in the model's own `forward`; some vectors are replaced by others.
+            inputs_embeds, special_ids: as in the model's own `forward`; some vectors are replaced
+                by others.
             mask_positions: ``[B, S]`` bool, where to predict.
-            labels: ``[B, S, D]`` the true vectors; targets are as the encoder reads them, perhaps whitened.
+            labels: ``[B, S, D]`` the true vectors; targets are as the encoder reads them, perhaps
+                whitened.
             kwargs: `output_hidden_states`, `output_attentions`.
         """
         output = self.model(inputs_embeds=inputs_embeds, special_ids=special_ids, **kwargs)
         selected, config = mask_positions.bool(), self.config
-        predictions, targets, loss = self.head(output.last_hidden_state[selected]), None, None  # [M, D]
+        predictions, targets, loss = (
+            self.head(output.last_hidden_state[selected]),
+            None,
+            None,
+        )  # [M, D]
         if labels is not None:
             targets = self.model.prepare_chunks(labels[selected].to(self.dtype))  # [M, D]
             rows = selected.nonzero()[:, 0] if config.loss_mean == "sequences" else None  # [M]
-            loss = masked_vector_loss(config.loss, predictions, targets, config.temperature, config.norm_order, rows)
-        return MaskedVectorModelingOutput(loss, predictions, targets, output.hidden_states, output.attentions)
+            loss = masked_vector_loss(
+                config.loss, predictions, targets, config.temperature, config.norm_order, rows
+            )
+        return MaskedVectorModelingOutput(
+            loss, predictions, targets, output.hidden_states, output.attentions
+        )
 
 
 class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
-    """Tells two segments of one document, long runs of chunks such as chapters, from the others of a batch.
+    """Tells two segments of one document, long runs of chunks such as chapters, from the others of
+    a batch.
 
     For spans of words this is DeCLUTR (Giorgi et al., ACL 2021, section 3).
     """
@@ -633,38 +834,53 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
     def __init__(self, config: NextLevelBertConfig) -> None:
         super().__init__(config)
         if config.pooling not in ("mean", "residual"):  # packed sequences have no other
-            raise ValueError(f"Contrastive learning needs pooling='mean' or 'residual', got {config.pooling!r}.")
+            raise ValueError(
+                f"Contrastive learning needs pooling='mean' or 'residual', got {config.pooling!r}."
+            )
         self.model = self.new_model()
-        self.logit_scale = nn.Parameter(torch.tensor(-math.log(config.temperature)))  # trained, as in CLIP
+        self.logit_scale = nn.Parameter(
+            torch.tensor(-math.log(config.temperature))
+        )  # trained, as in CLIP
         self.post_init()
 
     @can_return_tuple
     def forward(
-        self, inputs_embeds: Tensor, special_ids: Tensor, document_ids: Tensor, return_loss: bool = True
+        self,
+        inputs_embeds: Tensor,
+        special_ids: Tensor,
+        document_ids: Tensor,
+        return_loss: bool = True,
     ) -> SegmentPairOutput:
         """One step over N pairs of segments, as `DataCollatorForSegmentPairs` makes them.
 
         Args:
             inputs_embeds: ``[N, 2, S, D]`` chunk vectors of both segments of each pair.
-            special_ids: ``[N, 2, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK] 3.
+            special_ids: ``[N, 2, S]``: -1 at chunk vectors, else [PAD] 0, [CLS] 1, [SEP] 2, [MASK]
+                3.
             document_ids: ``[N]``, the document of each pair.
             return_loss: not read: by this name `Trainer` knows that there is a loss without labels.
         """
-        output = self.model(inputs_embeds=inputs_embeds.flatten(0, 1), special_ids=special_ids.flatten(0, 1))
+        output = self.model(
+            inputs_embeds=inputs_embeds.flatten(0, 1), special_ids=special_ids.flatten(0, 1)
+        )
         first, second = output.pooler_output.unflatten(0, (-1, 2)).unbind(dim=1)  # [N, D] each
         with torch.autocast(first.device.type, enabled=False):
             scores = unit(first.float()) @ unit(second.float()).T * self.logit_scale.exp()  # [N, N]
             right = torch.arange(len(scores), device=scores.device)
             same = (document_ids[:, None] == document_ids) & (right[:, None] != right)
-            scores = scores.masked_fill(same, -torch.inf)  # further segments of one document are not compared
+            scores = scores.masked_fill(
+                same, -torch.inf
+            )  # further segments of one document are not compared
             loss = (F.cross_entropy(scores, right) + F.cross_entropy(scores.T, right)) / 2
         return SegmentPairOutput(loss=loss, scores=scores)
 
 
 class NextLevelBertForTask(NextLevelBertPreTrainedModel):
-    """A classifier over [document vector ; vector of a text that goes with it] (paper, section 3.2).
+    """A classifier over [document vector ; vector of a text that goes with it] (paper, section
+    3.2).
 
-    These texts have vectors of `pair_axes`: 2 of questions ``[N, D]``, 3 of candidates ``[N, C, D]``; 0 for none.
+    These texts have vectors of `pair_axes`: 2 of questions ``[N, D]``, 3 of candidates ``[N, C,
+    D]``; 0 for none.
     """
 
     def __init__(self, config: NextLevelBertConfig, pair_axes: int, outputs: int) -> None:
@@ -677,58 +893,90 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
 
     @can_return_tuple
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None, inputs_embeds: Tensor | None = None,
-        pair_input_ids: Tensor | None = None, pair_attention_mask: Tensor | None = None,
-        pair_embeds: Tensor | None = None, document_index: Tensor | None = None, labels: Tensor | None = None,
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pair_input_ids: Tensor | None = None,
+        pair_attention_mask: Tensor | None = None,
+        pair_embeds: Tensor | None = None,
+        document_index: Tensor | None = None,
+        labels: Tensor | None = None,
         **kwargs: Any,
-    ) -> SequenceClassifierOutput:  # fmt: skip
+    ) -> SequenceClassifierOutput:
         """Reads each document once, however many questions and candidates it has.
 
         Args:
-            input_ids, attention_mask, inputs_embeds: documents, as in the model's own `forward`; or pairs, with
-                `token_type_ids` that are 1 at the question: ``[B, T]``, or ``[B, C, T]`` with a row for each
-                candidate, as transformers' `DataCollatorForMultipleChoice` makes them.
-            pair_input_ids, pair_attention_mask, pair_embeds: N questions, ids ``[N, Q]`` or encoded ``[N, D]``; of
-                questions with C candidates, each as one text, ids ``[N, C, Q]`` or encoded ``[N, C, D]``.
-            document_index: ``[N]``, the document of each question (or label); by default one each, in order.
-            labels: ``[N]`` integers, the numbers of classes or of the right candidates; or, of several labels,
-                ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
+            input_ids, attention_mask, inputs_embeds: documents, as in the model's own `forward`; or
+                pairs, with `token_type_ids` that are 1 at the question: ``[B, T]``, or ``[B, C,
+                T]`` with a row for each candidate, as transformers' `DataCollatorForMultipleChoice`
+                makes them.
+            pair_input_ids, pair_attention_mask, pair_embeds: N questions, ids ``[N, Q]`` or encoded
+                ``[N, D]``; of questions with C candidates, each as one text, ids ``[N, C, Q]`` or
+                encoded ``[N, C, D]``.
+            document_index: ``[N]``, the document of each question (or label); by default one each,
+                in order.
+            labels: ``[N]`` integers, the numbers of classes or of the right candidates; or, of
+                several labels, ``[N, num_labels]`` zeros and ones as floats, or ``[N]`` values.
             kwargs: `output_hidden_states`, `output_attentions`.
         """
-        if input_ids is not None and token_type_ids is not None and bool((token_type_ids == 1).any()):
+        if (
+            input_ids is not None
+            and token_type_ids is not None
+            and bool((token_type_ids == 1).any())
+        ):
             # [CLS] document [SEP] question [SEP]; the special tokens at the start belong to both.
-            mask = torch.ones_like(input_ids).bool() if attention_mask is None else attention_mask.bool()
+            mask = (
+                torch.ones_like(input_ids).bool()
+                if attention_mask is None
+                else attention_mask.bool()
+            )
             question = mask & (token_type_ids == 1)
             start = mask & (mask.cumsum(dim=-1) <= len(self.config.chunk_prefix_ids))
-            pair_input_ids, attention_mask, pair_attention_mask = input_ids, mask & ~question, question | start
+            pair_input_ids, attention_mask, pair_attention_mask = (
+                input_ids,
+                mask & ~question,
+                question | start,
+            )
             if input_ids.ndim == 3:
                 documents = input_ids * attention_mask
                 if not bool((documents == documents[:, :1]).all()):
-                    raise ValueError("The candidates of a row have different documents; give each row one document.")
+                    raise ValueError(
+                        "The candidates of a row have different documents; give each row one"
+                        " document."
+                    )
                 input_ids, attention_mask = input_ids[:, 0], attention_mask[:, 0]
         pairs = self.model.encode_pairs(pair_input_ids, pair_attention_mask, pair_embeds)
         if (0 if pairs is None else pairs.ndim) != self.pair_axes:
-            what = {0: "no questions (text_pair=False)", 2: "questions", 3: "candidates [N, C, …]"}[self.pair_axes]
+            what = {0: "no questions (text_pair=False)", 2: "questions", 3: "candidates [N, C, …]"}[
+                self.pair_axes
+            ]
             raise ValueError(
-                f"This model reads {what}: pair_input_ids, pair_embeds or token_type_ids of 1. Where the tokenizer "
-                "gives no such types, take DataCollatorForDocumentChoice."
+                f"This model reads {what}: pair_input_ids, pair_embeds or token_type_ids of 1."
+                " Where the tokenizer gives no such types, take DataCollatorForDocumentChoice."
             )
         output = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
-        logits = self.classifier(concatenate_pairs(output.pooler_output, pairs, document_index))  # [N, (C,) outputs]
+        logits = self.classifier(
+            concatenate_pairs(output.pooler_output, pairs, document_index)
+        )  # [N, (C,) outputs]
         choice, loss = self.pair_axes == 3, None
         if choice:
             logits = logits.squeeze(-1)  # [N, C]
         if labels is not None:
-            loss = single_label_loss(logits, labels) if choice else classification_loss(logits, labels, self.config)
+            loss = (
+                single_label_loss(logits, labels)
+                if choice
+                else classification_loss(logits, labels, self.config)
+            )
         return SequenceClassifierOutput(loss, logits, output.hidden_states, output.attentions)
 
 
 class NextLevelBertForSequenceClassification(NextLevelBertForTask):
     """Classifies documents, alone or with a question: one label, several, or values.
 
-    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers. With
-    ``config.text_pair`` the classifier reads [document vector ; encoded question].
+    `config.problem_type` says which; otherwise it is inferred from the labels as in transformers.
+    With ``config.text_pair`` the classifier reads [document vector ; encoded question].
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
@@ -738,7 +986,8 @@ class NextLevelBertForSequenceClassification(NextLevelBertForTask):
 class NextLevelBertForMultipleChoice(NextLevelBertForTask):
     """Chooses among candidate answers to a question about a document.
 
-    Each candidate is encoded together with the question as one text, and scored beside the document's vector.
+    Each candidate is encoded together with the question as one text, and scored beside the
+    document's vector.
     """
 
     def __init__(self, config: NextLevelBertConfig) -> None:
@@ -746,22 +995,30 @@ class NextLevelBertForMultipleChoice(NextLevelBertForTask):
 
 
 def masked_vector_loss(
-    name: str, predictions: Tensor, targets: Tensor, temperature: float = 0.05, p: float = 2.0,
+    name: str,
+    predictions: Tensor,
+    targets: Tensor,
+    temperature: float = 0.05,
+    p: float = 2.0,
     sequences: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """The mean loss of M predicted vectors ``[M, D]``, in float32; zero (with a gradient path) where there is none.
+) -> Tensor:
+    """The mean loss of M predicted vectors ``[M, D]``, in float32; zero (with a gradient path)
+    where there is none.
 
-    `smooth_l1` (Huber with beta 1; paper, section 2.2), `l1` and `l2` (the authors' options) are means over the
-    dimensions, `cosine` is 1 - cosine. HATE's two look among the batch's masked vectors: `p_norm` is that of row i of
-    softmax(Ŝ Lᵀ), a distribution for prediction i, minus row i of the identity, from 0 to 2^(1/p); `cross_entropy` is
-    that of finding the own target by cosine / temperature (InfoNCE, 2018).
+    `smooth_l1` (Huber with beta 1; paper, section 2.2), `l1` and `l2` (the authors' options) are
+    means over the dimensions, `cosine` is 1 - cosine. HATE's two look among the batch's masked
+    vectors: `p_norm` is that of row i of softmax(Ŝ Lᵀ), a distribution for prediction i, minus row
+    i of the identity, from 0 to 2^(1/p); `cross_entropy` is that of finding the own target by
+    cosine / temperature (InfoNCE, 2018).
 
-    With `sequences` ``[M]``, where each vector stands, it is over sequences of the means within them, as in the
-    authors' code.
+    With `sequences` ``[M]``, where each vector stands, it is over sequences of the means within
+    them, as in the authors' code.
     """
     if len(predictions) == 0:
         return predictions.sum() * 0.0
-    with torch.autocast(predictions.device.type, enabled=False):  # it would compute the products in bfloat16
+    with torch.autocast(
+        predictions.device.type, enabled=False
+    ):  # it would compute the products in bfloat16
         predictions, targets = predictions.float(), targets.float()
         if name in ("smooth_l1", "l1", "l2"):
             loss = {"smooth_l1": F.smooth_l1_loss, "l1": F.l1_loss, "l2": F.mse_loss}[name]
@@ -770,18 +1027,25 @@ def masked_vector_loss(
             losses = 1.0 - F.cosine_similarity(predictions, targets, dim=-1)
         elif name == "p_norm":
             chosen = (predictions @ targets.T).softmax(dim=-1)  # [M, M]
-            losses = torch.linalg.vector_norm(chosen - torch.eye(len(chosen)).to(chosen), ord=p, dim=-1)
+            losses = torch.linalg.vector_norm(
+                chosen - torch.eye(len(chosen)).to(chosen), ord=p, dim=-1
+            )
         else:
             scores = unit(predictions) @ unit(targets).T / temperature  # [M, M]
-            losses = F.cross_entropy(scores, torch.arange(len(scores), device=scores.device), reduction="none")
+            losses = F.cross_entropy(
+                scores, torch.arange(len(scores), device=scores.device), reduction="none"
+            )
         if sequences is None:
             return losses.mean()
         counts = sequences.bincount()  # [B]
         return (losses / counts[sequences]).sum() / (counts > 0).sum()
 
 
-def concatenate_pairs(documents: Tensor, pairs: Tensor | None, document_index: Tensor | None) -> Tensor:
-    """Each document's vector ``[B, H]`` with the vectors of its questions ``[N, D]`` or candidates ``[N, C, D]``.
+def concatenate_pairs(
+    documents: Tensor, pairs: Tensor | None, document_index: Tensor | None
+) -> Tensor:
+    """Each document's vector ``[B, H]`` with the vectors of its questions ``[N, D]`` or candidates
+    ``[N, C, D]``.
 
     `document_index` ``[N]`` is the document of each question, by default one each, in order.
     """
@@ -790,23 +1054,31 @@ def concatenate_pairs(documents: Tensor, pairs: Tensor | None, document_index: T
     if pairs is None:
         return documents
     if len(pairs) != len(documents):
-        raise ValueError(f"{len(pairs)} questions for {len(documents)} documents: give each its document_index [N].")
+        raise ValueError(
+            f"{len(pairs)} questions for {len(documents)} documents: give each its document_index"
+            " [N]."
+        )
     if pairs.ndim == 3:
         documents = documents.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # [N, C, H]
     return torch.cat([documents, pairs.to(documents.dtype)], dim=-1)
 
 
 def rows_of(values: Tensor, document: Tensor, place: Tensor) -> Tensor:
-    """Of vectors ``[B, L, D]`` those at `place` ``[J, S]`` of each `document` ``[J]``: ``[J, S, D]``."""
+    """Of vectors ``[B, L, D]`` those at `place` ``[J, S]`` of each `document` ``[J]``: ``[J, S,
+    D]``."""
     return F.embedding(document[:, None] * values.shape[1] + place, values.flatten(0, 1))
 
 
 def traced() -> bool:
-    """Whether a graph is recorded (`torch.export`, ONNX, `torch.compile`, tracing): values are not known then."""
+    """Whether a graph is recorded (`torch.export`, ONNX, `torch.compile`, tracing): values are not
+    known then."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def warn_of_empty_documents(numbers: Sequence[int]) -> None:
     """Warns of documents without tokens, whose vector is zero."""
     names = ", ".join(map(str, numbers))
-    warnings.warn(f"Document(s) {names} contain no token (empty or blank text): their vector is zero.", stacklevel=4)
+    warnings.warn(
+        f"Document(s) {names} contain no token (empty or blank text): their vector is zero.",
+        stacklevel=4,
+    )

@@ -1,7 +1,8 @@
-"""Saving checkpoints that open everywhere, and the pretrained encoders that models are built around.
+"""Saving checkpoints that open everywhere, and the pretrained encoders that models are built
+around.
 
-A checkpoint opens with this package, by `trust_remote_code`, and with sentence-transformers, whose own `Transformer`
-module it names: any other class would need `trust_remote_code` there, too.
+A checkpoint opens with this package, by `trust_remote_code`, and with sentence-transformers, whose
+own `Transformer` module it names: any other class would need `trust_remote_code` there, too.
 """
 
 from __future__ import annotations
@@ -17,48 +18,93 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
-from transformers import AutoModel, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
 
 try:
     from nextlevelbert import hub_card
-except ImportError:  # a checkpoint that is opened without the package is published with transformers' own card
+except (
+    ImportError
+):  # a checkpoint that is opened without the package is published with transformers' own card
     hub_card: Any = None  # type: ignore[no-redef]
 
-# The limit in a saved tokenizer, which sentence-transformers shows as `max_seq_length` and cuts at. No document gets
-# there: characters are counted in int32. transformers has no value for "no limit": it makes 1e30 of None.
+# The limit in a saved tokenizer, which sentence-transformers shows as `max_seq_length` and cuts at.
+# No document gets
+# there: characters are counted in int32. transformers has no value for "no limit": it makes 1e30 of
+# None.
 LONGEST_DOCUMENT = 2**31 - 1
 
 # Arguments of `from_pretrained` that the tokenizer has to be read with, too.
-LOADING_ARGUMENTS = ("revision", "token", "cache_dir", "subfolder", "local_files_only", "force_download")
+LOADING_ARGUMENTS = (
+    "revision",
+    "token",
+    "cache_dir",
+    "subfolder",
+    "local_files_only",
+    "force_download",
+)
 _HUB_ARGUMENTS = ("repo_id", "commit_message", "private", "token", "revision", "create_pr", "tags")
 
 # Query and value, or all three in one, by the names that encoders of transformers give them.
-_ATTENTION_PROJECTIONS = {"query", "value", "q", "v", "q_lin", "v_lin", "q_proj", "v_proj", "Wqkv", "qkv_proj"}
+_ATTENTION_PROJECTIONS = {
+    "query",
+    "value",
+    "q",
+    "v",
+    "q_lin",
+    "v_lin",
+    "q_proj",
+    "v_proj",
+    "Wqkv",
+    "qkv_proj",
+}
 # Backbones whose position table starts after the padding id, so that two rows are never used.
 _OFFSET_POSITIONS = (
-    "camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta",
-    "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
-)  # fmt: skip
+    "camembert",
+    "data2vec-text",
+    "esm",
+    "ibert",
+    "lilt",
+    "longformer",
+    "luke",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+)
 
 _SENTENCE_TRANSFORMER_FILES: dict[str, object] = {
-    "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}],
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
+    ],
     "sentence_bert_config.json": {
-        "transformer_task": "feature-extraction", "module_output_name": "sentence_embedding",
+        "transformer_task": "feature-extraction",
+        "module_output_name": "sentence_embedding",
         "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
     },
     "config_sentence_transformers.json": {
-        "model_type": "SentenceTransformer", "similarity_fn_name": "cosine",
-        "prompts": {}, "default_prompt_name": None,
+        "model_type": "SentenceTransformer",
+        "similarity_fn_name": "cosine",
+        "prompts": {},
+        "default_prompt_name": None,
     },
-}  # fmt: skip
+}
 
 
 class NextLevelPreTrainedModel(PreTrainedModel):
     """Loading and saving, the same for all classes of all families.
 
-    The classes have no `_auto_class`: `save_pretrained` writes the code itself, for those without an auto class, too.
+    The classes have no `_auto_class`: `save_pretrained` writes the code itself, for those without
+    an auto class, too.
     """
 
     # Every auto class that can open a checkpoint of the family, whichever of its classes is saved.
@@ -66,50 +112,70 @@ class NextLevelPreTrainedModel(PreTrainedModel):
     made_by = "from_encoder"  # the method that makes a new model from an encoder
 
     _tokenizer: PreTrainedTokenizerBase | None = None  # of the base model
-    _loaded_with: Mapping[str, Any] = MappingProxyType({})  # revision, token and so on, as given to `from_pretrained`
+    _loaded_with: Mapping[str, Any] = MappingProxyType(
+        {}
+    )  # revision, token and so on, as given to `from_pretrained`
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read on first use."""
+        """As `PreTrainedModel.from_pretrained`; remembers the source, because the tokenizer is read
+        on first use."""
         source = pretrained_model_name_or_path
         loaded_with = {key: kwargs[key] for key in LOADING_ARGUMENTS if kwargs.get(key) is not None}
         if source is not None and kwargs.get("config") is None:
             stored, _ = PreTrainedConfig.get_config_dict(source, **loaded_with)
             kwargs |= cls._read_as(source, stored, kwargs)
         loaded = super().from_pretrained(source, *args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded  # a pair with output_loading_info=True
+        model = (
+            loaded[0] if isinstance(loaded, tuple) else loaded
+        )  # a pair with output_loading_info=True
         model.base_model._loaded_with = loaded_with
         return loaded
 
     @classmethod
-    def _read_as(cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-        """Further arguments that open a checkpoint with the configuration `stored`: none, for one of the family."""
+    def _read_as(
+        cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Further arguments that open a checkpoint with the configuration `stored`: none, for one
+        of the family."""
         kind = stored.get("model_type", cls.config_class.model_type)
         if kind != cls.config_class.model_type:  # transformers would draw all weights at random
             raise ValueError(
-                f"{str(source)!r} is a {kind}, not a {cls.config_class.model_type}. To make a new model from an "
-                f"encoder, use {cls.__name__}.{cls.made_by}."
+                f"{str(source)!r} is a {kind}, not a {cls.config_class.model_type}. To make a new"
+                f" model from an encoder, use {cls.__name__}.{cls.made_by}."
             )
         return {}
 
-    def save_pretrained(self, save_directory: str | PathLike[str], *args: Any, **kwargs: Any) -> None:
-        """Saves a folder that opens with this package, with `SentenceTransformer`, and with `trust_remote_code`.
+    def save_pretrained(
+        self, save_directory: str | PathLike[str], *args: Any, **kwargs: Any
+    ) -> None:
+        """Saves a folder that opens with this package, with `SentenceTransformer`, and with
+        `trust_remote_code`.
 
-        Beside weights and configuration it holds the tokenizer, the modelling code, and three small files that tell
-        sentence-transformers to take `pooler_output`. Arguments as in `PreTrainedModel`.
+        Beside weights and configuration it holds the tokenizer, the modelling code, and three small
+        files that tell sentence-transformers to take `pooler_output`. Arguments as in
+        `PreTrainedModel`.
         """
         push = kwargs.pop("push_to_hub", False)
         hub = {key: kwargs.pop(key) for key in _HUB_ARGUMENTS if push and key in kwargs}
         tokenizer = self._find_tokenizer()
         self.config.auto_map = dict(self.family_auto_map)
-        trainer: Any = sys.modules.get("transformers.trainer")  # where someone trains; it imports much
-        if hub_card is not None and trainer is not None and not hasattr(trainer.Trainer, "_plain_card"):
+        trainer: Any = sys.modules.get(
+            "transformers.trainer"
+        )  # where someone trains; it imports much
+        if (
+            hub_card is not None
+            and trainer is not None
+            and not hasattr(trainer.Trainer, "_plain_card")
+        ):
             trainer.Trainer._plain_card = trainer.Trainer.create_model_card
             trainer.Trainer.create_model_card = hub_card.card_of_trainer
         super().save_pretrained(save_directory, *args, **kwargs)
         if not (args[0] if args else kwargs.get("is_main_process", True)):
             return
-        if not self.is_remote_code():  # otherwise opened by `trust_remote_code`, and transformers has written the code
+        if (
+            not self.is_remote_code()
+        ):  # otherwise opened by `trust_remote_code`, and transformers has written the code
             custom_object_save(self, save_directory)
         for name, content in _SENTENCE_TRANSFORMER_FILES.items():
             (Path(save_directory) / name).write_text(json.dumps(content, indent=2) + "\n")
@@ -120,7 +186,9 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         if push:
             self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
 
-    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
+    def _upload_modified_files(
+        self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any
+    ) -> Any:
         if hub_card is not None:
             hub_card.complete_card(self, working_dir, repo_id)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
@@ -131,11 +199,16 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         base = self.base_model
         if base._tokenizer is None:
             try:
-                base._tokenizer = load_tokenizer(base.name_or_path, config=base.config, **base._loaded_with)
-            except Exception as error:  # tokenizers raises nothing more exact for a file that is cut off
+                base._tokenizer = load_tokenizer(
+                    base.name_or_path, config=base.config, **base._loaded_with
+                )
+            except (
+                Exception
+            ) as error:  # tokenizers raises nothing more exact for a file that is cut off
                 raise ValueError(
-                    f"No tokenizer can be read in {base.name_or_path!r} ({error}). Set model.tokenizer to that of its "
-                    "encoder; save_pretrained then saves it with the model."
+                    f"No tokenizer can be read in {base.name_or_path!r} ({error}). Set"
+                    " model.tokenizer to that of its encoder; save_pretrained then saves it with"
+                    " the model."
                 ) from error
         return base._tokenizer
 
@@ -144,35 +217,53 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         self.base_model._tokenizer = tokenizer
 
     def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
-        """The tokenizer, or None for a model that never had one (built from a configuration, fed with vectors)."""
+        """The tokenizer, or None for a model that never had one (built from a configuration, fed
+        with vectors)."""
         base = self.base_model
         if base._tokenizer is None:
             folder = Path(base.name_or_path)
-            if not base.name_or_path or (folder.is_dir() and not (folder / "tokenizer_config.json").exists()):
+            if not base.name_or_path or (
+                folder.is_dir() and not (folder / "tokenizer_config.json").exists()
+            ):
                 return None
         try:
             return self.tokenizer
-        except ValueError as error:  # what was loaded from is gone; the weights must be saved all the same
+        except (
+            ValueError
+        ) as error:  # what was loaded from is gone; the weights must be saved all the same
             warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
             return None
 
     def lora_targets(self) -> dict[str, Any]:
-        """Arguments of peft's `LoraConfig`: ``get_peft_model(model, LoraConfig(r=8, **model.lora_targets()))``.
+        """Arguments of peft's `LoraConfig`: ``get_peft_model(model, LoraConfig(r=8,
+        **model.lora_targets()))``.
 
-        Adapters go to the query and value projections of the attention; heads are trained whole, and a frozen chunk
-        encoder gets no adapter. A ValueError says where there are no such projections.
+        Adapters go to the query and value projections of the attention; heads are trained whole,
+        and a frozen chunk encoder gets no adapter. A ValueError says where there are no such
+        projections.
         """
-        linear = [name for name, layer in self.named_modules() if isinstance(layer, torch.nn.Linear)]
+        linear = [
+            name for name, layer in self.named_modules() if isinstance(layer, torch.nn.Linear)
+        ]
         ends = {name.rpartition(".")[2] for name in linear if "chunk_encoder." not in name}
         if not (targets := sorted(ends & _ATTENTION_PROJECTIONS)):
-            raise ValueError(f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}.")
+            raise ValueError(
+                f"{type(self).__name__} has no linear layer named {sorted(_ATTENTION_PROJECTIONS)}."
+            )
         heads = self.modules_to_train_whole()
-        return {"target_modules": targets, "modules_to_save": heads, "exclude_modules": r".*\bchunk_encoder\b.*"}
+        return {
+            "target_modules": targets,
+            "modules_to_save": heads,
+            "exclude_modules": r".*\bchunk_encoder\b.*",
+        }
 
     def modules_to_train_whole(self) -> list[str]:
-        """The heads: modules that are trained whole beside an adapter, because they start at random."""
+        """The heads: modules that are trained whole beside an adapter, because they start at
+        random."""
         heads = [] if self.base_model is self else self.named_children()
-        return [name for name, head in heads if head is not self.base_model and [*head.parameters()]]
+        return [
+            name for name, head in heads if head is not self.base_model and [*head.parameters()]
+        ]
 
 
 def encoders_of_package() -> Any:
@@ -180,7 +271,9 @@ def encoders_of_package() -> Any:
     try:
         from nextlevelbert import encoders
     except ImportError as error:
-        raise ImportError("To open an encoder by its name or make a new model: pip install nextlevelbert") from error
+        raise ImportError(
+            "To open an encoder by its name or make a new model: pip install nextlevelbert"
+        ) from error
     return encoders
 
 
@@ -189,33 +282,41 @@ def token_mask(input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> 
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     if input_ids.ndim != 2 or mask.shape != input_ids.shape:
         raise ValueError(
-            f"Give input_ids [B, T] and an attention_mask like it; got {[*input_ids.shape]} and {[*mask.shape]}."
+            f"Give input_ids [B, T] and an attention_mask like it; got {[*input_ids.shape]} and"
+            f" {[*mask.shape]}."
         )
     return mask.bool()
 
 
 def classification_loss(logits: torch.Tensor, labels: torch.Tensor, config: Any) -> torch.Tensor:
-    """transformers' loss for one label, several, or values; zero (with a gradient path) where all labels are -100."""
+    """transformers' loss for one label, several, or values; zero (with a gradient path) where all
+    labels are -100."""
     if labels.dtype == torch.long and (labels == -100).all():
         return logits.sum() * 0.0
     return ForSequenceClassificationLoss(labels=labels, pooled_logits=logits, config=config)
 
 
 def single_label_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of ``[N, K]`` and class numbers ``[N]``: the mean over rows whose label is not -100, or zero."""
+    """Cross-entropy of ``[N, K]`` and class numbers ``[N]``: the mean over rows whose label is not
+    -100, or zero."""
     total = F.cross_entropy(logits.float(), labels, reduction="sum")
     return total / (labels != -100).sum().clamp(min=1)
 
 
 def labelled_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Binary cross-entropy of ``[B, P]``: the mean over rows of the mean over their labels (-100: none), or zero.
+    """Binary cross-entropy of ``[B, P]``: the mean over rows of the mean over their labels (-100:
+    none), or zero.
 
     Row by row, so that it does not depend on how processes and steps share out the rows.
     """
     known = labels != -100
-    losses = F.binary_cross_entropy_with_logits(logits.float(), labels.clamp(min=0).float(), reduction="none")
+    losses = F.binary_cross_entropy_with_logits(
+        logits.float(), labels.clamp(min=0).float(), reduction="none"
+    )
     counts = known.sum(dim=1)  # [B]
-    return ((losses * known).sum(dim=1) / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(min=1)
+    return ((losses * known).sum(dim=1) / counts.clamp(min=1)).sum() / (counts > 0).sum().clamp(
+        min=1
+    )
 
 
 def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
@@ -228,15 +329,24 @@ def backbone_from_config(config: PreTrainedConfig) -> PreTrainedModel:
 
 
 def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTrainedTokenizerBase:
-    """The stock tokenizer of an encoder, without its length limit, because no document is too long here."""
-    tokenizer = AutoTokenizer.from_pretrained(name_or_path, **{"model_max_length": int(1e30), **arguments})
-    if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):  # transformers makes one without words
-        raise ValueError(f"There is no tokenizer in {name_or_path!r}: tokenizer.save_pretrained(folder) saves it.")
+    """The stock tokenizer of an encoder, without its length limit, because no document is too long
+    here."""
+    tokenizer = AutoTokenizer.from_pretrained(
+        name_or_path, **{"model_max_length": int(1e30), **arguments}
+    )
+    if not set(tokenizer.get_vocab()) - set(
+        tokenizer.all_special_tokens
+    ):  # transformers makes one without words
+        raise ValueError(
+            f"There is no tokenizer in {name_or_path!r}: tokenizer.save_pretrained(folder)"
+            " saves it."
+        )
     return tokenizer
 
 
 def usable_positions(config: PreTrainedConfig) -> int | None:
-    """Longest sequence that a backbone of this configuration can read; None where nothing limits it."""
+    """Longest sequence that a backbone of this configuration can read; None where nothing limits
+    it."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None or positions < 1:
         return None

@@ -1,8 +1,9 @@
-"""Where the sentences of a text end; more is to be seen there than in its token ids, which lose case and line breaks.
+"""Where the sentences of a text end; more is to be seen there than in its token ids, which lose
+case and line breaks.
 
-The lists of abbreviations and of words that start sentences are taken from pySBD 0.3.4 (copyright 2019 Nipun
-Sadvilkar) and syntok 1.4.4 (copyright 2018-2022 Florian Leitner), divided and extended. Both have the MIT licence,
-whose text is in the file NOTICE of the package nextlevelbert.
+The lists of abbreviations and of words that start sentences are taken from pySBD 0.3.4 (copyright
+2019 Nipun Sadvilkar) and syntok 1.4.4 (copyright 2018-2022 Florian Leitner), divided and extended.
+Both have the MIT licence, whose text is in the file NOTICE of the package nextlevelbert.
 """
 
 from __future__ import annotations
@@ -13,42 +14,50 @@ from collections.abc import Iterator
 
 # After these no sentence ends.
 _TITLES = frozenset(
-    "adm attys brig capt cmdr col comdr cpl dr drs gen gov insp lt maj messrs mlle mme mr mrs ms msgr mssrs mt prof "
-    "pvt rep reps rev sen sens sfc sgt st supt v vs viz cf ca approx incl excl resp i.e e.g ph www hon".split()
+    "adm attys brig capt cmdr col comdr cpl dr drs gen gov insp lt maj messrs mlle mme mr mrs ms"
+    " msgr mssrs mt prof pvt rep reps rev sen sens sfc sgt st supt v vs viz cf ca approx incl excl"
+    " resp i.e e.g ph www hon".split()
 )
 # Nor after these before a number, a letter or a bracket.
 _BEFORE_NUMBER = frozenset(
-    "art arts ch chap cl eq eqs exh ext fig figs fn no nos nr op p para pp pt reg sec sect tab tbl ver vol "
-    "vols".split()
+    "art arts ch chap cl eq eqs exh ext fig figs fn no nos nr op p para pp pt reg sec sect tab tbl"
+    " ver vol vols".split()
 )
 # After these one ends before a word that starts sentences, but not before a name or a small letter.
 _OTHERS = frozenset(
-    "abs adj adv al apr assn asst attn aug ave bld bldg blvd bros calif co colo conn corp cres ct dak dec dept dist "
-    "esp esq est etc expy feb fla ft fwy fy hosp hway hwy inc incorp jan jr jul jun kan kans ltd max mfg mich minn "
-    "mont mtn neb nebr nev nov oct okla ont ord penn penna pfc ph.d pl plc plz que rd sask sep sept sr "
-    "tce tel tenn tex u.s univ va vt wis wisc wyo yuk".split()
+    "abs adj adv al apr assn asst attn aug ave bld bldg blvd bros calif co colo conn corp cres ct"
+    " dak dec dept dist esp esq est etc expy feb fla ft fwy fy hosp hway hwy inc incorp jan jr jul"
+    " jun kan kans ltd max mfg mich minn mont mtn neb nebr nev nov oct okla ont ord penn penna pfc"
+    " ph.d pl plc plz que rd sask sep sept sr tce tel tenn tex u.s univ va vt wis wisc wyo yuk".split()
 )
 # The same, but these are also words: abbreviations only where a capital shows it.
 _ALSO_WORDS = frozenset(
-    "Ala Alta Ariz Ark Cal Del Dep Ga Ill Ind La Mar Mass Md Me Med Mex Min Miss Mo Ok Ore Pa Res Wash".split()
+    "Ala Alta Ariz Ark Cal Del Dep Ga Ill Ind La Mar Mass Md Me Med Mex Min Miss Mo Ok Ore Pa Res"
+    " Wash".split()
 )
 _STARTERS = frozenset(
-    "a above accordingly additionally admittedly all also although again are as assuredly because being besides "
-    "certainly chiefly comparatively consequently conversely coupled correspondingly did does due especially for "
-    "furthermore generally granted he hence how however i identically if in indeed instead it its likewise many "
-    "moreover nevertheless none no obviously on ordinarily other otherwise our outside particularly rather she "
-    "similarly since singularly some so still subsequently that the their there therefore thereupon these they this "
-    "those thus under unquestionably usually we what when where whereas wherefore who why you".split()
+    "a above accordingly additionally admittedly all also although again are as assuredly because"
+    " being besides certainly chiefly comparatively consequently conversely coupled correspondingly"
+    " did does due especially for furthermore generally granted he hence how however i identically"
+    " if in indeed instead it its likewise many moreover nevertheless none no obviously on"
+    " ordinarily other otherwise our outside particularly rather she similarly since singularly"
+    " some so still subsequently that the their there therefore thereupon these they this those"
+    " thus under unquestionably usually we what when where whereas wherefore who why you".split()
 )
 _ROMAN = frozenset("II III IV VI VII VIII IX XI XII".split())
-_SMALL_WORDS = frozenset("a an and as at by de for from in into of on or the to under upon via with without".split())
+_SMALL_WORDS = frozenset(
+    "a an and as at by de for from in into of on or the to under upon via with without".split()
+)
 
 _LINE = re.compile(r"[^\n]+")
 # Marks of a list, at the start of a line: • - (a) iv) 2.
 _ITEM = re.compile(
-    r"[ \t]*(?:[•▪‣◦●■·*–—-][ \t]+|\(?(?:[A-Za-z]|[ivxIVX]{1,5}|[0-9]{1,2})\)[ \t]|[0-9]{1,2}\.[ \t]+(?=[A-Z]))"
+    r"[ \t]*(?:[•▪‣◦●■·*–—-][ \t]+|\(?(?:[A-Za-z]|[ivxIVX]{1,5}|[0-9]{1,2})\)[ \t]|[0-9]{1,2}\.["
+    r" \t]+(?=[A-Z]))"
 )
-_NUMBERING = re.compile(r"[ \t]*(?:[0-9]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[.)][ \t]")
+_NUMBERING = re.compile(
+    r"[ \t]*(?:[0-9]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[.)][ \t]"
+)
 _SPACE = re.compile(r"\s*")
 _MARKS = re.compile(r"[.!?…。！？]+")
 _CLOSING = re.compile(r"[\"'”’)\]»）」』*_]*")
@@ -63,10 +72,11 @@ _LONGEST_HEADING = 100
 def text_sentences(text: str) -> list[tuple[int, int]]:
     """The sentences of a text, as the first character of each and one past its last.
 
-    A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.), after a heading (a
-    short line with capitals on all but small words), and after a mark that ends sentences if the next word would have
-    fitted into the line. Otherwise a sentence ends after . ! ? and what closes it, unless a small letter follows (in a
-    text without capitals, one may begin with it); after an abbreviation its kind and the next word decide.
+    A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.),
+    after a heading (a short line with capitals on all but small words), and after a mark that ends
+    sentences if the next word would have fitted into the line. Otherwise a sentence ends after . !
+    ? and what closes it, unless a small letter follows (in a text without capitals, one may begin
+    with it); after an abbreviation its kind and the next word decide.
 
     Only white space lies between sentences. The time is linear in the length of the text.
 
@@ -75,7 +85,8 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
         >>> [text[start:end] for start, end in text_sentences(text)]
         ['ARTICLE II', 'Fees', 'Acme Inc. pays the fee, i.e. 2.5%.', 'It is due on Jan. 1.']
     """
-    # Hardly a word with a capital: one in 500 characters, where prose has five. Others are not read whole.
+    # Hardly a word with a capital: one in 500 characters, where prose has five. Others are not read
+    # whole.
     capitals = (word for word in _MAYBE_CAPITAL.finditer(text) if word.group().isupper())
     uncased = next(itertools.islice(capitals, len(text) // 500, None), None) is None
     spans = []
@@ -101,7 +112,11 @@ def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
         width = max(width, end - first)
         following, stop = lines[number + 1]
         blank = text.count("\n", end, following) > 1
-        if blank or _ITEM.match(text, following, stop) or _ends_line(text, first, end, following, width, uncased):
+        if (
+            blank
+            or _ITEM.match(text, following, stop)
+            or _ends_line(text, first, end, following, width, uncased)
+        ):
             yield start, following
             start = following
         if blank:
@@ -109,13 +124,16 @@ def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
 
 
 def _ends_line(text: str, first: int, end: int, following: int, width: int, uncased: bool) -> bool:
-    """Whether a sentence ends with the line ``text[first:end]``, before a line that is neither blank nor an item."""
+    """Whether a sentence ends with the line ``text[first:end]``, before a line that is neither
+    blank nor an item."""
     indent = _SPACE.match(text, following).end()  # type: ignore[union-attr]
     start = text[indent : indent + _LONGEST_WORD]
     if not start or (start[0].islower() and not uncased):
         return False
     fits = end - first + 1 + len(start.split(maxsplit=1)[0]) <= width
-    ended = fits and text[max(first, end - 3) : end].rstrip(" \r\"'”’)").endswith((".", "!", "?", "…"))
+    ended = fits and text[max(first, end - 3) : end].rstrip(" \r\"'”’)").endswith(
+        (".", "!", "?", "…")
+    )
     return ended or _is_heading(text, first, end)
 
 
@@ -162,9 +180,13 @@ def _is_end(before: str, mark: str, rest: str) -> bool:
     small = word.lower()
     if small in _TITLES:
         return False
-    if len(word) == 1 and word.isalpha():  # an initial; not "10-K.", nor the pronoun before a word that starts one
+    if (
+        len(word) == 1 and word.isalpha()
+    ):  # an initial; not "10-K.", nor the pronoun before a word that starts one
         return before[-2:-1] == "-" or (word == "I" and starts)
     if small in _BEFORE_NUMBER:
         return not (rest[0].isdigit() or opened or len(name) == 1 or name in _ROMAN)
-    dotted = "." in word and all(len(part) == 1 and part.isalpha() for part in word.split("."))  # U.S.
+    dotted = "." in word and all(
+        len(part) == 1 and part.isalpha() for part in word.split(".")
+    )  # U.S.
     return starts or not (dotted or small in _OTHERS or word in _ALSO_WORDS)

@@ -1,1 +1,2 @@
-"""Pretraining of a NextLevelBERT or HATE on chunk vectors (`vectors`), or of a CDLM on sets of documents (`cdlm`)."""
+"""Pretraining of a NextLevelBERT or HATE on chunk vectors (`vectors`), or of a CDLM on sets of
+documents (`cdlm`)."""

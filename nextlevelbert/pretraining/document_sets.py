@@ -1,4 +1,5 @@
-"""Sets of related documents for a CDLM: read, sampled into sequences, masked (CDLM, sections 2.2 and 2.3)."""
+"""Sets of related documents for a CDLM: read, sampled into sequences, masked (CDLM, sections 2.2
+and 2.3)."""
 
 from __future__ import annotations
 
@@ -21,17 +22,22 @@ _MULTI_NEWS = "|||||"  # what separates the documents of a set there
 
 
 def read_document_sets(
-    source: str | Path, set_column: str | None = None, text_column: str | None = None, split: str = "train",
+    source: str | Path,
+    set_column: str | None = None,
+    text_column: str | None = None,
+    split: str = "train",
     dataset_config: str | None = None,
-) -> dict[str, list[str]]:  # fmt: skip
+) -> dict[str, list[str]]:
     """Reads sets of related documents, each under its name; blank documents are left out.
 
     Args:
-        source: a .jsonl or .parquet (also .gz), a dataset on the Hub, or Multi-News as its authors give it: a ``.src``
-            or ``.src.cleaned`` with a set a line.
-        set_column: where a row is a document, what names the set it belongs to. None where a row is a set.
-        text_column: the text of a document (default ``"text"``); where a row is a set, a list of texts, or one with
-            ``|||||`` between documents, as Multi-News has them (default ``"document"``).
+        source: a .jsonl or .parquet (also .gz), a dataset on the Hub, or Multi-News as its authors
+            give it: a ``.src`` or ``.src.cleaned`` with a set a line.
+        set_column: where a row is a document, what names the set it belongs to. None where a row is
+            a set.
+        text_column: the text of a document (default ``"text"``); where a row is a set, a list of
+            texts, or one with ``|||||`` between documents, as Multi-News has them (default
+            ``"document"``).
     """
     column = text_column or ("document" if set_column is None else "text")
     if ".src" in Path(source).suffixes:
@@ -44,7 +50,10 @@ def read_document_sets(
         if set_column is None:
             key, texts = str(number), value.split(_MULTI_NEWS) if isinstance(value, str) else value
         else:
-            key, texts = str(place.value(values, set_column, "--cluster_column") or "").strip(), [value]
+            key, texts = (
+                str(place.value(values, set_column, "--cluster_column") or "").strip(),
+                [value],
+            )
             if not key:
                 raise place.error(set_column, "must name the set of the document.")
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -52,8 +61,9 @@ def read_document_sets(
         sets.setdefault(key, []).extend(text.strip() for text in texts if text.strip())
     if max(map(len, sets.values()), default=0) < 2:
         raise ValueError(
-            f"{Path(source).name} has no two documents of one set in column {column!r}: put {_MULTI_NEWS} between the "
-            "documents of a row, or name the column of their set with --cluster_column."
+            f"{Path(source).name} has no two documents of one set in column {column!r}: put"
+            f" {_MULTI_NEWS} between the documents of a row, or name the column of their set with"
+            " --cluster_column."
         )
     return sets
 
@@ -62,7 +72,10 @@ def _multi_news(path: Path) -> Rows:
     """The lines of Multi-News's own files, where NEWLINE_CHAR stands for the end of a line."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file):
-            yield Place(path.name, f"row {number}"), {"document": line.replace("NEWLINE_CHAR", "\n")}
+            yield (
+                Place(path.name, f"row {number}"),
+                {"document": line.replace("NEWLINE_CHAR", "\n")},
+            )
 
 
 def hold_out_sets(
@@ -76,7 +89,8 @@ def hold_out_sets(
 
 
 class TokenSequence(NamedTuple):
-    """One sequence: ``input_ids [L]``, ``maskable [L]`` bool (false at separators), and the key of its masks."""
+    """One sequence: ``input_ids [L]``, ``maskable [L]`` bool (false at separators), and the key of
+    its masks."""
 
     input_ids: np.ndarray
     maskable: np.ndarray
@@ -86,39 +100,60 @@ class TokenSequence(NamedTuple):
 class ClusterDataset(EpochDataset):
     """A sequence of documents of each set, drawn anew in every epoch until the sequence is full.
 
-    A document that is longer than its share of a sequence gives a stretch of that length, also drawn anew; the last
-    document of a sequence is cut where the sequence is full.
+    A document that is longer than its share of a sequence gives a stretch of that length, also
+    drawn anew; the last document of a sequence is cut where the sequence is full.
 
     Args:
         sets: texts of each; those of fewer than three are left out (section 2.3).
         max_length: tokens in a sequence; by default the processor's.
         related: False draws each document of a sequence from another set (the paper's "Rand CDLM").
-        document_share: of a sequence, the most that one document fills; a third, so that three documents fit.
+        document_share: of a sequence, the most that one document fills; a third, so that three
+            documents fit.
     """
 
     def __init__(
-        self, sets: Sequence[Sequence[str]], processor: CdlmProcessor, max_length: int | None = None,
-        related: bool = True, seed: int = 42, document_share: float = 1 / LEAST_DOCUMENTS,
-    ) -> None:  # fmt: skip
+        self,
+        sets: Sequence[Sequence[str]],
+        processor: CdlmProcessor,
+        max_length: int | None = None,
+        related: bool = True,
+        seed: int = 42,
+        document_share: float = 1 / LEAST_DOCUMENTS,
+    ) -> None:
         self.max_length, self.related, self.seed = max_length or processor.max_length, related, seed
         tokenizer = processor.tokenizer
         kept = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
         needed = 1 if related else LEAST_DOCUMENTS
         if len(kept) < needed:
-            raise ValueError(f"{len(kept)} sets have {LEAST_DOCUMENTS} documents; at least {needed} are needed.")
-        self._longest = int((self.max_length - 2) * document_share + 1e-6) - 2  # 1e-6: a third of 30 is 10
+            raise ValueError(
+                f"{len(kept)} sets have {LEAST_DOCUMENTS} documents; at least {needed} are needed."
+            )
+        self._longest = (
+            int((self.max_length - 2) * document_share + 1e-6) - 2
+        )  # 1e-6: a third of 30 is 10
         if self.max_length < 2 + 4 * LEAST_DOCUMENTS or self._longest < 1 or document_share > 1:
             raise ValueError(
-                f"A sequence of {self.max_length} tokens has no room for {LEAST_DOCUMENTS} documents of which each "
-                f"fills at most {document_share:.2f}; give a larger max_length, or another share."
+                f"A sequence of {self.max_length} tokens has no room for {LEAST_DOCUMENTS}"
+                f" documents of which each fills at most {document_share:.2f}; give a larger"
+                " max_length, or another share."
             )
-        self._special = tokenizer.convert_tokens_to_ids([tokenizer.cls_token, *DOCUMENT, tokenizer.sep_token])
-        self._sets = [[np.array(processor.tokenize(text).ids, dtype=np.int32) for text in texts] for texts in kept]
+        self._special = tokenizer.convert_tokens_to_ids(
+            [tokenizer.cls_token, *DOCUMENT, tokenizer.sep_token]
+        )
+        self._sets = [
+            [np.array(processor.tokenize(text).ids, dtype=np.int32) for text in texts]
+            for texts in kept
+        ]
         lengths = np.array([len(ids) for documents in self._sets for ids in documents])
         logger.info(
-            "%d sets with %d tokens (%d smaller ones left out); %d documents are cut to %d tokens in a sequence.",
-            len(kept), lengths.sum(), len(sets) - len(kept), (lengths > self._longest).sum(), self._longest,
-        )  # fmt: skip
+            "%d sets with %d tokens (%d smaller ones left out); %d documents are cut to %d tokens"
+            " in a sequence.",
+            len(kept),
+            lengths.sum(),
+            len(sets) - len(kept),
+            (lengths > self._longest).sum(),
+            self._longest,
+        )
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -150,14 +185,18 @@ class ClusterDataset(EpochDataset):
 class DataCollatorForCrossDocumentMasking:
     """Masks 15 % of the words, 80/10/10, and gives them global attention (CDLM, section 2.2).
 
-    Separators and special tokens are never masked. The masks depend on each sequence's own key alone. By `pattern`,
-    those to predict have global attention (``"masked"``), as many first ones (``"prefix"``), or none (``"none"``).
+    Separators and special tokens are never masked. The masks depend on each sequence's own key
+    alone. By `pattern`, those to predict have global attention (``"masked"``), as many first ones
+    (``"prefix"``), or none (``"none"``).
 
     Returns (on call):
-        `input_ids`, `attention_mask`, `global_attention_mask` and `labels` (-100 elsewhere), ``[B, L]`` each.
+        `input_ids`, `attention_mask`, `global_attention_mask` and `labels` (-100 elsewhere), ``[B,
+        L]`` each.
     """
 
-    def __init__(self, processor: CdlmProcessor, pattern: str = "masked", mlm_probability: float = 0.15) -> None:
+    def __init__(
+        self, processor: CdlmProcessor, pattern: str = "masked", mlm_probability: float = 0.15
+    ) -> None:
         if pattern not in ("masked", "prefix", "none"):
             raise ValueError(f"pattern must be masked, prefix or none, got {pattern!r}.")
         self.processor, self.pattern, self.mlm_probability = processor, pattern, mlm_probability
@@ -168,10 +207,14 @@ class DataCollatorForCrossDocumentMasking:
         rows = []
         for sequence in sequences:
             ids, key = np.array(sequence.input_ids), sequence.mask_key
-            selected, masked, replaced = draw_vector_mask(sequence.maskable, key, self.mlm_probability)
+            selected, masked, replaced = draw_vector_mask(
+                sequence.maskable, key, self.mlm_probability
+            )
             labels = np.where(selected, ids, -100)
             ids[masked] = self.processor.tokenizer.mask_token_id
-            ids[replaced] = np.random.default_rng([*key, 1]).choice(self._words, int(replaced.sum()))
+            ids[replaced] = np.random.default_rng([*key, 1]).choice(
+                self._words, int(replaced.sum())
+            )
             first = round(self.mlm_probability * len(ids)) if self.pattern == "prefix" else 0
             wide = selected if self.pattern == "masked" else np.arange(len(ids)) < first
             row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": labels}

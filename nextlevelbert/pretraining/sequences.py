@@ -1,6 +1,8 @@
-"""Training on vectors: from a corpus to sequences, masked batches, pairs of segments, and their scores.
+"""Training on vectors: from a corpus to sequences, masked batches, pairs of segments, and their
+scores.
 
-Notation for shapes: B sequences in a batch, L positions, M selected positions of the batch, D hidden size, N pairs.
+Notation for shapes: B sequences in a batch, L positions, M selected positions of the batch, D
+hidden size, N pairs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 
 class EpochDataset(Dataset, ABC):
-    """Rows that depend on (seed, epoch, index) alone: a resumed run sees what an uninterrupted one saw."""
+    """Rows that depend on (seed, epoch, index) alone: a resumed run sees what an uninterrupted one
+    saw."""
 
     seed: int
     epoch = 0
@@ -48,7 +51,8 @@ class EpochDataset(Dataset, ABC):
 
 
 class VectorSequence(NamedTuple):
-    """A sequence: vectors ``[L, D]`` float16, special ids ``[L]`` (-1 at chunk vectors), the key of its masks.
+    """A sequence: vectors ``[L, D]`` float16, special ids ``[L]`` (-1 at chunk vectors), the key of
+    its masks.
 
     No dict, because `Trainer` removes from dicts what the model's ``forward`` does not name.
     """
@@ -59,11 +63,13 @@ class VectorSequence(NamedTuple):
 
 
 class VectorSequenceDataset(EpochDataset):
-    """Sequences of chunk vectors for masked vector modelling, each with the key that its masks are drawn by.
+    """Sequences of chunk vectors for masked vector modelling, each with the key that its masks are
+    drawn by.
 
     Args:
         corpus: where the vectors are.
-        sequence_length: most positions in a sequence, special vectors counted (512 in NextLevelBERT's paper).
+        sequence_length: most positions in a sequence, special vectors counted (512 in
+            NextLevelBERT's paper).
         documents: positions of the documents to use, all by default.
         seed: of the masks drawn over these sequences.
     """
@@ -82,7 +88,9 @@ class VectorSequenceDataset(EpochDataset):
         self._first_chunks = corpus.document_offsets[chosen]
         self._lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
         if self._lengths.sum() == 0:
-            raise ValueError(f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from.")
+            raise ValueError(
+                f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from."
+            )
 
     def _room(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Zeros ``[positions, D]`` and their special ids, [CLS] in front."""
@@ -93,11 +101,13 @@ class VectorSequenceDataset(EpochDataset):
 
 
 class PackedVectorDataset(VectorSequenceDataset):
-    """Documents back to back, [SEP] after each, cut into sequences of equal length with [CLS] in front.
+    """Documents back to back, [SEP] after each, cut into sequences of equal length with [CLS] in
+    front.
 
-    As the authors of NextLevelBERT packed them (paper, section 2.2): a sequence starts anywhere inside a
-    document, can hold several, and attention crosses their borders. Nothing is dropped: the last sequence is
-    shorter. Its batches are those of `DataCollatorForVectorMasking`. Arguments as in `VectorSequenceDataset`.
+    As the authors of NextLevelBERT packed them (paper, section 2.2): a sequence starts anywhere
+    inside a document, can hold several, and attention crosses their borders. Nothing is dropped:
+    the last sequence is shorter. Its batches are those of `DataCollatorForVectorMasking`. Arguments
+    as in `VectorSequenceDataset`.
     """
 
     @cached_property
@@ -117,17 +127,20 @@ class PackedVectorDataset(VectorSequenceDataset):
             begin, end = self._stream[document : document + 2].tolist()  # its [SEP] is at end - 1
             low, high = max(start, begin), min(stop, end - 1)
             chunk = int(self._first_chunks[document]) + low - begin
-            vectors[1 + low - start : 1 + high - start] = self.corpus.vectors(chunk, chunk + high - low)
+            vectors[1 + low - start : 1 + high - start] = self.corpus.vectors(
+                chunk, chunk + high - low
+            )
             if end <= stop:
                 special_ids[end - start] = SEP
         return VectorSequence(vectors, special_ids, key)
 
 
 class DocumentVectorDataset(VectorSequenceDataset):
-    """[CLS] and the vectors of one document a sequence, as HATE reads them ("HATE Model Architecture").
+    """[CLS] and the vectors of one document a sequence, as HATE reads them ("HATE Model
+    Architecture").
 
-    A document that is longer than a sequence is cut into the fewest pieces of nearly equal length; one without a
-    chunk is left out. Arguments as in `VectorSequenceDataset`.
+    A document that is longer than a sequence is cut into the fewest pieces of nearly equal length;
+    one without a chunk is left out. Arguments as in `VectorSequenceDataset`.
     """
 
     @cached_property
@@ -142,7 +155,9 @@ class DocumentVectorDataset(VectorSequenceDataset):
         document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
         begin, end = self._first_pieces[document : document + 2].tolist()
         first, length = int(self._first_chunks[document]), int(self._lengths[document])
-        start, stop = (length * part // (end - begin) for part in (index - begin, index - begin + 1))
+        start, stop = (
+            length * part // (end - begin) for part in (index - begin, index - begin + 1)
+        )
         vectors, special_ids = self._room(stop - start + 1)
         vectors[1:] = self.corpus.vectors(first + start, first + stop)
         return VectorSequence(vectors, special_ids, key)
@@ -158,17 +173,19 @@ def draw_vector_mask(
     mask_share: float = 0.8,
     random_share: float = 0.1,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Selects each maskable position by itself with `probability` (NextLevelBERT, section 2.2 "Masking").
+    """Selects each maskable position by itself with `probability` (NextLevelBERT, section 2.2
+    "Masking").
 
     Args:
         maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.
         key: seed, epoch and index of the sequence; the same key always draws the same mask.
         probability: 0.15 in the paper; 0.30 and 0.40 in its Table 4.
-        mask_share, random_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all [MASK]") or another
-            vector; the rest stay unchanged.
+        mask_share, random_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all
+            [MASK]") or another vector; the rest stay unchanged.
 
     Returns:
-        Three boolean arrays ``[L]``: what is selected, and of it what becomes [MASK] and what another vector.
+        Three boolean arrays ``[L]``: what is selected, and of it what becomes [MASK] and what
+        another vector.
     """
     rng = np.random.default_rng(list(key))
     selected = (rng.random(len(maskable)) < probability) & maskable
@@ -177,15 +194,20 @@ def draw_vector_mask(
     return selected, masked, selected & ~masked & (fate < mask_share + random_share)
 
 
-def draw_replacements(counts: np.ndarray, sequence: int, replaced: np.ndarray, key: Sequence[int]) -> np.ndarray:
-    """Picks another real vector for each replaced one of a sequence, from the other sequences of the batch.
+def draw_replacements(
+    counts: np.ndarray, sequence: int, replaced: np.ndarray, key: Sequence[int]
+) -> np.ndarray:
+    """Picks another real vector for each replaced one of a sequence, from the other sequences of
+    the batch.
 
-    A batch of one sequence draws from its other vectors; a vector that is alone in its batch gets itself.
+    A batch of one sequence draws from its other vectors; a vector that is alone in its batch gets
+    itself.
 
     Args:
         counts: ``[B]`` real vectors of each sequence.
         sequence: the row they are for.
-        replaced: ``[R]`` which of the sequence's real vectors are replaced, as positions among them.
+        replaced: ``[R]`` which of the sequence's real vectors are replaced, as positions among
+            them.
         key: as for `draw_vector_mask`.
 
     Returns:
@@ -201,21 +223,26 @@ def draw_replacements(counts: np.ndarray, sequence: int, replaced: np.ndarray, k
 
 
 def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors ``[B, L, D]`` and special ids ``[B, L]``: zeros and [PAD] after the shorter sequences."""
-    vectors = pad_sequence([sequence.inputs_embeds for sequence in sequences], batch_first=True)  # [B, L, D]
+    """Vectors ``[B, L, D]`` and special ids ``[B, L]``: zeros and [PAD] after the shorter
+    sequences."""
+    vectors = pad_sequence(
+        [sequence.inputs_embeds for sequence in sequences], batch_first=True
+    )  # [B, L, D]
     return vectors, pad_sequence([sequence.special_ids for sequence in sequences], True, PAD)
 
 
 @dataclass
 class DataCollatorForVectorMasking:
-    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 2.2 "Masking").
+    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 2.2
+    "Masking").
 
-    The shares are those of `draw_vector_mask`. The masks depend on each sequence's own key (seed, epoch, index) alone,
-    so a resumed run sees what a straight one saw.
+    The shares are those of `draw_vector_mask`. The masks depend on each sequence's own key (seed,
+    epoch, index) alone, so a resumed run sees what a straight one saw.
 
     Returns (on call):
-        ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s put in,
-        ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where to predict.
+        ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s
+        put in, ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where
+        to predict.
     """
 
     probability: float = 0.15
@@ -224,10 +251,14 @@ class DataCollatorForVectorMasking:
 
     def __post_init__(self) -> None:
         if not 0 < self.probability <= 1:
-            raise ValueError(f"The masking probability must be above 0 and at most 1, got {self.probability}.")
+            raise ValueError(
+                f"The masking probability must be above 0 and at most 1, got {self.probability}."
+            )
         shares = (self.mask_share, self.random_share)
         if not (all(share >= 0 for share in shares) and sum(shares) <= 1):  # NaN, too
-            raise ValueError(f"mask_share and random_share are from 0 to 1 and at most 1 in total, got {shares}.")
+            raise ValueError(
+                f"mask_share and random_share are from 0 to 1 and at most 1 in total, got {shares}."
+            )
 
     def __call__(self, sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
         labels, special_ids = pad_sequences(sequences)
@@ -243,7 +274,9 @@ class DataCollatorForVectorMasking:
             mask_positions[row] = torch.from_numpy(selected)
             special_ids[row, torch.from_numpy(masked)] = MASK
             drawn = draw_replacements(counts, row, np.flatnonzero(replaced[maskable[row]]), key)
-            inputs_embeds[row, torch.from_numpy(replaced)] = labels[real_rows[drawn], real_columns[drawn]]
+            inputs_embeds[row, torch.from_numpy(replaced)] = labels[
+                real_rows[drawn], real_columns[drawn]
+            ]
         batch = {"inputs_embeds": inputs_embeds, "special_ids": special_ids}
         return {**batch, "labels": labels, "mask_positions": mask_positions}
 
@@ -252,7 +285,8 @@ class DataCollatorForVectorMasking:
 
 
 class SegmentPair(NamedTuple):
-    """Vectors ``[W, D]`` of two segments of a document, the document's number, and the key they are drawn by."""
+    """Vectors ``[W, D]`` of two segments of a document, the document's number, and the key they are
+    drawn by."""
 
     first: torch.Tensor
     second: torch.Tensor
@@ -263,13 +297,14 @@ class SegmentPair(NamedTuple):
 class SegmentPairDataset(EpochDataset):
     """Pairs of segments of a document that do not overlap, anywhere in it, new ones in every epoch.
 
-    An epoch has a pair for every ``2 * max_segment`` chunks of a document, at least one, so that about every chunk
-    is seen once.
+    An epoch has a pair for every ``2 * max_segment`` chunks of a document, at least one, so that
+    about every chunk is seen once.
 
     Args:
         corpus: where the vectors are.
-        min_segment, max_segment: fewest and most chunks in a segment; the collator draws one length for a batch.
-            Documents shorter than two of the shortest segments are left out, with a warning; two must be left.
+        min_segment, max_segment: fewest and most chunks in a segment; the collator draws one length
+            for a batch. Documents shorter than two of the shortest segments are left out, with a
+            warning; two must be left.
         documents, seed: as in `VectorSequenceDataset`.
     """
 
@@ -282,20 +317,28 @@ class SegmentPairDataset(EpochDataset):
         seed: int = 42,
     ) -> None:
         if not 1 <= min_segment <= max_segment:
-            raise ValueError(f"Give 1 <= min_segment <= max_segment, got {min_segment} and {max_segment}.")
+            raise ValueError(
+                f"Give 1 <= min_segment <= max_segment, got {min_segment} and {max_segment}."
+            )
         self.corpus, self.max_segment, self.seed = corpus, max_segment, seed
         chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
         lengths = corpus.document_offsets[chosen + 1] - corpus.document_offsets[chosen]
         long = lengths >= 2 * min_segment
         self._documents, self._lengths = chosen[long], lengths[long]
         if not long.all():
-            text = "%d of %d documents have fewer than %d chunks, two of the shortest segments, and are left out."
+            text = (
+                "%d of %d documents have fewer than %d chunks, two of the shortest segments, and"
+                " are left out."
+            )
             logger.warning(text, (~long).sum(), len(chosen), 2 * min_segment)
         if long.sum() < 2:
             raise ValueError(
-                f"{corpus!r} has {long.sum()} such documents; use a smaller min_segment or more documents."
+                f"{corpus!r} has {long.sum()} such documents; use a smaller min_segment or more"
+                " documents."
             )
-        self._first_items = np.append(0, np.cumsum(np.maximum(self._lengths // (2 * max_segment), 1)))
+        self._first_items = np.append(
+            0, np.cumsum(np.maximum(self._lengths // (2 * max_segment), 1))
+        )
 
     def __len__(self) -> int:
         return int(self._first_items[-1])
@@ -305,7 +348,9 @@ class SegmentPairDataset(EpochDataset):
         document, length = int(self._documents[place]), int(self._lengths[place])
         draw, width = np.random.default_rng(key), min(self.max_segment, length // 2)
         # The room before and between the segments is drawn, then which of them is first.
-        starts = draw.permutation(np.sort(draw.integers(length - 2 * width + 1, size=2)) + np.array([0, width]))
+        starts = draw.permutation(
+            np.sort(draw.integers(length - 2 * width + 1, size=2)) + np.array([0, width])
+        )
         starts += int(self.corpus.document_offsets[document])
         first, second = (self.corpus.vectors(start, start + width) for start in starts.tolist())
         return SegmentPair(first, second, document, key)
@@ -313,7 +358,8 @@ class SegmentPairDataset(EpochDataset):
 
 @dataclass
 class DataCollatorForSegmentPairs:
-    """Cuts the segments of a batch to one length, drawn so that short ones are as frequent as long ones (log-uniform).
+    """Cuts the segments of a batch to one length, drawn so that short ones are as frequent as long
+    ones (log-uniform).
 
     Args:
         min_segment, max_segment: as in `SegmentPairDataset`.
@@ -327,14 +373,19 @@ class DataCollatorForSegmentPairs:
 
     def __call__(self, pairs: Sequence[SegmentPair]) -> dict[str, torch.Tensor]:
         low, high = math.log(self.min_segment), math.log(self.max_segment + 1)
-        length = min(int(math.exp(np.random.default_rng((*pairs[0].key, 1)).uniform(low, high))), self.max_segment)
+        length = min(
+            int(math.exp(np.random.default_rng((*pairs[0].key, 1)).uniform(low, high))),
+            self.max_segment,
+        )
         sequences = []
         for pair in pairs:
             for vectors in (pair.first[:length], pair.second[:length]):
                 special_ids = torch.tensor([CLS, *[NOT_SPECIAL] * len(vectors), SEP])
                 embeds = torch.nn.functional.pad(vectors, (0, 0, 1, 1))  # [L + 2, D]
                 sequences.append(VectorSequence(embeds, special_ids, pair.key))
-        embeds, special_ids = (values.unflatten(0, (-1, 2)) for values in pad_sequences(sequences))  # [N, 2, ...]
+        embeds, special_ids = (
+            values.unflatten(0, (-1, 2)) for values in pad_sequences(sequences)
+        )  # [N, 2, ...]
         documents = torch.tensor([pair.document for pair in pairs])
         return {"inputs_embeds": embeds, "special_ids": special_ids, "document_ids": documents}
 
@@ -345,24 +396,30 @@ class DataCollatorForSegmentPairs:
 def masked_vector_scores(
     predictions: torch.Tensor, targets: torch.Tensor, mask_positions: torch.Tensor
 ) -> torch.Tensor:
-    """Sums for each sequence of a batch, so that evaluation keeps four numbers a sequence and no vectors.
+    """Sums for each sequence of a batch, so that evaluation keeps four numbers a sequence and no
+    vectors.
 
-    A target is found if no other of the batch's M targets has as high a cosine to the prediction; among k
-    that tie for the highest it counts 1 / k, so that a constant prediction scores as chance does.
+    A target is found if no other of the batch's M targets has as high a cosine to the prediction;
+    among k that tie for the highest it counts 1 / k, so that a constant prediction scores as chance
+    does.
 
     Args:
         predictions, targets: ``[M, D]``, in the row-by-row order of `mask_positions`.
         mask_positions: ``[B, L]`` bool.
 
     Returns:
-        ``[B, 4]`` float32: number of selected positions; sums over them of the cosine, of finding the target
-        (0 to 1), and of the chance to find it (1 / M).
+        ``[B, 4]`` float32: number of selected positions; sums over them of the cosine, of finding
+        the target (0 to 1), and of the chance to find it (1 / M).
     """
     sequence = mask_positions.nonzero()[:, 0]
-    scores = F.normalize(predictions.float(), dim=-1) @ F.normalize(targets.float(), dim=-1).T  # [M, M]
+    scores = (
+        F.normalize(predictions.float(), dim=-1) @ F.normalize(targets.float(), dim=-1).T
+    )  # [M, M]
     cosine = scores.diagonal()
     better = (scores > cosine[:, None]).sum(dim=1)
-    tied = (scores == cosine[:, None]).sum(dim=1).clamp(min=1)  # itself too; repeated chunks are told apart by luck
+    tied = (
+        (scores == cosine[:, None]).sum(dim=1).clamp(min=1)
+    )  # itself too; repeated chunks are told apart by luck
     hits = torch.where(better == 0, 1.0 / tied, 0.0)
     chance = torch.full_like(cosine, 1 / max(len(cosine), 1))
     columns = torch.stack([torch.ones_like(cosine), cosine, hits, chance], dim=1)  # [M, 4]
@@ -370,7 +427,8 @@ def masked_vector_scores(
 
 
 def summarize(scores: torch.Tensor) -> dict[str, float]:
-    """Means over all selected positions: ``masked_cosine``, ``masked_accuracy``, ``chance_accuracy``."""
+    """Means over all selected positions: ``masked_cosine``, ``masked_accuracy``,
+    ``chance_accuracy``."""
     selected, *sums = scores.sum(dim=0).tolist()
     names = ("masked_cosine", "masked_accuracy", "chance_accuracy")
     return {name: total / max(selected, 1.0) for name, total in zip(names, sums, strict=True)}
@@ -382,22 +440,31 @@ def context_mean_baseline(
     batch_size: int,
     prepare: Callable[[torch.Tensor], torch.Tensor],
 ) -> dict[str, float]:
-    """The same scores for the mean of the sequence's unmasked vectors, which a model that uses their order must beat.
+    """The same scores for the mean of the sequence's unmasked vectors, which a model that uses
+    their order must beat.
 
-    Masks, and the vectors to search, are those of the evaluation's batches; `prepare` is the model's whitening.
+    Masks, and the vectors to search, are those of the evaluation's batches; `prepare` is the
+    model's whitening.
     """
     tables = []
     for batch in DataLoader(dataset, batch_size, collate_fn=collate):
         visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]  # [B, L]
         labels = prepare(batch["labels"].float())
-        mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp(min=1)  # [B, D]
+        mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp(
+            min=1
+        )  # [B, D]
         sequence = batch["mask_positions"].nonzero()[:, 0]
-        tables.append(masked_vector_scores(mean[sequence], labels[batch["mask_positions"]], batch["mask_positions"]))
+        tables.append(
+            masked_vector_scores(
+                mean[sequence], labels[batch["mask_positions"]], batch["mask_positions"]
+            )
+        )
     return summarize(torch.cat(tables))
 
 
 def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
-    """For each pair of the batch: the share of its segments that find their partner, and the chance to, ``[N, 2]``.
+    """For each pair of the batch: the share of its segments that find their partner, and the chance
+    to, ``[N, 2]``.
 
     `scores` ``[N, N]`` are of first against second segments, -inf where two are not compared.
     """

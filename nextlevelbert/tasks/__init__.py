@@ -19,7 +19,8 @@ TASKS = {
     "coreference": ("coreference:main", "link mentions of the same event across documents"),
     "multihop_qa": ("multihop_qa:main", "answer questions from ten paragraphs"),
 }
-"""By name of the task: its function, which takes the words of a command line without ``--task``; what it does."""
+"""By name of the task: its function, which takes the words of a command line without ``--task``;
+what it does."""
 
 
 def main(words: Sequence[str] | None = None) -> None:

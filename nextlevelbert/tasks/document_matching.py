@@ -1,7 +1,7 @@
 """The task ``document_matching``: do two documents belong together? (CDLM, section 3.3).
 
-As in the benchmark of Zhou et al. (2020, arXiv 2010.01263): does one paper cite the other (AAN, OC, S2ORC), is a
-document plagiarised from the other (PAN).
+As in the benchmark of Zhou et al. (2020, arXiv 2010.01263): does one paper cite the other (AAN, OC,
+S2ORC), is a document plagiarised from the other (PAN).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from .cdlm import Logits, Predicted, train_and_publish
 
 
 class DocumentPair(NamedTuple):
-    """Two documents, and 1 if they are related, else 0; in citation data the first cites the second, or does not."""
+    """Two documents, and 1 if they are related, else 0; in citation data the first cites the
+    second, or does not."""
 
     id: str
     first: str
@@ -46,13 +47,17 @@ class MatchingArguments:
 
 
 def read_document_pairs(
-    source: str | Path, columns: MatchingArguments | None = None, split: str = "train", config: str | None = None
+    source: str | Path,
+    columns: MatchingArguments | None = None,
+    split: str = "train",
+    config: str | None = None,
 ) -> list[DocumentPair]:
-    """Reads pairs of documents from named columns, or from files as Zhou et al. have them; the shortest first.
+    """Reads pairs of documents from named columns, or from files as Zhou et al. have them; the
+    shortest first.
 
-    Those files are ``.csv`` whose first line has no names, but a label, 0 or 1, a first text and a second, as their
-    published code reads them (columns after these are not looked at). The character U+0001, by which they mark places
-    where a paper cites, is taken out of the texts.
+    Those files are ``.csv`` whose first line has no names, but a label, 0 or 1, a first text and a
+    second, as their published code reads them (columns after these are not looked at). The
+    character U+0001, by which they mark places where a paper cites, is taken out of the texts.
     """
     columns, path = columns or MatchingArguments(), Path(source)
     if path.name.removesuffix(".gz").endswith(".csv"):
@@ -62,12 +67,18 @@ def read_document_pairs(
     pairs: list[DocumentPair] = []
     for place, values in rows:
         sides = {"--first_column": columns.first_column, "--second_column": columns.second_column}
-        first, second = (place.checked(place.value(values, name, option), name) for option, name in sides.items())
+        first, second = (
+            place.checked(place.value(values, name, option), name) for option, name in sides.items()
+        )
         label = place.value(values, columns.label_column, "--label_column")
         label = {"0": 0, "1": 1}.get(str(label).strip(), label)
         if label not in (0, 1):
-            raise place.error(columns.label_column, f"must be 0 or 1 (or false or true), got {short(label)}.")
-        pairs.append(DocumentPair(str(values.get("id", f"row-{len(pairs):06d}")), first, second, int(label)))
+            raise place.error(
+                columns.label_column, f"must be 0 or 1 (or false or true), got {short(label)}."
+            )
+        pairs.append(
+            DocumentPair(str(values.get("id", f"row-{len(pairs):06d}")), first, second, int(label))
+        )
     return sorted(pairs, key=lambda pair: len(pair.first) + len(pair.second))
 
 
@@ -96,12 +107,19 @@ probability = model(**processor([["one document", "the other"]])).logits.softmax
 def main(words: list[str]) -> None:
     """Document matching with CDLM."""
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments, MatchingArguments)
-    model_args, args, data_args, columns = parse(classes, words, "", main.__doc__ or "", "document_matching-")
+    model_args, args, data_args, columns = parse(
+        classes, words, "", main.__doc__ or "", "document_matching-"
+    )
     config = data_args.dataset_config_name
-    sets = data_args.read_sets(lambda name, path, split: read_document_pairs(path, columns, split, config), args.seed)
+    sets = data_args.read_sets(
+        lambda name, path, split: read_document_pairs(path, columns, split, config), args.seed
+    )
 
     def sequences(name: str, processor: CdlmProcessor) -> list[dict[str, Any]]:
-        rows = [{**processor.cluster([pair.first, pair.second]), "labels": pair.label} for pair in sets[name]]
+        rows = [
+            {**processor.cluster([pair.first, pair.second]), "labels": pair.label}
+            for pair in sets[name]
+        ]
         warn_of_cuts(rows)
         return rows
 
@@ -109,10 +127,31 @@ def main(words: list[str]) -> None:
         values = logits[0].astype(np.float64)  # [N, 2]
         related = expit(values[:, 1] - values[:, 0])
         pairs = zip(sets[name], related, strict=True)
-        records = [{"id": pair.id, "probability": round(float(p), 6), "label": pair.label} for pair, p in pairs]
+        records = [
+            {"id": pair.id, "probability": round(float(p), 6), "label": pair.label}
+            for pair, p in pairs
+        ]
         return binary_scores([pair.label for pair in sets[name]], related), records
 
-    card = {"snippet": _SNIPPET, "pipeline_tag": "text-classification", "tags": ["document-matching"], "scores": "f1"}
+    card = {
+        "snippet": _SNIPPET,
+        "pipeline_tag": "text-classification",
+        "tags": ["document-matching"],
+        "scores": "f1",
+    }
     settings = {"task": "document_matching", **vars(columns)}
-    baseline = "always related", lambda pairs: binary_scores([pair.label for pair in pairs], [1.0] * len(pairs))
-    train_and_publish(CdlmForDocumentMatching, model_args, args, sets, sequences, predict, baseline, card, settings)
+    baseline = (
+        "always related",
+        lambda pairs: binary_scores([pair.label for pair in pairs], [1.0] * len(pairs)),
+    )
+    train_and_publish(
+        CdlmForDocumentMatching,
+        model_args,
+        args,
+        sets,
+        sequences,
+        predict,
+        baseline,
+        card,
+        settings,
+    )

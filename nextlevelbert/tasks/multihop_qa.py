@@ -1,8 +1,9 @@
-"""The task ``multihop_qa``: answer a question from ten paragraphs, and name the sentences that support the answer.
+"""The task ``multihop_qa``: answer a question from ten paragraphs, and name the sentences that
+support the answer.
 
-HotpotQA in the distractor setting (Yang et al., 2018, arXiv 1809.09600): two of the paragraphs hold what the answer
-takes, and the supporting facts are their sentences that say it. The other eight come from a search for the question.
-CDLM, section 3.4 and appendix C.3.
+HotpotQA in the distractor setting (Yang et al., 2018, arXiv 1809.09600): two of the paragraphs hold
+what the answer takes, and the supporting facts are their sentences that say it. The other eight
+come from a search for the question. CDLM, section 3.4 and appendix C.3.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ Paragraphs = Sequence[tuple[str, Sequence[str]]]  # title and sentences of each
 
 
 class HotpotQuestion(NamedTuple):
-    """A question with paragraphs of different titles; `answer` is a span of one, ``"yes"`` or ``"no"``.
+    """A question with paragraphs of different titles; `answer` is a span of one, ``"yes"`` or
+    ``"no"``.
 
-    Sentences can be blank, and a supporting fact may name a sentence that its paragraph does not have.
+    Sentences can be blank, and a supporting fact may name a sentence that its paragraph does not
+    have.
     """
 
     id: str
@@ -50,24 +53,29 @@ class HotpotQuestion(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a model says to a question: a text, and the sentences that it takes to support it, in order."""
+    """What a model says to a question: a text, and the sentences that it takes to support it, in
+    order."""
 
     text: str
     supporting: list[Fact]
 
 
-def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str | None = None) -> list[HotpotQuestion]:
+def read_hotpotqa(
+    source: str | Path, split: str = "train", dataset_config: str | None = None
+) -> list[HotpotQuestion]:
     """Reads HotpotQA in one of three forms, which are told apart by their columns.
 
-    - The official JSON: ``_id``, ``question``, ``answer``, ``supporting_facts`` as pairs of title and sentence,
-      ``context`` as pairs of title and sentences.
+    - The official JSON: ``_id``, ``question``, ``answer``, ``supporting_facts`` as pairs of title
+      and sentence, ``context`` as pairs of title and sentences.
     - ``hotpotqa/hotpot_qa`` on the Hub: ``id``, and the pairs as a dict of two lists.
-    - Rows that keep the paragraphs apart: ``id``, ``question``, ``answer``, ``gold`` and ``distractors``, paragraphs
-      with ``title`` and ``sentences``, and ``supporting_sentences``, a list of numbers for each gold one. Their order
-      is then made from the question's id and the titles (by SHA-256), so that it does not tell which are gold.
+    - Rows that keep the paragraphs apart: ``id``, ``question``, ``answer``, ``gold`` and
+      ``distractors``, paragraphs with ``title`` and ``sentences``, and ``supporting_sentences``, a
+      list of numbers for each gold one. Their order is then made from the question's id and the
+      titles (by SHA-256), so that it does not tell which are gold.
 
-    A second paragraph of the same title is left out, since facts name paragraphs by title; a fact whose sentence is
-    not there is kept, because the official scores count it. A warning says how many there are of each.
+    A second paragraph of the same title is left out, since facts name paragraphs by title; a fact
+    whose sentence is not there is kept, because the official scores count it. A warning says how
+    many there are of each.
     """
     questions: dict[str, HotpotQuestion] = {}
     repeated = beyond = 0
@@ -78,11 +86,14 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
             raise place.error(key, f"the id {number!r} is taken; ids must differ.")
         if "distractors" in values:
             gold, distractors = (
-                [(part["title"], part["sentences"]) for part in values[name]] for name in ("gold", "distractors")
+                [(part["title"], part["sentences"]) for part in values[name]]
+                for name in ("gold", "distractors")
             )
             context = sorted([*gold, *distractors], key=lambda pair: fingerprint([number, pair[0]]))
             supporting = zip(gold, values["supporting_sentences"], strict=True)
-            facts = [(title, sentence) for (title, _), sentences in supporting for sentence in sentences]
+            facts = [
+                (title, sentence) for (title, _), sentences in supporting for sentence in sentences
+            ]
         else:
             context = _pairs(place, values, "context", "sentences")
             facts = _pairs(place, values, "supporting_facts", "sent_id")
@@ -91,33 +102,51 @@ def read_hotpotqa(source: str | Path, split: str = "train", dataset_config: str 
             paragraphs.setdefault(title, sentences)
         repeated += len(context) - len(paragraphs)
         if not facts or not {title for title, _ in facts} <= paragraphs.keys():
-            problem = f"must name paragraphs of the question, got {short(facts)}; the fullwiki setting cannot be read."
+            problem = (
+                f"must name paragraphs of the question, got {short(facts)}; the fullwiki setting"
+                " cannot be read."
+            )
             raise place.error("supporting_facts", problem)
         beyond += sum(sentence >= len(paragraphs[title]) for title, sentence in facts)
-        text, answer = (place.checked(place.value(values, name, name), name) for name in ("question", "answer"))
-        questions[number] = HotpotQuestion(number, text, answer, list(paragraphs.items()), sorted(set(facts)))
+        text, answer = (
+            place.checked(place.value(values, name, name), name) for name in ("question", "answer")
+        )
+        questions[number] = HotpotQuestion(
+            number, text, answer, list(paragraphs.items()), sorted(set(facts))
+        )
     if repeated or beyond:
-        message = "%s: %d paragraphs with an earlier one's title are left out; %d supporting facts name no sentence."
+        message = (
+            "%s: %d paragraphs with an earlier one's title are left out; %d supporting facts name"
+            " no sentence."
+        )
         logger.warning(message, Path(source).name, repeated, beyond)
-    return sorted(questions.values(), key=lambda question: sum(map(len, all_texts(question.paragraphs))))
+    return sorted(
+        questions.values(), key=lambda question: sum(map(len, all_texts(question.paragraphs)))
+    )
 
 
-def _pairs(place: Place, values: Mapping[str, Any], column: str, second: str) -> list[tuple[str, Any]]:
-    """Titles with what belongs to them: from a list of pairs, or from a dict of two lists as the Hub has it."""
+def _pairs(
+    place: Place, values: Mapping[str, Any], column: str, second: str
+) -> list[tuple[str, Any]]:
+    """Titles with what belongs to them: from a list of pairs, or from a dict of two lists as the
+    Hub has it."""
     value = place.value(values, column, "the distractor setting")
     try:
         if isinstance(value, dict):
             return list(zip(value["title"], value[second], strict=True))
         return [(title, rest) for title, rest in value]
     except (KeyError, TypeError, ValueError) as error:
-        raise place.error(column, f"must be pairs of title and {second}, got {short(value)}.") from error
+        raise place.error(
+            column, f"must be pairs of title and {second}, got {short(value)}."
+        ) from error
 
 
 class QuestionDataset(Dataset):
     """Sequences of questions with labels, laid out when they are asked for.
 
-    An answer is looked for in the sentences and titles of the supporting paragraphs: as whole words, or else as part
-    of words. A warning counts the answers that are not found there or lie past the cut.
+    An answer is looked for in the sentences and titles of the supporting paragraphs: as whole
+    words, or else as part of words. A warning counts the answers that are not found there or lie
+    past the cut.
     """
 
     def __init__(self, questions: Sequence[HotpotQuestion], processor: CdlmProcessor) -> None:
@@ -127,7 +156,10 @@ class QuestionDataset(Dataset):
             lost += sum(row["lost_tokens"])
             absent += row["type_labels"] == 0 and row["start_positions"] == [-1]
         if lost or absent:
-            message = "Paragraphs lose %d tokens; %d of %d answers are not in a supporting paragraph, or past the cut."
+            message = (
+                "Paragraphs lose %d tokens; %d of %d answers are not in a supporting paragraph, or"
+                " past the cut."
+            )
             logger.warning(message, lost, absent, len(questions))
 
     def __len__(self) -> int:
@@ -149,20 +181,32 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
     answer, facts = question.answer, set(question.supporting)
     titles = {title for title, _ in facts}
     kind = TYPES.index(answer) if answer in TYPES[1:] else 0
-    every = enumerate((title, text) for title, lines in question.paragraphs for text in (title, *lines))
+    every = enumerate(
+        (title, text) for title, lines in question.paragraphs for text in (title, *lines)
+    )
     texts = [(number, text) for number, (title, text) in every if title in titles and kind == 0]
     left, right = r"(?<![^\W_])" * answer[0].isalnum(), r"(?![^\W_])" * answer[-1].isalnum()
     words, part = f"(?={left}{re.escape(answer)}{right})", f"(?={re.escape(answer)})"
-    places = [(number, match.start()) for number, text in texts for match in re.finditer(words, text)]
-    places = places or [(number, match.start()) for number, text in texts for match in re.finditer(part, text)]
+    places = [
+        (number, match.start()) for number, text in texts for match in re.finditer(words, text)
+    ]
+    places = places or [
+        (number, match.start()) for number, text in texts for match in re.finditer(part, text)
+    ]
     spans, starts, ends = np.array(row["token_spans"]), [], []  # [L, 3]
     for number, at in places:
         stop = at + len(answer)
-        inside = np.flatnonzero((spans[:, 0] == number) & (spans[:, 1] < stop) & (spans[:, 2] > at)).tolist()
+        inside = np.flatnonzero(
+            (spans[:, 0] == number) & (spans[:, 1] < stop) & (spans[:, 2] > at)
+        ).tolist()
         if inside and spans[inside[-1], 2] >= stop:  # not past the cut
             starts.append(inside[0])
             ends.append(inside[-1])
-    sentences = [int((title, place) in facts) for title, lines in question.paragraphs for place in range(len(lines))]
+    sentences = [
+        int((title, place) in facts)
+        for title, lines in question.paragraphs
+        for place in range(len(lines))
+    ]
     labelled = zip(sentences, row["sentence_index"], strict=True)
     return {
         "start_positions": starts or [-1],
@@ -173,12 +217,15 @@ def _labels(question: HotpotQuestion, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_answer(row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np.ndarray]) -> Answer:
+def read_answer(
+    row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np.ndarray]
+) -> Answer:
     """The best answer to a row of `CdlmProcessor.question`.
 
-    The span with the highest sum of start and end scores, of at most 30 tokens within one sentence or title, unless
-    yes or no is more probable; and the sentences with a probability above one half. Logits are those of start and end
-    ``[L]``, type ``[3]`` and sentences ``[S]``; padding may follow.
+    The span with the highest sum of start and end scores, of at most 30 tokens within one sentence
+    or title, unless yes or no is more probable; and the sentences with a probability above one
+    half. Logits are those of start and end ``[L]``, type ``[3]`` and sentences ``[S]``; padding may
+    follow.
     """
     start, end, types, sentences = logits[:4]
     names = [(title, place) for title, lines in paragraphs for place in range(len(lines))]
@@ -199,17 +246,25 @@ def read_answer(row: dict[str, Any], paragraphs: Paragraphs, logits: Sequence[np
 
 @torch.no_grad()
 def answer(model: Any, processor: CdlmProcessor, question: str, paragraphs: Paragraphs) -> Answer:
-    """The answer of a `CdlmForMultiHopQuestionAnswering`, in evaluation mode, to one question from paragraphs."""
+    """The answer of a `CdlmForMultiHopQuestionAnswering`, in evaluation mode, to one question from
+    paragraphs."""
     row = processor.question(question, paragraphs)
     warn_of_cuts([row])
     output = model(**processor.pad([row]).to(model.device))
-    logits = [output[f"{name}_logits"][0].float().cpu().numpy() for name in ("start", "end", "type", "sentence")]
+    logits = [
+        output[f"{name}_logits"][0].float().cpu().numpy()
+        for name in ("start", "end", "type", "sentence")
+    ]
     return read_answer(row, paragraphs, logits)
 
 
-def f1_scores(questions: Sequence[HotpotQuestion], answers: Mapping[str, tuple[str, Facts]]) -> dict[str, float]:
+def f1_scores(
+    questions: Sequence[HotpotQuestion], answers: Mapping[str, tuple[str, Facts]]
+) -> dict[str, float]:
     """Exact match and F1 of answers, of supporting facts, and of both together."""
-    scores = hotpotqa_scores(answers, {question.id: (question.answer, question.supporting) for question in questions})
+    scores = hotpotqa_scores(
+        answers, {question.id: (question.answer, question.supporting) for question in questions}
+    )
     return {name: value for name, value in scores.items() if name.endswith(("_em", "_f1"))}
 
 
@@ -229,24 +284,46 @@ def main(words: list[str]) -> None:
     classes = (CdlmModelArguments, FinetuningArguments, DataArguments)
     model_args, args, data_args = parse(classes, words, "", main.__doc__ or "", "multihop_qa-")
     config = data_args.dataset_config_name
-    sets = data_args.read_sets(lambda name, source, split: read_hotpotqa(source, split, config), args.seed)
+    sets = data_args.read_sets(
+        lambda name, source, split: read_hotpotqa(source, split, config), args.seed
+    )
 
-    def predict(name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]) -> Predicted:
+    def predict(
+        name: str, rows: QuestionDataset, logits: Logits, chosen: dict[str, float]
+    ) -> Predicted:
         answers, records = {}, []
         for number, question in enumerate(rows.questions):
-            text, facts = read_answer(rows[number], question.paragraphs, [scores[number] for scores in logits])
+            text, facts = read_answer(
+                rows[number], question.paragraphs, [scores[number] for scores in logits]
+            )
             answers[question.id] = text, facts
-            records.append({"id": question.id, "answer": text, "supporting": facts, "gold": question.answer})
+            records.append(
+                {"id": question.id, "answer": text, "supporting": facts, "gold": question.answer}
+            )
         return f1_scores(rows.questions, answers), records
 
     def first(questions: Sequence[HotpotQuestion]) -> dict[str, float]:
-        answers = {one.id: (one.paragraphs[0][0], [(title, 0) for title, _ in one.paragraphs]) for one in questions}
+        answers = {
+            one.id: (one.paragraphs[0][0], [(title, 0) for title, _ in one.paragraphs])
+            for one in questions
+        }
         return f1_scores(questions, answers)
 
     tags = ["multi-hop-question-answering"]
-    card = {"snippet": _SNIPPET, "pipeline_tag": "question-answering", "tags": tags, "scores": "joint_f1"}
+    card = {
+        "snippet": _SNIPPET,
+        "pipeline_tag": "question-answering",
+        "tags": tags,
+        "scores": "joint_f1",
+    }
     train_and_publish(
-        CdlmForMultiHopQuestionAnswering, model_args, args, sets,
-        lambda name, processor: QuestionDataset(sets[name], processor), predict,
-        ("first title, all first sentences", first), card, {"task": "multihop_qa"},
-    )  # fmt: skip
+        CdlmForMultiHopQuestionAnswering,
+        model_args,
+        args,
+        sets,
+        lambda name, processor: QuestionDataset(sets[name], processor),
+        predict,
+        ("first title, all first sentences", first),
+        card,
+        {"task": "multihop_qa"},
+    )

@@ -13,7 +13,10 @@ import transformers
 import nextlevelbert_command
 from nextlevelbert import NextLevelBertModel
 
-SEA = "The whale swims under the ship. The captain hunts it over the sea, and the harbour is far away. " * 4
+SEA = (
+    "The whale swims under the ship. The captain hunts it over the sea, and the harbour is far"
+    " away. " * 4
+)
 KITCHEN = "The baker lights the oven. Flour and yeast become a crust, and the kitchen is warm. " * 5
 COURT = "The judge reads the law aloud. The lawyers argue, and the jury leaves the court. " * 6
 

@@ -51,7 +51,12 @@ def test_the_map_marks_what_was_found_and_knows_its_points(page):
 @pytest.mark.parametrize(
     "headings",
     [
-        ["CHAPTER I", "Chapter 2. The Chase", "CHAPTER III: AT SEA", "Chapter the Fourth of nothing"],
+        [
+            "CHAPTER I",
+            "Chapter 2. The Chase",
+            "CHAPTER III: AT SEA",
+            "Chapter the Fourth of nothing",
+        ],
         ["# One", "## Two", "### Three", "#hashtag"],
         ["I.", "II", "XIV.", "I see"],
         ["ARTICLE ONE", "Section 2 - Terms", "Item 3.", "Part of it is lost"],
@@ -63,7 +68,9 @@ def test_parts_between_headings(headings):
     text = f"{contents}\n\n" + "".join(f"{heading}\n\n{WORDS}\n\n" for heading in headings)
     names, starts, ends = zip(*parts_of(text, np.array([[0, len(text)]])), strict=True)
     assert [*names] == [heading.strip("# ") for heading in headings[:3]]
-    assert all(text[start:].startswith(heading) for start, heading in zip(starts, headings, strict=False))
+    assert all(
+        text[start:].startswith(heading) for start, heading in zip(starts, headings, strict=False)
+    )
     assert ends == (*starts[1:], len(text))
 
 
@@ -78,11 +85,16 @@ def test_parts_of_equal_length():
 
 def test_similarity_of_parts(page):
     parts, cosines = page.parts(2)
-    spans, vectors = page.library.spans[page.chunks(2)], page.library.vectors[page.chunks(2)].double().numpy()
-    means = np.stack([
-        vectors[[start >= first and end <= last for start, end in spans.tolist()]].mean(axis=0)
-        for _, first, last in parts
-    ])  # fmt: skip
+    spans, vectors = (
+        page.library.spans[page.chunks(2)],
+        page.library.vectors[page.chunks(2)].double().numpy(),
+    )
+    means = np.stack(
+        [
+            vectors[[start >= first and end <= last for start, end in spans.tolist()]].mean(axis=0)
+            for _, first, last in parts
+        ]
+    )
     means -= means.mean(axis=0)
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     np.testing.assert_allclose(cosines, means @ means.T, atol=1e-5)
@@ -104,7 +116,9 @@ def test_a_strip_shows_the_highest_score_of_each_cell(page):
     best = page.strip(answer.documents[0][0], answer)
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
     np.testing.assert_array_equal(pixels[:, :: pixels.shape[1] // best.shape[1]][:1], best)
-    assert [row[1] for row in rows] == [page.library.places[number] for number, _ in answer.documents]
+    assert [row[1] for row in rows] == [
+        page.library.places[number] for number, _ in answer.documents
+    ]
 
 
 def test_the_text_shows_passages_in_their_context(page):
@@ -124,13 +138,18 @@ def test_without_gradio(command, books, encoded, monkeypatch):
 
 
 def test_the_space(monkeypatch, tmp_path):
-    """Its header names the release of Gradio that the tests run with; it shows `documents`, or Python's manual."""
-    header = yaml.safe_load((ROOT / "app" / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    """Its header names the release of Gradio that the tests run with; it shows `documents`, or
+    Python's manual."""
+    header = yaml.safe_load(
+        (ROOT / "app" / "README.md").read_text(encoding="utf-8").split("---\n")[1]
+    )
     assert f"gradio=={header['sdk_version']}" in (ROOT / "constraints.txt").read_text().split()
     assert (header["sdk"], header["app_file"]) == ("gradio", "app.py")
     assert (ROOT / "app" / "requirements.txt").read_text() == "nextlevelbert[app]\n"
     assert len(header["short_description"]) <= 60  # the Hub refuses more
     monkeypatch.setattr("tempfile.mkdtemp", lambda: str(tmp_path))
-    monkeypatch.setattr(nextlevelbert, "read_documents", lambda _: [nextlevelbert.Document("module/json", "JSON")])
+    monkeypatch.setattr(
+        nextlevelbert, "read_documents", lambda _: [nextlevelbert.Document("module/json", "JSON")]
+    )
     manual = runpy.run_path(str(ROOT / "app" / "app.py"))["documents"]()
     assert (manual / "module" / "json.txt").read_text() == "JSON"

@@ -18,12 +18,27 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--disable-sync"]
+CHROMIUM = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--disable-sync",
+]
 TEXTS = {
-    "sea": "The whale swims under the ship. The captain hunts it over the waves, far from the harbour. ",
-    "kitchen": "The baker lights the oven. Flour and yeast become a crust of bread, and the kitchen is warm. ",
+    "sea": (
+        "The whale swims under the ship. The captain hunts it over the waves, far from the"
+        " harbour. "
+    ),
+    "kitchen": (
+        "The baker lights the oven. Flour and yeast become a crust of bread, and the kitchen is"
+        " warm. "
+    ),
     "court": "The judge reads the law aloud. The lawyers argue, and the jury leaves the court. ",
-    "<i>garden ${1}": "Roses ${1} {{x}} grow <b>along</b> the wall. The gardener waters lilies & prunes the hedge. ",
+    "<i>garden ${1}": (
+        "Roses ${1} {{x}} grow <b>along</b> the wall. The gardener waters lilies & prunes the"
+        " hedge. "
+    ),
 }
 # Every address that Python's sockets connect to or look up is written to a file.
 PROGRAM = """
@@ -47,9 +62,24 @@ def address(tmp_path) -> Iterator[str]:
         chapters = (f"CHAPTER {number}\n\n{text * 12}\n\n" for number in ("I", "II", "III"))
         (tmp_path / "books" / f"{name}.txt").write_text("".join(chapters), encoding="utf-8")
     log = tmp_path / "connections"
-    command = [sys.executable, "-c", PROGRAM, log, "app", tmp_path / "books", "--cache_dir", tmp_path / "cache"]
-    environment = {**os.environ, "GRADIO_SHARE": "True", "GRADIO_SERVER_NAME": "0.0.0.0"}  # must not count
-    process = subprocess.Popen([*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        log,
+        "app",
+        tmp_path / "books",
+        "--cache_dir",
+        tmp_path / "cache",
+    ]
+    environment = {
+        **os.environ,
+        "GRADIO_SHARE": "True",
+        "GRADIO_SERVER_NAME": "0.0.0.0",
+    }  # must not count
+    process = subprocess.Popen(
+        [*map(str, command)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    )
     try:
         said = process.stdout.readline()
         assert "The page is at http://127.0.0.1:" in said, said
@@ -66,11 +96,14 @@ def address(tmp_path) -> Iterator[str]:
 
 @pytest.fixture
 def page(address) -> Iterator[Any]:
-    """The page, open; it must ask for nothing but this address, and the console must stay free of errors."""
+    """The page, open; it must ask for nothing but this address, and the console must stay free of
+    errors."""
     from playwright.sync_api import sync_playwright
 
     path = shutil.which("chromium")
-    assert path, "There is no chromium. Install it (apt-get install chromium), and run this test again."
+    assert path, (
+        "There is no chromium. Install it (apt-get install chromium), and run this test again."
+    )
     requests, errors = [], []
     with sync_playwright() as playwright:
         context = playwright.chromium.launch(executable_path=path, args=CHROMIUM).new_context()
@@ -78,7 +111,10 @@ def page(address) -> Iterator[Any]:
         page = context.new_page()
         context.on("request", lambda request: requests.append(request.url))
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: errors.append(message.text) if message.type == "error" else None,
+        )
         page.goto(address)
         yield page
         context.close()
@@ -100,14 +136,19 @@ def test_a_question_and_clicks(page):
     ask.fill("Who hunts a whale?")
     page.keyboard.press("Enter")
     text.get_by_text("The captain hunts it").first.wait_for()
-    page.get_by_role("gridcell").filter(has_text="<i>garden ${1}.txt").first.click()  # a name, not HTML
+    page.get_by_role("gridcell").filter(
+        has_text="<i>garden ${1}.txt"
+    ).first.click()  # a name, not HTML
     text.get_by_text("Roses ${1} {{x}} grow <b>along</b>").first.wait_for()
 
     strip = page.locator("img[alt]").last
     click(strip, 0.99, 0.5)
     text.get_by_text(re.compile(r"at (8|9)\d%|at 100%")).wait_for()
     page.get_by_role("button", name="Which parts are alike").click()
-    square = "[...document.images].some((image) => image.height > 300 && image.naturalWidth === image.naturalHeight)"
+    square = (
+        "[...document.images].some((image) => image.height > 300 && image.naturalWidth ==="
+        " image.naturalHeight)"
+    )
     page.wait_for_function(square)
     click(page.locator("img").last, 0.9, 0.5)  # row two, column three
     text.get_by_text("CHAPTER II · characters").wait_for()

@@ -1,4 +1,5 @@
-"""The command line itself: its help, what it refuses before anything is loaded, and the commands it hands over to."""
+"""The command line itself: its help, what it refuses before anything is loaded, and the commands it
+hands over to."""
 
 from __future__ import annotations
 
@@ -27,8 +28,12 @@ def test_the_help_loads_nothing_heavy():
     )
     root = Path(nextlevelbert_command.__file__).parent
     started = time.perf_counter()
-    printed = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout
-    assert time.perf_counter() - started < 5  # 0.1 s; ten times that where other work keeps the machine busy
+    printed = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True
+    ).stdout
+    assert (
+        time.perf_counter() - started < 5
+    )  # 0.1 s; ten times that where other work keeps the machine busy
     assert printed.endswith("set()\n")
     assert all(f"\n    {name} " in printed for name in COMMANDS)
 
@@ -62,7 +67,9 @@ def test_which_model(command, books, toy_checkpoint, minilm_path, monkeypatch):
     """--model, the environment variable, the one of the package; or one of another kind."""
     assert "my-model" in command("plan", books, "--model", "my-model").err
     assert "--device" in command("plan", books, "--device", "cuda:99").err
-    assert command("plan", books / "sea.txt", "--json").json["sea.txt"]["chunks"] > 3  # chunks of 16 tokens
+    assert (
+        command("plan", books / "sea.txt", "--json").json["sea.txt"]["chunks"] > 3
+    )  # chunks of 16 tokens
     monkeypatch.delenv("NEXTLEVELBERT_MODEL")
     assert command("plan", books / "sea.txt", "--json").json["sea.txt"]["chunks"] == 1
     said = command("search", books, "whales?", "--model", minilm_path)
@@ -76,7 +83,15 @@ def test_a_chunk_encoder_that_the_checkpoint_does_not_hold(
     bare = NextLevelBertModel.from_pretrained(toy_checkpoint)
     bare.detach_chunk_encoder()
     bare.save_pretrained(tmp_path / "bare")
-    words = ("search", books, "Who hunts?", "--json", "--model", tmp_path / "bare", "--chunk_encoder")
+    words = (
+        "search",
+        books,
+        "Who hunts?",
+        "--json",
+        "--model",
+        tmp_path / "bare",
+        "--chunk_encoder",
+    )
     whole = command("search", books, "Who hunts?", "--json").json["passages"]
     assert command(*words, toy_encoder_path).json["passages"] == whole
     said = command(*words, minilm_path)
@@ -88,7 +103,10 @@ def test_plan(command, books, toy_checkpoint, encoded):
     rows = command("plan", books, "--json").json
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     texts = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
-    assert rows == {place: {"characters": len(text), **asdict(model.plan(text))} for place, text in texts.items()}
+    assert rows == {
+        place: {"characters": len(text), **asdict(model.plan(text))}
+        for place, text in texts.items()
+    }
     lines = [line.split("\t") for line in command("plan", books).out.splitlines()]
     assert lines[0] == ["characters", "tokens", "chunks", "windows", "document"]
     assert [line[-1] for line in lines[1:]] == list(texts)
@@ -99,7 +117,9 @@ def test_plan(command, books, toy_checkpoint, encoded):
 def test_the_other_commands_get_the_rest_of_the_line(command, monkeypatch, name):
     seen = []
     monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.setattr(f"{nextlevelbert_command._DELEGATED[name][0]}.main", lambda: seen.append(sys.argv))
+    monkeypatch.setattr(
+        f"{nextlevelbert_command._DELEGATED[name][0]}.main", lambda: seen.append(sys.argv)
+    )
     assert command(name, "--help", "-x", "a b").status == 0
     assert seen == [[f"nextlevelbert {name}", "--help", "-x", "a b"]]
 
@@ -108,7 +128,11 @@ def test_the_other_commands_get_the_rest_of_the_line(command, monkeypatch, name)
     ("error", "status", "line"),
     [
         (KeyboardInterrupt(), 130, "\nStopped. Start the same command again to go on.\n"),
-        (OSError(28, "No space left on device", "x"), 1, "error: [Errno 28] No space left on device: 'x'\n"),
+        (
+            OSError(28, "No space left on device", "x"),
+            1,
+            "error: [Errno 28] No space left on device: 'x'\n",
+        ),
     ],
 )
 def test_what_ends_a_command_is_one_line(command, books, monkeypatch, error, status, line):

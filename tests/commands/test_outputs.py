@@ -25,7 +25,10 @@ TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
 @pytest.mark.parametrize("which", ["chunks", "documents"])
 def test_embed(command, books, toy_checkpoint, tmp_path, which):
     out = tmp_path / "out.parquet"
-    assert "vectors of 32 values" in command("embed", books, "-o", out, "--rows", which, "--dtype", "float32").out
+    assert (
+        "vectors of 32 values"
+        in command("embed", books, "-o", out, "--rows", which, "--dtype", "float32").out
+    )
     table = pq.read_table(out)
     assert table.schema.field("vector").type == pa.list_(pa.float32(), 32)
     model, expected = NextLevelBertModel.from_pretrained(toy_checkpoint), []
@@ -35,8 +38,14 @@ def test_embed(command, books, toy_checkpoint, tmp_path, which):
             expected.append((place, embedding.document.numpy()))
         else:
             rows = zip(embedding.spans.tolist(), embedding.plain.numpy(), strict=True)
-            expected += [(place, number, *span, vector) for number, (span, vector) in enumerate(rows)]
-    names = ["document", "vector"] if which == "documents" else ["document", "chunk", "start", "end", "vector"]
+            expected += [
+                (place, number, *span, vector) for number, (span, vector) in enumerate(rows)
+            ]
+    names = (
+        ["document", "vector"]
+        if which == "documents"
+        else ["document", "chunk", "start", "end", "vector"]
+    )
     rows = [tuple(row[name] for name in names) for row in table.to_pylist()]
     assert [row[:-1] for row in rows] == [row[:-1] for row in expected]
     np.testing.assert_allclose([row[-1] for row in rows], [row[-1] for row in expected], atol=1e-3)
@@ -46,11 +55,16 @@ def test_embed(command, books, toy_checkpoint, tmp_path, which):
 
 
 def test_embed_keeps_metadata(command, tmp_path):
-    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "x", "body": SEA, "tags": ["é"], "year": 1851}))
+    (tmp_path / "in.jsonl").write_text(
+        json.dumps({"id": "x", "body": SEA, "tags": ["é"], "year": 1851})
+    )
     words = ("-o", tmp_path / "out.parquet", "--rows", "documents", "--text_column", "body")
     assert command("embed", tmp_path / "in.jsonl", *words).status == 0
     [row] = pq.read_table(tmp_path / "out.parquet").to_pylist()
-    assert (row["document"], json.loads(row["metadata"])) == ("in.jsonl#x", {"tags": ["é"], "year": 1851})
+    assert (row["document"], json.loads(row["metadata"])) == (
+        "in.jsonl#x",
+        {"tags": ["é"], "year": 1851},
+    )
 
 
 def test_map(command, books, tmp_path):
@@ -64,14 +78,18 @@ def test_map(command, books, tmp_path):
 
 def test_points_are_principal_components_and_names_do_not_overlap():
     vectors = np.random.default_rng(0).normal(size=(60, 8))
-    figure = draw_map([f"a document of some length {number}" for number in range(60)], vectors, [3] * 60)
+    figure = draw_map(
+        [f"a document of some length {number}" for number in range(60)], vectors, [3] * 60
+    )
     [axes] = figure.axes
     points = np.asarray(axes.collections[0].get_offsets())
     expected = PCA(2).fit_transform(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
     np.testing.assert_allclose(pdist(points), pdist(expected), atol=1e-8)
     boxes = [note.get_window_extent() for note in axes.texts]
     assert 10 < len(boxes) < 60
-    assert all(box.count_overlaps([other for other in boxes if other is not box]) == 0 for box in boxes)
+    assert all(
+        box.count_overlaps([other for other in boxes if other is not box]) == 0 for box in boxes
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -84,9 +102,14 @@ def test_fit(command, books, tmp_path):
         (books / place).write_text(text * 10)  # several chunks each
     folder = tmp_path / "my-model"
     said = command("fit", books, "-o", folder)
-    assert said.out == f"Wrote {folder}: fitted to 3 documents, vectors of 4,480 values.\n", said.err
+    assert said.out == f"Wrote {folder}: fitted to 3 documents, vectors of 4,480 values.\n", (
+        said.err
+    )
     plain = np.concatenate(
-        [NextLevelBertModel.from_pretrained(folder).encode(text * 10).plain for text in TEXTS.values()]
+        [
+            NextLevelBertModel.from_pretrained(folder).encode(text * 10).plain
+            for text in TEXTS.values()
+        ]
     )
     np.testing.assert_allclose(np.linalg.norm(plain, axis=1), 1, atol=1e-3)
     np.testing.assert_allclose(np.linalg.norm(plain[:, :384], axis=1) ** 2, 0.2, atol=1e-3)

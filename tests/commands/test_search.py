@@ -22,8 +22,12 @@ TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
 
 
 def by_words(pieces: list[str], question: str) -> tuple[np.ndarray, float]:
-    """BM25 as bm25s indexes it in Robertson's form (k1 1.5, b 0.75), and the length of the question's rarities."""
-    words, reference = [re.findall(r"\w+", piece.lower()) for piece in pieces], bm25s.BM25(method="robertson")
+    """BM25 as bm25s indexes it in Robertson's form (k1 1.5, b 0.75), and the length of the
+    question's rarities."""
+    words, reference = (
+        [re.findall(r"\w+", piece.lower()) for piece in pieces],
+        bm25s.BM25(method="robertson"),
+    )
     reference.index(words, show_progress=False)
     asked = [word for word in re.findall(r"\w+", question.lower()) if word in reference.vocab_dict]
     containing = np.array([sum(word in piece for piece in words) for word in asked])
@@ -34,10 +38,15 @@ def by_words(pieces: list[str], question: str) -> tuple[np.ndarray, float]:
 @pytest.mark.parametrize("whitened", [False, True])
 def test_scores(toy_encoder_path, books, tmp_path, whitened):
     torch.manual_seed(0)
-    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, whiten_chunks=whitened)
+    model = NextLevelBertModel.from_chunk_encoder(
+        toy_encoder_path, chunk_size=16, whiten_chunks=whitened
+    )
     mean, matrix = np.zeros(32), np.eye(32)
     if whitened:
-        mean, matrix = np.random.default_rng(0).normal(size=32) / 9, np.random.default_rng(1).normal(size=(32, 32))
+        mean, matrix = (
+            np.random.default_rng(0).normal(size=32) / 9,
+            np.random.default_rng(1).normal(size=(32, 32)),
+        )
         model.whitening.mean.copy_(torch.from_numpy(mean))
         model.whitening.weight.copy_(torch.from_numpy(matrix))
     library = Library(model, parts := open_shelf(model, str(books), tmp_path / "cache"))
@@ -50,11 +59,20 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
 
     spans = {place: model.encode(text).spans.tolist() for place, text in TEXTS.items()}
     pieces = [TEXTS[place][start:end] for place, rows in spans.items() for start, end in rows]
-    cosine = np.concatenate([unit(text) @ unit(QUESTION, stored=False)[0] for text in TEXTS.values()])
+    cosine = np.concatenate(
+        [unit(text) @ unit(QUESTION, stored=False)[0] for text in TEXTS.values()]
+    )
     counts, _, starts, vocabulary = count_words(parts)
     names, added = list(vocabulary), book_words(counts, starts)
-    rows = [added[[book]].indices for book, (start, end) in enumerate(pairwise(starts)) for _ in range(start, end)]
-    added_to = [" ".join([piece, *(names[word] for word in row)]) for row, piece in zip(rows, pieces, strict=True)]
+    rows = [
+        added[[book]].indices
+        for book, (start, end) in enumerate(pairwise(starts))
+        for _ in range(start, end)
+    ]
+    added_to = [
+        " ".join([piece, *(names[word] for word in row)])
+        for row, piece in zip(rows, pieces, strict=True)
+    ]
     words, length = by_words(added_to, QUESTION)
     both = (cosine + words / length) / 2
     for actual, expected in ((answer.cosine, cosine), (answer.bm25, words), (answer.score, both)):
@@ -63,7 +81,9 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
     best = [np.sort(both[start:end])[-3:].mean() for start, end in pairwise(counts)]
     ranking = np.argsort(best)[::-1][:2].tolist()
     assert [number for number, _ in answer.documents] == ranking
-    np.testing.assert_allclose([score for _, score in answer.documents], np.array(best)[ranking], atol=1e-5)
+    np.testing.assert_allclose(
+        [score for _, score in answer.documents], np.array(best)[ranking], atol=1e-5
+    )
     assert answer.passages == np.argsort(-both, kind="stable")[:7].tolist()
     assert [library.passage(number) for number in range(len(pieces))] == pieces
     assert [library.text(number) for number in range(3)] == list(TEXTS.values())
@@ -90,7 +110,9 @@ def test_words_of_any_language(text, words):
 def test_the_words_of_a_book_are_those_that_are_its_own():
     """Often in the book, in few other books and in few passages; once or twice does not count."""
     passages = [[1, 1, 1, 9], [1, 9, 9, 5], [2, 2, 2, 9], [9, 2, 6, 6]]
-    counts = sparse.csr_array(np.stack([np.bincount(row, minlength=10) for row in passages]).astype(np.float32))
+    counts = sparse.csr_array(
+        np.stack([np.bincount(row, minlength=10) for row in passages]).astype(np.float32)
+    )
     assert book_words(counts, [0, 2, 4]).indices.tolist() == [1, 2]
     assert book_words(counts, [0, 4]).nnz == 0  # one book: nothing tells it apart
 
@@ -131,7 +153,9 @@ def test_a_passage_of_a_pdf_has_its_page(command, tmp_path, monkeypatch):
     assert {passage["page"] for passage in passages} == {1, 3}
     assert all((passage["page"] == 3) == (passage["start"] > len(SEA) // 2) for passage in passages)
     assert answer["documents"][0]["metadata"] == {"year": 1851}
-    assert f", page {passages[0]['page']}, at " in command("search", tmp_path / "a.pdf", "a whale").out
+    assert (
+        f", page {passages[0]['page']}, at " in command("search", tmp_path / "a.pdf", "a whale").out
+    )
 
 
 def test_a_question_without_a_token(command, books):

@@ -54,7 +54,9 @@ def test_another_model_has_another_shelf(model, books, tmp_path, encoded, toy_ch
 
 
 @pytest.mark.parametrize("column", ["vector", "text", "document_vector"])
-def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(command, model, books, tmp_path, encoded, column):
+def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(
+    command, model, books, tmp_path, encoded, column
+):
     import pyarrow.parquet as pq
 
     words = ("search", books, "Who hunts a whale?", "--json", "--cache_dir", tmp_path / "cache")
@@ -67,7 +69,9 @@ def test_a_changed_bit_in_a_part_is_noticed_and_the_part_made_again(command, mod
     [chunk] = [chunk for chunk in chunks if chunk.path_in_schema.split(".")[0] == column]
     content[(chunk.data_page_offset + chunk.total_compressed_size) - 3] ^= 4
     part.write_bytes(content)
-    for words_index in (tmp_path / "cache").rglob("words-*"):  # else text is read of the best documents alone
+    for words_index in (tmp_path / "cache").rglob(
+        "words-*"
+    ):  # else text is read of the best documents alone
         words_index.rename(words_index.with_name("words-old"))
     said = command(*words)
     assert said.status == 1

@@ -29,8 +29,18 @@ PAGE = """<!DOCTYPE html>
 Caf&eacute; &#x1F40B; <![if !IE]>1 < 2<![endif]></body>
 </html>
 """
-PARAGRAPHS = ["Loomings", "Call me Ishmael. Some years ago — never mind.", "A line,", "and another <here>.", "one",
-              "two", "left", "right", "as it stands", "Café 🐋 1 < 2"]  # fmt: skip
+PARAGRAPHS = [
+    "Loomings",
+    "Call me Ishmael. Some years ago — never mind.",
+    "A line,",
+    "and another <here>.",
+    "one",
+    "two",
+    "left",
+    "right",
+    "as it stands",
+    "Café 🐋 1 < 2",
+]
 
 
 def pairs(documents):
@@ -41,18 +51,24 @@ def test_every_form_that_people_have():
     table = Dataset.from_dict({"text": ["a", "b"], "id": ["x", None], "year": [1, 2]})
     expected = [Document("x", "a", {"year": 1}), Document("1", "b", {"year": 2})]
     assert list(as_documents(table)) == list(as_documents(table.to_iterable_dataset())) == expected
-    assert list(as_documents(iter([{"body": "a"}, ("y", "b"), "c", Document("z", "d")]), "body")) == [
-        Document("0", "a"), Document("y", "b"), Document("2", "c"), Document("z", "d")
-    ]  # fmt: skip
+    assert list(
+        as_documents(iter([{"body": "a"}, ("y", "b"), "c", Document("z", "d")]), "body")
+    ) == [Document("0", "a"), Document("y", "b"), Document("2", "c"), Document("z", "d")]
     assert list(as_documents("one text")) == [Document("0", "one text")]
     assert list(as_documents([{"text": "a", "id": 7}])) == [Document("7", "a")]
 
 
 @pytest.mark.parametrize(
     ("documents", "message"),
-    [({"text": ["a"]}, "dict"), ({"a"}, "set"), ([{"body": "a"}], "'text'"), ([("x", 7)], "'x'"), ([None], "0"),
-     (["a", "\ud800"], "'1'")],
-)  # fmt: skip
+    [
+        ({"text": ["a"]}, "dict"),
+        ({"a"}, "set"),
+        ([{"body": "a"}], "'text'"),
+        ([("x", 7)], "'x'"),
+        ([None], "0"),
+        (["a", "\ud800"], "'1'"),
+    ],
+)
 def test_what_is_no_document(documents, message):
     with pytest.raises((TypeError, ValueError), match=message):
         list(as_documents(documents))
@@ -66,7 +82,10 @@ def test_files_of_texts(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG")
     both = [("a", "one\ntwo\nthree\n\u2028"), ("shelf/b", "# Loomings\n\n*Call me*")]
     assert pairs(read_documents(tmp_path)) == pairs(read_documents(str(tmp_path / "**/*"))) == both
-    assert pairs(read_documents([tmp_path / "a.txt", tmp_path / "shelf"])) == [both[0], ("b", both[1][1])]
+    assert pairs(read_documents([tmp_path / "a.txt", tmp_path / "shelf"])) == [
+        both[0],
+        ("b", both[1][1]),
+    ]
     (tmp_path / "a[1].txt").write_text("x")
     assert pairs(read_documents(tmp_path / "a[1].txt")) == [("a[1]", "x")]
     (tmp_path / "a.txt").write_bytes("naïve".encode("latin-1"))
@@ -84,7 +103,12 @@ def test_two_files_of_one_name_keep_their_suffixes(tmp_path):
     (tmp_path / "dock.jsonl").write_text('{"text": "a row"}')
     rows = [("0", "a row"), ("dock", SEA), ("nettle.html", WHALE), ("nettle.pdf", SEA)]
     assert pairs(read_documents(tmp_path)) == rows
-    assert [name for _, name in source_files(tmp_path)] == [None, "dock", "nettle.html", "nettle.pdf"]
+    assert [name for _, name in source_files(tmp_path)] == [
+        None,
+        "dock",
+        "nettle.html",
+        "nettle.pdf",
+    ]
 
 
 def test_rows_are_numbered_through_all_files(tmp_path):
@@ -103,16 +127,23 @@ def test_rows_are_numbered_through_all_files(tmp_path):
 
 
 def test_a_dataset_by_name(tmp_path):
-    """A folder laid out like a dataset repository, which `datasets` opens as it opens one on the Hub."""
+    """A folder laid out like a dataset repository, which `datasets` opens as it opens one on the
+    Hub."""
     (tmp_path / "data").mkdir()
-    Dataset.from_dict({"id": ["b"], "text": ["x"]}).to_parquet(tmp_path / "data" / "validation-00000-of-00001.parquet")
+    Dataset.from_dict({"id": ["b"], "text": ["x"]}).to_parquet(
+        tmp_path / "data" / "validation-00000-of-00001.parquet"
+    )
     rows = hub_dataset(str(tmp_path), split="validation", streaming=True)
     assert list(as_documents(rows)) == [Document("b", "x")]
 
 
 def test_the_text_of_books(tmp_path):
     write_pdf(tmp_path / "a.PDF", [f"{WHALE}\nThe leviat-\nhan", "", SEA])
-    pages = [f"<h1>One</h1><p>{WHALE}<br/>Some</p><script/>", "", "<p>The sea &amp; the “whale”.</p>"]
+    pages = [
+        f"<h1>One</h1><p>{WHALE}<br/>Some</p><script/>",
+        "",
+        "<p>The sea &amp; the “whale”.</p>",
+    ]
     write_epub(tmp_path / "b.epub", pages)
     docx = write_docx(tmp_path / "c.docx", [WHALE, SEA])
     docx.with_suffix(".docx.gz").write_bytes(gzip.compress(docx.read_bytes()))
@@ -120,13 +151,21 @@ def test_the_text_of_books(tmp_path):
     (tmp_path / "d.html").write_text(PAGE)
     pdf, *rest = read_documents(tmp_path)
     assert pairs(rest) == [
-        ("b", f"One\n\n{WHALE}\n\nSome\n\n{SEA}"), ("c", f"{WHALE}\n\n{SEA}"), ("d", "\n\n".join(PARAGRAPHS))
-    ]  # fmt: skip
+        ("b", f"One\n\n{WHALE}\n\nSome\n\n{SEA}"),
+        ("c", f"{WHALE}\n\n{SEA}"),
+        ("d", "\n\n".join(PARAGRAPHS)),
+    ]
     assert pdf.text == f"{WHALE}\nThe leviathan\n\n\n\n{SEA}"
-    assert [pdf.text[start:][:5] for start in pdf.metadata["pages"]] == ["Call ", f"\n\n{SEA[:3]}", SEA[:5]]
+    assert [pdf.text[start:][:5] for start in pdf.metadata["pages"]] == [
+        "Call ",
+        f"\n\n{SEA[:3]}",
+        SEA[:5],
+    ]
 
 
-@pytest.mark.parametrize(("kind", "write"), [("pdf", write_pdf), ("epub", write_epub), ("docx", write_docx)])
+@pytest.mark.parametrize(
+    ("kind", "write"), [("pdf", write_pdf), ("epub", write_epub), ("docx", write_docx)]
+)
 def test_damaged_books_are_named(tmp_path, kind, write):
     path = write(tmp_path / f"book.{kind}", [WHALE])
     whole = path.read_bytes()
@@ -146,16 +185,39 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
         list(read_documents(tmp_path / "a.pdf"))
 
 
-pieces = [b'{"text": "', b'"}', b"\n", b"\r", b"[", b",", b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\\ud800",
-          b"<script>", b"<![", b"<!--", b'"', b"id,text\n", b"PAR1", b"\x1f\x8b\x08\0", b"\xed\xa0\x80"]  # fmt: skip
+pieces = [
+    b'{"text": "',
+    b'"}',
+    b"\n",
+    b"\r",
+    b"[",
+    b",",
+    b"\0",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\\ud800",
+    b"<script>",
+    b"<![",
+    b"<!--",
+    b'"',
+    b"id,text\n",
+    b"PAR1",
+    b"\x1f\x8b\x08\0",
+    b"\xed\xa0\x80",
+]
 
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.sampled_from([".txt", ".html", ".jsonl", ".json", ".csv", ".parquet"]), st.booleans(),
-    st.lists(st.sampled_from(pieces) | st.binary(max_size=9), max_size=9), st.integers(0, 30), st.integers(1, 255),
-)  # fmt: skip
-def test_no_bytes_raise_an_error_that_does_not_name_the_file(tmp_path_factory, kind, pack, parts, at, flip):
+    st.sampled_from([".txt", ".html", ".jsonl", ".json", ".csv", ".parquet"]),
+    st.booleans(),
+    st.lists(st.sampled_from(pieces) | st.binary(max_size=9), max_size=9),
+    st.integers(0, 30),
+    st.integers(1, 255),
+)
+def test_no_bytes_raise_an_error_that_does_not_name_the_file(
+    tmp_path_factory, kind, pack, parts, at, flip
+):
     content = bytearray(b"".join(parts))
     if pack:
         content = bytearray(gzip.compress(content))

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 
 from nextlevelbert.data.rows import Place, draw, hold_out, hub_dataset, open_rows
 
-ROWS = [{"id": "2024-01-01", "text": "One.", "labels": [1, 0]}, {"id": "9" * 30, "text": "Two — ü.", "labels": []}]
+ROWS = [
+    {"id": "2024-01-01", "text": "One.", "labels": [1, 0]},
+    {"id": "9" * 30, "text": "Two — ü.", "labels": []},
+]
 
 
 def content_of(suffix: str) -> bytes:
@@ -27,26 +30,40 @@ def content_of(suffix: str) -> bytes:
     if suffix.startswith(".json") and not suffix.startswith(".jsonl"):
         content = json.dumps(ROWS, indent=1).encode()
     else:
-        content = b"\xef\xbb\xbf" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode()
+        content = (
+            b"\xef\xbb\xbf"
+            + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS).encode()
+        )
     return gzip.compress(content, mtime=0) if suffix.endswith(".gz") else content
 
 
 @pytest.mark.parametrize(
     ("suffix", "places"),
-    [(".jsonl", ("line 1", "line 3")), (".json", ("row 0", "row 1")), (".parquet", ("row 0", "row 1")),
-     (".jsonl.gz", ("line 1", "line 3")), (".json.gz", ("row 0", "row 1")), (".dev", ("line 1", "line 3"))],
-)  # fmt: skip
+    [
+        (".jsonl", ("line 1", "line 3")),
+        (".json", ("row 0", "row 1")),
+        (".parquet", ("row 0", "row 1")),
+        (".jsonl.gz", ("line 1", "line 3")),
+        (".json.gz", ("row 0", "row 1")),
+        (".dev", ("line 1", "line 3")),
+    ],
+)
 def test_every_kind_of_file_has_the_same_rows(tmp_path, suffix, places):
     """Ids that look like dates or numbers stay the strings that they are."""
     path = tmp_path / f"rows[1]{suffix}"
     path.write_bytes(content_of(suffix))
     table = open_rows(path)
     assert (table.name, table.first, table.class_names) == (path.name, ROWS[0], {})
-    assert list(table.rows) == [(Place(str(path), place), row) for place, row in zip(places, ROWS, strict=True)]
+    assert list(table.rows) == [
+        (Place(str(path), place), row) for place, row in zip(places, ROWS, strict=True)
+    ]
 
 
 def test_json_lines_and_one_object_in_a_json(tmp_path):
-    for content, rows in (('{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}]), ('{"a":\n 1}', [{"a": 1}])):
+    for content, rows in (
+        ('{"a": 1}\n{"a": 2}\n', [{"a": 1}, {"a": 2}]),
+        ('{"a":\n 1}', [{"a": 1}]),
+    ):
         (tmp_path / "rows.json").write_text(content)
         assert [row for _, row in open_rows(tmp_path / "rows.json").rows] == rows
 
@@ -54,9 +71,13 @@ def test_json_lines_and_one_object_in_a_json(tmp_path):
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "ROWS.CSV"])
 def test_csv(tmp_path, name):
     text = f'\ufeffid,text,rank\n\n2024-01-01,"One, ""two""\r\nthree",007\nNA,{"x" * 200_000},\n'
-    (tmp_path / name).write_bytes(gzip.compress(text.encode(), mtime=0) if name.endswith(".gz") else text.encode())
-    rows = [{"id": "2024-01-01", "text": 'One, "two"\r\nthree', "rank": "007"},
-            {"id": "NA", "text": "x" * 200_000, "rank": ""}]  # fmt: skip
+    (tmp_path / name).write_bytes(
+        gzip.compress(text.encode(), mtime=0) if name.endswith(".gz") else text.encode()
+    )
+    rows = [
+        {"id": "2024-01-01", "text": 'One, "two"\r\nthree', "rank": "007"},
+        {"id": "NA", "text": "x" * 200_000, "rank": ""},
+    ]
     assert [row for _, row in open_rows(tmp_path / name).rows] == rows
 
 
@@ -87,22 +108,32 @@ def test_a_pattern_of_files_is_one_source(tmp_path):
     assert (table.name, [row for _, row in table.rows]) == (str(tmp_path / "part-*.jsonl"), ROWS)
 
 
-@pytest.mark.parametrize("source", ["absent.jsonl", "absent*", "no/such/set", "no-such-folder/no-such-set", "cdlm"])
+@pytest.mark.parametrize(
+    "source", ["absent.jsonl", "absent*", "no/such/set", "no-such-folder/no-such-set", "cdlm"]
+)
 def test_what_is_not_there(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match=re.escape(f"There is no file or folder {source!r}")):
+    with pytest.raises(
+        FileNotFoundError, match=re.escape(f"There is no file or folder {source!r}")
+    ):
         open_rows(source)
 
 
 def test_folders_of_save_to_disk_and_names_of_classes(tmp_path):
     features = Features({"text": Value("string"), "label": ClassLabel(names=["sea", "oven"])})
-    one = Dataset.from_list([{"text": "a", "label": 1}, {"text": "b", "label": 0}], features=features)
+    one = Dataset.from_list(
+        [{"text": "a", "label": 1}, {"text": "b", "label": 0}], features=features
+    )
     one.save_to_disk(tmp_path / "one")
     DatasetDict({"train": one, "test": one.select([1])}).save_to_disk(tmp_path / "both")
     one.to_parquet(str(tmp_path / "rows.parquet"))
     for source in ("one", "rows.parquet", "both"):
         table = open_rows(tmp_path / source)
-        assert (table.name, table.class_names, table.first) == (source, {"label": ("sea", "oven")}, one[0])
+        assert (table.name, table.class_names, table.first) == (
+            source,
+            {"label": ("sea", "oven")},
+            one[0],
+        )
     assert [row for _, row in open_rows(tmp_path / "both", "test").rows] == [one[1]]
     with pytest.raises(ValueError, match="splits train, test, not dev"):
         open_rows(tmp_path / "both", "dev")
@@ -119,7 +150,11 @@ def test_a_dataset_with_a_loading_script_is_read_from_the_hub_s_parquet(monkeypa
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     assert hub_dataset("ghomasHudson/muld", "Character Archetype", split="test") == "rows"
-    options = {"data_dir": "Character Archetype", "revision": "refs/convert/parquet", "split": "test"}
+    options = {
+        "data_dir": "Character Archetype",
+        "revision": "refs/convert/parquet",
+        "split": "test",
+    }
     assert calls[1] == (("ghomasHudson/muld",), options)
 
 

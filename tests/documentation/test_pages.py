@@ -1,4 +1,5 @@
-"""The pages: how few blocks do not run, what their runner notices, whether the API has all names; and the site."""
+"""The pages: how few blocks do not run, what their runner notices, whether the API has all names;
+and the site."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ from nextlevelbert import evaluation
 from .runner import ROOT, BlocksAndOutput, provide
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SKIPS = re.compile(r'<!-- skip: next (?:if\(missing\("\w+"\), reason=)?"(?P<reason>[^"]{10,})"\)? -->\n\n```python\n')
+SKIPS = re.compile(
+    r'<!-- skip: next (?:if\(missing\("\w+"\), reason=)?"(?P<reason>[^"]{10,})"\)?'
+    r" -->\n\n```python\n"
+)
 
 
 def test_few_blocks_do_not_run():
@@ -32,7 +36,9 @@ def test_few_blocks_do_not_run():
 
 
 def test_every_public_name_is_in_the_reference():
-    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    text = "".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md")
+    )
     described = {name.split(".")[-1] for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)}
     assert {*nextlevelbert.__all__, *evaluation.__all__} - described == set()
 
@@ -47,7 +53,10 @@ def run(page: str, tmp_path: Path) -> None:
 
 
 def test_what_is_shown_is_compared(tmp_path):
-    page = "```python\nx = 3\n```\n\nA tree:\n\n```text\na/b\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n"
+    page = (
+        "```python\nx = 3\n```\n\nA"
+        " tree:\n\n```text\na/b\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n"
+    )
     run(page.format("3"), tmp_path)
     with pytest.raises(SybilFailure, match="Shown:\n4\n\nPrinted:\n3"):
         run(page.format("4"), tmp_path)
@@ -64,12 +73,17 @@ def test_an_error_must_be_shown(tmp_path):
 
 @pytest.mark.long
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path):
-    """mkdocs warns of links and anchors that lead nowhere; the index of the search knows a name of the API."""
+    """mkdocs warns of links and anchors that lead nowhere; the index of the search knows a name of
+    the API."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
-    entries = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    entries = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))[
+        "docs"
+    ]
     assert any(entry["location"].endswith("#nextlevelbert.encode_corpus") for entry in entries)
     pages = {path: path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")}
     assert len(pages) > 25
-    assert [path for path, text in pages.items() if 'src="http' in text or "fonts.googleapis" in text] == []
+    assert [
+        path for path, text in pages.items() if 'src="http' in text or "fonts.googleapis" in text
+    ] == []

@@ -17,13 +17,16 @@ def texts(seed: int, lengths: list[int], size: int = 6) -> list[np.ndarray]:
 
 
 def by_hand(queries: list[np.ndarray], documents: list[np.ndarray], top_k: int) -> np.ndarray:
-    """The mean of the k highest cosines of all pairs, with k = 0 the mean of the highest of each row."""
+    """The mean of the k highest cosines of all pairs, with k = 0 the mean of the highest of each
+    row."""
     scores = np.zeros((len(queries), len(documents)))
     for row, query in enumerate(queries):
         for column, document in enumerate(documents):
             lengths = np.outer(np.linalg.norm(query, axis=1), np.linalg.norm(document, axis=1))
             cosines = query @ document.T / lengths
-            scores[row, column] = np.sort(cosines, axis=None)[-top_k:].mean() if top_k else cosines.max(axis=1).mean()
+            scores[row, column] = (
+                np.sort(cosines, axis=None)[-top_k:].mean() if top_k else cosines.max(axis=1).mean()
+            )
     return scores
 
 

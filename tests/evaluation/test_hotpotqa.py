@@ -7,7 +7,9 @@ import pytest
 from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
 
 
-def reference(answer: str | None, *facts: tuple[str, int]) -> tuple[str | None, set[tuple[str, int]]]:
+def reference(
+    answer: str | None, *facts: tuple[str, int]
+) -> tuple[str | None, set[tuple[str, int]]]:
     return answer, set(facts)
 
 
@@ -18,9 +20,15 @@ def test_scores_worked_by_hand():
         "3": reference("New York City", ("A", 0), ("B", 0), ("B", 2)),
     }
     predictions = {
-        "1": ("Battle of Hastings!", [("A", 0), ("B", 1), ("B", 1)]),  # all right; a fact given twice counts once
+        "1": (
+            "Battle of Hastings!",
+            [("A", 0), ("B", 1), ("B", 1)],
+        ),  # all right; a fact given twice counts once
         "2": ("yes, it is", [("A", 0), ("B", 0)]),  # a word in common, but not the answer yes
-        "3": ("city of York", [["B", 2], ["C", 0], ["C", 1], ["A", 0]]),  # 2 of 3 words, 2 of 3; 2 of 4 facts, 2 of 3
+        "3": (
+            "city of York",
+            [["B", 2], ["C", 0], ["C", 1], ["A", 0]],
+        ),  # 2 of 3 words, 2 of 3; 2 of 4 facts, 2 of 3
         "other": ("no", []),
     }
     scores = hotpotqa_scores(predictions, questions)

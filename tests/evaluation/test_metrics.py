@@ -1,4 +1,5 @@
-"""The modules for `evaluate`: their scores against libraries and by hand, and their loading from disk and Hub."""
+"""The modules for `evaluate`: their scores against libraries and by hand, and their loading from
+disk and Hub."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def test_each_loads_without_the_hub(name, monkeypatch):
 
 
 def test_coreference_of_given_mentions():
-    """The example of Pradhan et al. (2014), where both sides have the same mentions; text and numbers are labels."""
+    """The example of Pradhan et al. (2014), where both sides have the same mentions; text and
+    numbers are labels."""
     gold, predicted = ["1", "1", "1", "2", "2", "2", "2"], ["1", "1", "2", "2", "3", "3", "3"]
     expected = coreference_scores(gold, predicted)
     metric = load_metric("conll_coreference")
@@ -34,9 +36,13 @@ def test_coreference_of_given_mentions():
 
 
 def test_coreference_of_predicted_mentions():
-    """Where mentions differ: the values that Pradhan et al. print for a b c | d e f g against a b | c d | f g h i."""
+    """Where mentions differ: the values that Pradhan et al. print for a b c | d e f g against a b |
+    c d | f g h i."""
     metric = load_metric("conll_coreference")
-    key, response = [[[1], [2], [3]], [[4], [5], [6], [7]]], [[[1], [2]], [[3], [4]], [[6], [7], [8], [9]]]
+    key, response = (
+        [[[1], [2], [3]], [[4], [5], [6], [7]]],
+        [[[1], [2]], [[3], [4]], [[6], [7], [8], [9]]],
+    )
     scores = metric.compute(references=[key], predictions=[response])
     names = ("muc_f1", "b3_f1", "ceafe_f1")
     assert [round(scores[name], 2) for name in names] == [0.4, 0.45, 0.52]
@@ -52,11 +58,17 @@ def test_hotpotqa_is_that_of_the_questions():
         {"id": name, "answer": answer, "supporting_facts": facts}
         for name, answer in zip("ab", ("Jane Austen", "yes"), strict=True)
     ]
-    less = {"id": "a", "answer": "the Austen", "supporting_facts": {"title": ["Emma"], "sent_id": [0]}}
+    less = {
+        "id": "a",
+        "answer": "the Austen",
+        "supporting_facts": {"title": ["Emma"], "sent_id": [0]},
+    }
     scores = load_metric("hotpotqa_joint").compute(predictions=[right[1], less], references=right)
-    assert [scores[f"{part}_{name}"] for part in ("answer", "support") for name in ("em", "precision", "recall")] == [
-        0.5, 1.0, 0.75, 0.5, 1.0, 0.75
-    ]  # fmt: skip
+    assert [
+        scores[f"{part}_{name}"]
+        for part in ("answer", "support")
+        for name in ("em", "precision", "recall")
+    ] == [0.5, 1.0, 0.75, 0.5, 1.0, 0.75]
     assert scores["joint_recall"] == (0.25 + 1) / 2
 
 
@@ -68,7 +80,9 @@ def test_masked_vectors_against_scikit_learn():
     metric = load_metric("masked_vector_accuracy")
     whole = metric.compute(predictions=predictions, references=targets)
     cosines = cosine_similarity(predictions, targets)
-    assert whole["masked_accuracy"] == pytest.approx(top_k_accuracy_score(np.arange(40), cosines, k=1))
+    assert whole["masked_accuracy"] == pytest.approx(
+        top_k_accuracy_score(np.arange(40), cosines, k=1)
+    )
     assert 0.1 < whole["masked_accuracy"] < 0.9
     assert whole["masked_cosine"] == pytest.approx(cosines.diagonal().mean(), abs=1e-6)
     assert whole["chance_accuracy"] == pytest.approx(1 / 40)
@@ -82,7 +96,9 @@ def test_same_work_against_scikit_learn():
     draw = np.random.default_rng(2)
     works = ["Emma"] * 6 + ["Ulysses"] * 5 + ["Walden"] * 4 + ["Alone"]
     centres = {work: draw.normal(size=8) for work in works}
-    vectors = np.stack([centres[work] + 1.2 * draw.normal(size=8) for work in works]).astype("float32")
+    vectors = np.stack([centres[work] + 1.2 * draw.normal(size=8) for work in works]).astype(
+        "float32"
+    )
     scores = load_metric("same_work_retrieval").compute(predictions=vectors, references=works, k=3)
     cosines = cosine_similarity(vectors.astype("float64"))
     precisions, ranks = [], []
@@ -113,11 +129,20 @@ print(json.dumps(metric.compute(predictions=json.loads(sys.argv[2]), references=
 
 def test_a_folder_is_a_space_of_the_hub(hub, fresh_process):
     """Uploaded as it is by the Hub's client, and loaded from there by name."""
-    vectors, works = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], ["Emma", "Emma", "Walden", "Walden"]
+    vectors, works = (
+        [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]],
+        ["Emma", "Emma", "Walden", "Walden"],
+    )
     folder = Path(metrics.__file__).parent / "same_work_retrieval"
     printed = fresh_process(PUSH_AND_LOAD, folder, json.dumps(vectors), json.dumps(works))
     files = hub.files("space", "user/same_work_retrieval")
     assert json.loads(printed.splitlines()[-1])["map"] == 1.0
     assert files["README.md"].startswith(b"---\ntitle: Same-work retrieval\n")
-    [copied] = (fresh_process.folder / "modules" / "evaluate_modules").rglob("same_work_retrieval.py")
-    assert copied.read_bytes() == files["same_work_retrieval.py"] == (folder / "same_work_retrieval.py").read_bytes()
+    [copied] = (fresh_process.folder / "modules" / "evaluate_modules").rglob(
+        "same_work_retrieval.py"
+    )
+    assert (
+        copied.read_bytes()
+        == files["same_work_retrieval.py"]
+        == (folder / "same_work_retrieval.py").read_bytes()
+    )

@@ -14,8 +14,11 @@ from nextlevelbert.evaluation import RetrievalTask, rank_documents, retrieval_sc
 
 
 def manual_task() -> RetrievalTask:
-    """Both ends of twenty pages of Python's manual; each first end is a query for the second ends of two pages."""
-    by_end = {page.text[-1_200:]: page.text for page in islice(python_manual(1_500), 30)}  # some end alike: a tie
+    """Both ends of twenty pages of Python's manual; each first end is a query for the second ends
+    of two pages."""
+    by_end = {
+        page.text[-1_200:]: page.text for page in islice(python_manual(1_500), 30)
+    }  # some end alike: a tie
     pages = list(by_end.values())[:20]
     return RetrievalTask(
         "manual",
@@ -31,14 +34,22 @@ def scores_of_mteb(model: SentenceTransformer, task: RetrievalTask) -> dict[str,
 
     class ManualRetrieval(mteb.abstasks.AbsTaskRetrieval):
         metadata = mteb.TaskMetadata(
-            name="ManualRetrieval", description="A page from its beginning.", type="Retrieval", category="t2t",
-            dataset={"path": "local/none", "revision": "1"}, modalities=["text"], eval_splits=["test"],
-            eval_langs=["eng-Latn"], main_score="map_at_100",
-        )  # fmt: skip
+            name="ManualRetrieval",
+            description="A page from its beginning.",
+            type="Retrieval",
+            category="t2t",
+            dataset={"path": "local/none", "revision": "1"},
+            modalities=["text"],
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="map_at_100",
+        )
 
         def load_data(self, **kwargs) -> None:
             self.queries, self.corpus = {"test": dict(task.queries)}, {"test": dict(task.documents)}
-            self.relevant_docs = {"test": {query: dict(pages) for query, pages in task.relevant.items()}}
+            self.relevant_docs = {
+                "test": {query: dict(pages) for query, pages in task.relevant.items()}
+            }
             self.data_loaded = True
 
     results = mteb.evaluate(model, ManualRetrieval(), cache=None, show_progress_bar=False)
@@ -50,9 +61,16 @@ def test_mteb_scores_a_checkpoint_as_we_do(toy_encoder_path, tmp_path):
     NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16).save_pretrained(tmp_path)
     model, task = SentenceTransformer(str(tmp_path), device="cpu"), manual_task()
     expected = scores_of_mteb(model, task)
-    queries, documents = (model.encode(list(texts.values())) for texts in (task.queries, task.documents))
+    queries, documents = (
+        model.encode(list(texts.values())) for texts in (task.queries, task.documents)
+    )
     scores = retrieval_scores(rank_documents(task, queries, documents))
-    names = {"mrr": "mrr_at_20", "mrr@10": "mrr_at_10", "hit_rate@10": "hit_rate_at_10", "recall@10": "recall_at_10"}
+    names = {
+        "mrr": "mrr_at_20",
+        "mrr@10": "mrr_at_10",
+        "hit_rate@10": "hit_rate_at_10",
+        "recall@10": "recall_at_10",
+    }
     for name, reference in {**names, "map": "main_score"}.items():
         assert scores[name] == pytest.approx(expected[reference], abs=1e-5)
     assert 0.05 < scores["map"] < 0.95

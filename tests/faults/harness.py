@@ -1,9 +1,10 @@
-"""Kills a process at a chosen file operation. Every case is a fork of one process that has imported everything.
+"""Kills a process at a chosen file operation. Every case is a fork of one process that has imported
+everything.
 
-An operation is whatever Python reports to its audit hooks and changes a file: opening for writing, renaming, removing,
-making and removing folders. The process is killed before the operation, so that of n operations every state between
-two of them is met. `torch.save` and safetensors write in other languages and are announced here; other such writes
-count as one operation with the one before.
+An operation is whatever Python reports to its audit hooks and changes a file: opening for writing,
+renaming, removing, making and removing folders. The process is killed before the operation, so that
+of n operations every state between two of them is met. `torch.save` and safetensors write in other
+languages and are announced here; other such writes count as one operation with the one before.
 """
 
 from __future__ import annotations
@@ -38,16 +39,19 @@ class Outcome:
     value: Any = None  # what it returned
 
 
-def forked(call: Callable[[], Any], folder: Path, kill_at: int | None = None, how: str = "kill") -> Outcome:
+def forked(
+    call: Callable[[], Any], folder: Path, kill_at: int | None = None, how: str = "kill"
+) -> Outcome:
     """Runs `call` in a fork of this process.
 
     Args:
         call: takes nothing; what it returns has to be a value of JSON.
         folder: operations on paths in here are counted.
         kill_at: number of the operation, from 0, before which the process ends; None lets it run.
-        how: the name of the signal that ends it; ``"kill"`` stands for SIGKILL. ``"full"`` lets that operation, and
-            each after it that would write, fail as on a full disk. ``"copy"`` lets it run; before every operation that
-            finds more in the folder than changed code, it is copied to ``FOLDER-states/NUMBER``: what a kill leaves.
+        how: the name of the signal that ends it; ``"kill"`` stands for SIGKILL. ``"full"`` lets
+            that operation, and each after it that would write, fail as on a full disk. ``"copy"``
+            lets it run; before every operation that finds more in the folder than changed code, it
+            is copied to ``FOLDER-states/NUMBER``: what a kill leaves.
     """
     inner, outer = os.pipe()
     child = os.fork()
@@ -90,7 +94,9 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
             path, _, flags = arguments
             if not isinstance(flags, int) or not flags & WRITES:
                 return
-        elif event in EVENTS and not (event == "os.mkdir" and os.path.isdir(arguments[0])):  # that changes nothing
+        elif event in EVENTS and not (
+            event == "os.mkdir" and os.path.isdir(arguments[0])
+        ):  # that changes nothing
             path = arguments[0]
         else:
             return
@@ -108,7 +114,12 @@ def _run(call: Callable[[], Any], folder: Path, kill_at: int | None, how: str, p
         elif count == kill_at and how != "full":
             os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.Signals[how])
         count += 1
-        if how == "full" and kill_at is not None and count > kill_at and event in ("open", "os.mkdir"):
+        if (
+            how == "full"
+            and kill_at is not None
+            and count > kill_at
+            and event in ("open", "os.mkdir")
+        ):
             raise OSError(28, "No space left on device", path)
 
     sys.addaudithook(watch)
@@ -132,7 +143,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _announce(module: Any, name: str, place: int) -> None:
-    """Lets a function that opens files outside Python report it; its argument number `place` is the path."""
+    """Lets a function that opens files outside Python report it; its argument number `place` is the
+    path."""
     function = getattr(module, name)
 
     def announced(*arguments: Any, **options: Any) -> Any:

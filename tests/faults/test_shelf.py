@@ -1,4 +1,5 @@
-"""What `nextlevelbert search` keeps when it is killed at any file operation: its answer and parts stay the same."""
+"""What `nextlevelbert search` keeps when it is killed at any file operation: its answer and parts
+stay the same."""
 
 from __future__ import annotations
 
@@ -14,16 +15,33 @@ import nextlevelbert_command
 
 from .harness import forked
 
-TEXTS = ["The whale swims under the ship. " * 9, "The baker lights the oven. " * 9, "The jury leaves. " * 9]
+TEXTS = [
+    "The whale swims under the ship. " * 9,
+    "The baker lights the oven. " * 9,
+    "The jury leaves. " * 9,
+]
 
 
 def search(books: Path, cache: Path, model: str) -> tuple[int, str, dict[str, bytes]]:
     """Exit status and answer of the command, and the parts that it keeps."""
     out = io.StringIO()
-    words = ["search", str(books), "Who hunts?", "--json", "--cache_dir", str(cache), "--model", model]
+    words = [
+        "search",
+        str(books),
+        "Who hunts?",
+        "--json",
+        "--cache_dir",
+        str(cache),
+        "--model",
+        model,
+    ]
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
         status = nextlevelbert_command.main(words)
-    return status, out.getvalue(), {path.name: path.read_bytes().hex() for path in sorted(cache.rglob("*.parquet"))}
+    return (
+        status,
+        out.getvalue(),
+        {path.name: path.read_bytes().hex() for path in sorted(cache.rglob("*.parquet"))},
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Both scripts, stopped at every file operation: started again, they leave the bytes of a straight run."""
+"""Both scripts, stopped at every file operation: started again, they leave the bytes of a straight
+run."""
 
 from __future__ import annotations
 
@@ -17,12 +18,33 @@ from .harness import Outcome, forked, tree
 
 pytestmark = pytest.mark.faults
 Run = Callable[[Path], object]
-# Files with times in them, and checkpoints, of which a finished run keeps others than one that was killed.
-TIMED = ("all_results.json", "eval_results.json", "train_results.json", "trainer_state.json", "result.json")
+# Files with times in them, and checkpoints, of which a finished run keeps others than one that was
+# killed.
+TIMED = (
+    "all_results.json",
+    "eval_results.json",
+    "train_results.json",
+    "trainer_state.json",
+    "result.json",
+)
 ROOT = Path(__file__).parents[2]
 QUIET = "--use_cpu --disable_tqdm true --report_to none --logging_strategy steps --logging_steps 1".split()
-STEPS = ["--max_steps", "3", "--save_strategy", "steps", "--save_steps", "1", "--save_total_limit", "1",
-         "--eval_strategy", "steps", "--eval_steps", "2", "--validation_share", "0.2"]  # fmt: skip
+STEPS = [
+    "--max_steps",
+    "3",
+    "--save_strategy",
+    "steps",
+    "--save_steps",
+    "1",
+    "--save_total_limit",
+    "1",
+    "--eval_strategy",
+    "steps",
+    "--eval_steps",
+    "2",
+    "--validation_share",
+    "0.2",
+]
 EPOCHS = ["--num_train_epochs", "3", "--per_device_train_batch_size", "4"]
 
 
@@ -47,7 +69,9 @@ def summaries(rows):
 def results(folder: Path) -> dict[str, bytes]:
     """What a run leaves, but for checkpoints, copies of vectors to map into memory, and times."""
     files = tree(folder, TIMED).items()
-    return {name: data for name, data in files if "checkpoint-" not in name and "/.vectors/" not in name}
+    return {
+        name: data for name, data in files if "checkpoint-" not in name and "/.vectors/" not in name
+    }
 
 
 def finished(outcome: Outcome) -> bool:
@@ -56,17 +80,23 @@ def finished(outcome: Outcome) -> bool:
 
 
 def states_of_a_kill(run: Run, folder: Path) -> list[Path]:
-    """The output folder before every file operation of a run; those that differ in copied code only are one."""
+    """The output folder before every file operation of a run; those that differ in copied code only
+    are one."""
     folder.mkdir()
     assert finished(forked(lambda: run(folder), folder, how="copy"))
     return sorted(folder.with_name(f"{folder.name}-states").iterdir())
 
 
-def differences_after_a_restart(run: Run, states: Iterable[Path], expected: dict[str, bytes], place: Path) -> dict:
-    """Starts a run again in copies of folders; by state, its error, or the files that differ from a straight run's."""
+def differences_after_a_restart(
+    run: Run, states: Iterable[Path], expected: dict[str, bytes], place: Path
+) -> dict:
+    """Starts a run again in copies of folders; by state, its error, or the files that differ from a
+    straight run's."""
     different = {}
     for state in states:
-        folder = shutil.copytree(state, place / state.name / "model")  # the folder's name is in the card
+        folder = shutil.copytree(
+            state, place / state.name / "model"
+        )  # the folder's name is in the card
         outcome = forked(lambda folder=folder: run(folder), folder)
         left = results(folder)
         names = [name for name in {**expected, **left} if left.get(name) != expected.get(name)]
@@ -81,36 +111,71 @@ def runs(toy_encoder_path, toy_checkpoint, encoder, tmp_path_factory):
     """A call for each kind of run, that trains into a folder."""
     data = tmp_path_factory.mktemp("data")
     rows = {"train": sea_rows(8, 1), "validation": sea_rows(4, 2)}
-    pairs = {k: [{"query": row["label"] + row["id"], "document": row["text"]} for row in v] for k, v in rows.items()}
+    pairs = {
+        k: [{"query": row["label"] + row["id"], "document": row["text"]} for row in v]
+        for k, v in rows.items()
+    }
     news = [{"document": [row["text"] for row in sea_rows(3, seed)]} for seed in range(6)]
     fine_tuning = {
         "classification": (rows, toy_checkpoint, ["--task", "classification"]),
         "adapter": (rows, toy_checkpoint, ["--task", "classification", "--lora"]),
         "ranking": (pairs, toy_checkpoint, ["--task", "ranking"]),
         "summarization": (
-            {name: summaries(values) for name, values in rows.items()}, encoder,
-            ["--task", "summarization", "--model_type", "bert-al", "--segment_length", "24",
-             "--summary_sentences", "2"],
+            {name: summaries(values) for name, values in rows.items()},
+            encoder,
+            [
+                "--task",
+                "summarization",
+                "--model_type",
+                "bert-al",
+                "--segment_length",
+                "24",
+                "--summary_sentences",
+                "2",
+            ],
         ),
-    }  # fmt: skip
+    }
     pretraining = {
         "masked": [
-            "--chunk_encoder", toy_encoder_path, "--chunk_size", "12", "--sequence_length", "12", "--do_train",
-            "--train_file", write(data / "books.jsonl", sea_rows(8, 3)), "--corpus_dir", str(data / "corpus"),
-            "--per_device_train_batch_size", "2",
+            "--chunk_encoder",
+            toy_encoder_path,
+            "--chunk_size",
+            "12",
+            "--sequence_length",
+            "12",
+            "--do_train",
+            "--train_file",
+            write(data / "books.jsonl", sea_rows(8, 3)),
+            "--corpus_dir",
+            str(data / "corpus"),
+            "--per_device_train_batch_size",
+            "2",
         ],
         "cdlm": [
-            "--model_type", "cdlm", "--do_train", "--model", encoder, "--max_length", "60", "--warmup_steps", "1",
-            "--train_file", write(data / "news.jsonl", news), "--per_device_train_batch_size", "1",
+            "--model_type",
+            "cdlm",
+            "--do_train",
+            "--model",
+            encoder,
+            "--max_length",
+            "60",
+            "--warmup_steps",
+            "1",
+            "--train_file",
+            write(data / "news.jsonl", news),
+            "--per_device_train_batch_size",
+            "1",
         ],
-    }  # fmt: skip
+    }
     calls = {}
     for name, words in pretraining.items():
         words = ["run_pretraining.py", *words, *STEPS, *QUIET]
         calls[name] = lambda folder, words=words: script(*words, "--output_dir", str(folder))
     for name, (sets, model, words) in fine_tuning.items():
         files = [
-            word for part, v in sets.items() for word in (f"--{part}_file", write(data / f"{name}-{part}.jsonl", v))
+            word
+            for part, v in sets.items()
+            for word in (f"--{part}_file", write(data / f"{name}-{part}.jsonl", v))
         ]
         words = ["run_finetune.py", *words, "--model", model, *files, *EPOCHS, *QUIET]
         calls[name] = lambda folder, words=words: script(*words, "--output_dir", str(folder))
@@ -142,7 +207,12 @@ RUNS = {"masked": 2, "cdlm": 5, "classification": 2, "adapter": 5, "ranking": 5,
 def test_every_kill(runs, straight, name, every, tmp_path):
     states = states_of_a_kill(runs[name], tmp_path / "model")
     assert len(states) > 20
-    assert differences_after_a_restart(runs[name], states[::every], results(straight(name)[0]), tmp_path) == {}
+    assert (
+        differences_after_a_restart(
+            runs[name], states[::every], results(straight(name)[0]), tmp_path
+        )
+        == {}
+    )
 
 
 @pytest.mark.parametrize("name", ["masked", "classification"])
@@ -155,6 +225,9 @@ def test_full_disks_and_signals(runs, straight, name, how, tmp_path):
         first = forked(run, place, at, how)
         assert not finished(first), (at, first)
         if how == "full":  # told in a sentence
-            assert re.search(r"^SystemExit: 1\n(.*\n)*error: .*No space left", first.error or ""), (at, first)
+            assert re.search(r"^SystemExit: 1\n(.*\n)*error: .*No space left", first.error or ""), (
+                at,
+                first,
+            )
         assert finished(forked(run, place)), at
         assert results(place / "model") == results(folder), at

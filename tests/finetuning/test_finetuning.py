@@ -1,4 +1,5 @@
-"""What fine-tuning shares: options, texts encoded once, a training per seed, adapters, the command line of tasks."""
+"""What fine-tuning shares: options, texts encoded once, a training per seed, adapters, the command
+line of tasks."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ from nextlevelbert.training.trainer import CardTrainer, count_parameters
 
 
 def arguments(folder: Path, **more) -> FinetuningArguments:
-    return FinetuningArguments(output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, **more)
+    return FinetuningArguments(
+        output_dir=str(folder), use_cpu=True, report_to="none", disable_tqdm=True, **more
+    )
 
 
 # --- Options
 
 
-@pytest.mark.parametrize("options", [{"train_file": "x", "dataset_name": "y"}, {"train_file": "x", "test_split": "t"}])
+@pytest.mark.parametrize(
+    "options", [{"train_file": "x", "dataset_name": "y"}, {"train_file": "x", "test_split": "t"}]
+)
 def test_sets_that_are_refused(options):
     with pytest.raises(ValueError, match=f"--{[*options][1]}"):
         DataArguments(**options)
@@ -33,11 +38,23 @@ def test_sets_that_are_refused(options):
 
 def test_where_sets_are(tmp_path):
     data = DataArguments(train_file="a.jsonl", test_file="b.jsonl")
-    sets = data.read_sets(lambda name, source, split: [source, split], 3, lambda rows, *how: (rows, how))
-    assert sets == {"train": ["a.jsonl", "train"], "test": ["b.jsonl", "train"], "validation": (0.15, 3)}
+    sets = data.read_sets(
+        lambda name, source, split: [source, split], 3, lambda rows, *how: (rows, how)
+    )
+    assert sets == {
+        "train": ["a.jsonl", "train"],
+        "test": ["b.jsonl", "train"],
+        "validation": (0.15, 3),
+    }
     folder = DataArguments(train_file=str(tmp_path), validation_split="dev")
-    assert (folder.place("train"), folder.place("validation")) == ((str(tmp_path), "train"), (str(tmp_path), "dev"))
-    assert DataArguments(dataset_name="me/books", test_split="test").place("test") == ("me/books", "test")
+    assert (folder.place("train"), folder.place("validation")) == (
+        (str(tmp_path), "train"),
+        (str(tmp_path), "dev"),
+    )
+    assert DataArguments(dataset_name="me/books", test_split="test").place("test") == (
+        "me/books",
+        "test",
+    )
 
 
 def test_seeds_twice(tmp_path):
@@ -48,7 +65,10 @@ def test_seeds_twice(tmp_path):
 def test_the_list_of_tasks_and_a_file_of_options(capsys, tmp_path):
     main(["--help"])
     assert f"\n  {next(iter(TASKS))} " in capsys.readouterr().out
-    for words, culprit in ((["--task", "clasification"], "clasification"), (["--model", "x"], "--task")):
+    for words, culprit in (
+        (["--task", "clasification"], "clasification"),
+        (["--model", "x"], "--task"),
+    ):
         with pytest.raises(SystemExit):
             main(words)
         assert culprit in capsys.readouterr().err
@@ -78,7 +98,9 @@ def test_texts_are_encoded_once_and_as_encode_does(toy_checkpoint, tmp_path, mon
         encode_once(options, arguments(tmp_path), source, ["\u200b", "word"])
 
 
-def test_a_model_gets_its_chunk_encoder_back(toy_checkpoint, toy_encoder_path, minilm_path, tmp_path):
+def test_a_model_gets_its_chunk_encoder_back(
+    toy_checkpoint, toy_encoder_path, minilm_path, tmp_path
+):
     options = VectorModelArguments(model=toy_checkpoint)
     source = open_source(options, ())
     model = models.open_model(options, source)
@@ -92,17 +114,23 @@ def test_a_model_gets_its_chunk_encoder_back(toy_checkpoint, toy_encoder_path, m
     alone = VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=toy_encoder_path)
     assert open_source(alone, ()).encoder.fingerprint == source.encoder.fingerprint
     with pytest.raises(ValueError, match="chunk"):
-        open_source(VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=minilm_path), ())
+        open_source(
+            VectorModelArguments(model=str(tmp_path / "seed"), chunk_encoder=minilm_path), ()
+        )
 
 
-def test_any_other_encoder_gives_one_vector_of_what_it_reads(encoder, toy_encoder_path, tmp_path, caplog):
+def test_any_other_encoder_gives_one_vector_of_what_it_reads(
+    encoder, toy_encoder_path, tmp_path, caplog
+):
     options = VectorModelArguments(model=encoder, cache_dir=str(tmp_path))
     source = open_source(options, ())
     long = "the whale and the sea " * 40
     vectors = encode_once(options, arguments(tmp_path), source, [long, "short"])
     assert (source.kind, vectors[long].shape) == ("other", (1, 32))
     assert "first 64 tokens of a text are read; 1 of 2" in caplog.text
-    ids = source.encoder.encoder.tokenizer(long, truncation=True, max_length=64, return_tensors="pt")
+    ids = source.encoder.encoder.tokenizer(
+        long, truncation=True, max_length=64, return_tensors="pt"
+    )
     states = source.encoder.encoder[0].auto_model(**ids).last_hidden_state  # [1, 64, 32]
     torch.testing.assert_close(vectors[long].float(), states.mean(dim=1), atol=2e-3, rtol=0)
     for name, culprit in (("no-such-model", "no-such-model"), ("bm25", "bm25")):
@@ -140,7 +168,10 @@ class Point(nn.Module):
         self.place = nn.Parameter(torch.randn(1))
 
     def forward(self, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"loss": ((self.place - labels) ** 2).mean(), "logits": self.place.expand(len(labels))}
+        return {
+            "loss": ((self.place - labels) ** 2).mean(),
+            "logits": self.place.expand(len(labels)),
+        }
 
 
 def test_a_training_per_seed(tmp_path, capsys):
@@ -154,19 +185,29 @@ def test_a_training_per_seed(tmp_path, capsys):
     def score(trainer: CardTrainer, folder: Path):
         loss = trainer.evaluate()["eval_loss"]
         (folder / "test_predictions.jsonl").write_text("{}\n")
-        return {"validation": {"loss": loss}, "test": {"accuracy": loss / 2, "loss": 7.0}}, {"threshold": 0.5}
+        return {"validation": {"loss": loss}, "test": {"accuracy": loss / 2, "loss": 7.0}}, {
+            "threshold": 0.5
+        }
 
     results = seeds.run_seeds(args, {"size": 1}, make_trainer, score)
     assert [result.steps for result in results] == [3, 3]
     assert results[0].parameters == (1, 1)
-    assert [(tmp_path / f"seed-{seed}" / "model.safetensors").exists() for seed in (0, 1)] == [True, True]
+    assert [(tmp_path / f"seed-{seed}" / "model.safetensors").exists() for seed in (0, 1)] == [
+        True,
+        True,
+    ]
     assert not list(tmp_path.glob("seed-*/checkpoint-*"))
     again = seeds.run_seeds(args, {"size": 1}, make_trainer, score)
-    assert (made, [result.scores for result in again]) == ([0, 1], [result.scores for result in results])
+    assert (made, [result.scores for result in again]) == (
+        [0, 1],
+        [result.scores for result in results],
+    )
     with pytest.raises(ValueError, match="size"):
         seeds.run_seeds(args, {"size": 2}, make_trainer, score)
     best, table = seeds.report(args, results, "test", "point", {"chance": {"accuracy": 0.25}})
-    assert best.scores["validation"]["loss"] == min(result.scores["validation"]["loss"] for result in results)
+    assert best.scores["validation"]["loss"] == min(
+        result.scores["validation"]["loss"] for result in results
+    )
     assert "| chance | 0.2500 |" in table
     assert table in capsys.readouterr().out
     stored = json.loads((tmp_path / "results.json").read_text())
@@ -174,7 +215,9 @@ def test_a_training_per_seed(tmp_path, capsys):
     assert list(stored["rows"]) == ["point, 2 seeds, test", "chance"]
     for result, accuracy in zip(results, (0.5, 0.75), strict=True):
         result.scores["validation"]["accuracy"] = accuracy
-    assert seeds.report(args, results, "test", "point", {}, "accuracy")[0].seed == 1  # of other scores the highest
+    assert (
+        seeds.report(args, results, "test", "point", {}, "accuracy")[0].seed == 1
+    )  # of other scores the highest
     seeds.publish(args, best, None, {})
     assert (tmp_path / "test_predictions.jsonl").read_text() == "{}\n"
     assert not (tmp_path / "README.md").exists()

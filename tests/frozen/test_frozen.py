@@ -19,7 +19,11 @@ FILE = Path(__file__).with_name("numbers.safetensors")
 
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_do_not_move(name, tmp_path):
-    expected = {key.removeprefix(f"{name}/"): v for key, v in load_file(FILE).items() if key.startswith(f"{name}/")}
+    expected = {
+        key.removeprefix(f"{name}/"): v
+        for key, v in load_file(FILE).items()
+        if key.startswith(f"{name}/")
+    }
     numbers = numbers_of(name, tmp_path / name)
     assert numbers.keys() == expected.keys()
     for key, values in numbers.items():
@@ -31,4 +35,11 @@ def test_numbers_do_not_move(name, tmp_path):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         cases = {name: numbers_of(name, Path(place) / name) for name in CASES}
-    save_file({f"{name}/{key}": v.clone() for name, tensors in cases.items() for key, v in tensors.items()}, FILE)
+    save_file(
+        {
+            f"{name}/{key}": v.clone()
+            for name, tensors in cases.items()
+            for key, v in tensors.items()
+        },
+        FILE,
+    )

@@ -7,7 +7,12 @@ import pytest
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from nextlevelbert.models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
+from nextlevelbert.models.bert_al_sentences import (
+    encode_sentences,
+    pad_batch,
+    select_sentences,
+    split_document,
+)
 
 
 def test_selection_worked_by_hand():
@@ -38,19 +43,32 @@ def test_a_word_that_starts_a_sentence_in_the_vocabulary_becomes_the_unknown_one
     words = ["?", "<s>", "</s>", ".", "It"]
     model = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, "?"))
     model.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s|\.|<s>"), "isolated")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model, unk_token="?", cls_token="<s>", sep_token="</s>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=model, unk_token="?", cls_token="<s>", sep_token="</s>"
+    )
     ids, _ = encode_sentences(["It<s>.", "It"], tokenizer)
     assert ids.tolist() == [1, 4, 0, 3, 2, 1, 4, 2]
 
 
 def test_sentences_keep_their_places():
-    text = "One is here. Two,\nin two lines.\n\n  A heading\n \nThree (3.5 of it, see a.example.com).\n"
+    text = (
+        "One is here. Two,\nin two lines.\n\n  A heading\n \nThree (3.5 of it, see"
+        " a.example.com).\n"
+    )
     again, spans = split_document(text)
     assert again == text
-    sentences = ["One is here.", "Two,\nin two lines.", "A heading", "Three (3.5 of it, see a.example.com)."]
+    sentences = [
+        "One is here.",
+        "Two,\nin two lines.",
+        "A heading",
+        "Three (3.5 of it, see a.example.com).",
+    ]
     assert [text[start:end] for start, end in spans] == sentences
     joined, spans = split_document(sentences)
-    assert (joined, [joined[start:end] for start, end in spans]) == ("\n".join(sentences), sentences)
+    assert (joined, [joined[start:end] for start, end in spans]) == (
+        "\n".join(sentences),
+        sentences,
+    )
 
 
 def test_documents_that_are_refused():

@@ -14,26 +14,37 @@ from ..cdlm_toys import GLOBALS, LENGTHS, PAD, WINDOWS, batch, globals_of, tiny
 
 
 def dense_attention(attention, hidden, is_global, window):
-    """One sequence ``[L, D]``: everyone sees its window and the global tokens, global tokens see everything."""
+    """One sequence ``[L, D]``: everyone sees its window and the global tokens, global tokens see
+    everything."""
 
     def heads(projection):
-        return projection(hidden).unflatten(-1, (attention.num_heads, -1)).transpose(0, 1)  # [H, L, d]
+        return (
+            projection(hidden).unflatten(-1, (attention.num_heads, -1)).transpose(0, 1)
+        )  # [H, L, d]
 
     def attend(query, key, value, seen):
         scores = query @ key.transpose(1, 2) / math.sqrt(key.shape[-1])
-        return (scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value).transpose(0, 1).flatten(1)
+        return (
+            (scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value).transpose(0, 1).flatten(1)
+        )
 
     place = torch.arange(len(hidden))
     near = (place[:, None] - place).abs() <= window // 2
-    local = attend(heads(attention.query), heads(attention.key), heads(attention.value), near | is_global)
+    local = attend(
+        heads(attention.query), heads(attention.key), heads(attention.value), near | is_global
+    )
     wide = attend(
-        heads(attention.query_global), heads(attention.key_global), heads(attention.value_global), torch.tensor(True)
+        heads(attention.query_global),
+        heads(attention.key_global),
+        heads(attention.value_global),
+        torch.tensor(True),
     )
     return torch.where(is_global[:, None], wide, local)
 
 
 def dense_states(model, ids, is_global):
-    """The states of one sequence without padding, layer by layer; all but attention are transformers' own modules."""
+    """The states of one sequence without padding, layer by layer; all but attention are
+    transformers' own modules."""
     positions = torch.arange(len(ids)) + PAD + 1
     hidden = model.embeddings(ids[None], None, positions[None])[0]
     for layer, window in zip(model.encoder.layer, model.config.windows(), strict=True):
@@ -56,8 +67,12 @@ def test_attention_is_that_of_the_definition(attention, windows):
         output = model(ids, mask, torch.where(mask.bool(), wide, 1))
         for row, length in enumerate(LENGTHS):
             expected = dense_states(model, ids[row, :length], wide[row, :length].bool())
-            torch.testing.assert_close(output.last_hidden_state[row, :length], expected, atol=1e-5, rtol=0)
-            torch.testing.assert_close(output.pooler_output[row], expected.mean(0), atol=1e-5, rtol=0)
+            torch.testing.assert_close(
+                output.last_hidden_state[row, :length], expected, atol=1e-5, rtol=0
+            )
+            torch.testing.assert_close(
+                output.pooler_output[row], expected.mean(0), atol=1e-5, rtol=0
+            )
         first.append(output.last_hidden_state[0])
     # What is global matters, so the agreement says something.
     assert all((one - other).abs().max() > 0.1 for one, other in itertools.pairwise(first))
@@ -99,14 +114,18 @@ def test_attentions_on_request_are_those_of_longformer():
     plain = model(ids, mask, wide, output_hidden_states=True)
     with_attentions = model(ids, mask, wide, output_attentions=True, output_hidden_states=True)
     assert plain.attentions is None
-    assert [tuple(weights.shape) for weights in with_attentions.attentions] == [(4, 4, 37, 1 + 5)] * 3
+    assert [tuple(weights.shape) for weights in with_attentions.attentions] == [
+        (4, 4, 37, 1 + 5)
+    ] * 3
     real = mask.bool()
     torch.testing.assert_close(
         with_attentions.last_hidden_state[real], plain.last_hidden_state[real], atol=1e-5, rtol=0
     )
     for sdpa, eager in zip(plain.hidden_states, with_attentions.hidden_states, strict=True):
         torch.testing.assert_close(sdpa[real], eager[real], atol=1e-5, rtol=0)
-    sums = with_attentions.attentions[0].sum(-1)[:, :, 1:]  # local queries; those of [CLS] are in the other
+    sums = with_attentions.attentions[0].sum(-1)[
+        :, :, 1:
+    ]  # local queries; those of [CLS] are in the other
     torch.testing.assert_close(sums[0], torch.ones_like(sums[0]))
     sums = with_attentions.global_attentions[0].sum(-2)
     torch.testing.assert_close(sums, torch.ones_like(sums))

@@ -1,4 +1,5 @@
-"""CDLM from and to checkpoints: Longformer's, any BERT's or RoBERTa's, its own, elsewhere and on two processes."""
+"""CDLM from and to checkpoints: Longformer's, any BERT's or RoBERTa's, its own, elsewhere and on
+two processes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ from .test_processing_cdlm import byte_level_tokenizer
 @pytest.fixture(scope="module", params=[LongformerForMaskedLM, LongformerModel])
 def longformer(request, tmp_path_factory):
     """A random Longformer of transformers, and the folder where it is saved."""
-    config = LongformerConfig(**SIZE, max_position_embeddings=66, attention_window=[4, 8, 4], layer_norm_eps=1e-5)
+    config = LongformerConfig(
+        **SIZE, max_position_embeddings=66, attention_window=[4, 8, 4], layer_norm_eps=1e-5
+    )
     model = draw(request.param(config))
     folder = tmp_path_factory.mktemp("longformer")
     model.save_pretrained(folder)
@@ -50,7 +53,9 @@ def test_a_longformer_opens_and_gives_the_same(longformer):
     for places in ("none", "many", "different"):
         wide, real = globals_of(GLOBALS[places], ids.shape[1]), mask.bool()
         expected = source(ids, attention_mask=mask, global_attention_mask=wide)[0]
-        torch.testing.assert_close(model(ids, mask, wide)[0][real], expected[real], atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            model(ids, mask, wide)[0][real], expected[real], atol=1e-5, rtol=0
+        )
 
 
 # Made of an encoder.
@@ -62,7 +67,12 @@ def save_encoder(model, tokenizer, folder):
     return str(folder)
 
 
-ENCODER_SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+ENCODER_SIZE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +83,21 @@ def encoders(toy_encoder_path, tmp_path_factory):
     pieces = AutoTokenizer.from_pretrained(toy_encoder_path)
     bert = BertConfig(**ENCODER_SIZE, vocab_size=len(pieces), max_position_embeddings=40)
     roberta = RobertaConfig(
-        **ENCODER_SIZE, vocab_size=len(byte_level), max_position_embeddings=42, pad_token_id=1, bos_token_id=0,
-        eos_token_id=2, type_vocab_size=1,
-    )  # fmt: skip
+        **ENCODER_SIZE,
+        vocab_size=len(byte_level),
+        max_position_embeddings=42,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        type_vocab_size=1,
+    )
     return {
         "bert": save_encoder(BertForMaskedLM(bert), pieces, folder / "bert"),
         "roberta": save_encoder(RobertaForMaskedLM(roberta), byte_level, folder / "roberta"),
         "bert without head": save_encoder(BertModel(bert), pieces, folder / "plain_bert"),
-        "roberta without head": save_encoder(RobertaModel(roberta), byte_level, folder / "plain_roberta"),
+        "roberta without head": save_encoder(
+            RobertaModel(roberta), byte_level, folder / "plain_roberta"
+        ),
     }
 
 
@@ -100,7 +117,10 @@ def test_with_a_wide_window_it_is_the_encoder(encoders, minilm_path, name):
     )
     ids, mask = read(model.tokenizer)
     expected = encoder.eval()(ids, mask).last_hidden_state
-    for wide in (None, torch.zeros_like(mask).index_fill(1, torch.tensor([0, 3]), 1)):  # global ones see as others do
+    for wide in (
+        None,
+        torch.zeros_like(mask).index_fill(1, torch.tensor([0, 3]), 1),
+    ):  # global ones see as others do
         states = model(ids, mask, wide).last_hidden_state
         torch.testing.assert_close(states[mask.bool()], expected[mask.bool()], atol=1e-5, rtol=0)
     for layer, source in zip(model.encoder.layer, encoder.encoder.layer, strict=True):
@@ -109,13 +129,17 @@ def test_with_a_wide_window_it_is_the_encoder(encoders, minilm_path, name):
             assert torch.equal(getattr(layer.attention.self, part).weight, weight)
             assert torch.equal(getattr(layer.attention.self, f"{part}_global").weight, weight)
     ids_of = ("mask_token_id", "pad_token_id")
-    assert [getattr(model.config, key) for key in ids_of] == [getattr(model.tokenizer, key) for key in ids_of]
+    assert [getattr(model.config, key) for key in ids_of] == [
+        getattr(model.tokenizer, key) for key in ids_of
+    ]
 
 
 @pytest.mark.parametrize(("name", "pad", "offset"), [("bert", 0, 0), ("roberta", 1, 2)])
 def test_the_position_table_is_the_encoder_s_again_and_again(encoders, name, pad, offset):
     model = CdlmModel.from_encoder(encoders[name], max_length=100)
-    source = AutoModel.from_pretrained(encoders[name]).embeddings.position_embeddings.weight[offset:]
+    source = AutoModel.from_pretrained(encoders[name]).embeddings.position_embeddings.weight[
+        offset:
+    ]
     table = model.embeddings.position_embeddings.weight
     assert (len(source), len(table)) == (40, pad + 1 + 100)
     assert not table[: pad + 1].any()
@@ -124,14 +148,18 @@ def test_the_position_table_is_the_encoder_s_again_and_again(encoders, name, pad
     model(torch.full((1, 100), 5))
 
 
-@pytest.mark.parametrize(("name", "kind"), [("bert", BertForMaskedLM), ("roberta", RobertaForMaskedLM)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("bert", BertForMaskedLM), ("roberta", RobertaForMaskedLM)]
+)
 @torch.no_grad()
 def test_the_head_over_words_is_kept_or_new_and_tied(encoders, name, kind):
     model = CdlmForMaskedLM.from_encoder(encoders[name], max_length=40, attention_window=80)
     ids, mask = read(model.tokenizer)
     ids[0, 3] = model.tokenizer.mask_token_id  # gets global attention
     expected = kind.from_pretrained(encoders[name]).eval()(ids, attention_mask=mask).logits
-    torch.testing.assert_close(model(ids, mask).logits[mask.bool()], expected[mask.bool()], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        model(ids, mask).logits[mask.bool()], expected[mask.bool()], atol=1e-4, rtol=0
+    )
     new = CdlmForMaskedLM.from_encoder(encoders[f"{name} without head"], max_length=40)
     assert not new.lm_head.bias.any()
     for cdlm in (model, new):
@@ -142,5 +170,7 @@ def test_the_head_over_words_is_kept_or_new_and_tied(encoders, name, kind):
 def test_other_encoders_are_refused_by_name(toy_encoder_path, tmp_path):
     other = DistilBertModel(DistilBertConfig(dim=32, n_layers=1, n_heads=4, hidden_dim=48))
     folder = save_encoder(other, AutoTokenizer.from_pretrained(toy_encoder_path), tmp_path)
-    with pytest.raises(ValueError, match=r"is a distilbert; a CDLM starts from one of bert, roberta"):
+    with pytest.raises(
+        ValueError, match=r"is a distilbert; a CDLM starts from one of bert, roberta"
+    ):
         CdlmModel.from_encoder(folder)

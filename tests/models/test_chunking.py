@@ -36,7 +36,19 @@ from nextlevelbert.models.chunking import (
 
 TEXTS = st.text(max_size=300) | st.lists(
     st.sampled_from(
-        ["A word", "Mr. Brown", "naïve café", "3.14", "ﬁne", "日本語。", "\n\n", " ", "“Go!”", "[SEP]", "\x00"]
+        [
+            "A word",
+            "Mr. Brown",
+            "naïve café",
+            "3.14",
+            "ﬁne",
+            "日本語。",
+            "\n\n",
+            " ",
+            "“Go!”",
+            "[SEP]",
+            "\x00",
+        ]
     )
 ).map(" ".join)
 MODES = st.sampled_from(get_args(ChunkingMode))
@@ -54,7 +66,9 @@ def byte_level() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
     tokenizer.train_from_iterator(["the cat sat. the dog ran! “Why?” said the cat."] * 20, trainer)
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
@@ -81,7 +95,11 @@ def check_lossless(tokenizer, text: str, size: int, mode: ChunkingMode) -> None:
         assert (document.char_ends[a:b] <= end).all()
         assert 0 <= start <= end <= len(text)
     outside = set(range(len(text))) - {c for start, end in spans for c in range(start, end)}
-    tokenised = {c for s, e in zip(document.char_starts, document.char_ends, strict=True) for c in range(s, e)}
+    tokenised = {
+        c
+        for s, e in zip(document.char_starts, document.char_ends, strict=True)
+        for c in range(s, e)
+    }
     assert not outside & tokenised
 
 
@@ -97,8 +115,13 @@ def test_a_tokenizer_that_keeps_spaces_loses_nothing_either(byte_level, text, si
     check_lossless(byte_level, text, size, mode)
 
 
-def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_call(tokenizer, transformers_log):
-    text = "The whale, the sea; nothing else -- for 3.5 days!\n\nAnd then naïve Ahab said: “No.” " * 3_000
+def test_a_long_document_is_tokenised_without_a_warning_and_with_the_ids_of_one_call(
+    tokenizer, transformers_log
+):
+    text = (
+        "The whale, the sea; nothing else -- for 3.5 days!\n\nAnd then naïve Ahab said: “No.” "
+        * 3_000
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         document = tokenize_document(tokenizer, text)
@@ -118,7 +141,10 @@ def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
     rule = ChunkingRule.from_tokenizer(tokenizer)
     for text in ("a cat", "", "[CLS] a cat [SEP]"):
         wrapped = np.array(tokenizer(text)["input_ids"])
-        assert rule.strip_special_tokens(wrapped).tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert (
+            rule.strip_special_tokens(wrapped).tolist()
+            == tokenizer(text, add_special_tokens=False)["input_ids"]
+        )
     half = np.array([101, 5, 6])
     assert rule.strip_special_tokens(half) is half
     one = np.array([7])  # one token cannot be both ends
@@ -126,10 +152,24 @@ def test_only_the_tokenizers_own_specials_are_stripped(tokenizer):
 
 
 END, CLOSE, QUOTE, ABBREVIATION, NUMBER = 1, 2, 3, 4, 5
-CLASSES = {"end": [END], "close": [CLOSE], "quote": [QUOTE], "abbreviation": [ABBREVIATION], "number": [NUMBER]}
-IDS = st.lists(st.sampled_from([END, END, CLOSE, QUOTE, QUOTE, ABBREVIATION, NUMBER, 10, 11, 12]), max_size=60)
-LANDMARKS = ([23, END], [38, 39, END], [55, 56, END])  # as `test_landmarks_end_a_chunk` checks of two of them
-SENTENCES = st.lists(st.sampled_from([*LANDMARKS, [END], [10, END], [10, 11, 12, END], [13] * 9]), max_size=15)
+CLASSES = {
+    "end": [END],
+    "close": [CLOSE],
+    "quote": [QUOTE],
+    "abbreviation": [ABBREVIATION],
+    "number": [NUMBER],
+}
+IDS = st.lists(
+    st.sampled_from([END, END, CLOSE, QUOTE, QUOTE, ABBREVIATION, NUMBER, 10, 11, 12]), max_size=60
+)
+LANDMARKS = (
+    [23, END],
+    [38, 39, END],
+    [55, 56, END],
+)  # as `test_landmarks_end_a_chunk` checks of two of them
+SENTENCES = st.lists(
+    st.sampled_from([*LANDMARKS, [END], [10, END], [10, 11, 12, END], [13] * 9]), max_size=15
+)
 
 
 def rule_of(capacity: int) -> ChunkingRule:
@@ -160,7 +200,10 @@ def read_quotes(quotes: list[bool]) -> list[bool]:
     return closing
 
 
-@given(gaps=st.lists(st.sampled_from([1, 1, 2, 3, 9, 255, 256, 257, 300]), max_size=30), end=st.integers(1, 3))
+@given(
+    gaps=st.lists(st.sampled_from([1, 1, 2, 3, 9, 255, 256, 257, 300]), max_size=30),
+    end=st.integers(1, 3),
+)
 def test_quotes_take_turns_until_something_is_known(gaps, end):
     quotes = np.zeros(sum(gaps) + end, bool)
     quotes[np.cumsum(gaps, dtype=int)] = True
@@ -171,7 +214,9 @@ def test_a_quote_without_its_mark_does_not_turn_all_later_ones(tokenizer):
     """The second is misread; two in a row put all others right."""
     text = '"One. "Two." "Three." He left. “Four.”) Five?!'
     document = tokenize_document(tokenizer, text)
-    spans = chunk_spans(document, rule_of_mode(tokenizer, "sentences").boundaries(document.input_ids))
+    spans = chunk_spans(
+        document, rule_of_mode(tokenizer, "sentences").boundaries(document.input_ids)
+    )
     sentences = ['"One. "', 'Two."', '"Three."', "He left.", "“Four.”)", "Five?!"]
     assert [text[a:b] for a, b in spans] == sentences
 
@@ -195,7 +240,10 @@ def test_ends(ids, expected):
 
 
 @settings(deadline=None, max_examples=300)
-@given(ids=IDS | SENTENCES.map(lambda sentences: [*itertools.chain(*sentences)]), capacity=st.integers(1, 12))
+@given(
+    ids=IDS | SENTENCES.map(lambda sentences: [*itertools.chain(*sentences)]),
+    capacity=st.integers(1, 12),
+)
 def test_borders_are_sentence_ends_unless_a_sentence_is_too_long(ids, capacity):
     ids = np.array(ids, np.int32)
     sentences = sentence_boundaries(ids, CLASSES)
@@ -207,7 +255,9 @@ def test_borders_are_sentence_ends_unless_a_sentence_is_too_long(ids, capacity):
     for start, stop in itertools.pairwise(borders.tolist()):
         ends = [end for end in sentences.tolist() if start < end <= start + capacity]
         ids_of = {end: ids[before:end] for before, end in itertools.pairwise(sentences.tolist())}
-        landmarks = [end for end in ends if 2 * (end - start) >= capacity and number_of(ids_of[end]) < 1 / 20]
+        landmarks = [
+            end for end in ends if 2 * (end - start) >= capacity and number_of(ids_of[end]) < 1 / 20
+        ]
         if len(ids) - start <= capacity:
             assert stop == len(ids)  # the rest goes in
         elif landmarks:
@@ -217,22 +267,47 @@ def test_borders_are_sentence_ends_unless_a_sentence_is_too_long(ids, capacity):
 
 
 def test_landmarks_end_a_chunk():
-    """Worked by hand; capacity 8, so that landmarks are looked for 4 to 8 ids behind a chunk's start."""
-    sentences = [[55, 56, END], [38, 39, END], [36], [42], [24, 25, END], [26, 27, 28, END], [30, END]]
+    """Worked by hand; capacity 8, so that landmarks are looked for 4 to 8 ids behind a chunk's
+    start."""
+    sentences = [
+        [55, 56, END],
+        [38, 39, END],
+        [36],
+        [42],
+        [24, 25, END],
+        [26, 27, 28, END],
+        [30, END],
+    ]
     numbers = [round(20 * number_of(ids), 2) for ids in sentences]
-    assert numbers == [0.64, 0.36, 0.27, 11.04, 9.27, 13.66, 4.16]  # below 1: the first three are landmarks
+    assert numbers == [
+        0.64,
+        0.36,
+        0.27,
+        11.04,
+        9.27,
+        13.66,
+        4.16,
+    ]  # below 1: the first three are landmarks
     ids, borders = np.concatenate(sentences), np.array([0, 3, 6, 7, 8, 11, 15, 17])
-    # From 0: the landmark at 3 is too near, of those at 6 and 7 the second is smaller; 8, which fits too, is none.
-    # From 7: no landmark, so the last that fits, 15. From 15: the rest.
+    # From 0: the landmark at 3 is too near, of those at 6 and 7 the second is smaller; 8, which
+    # fits too, is none. From 7: no landmark, so the last that fits, 15. From 15: the rest.
     assert pack_sentences(ids, borders, 8).tolist() == [0, 7, 15, 17]
-    # From 6: none ends at 9, so 8, the last before. From 11: none ends up to 14, so the sentence is cut.
+    # From 6: none ends at 9, so 8, the last before. From 11: none ends up to 14, so the sentence is
+    # cut.
     assert pack_sentences(ids, borders, 3).tolist() == [0, 3, 6, 8, 11, 14, 17]
 
 
 def test_an_edit_of_a_novel_changes_about_one_percent_of_its_chunks(minilm, shared):
-    """Sentences of other chapters inserted, taken away and replaced in the first twentieth of a book."""
-    rule, random, shares = rule_of_mode(minilm.tokenizer, "packed_sentences"), np.random.default_rng(0), []
-    with gzip.open(shared / "data" / "novels" / "validation.jsonl.gz", "rt", encoding="utf-8") as lines:
+    """Sentences of other chapters inserted, taken away and replaced in the first twentieth of a
+    book."""
+    rule, random, shares = (
+        rule_of_mode(minilm.tokenizer, "packed_sentences"),
+        np.random.default_rng(0),
+        [],
+    )
+    with gzip.open(
+        shared / "data" / "novels" / "validation.jsonl.gz", "rt", encoding="utf-8"
+    ) as lines:
         ids = tokenize_document(minilm.tokenizer, json.loads(next(lines))["text"]).input_ids
     sentences = sentence_boundaries(ids, rule.sentence_token_ids)
 
@@ -242,17 +317,27 @@ def test_an_edit_of_a_novel_changes_about_one_percent_of_its_chunks(minilm, shar
     before = chunks_of(ids)
     assert len(ids) / len(before) / rule.capacity > 0.86
     for number in range(9):
-        first, other = random.integers(len(sentences) // 20), random.integers(len(sentences) // 20, len(sentences) - 1)
+        first, other = (
+            random.integers(len(sentences) // 20),
+            random.integers(len(sentences) // 20, len(sentences) - 1),
+        )
         start, end = sentences[first : first + 2]
         words = ids[sentences[other] : sentences[other + 1]] if number % 3 != 1 else ids[:0]
-        after = chunks_of(np.concatenate([ids[:start], words, ids[end:] if number % 3 else ids[start:]]))
+        after = chunks_of(
+            np.concatenate([ids[:start], words, ids[end:] if number % 3 else ids[start:]])
+        )
         shares.append(len(set(after) - set(before)) / len(after))
     assert np.mean(shares) <= 0.01
 
 
 def test_packed_chunks_are_the_same_from_text_and_ids(toy_encoder_path, tmp_path):
-    text = 'Mr. Brown came. "Go away!" It cost 3.50 dollars. The sea was calm and the sky was blue. ' * 30
-    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunking="packed_sentences", chunk_size=32)
+    text = (
+        'Mr. Brown came. "Go away!" It cost 3.50 dollars. The sea was calm and the sky was blue. '
+        * 30
+    )
+    model = NextLevelBertModel.from_chunk_encoder(
+        toy_encoder_path, chunking="packed_sentences", chunk_size=32
+    )
     embedding = model.encode(text)
     assert {text[a:b][-1] for a, b in embedding.spans} <= set('.!"')
     assert 15 < len(embedding.plain) < 120  # sentences are 120
@@ -288,7 +373,12 @@ def test_a_splitter_finds_the_sentences_instead_of_the_rule(toy_encoder_path, na
 
 @pytest.mark.parametrize(
     ("sentences", "word"),
-    [([], "no sentence"), ([(0, 5), (4, 12)], "sentence 1"), ([(0, 13)], "to 12"), (["One.", "Three."], "sentence 1")],
+    [
+        ([], "no sentence"),
+        ([(0, 5), (4, 12)], "sentence 1"),
+        ([(0, 13)], "to 12"),
+        (["One.", "Three."], "sentence 1"),
+    ],
 )
 def test_a_splitter_that_does_not_fit_its_text_is_an_error(sentences, word):
     with pytest.raises(ValueError, match=word):
@@ -311,7 +401,11 @@ def test_rules_that_cannot_be(values, word):
 
 @pytest.mark.parametrize(
     ("texts", "error", "word"),
-    [(["a", 3], TypeError, "1"), ({"a": "b"}, TypeError, "dict"), (["x", "\ud800"], ValueError, "1")],
+    [
+        (["a", 3], TypeError, "1"),
+        ({"a": "b"}, TypeError, "dict"),
+        (["x", "\ud800"], ValueError, "1"),
+    ],
 )
 def test_what_is_not_text(texts, error, word):
     with pytest.raises(error, match=word):

@@ -9,7 +9,11 @@ import torch
 from torch.nn import functional as F
 from transformers.models.clip.modeling_clip import image_text_contrastive_loss
 
-from nextlevelbert import NextLevelBertForContrastiveLearning, NextLevelBertForMaskedVectorModeling, NextLevelBertModel
+from nextlevelbert import (
+    NextLevelBertForContrastiveLearning,
+    NextLevelBertForMaskedVectorModeling,
+    NextLevelBertModel,
+)
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 
 from ..conftest import toy_config
@@ -17,7 +21,8 @@ from ..vector_toys import close, unit, vectors_of, whitened
 
 
 def shaken(model):
-    """A model in which every number counts; whitening is no symmetric matrix, so that a transposition shows."""
+    """A model in which every number counts; whitening is no symmetric matrix, so that a
+    transposition shows."""
     torch.manual_seed(6)
     for name, tensor in model.state_dict().items():
         if "layer_norm" not in name.lower() and tensor.is_floating_point():
@@ -27,7 +32,11 @@ def shaken(model):
 
 def residual(cls=NextLevelBertModel, whiten=True, **values):
     torch.manual_seed(2)
-    model = cls(toy_config(pooling="residual", whiten_chunks=whiten, **{"include_chunk_encoder": False, **values}))
+    model = cls(
+        toy_config(
+            pooling="residual", whiten_chunks=whiten, **{"include_chunk_encoder": False, **values}
+        )
+    )
     if whiten:
         shaken(model.base_model.whitening)
     return model.eval()
@@ -38,25 +47,42 @@ def test_an_untrained_model_gives_the_mean_of_its_chunks(whiten):
     model, vectors = residual(whiten=whiten), torch.randn(3, 6, 32)
     chunks = whitened(model, vectors) if whiten else vectors
     close(vectors_of(model, vectors), unit(chunks.mean(dim=1)), atol=1e-6)
-    assert torch.equal(model(inputs_embeds=vectors).chunk_vectors, vectors)  # plain ones, as everywhere
+    assert torch.equal(
+        model(inputs_embeds=vectors).chunk_vectors, vectors
+    )  # plain ones, as everywhere
 
 
 def test_plain_pooling_is_the_mean_and_has_no_weights(toy_encoder_path, tmp_path):
     """Chunks are in no other's vector, by every route; what has nothing to train is refused."""
     torch.manual_seed(2)
     without = {**toy_config().encoder_config.to_dict(), "num_hidden_layers": 0}
-    config = toy_config(pooling="plain", encoder_config=without, whiten_chunks=True, include_chunk_encoder=False)
+    config = toy_config(
+        pooling="plain", encoder_config=without, whiten_chunks=True, include_chunk_encoder=False
+    )
     model, vectors = shaken(NextLevelBertModel(config)), torch.randn(2, 19, 32)  # 8 in a window
-    assert {name.partition(".")[0] for name in model.state_dict()} == {"special_embeddings", "whitening"}
+    assert {name.partition(".")[0] for name in model.state_dict()} == {
+        "special_embeddings",
+        "whitening",
+    }
     output = model(inputs_embeds=vectors, output_hidden_states=False)
     close(output.last_hidden_state, whitened(model, vectors))
     close(output.pooler_output, unit(whitened(model, vectors).mean(dim=1)), atol=1e-6)
     exported = torch.export.export(model, (), {"inputs_embeds": vectors[:, :6]}).module()
     close(exported(inputs_embeds=vectors[:, :6]).pooler_output, vectors_of(model, vectors[:, :6]))
-    close(vectors_of(model, vectors[:, :6]), unit(whitened(model, vectors[:, :6]).mean(dim=1)), atol=1e-6)
-    packed = torch.tensor([[CLS, *[NOT_SPECIAL] * 6, SEP], [CLS, *[NOT_SPECIAL] * 4, SEP, PAD, PAD]])
-    by_places = model(inputs_embeds=torch.nn.functional.pad(vectors[:, :6], (0, 0, 1, 1)), special_ids=packed)
-    close(by_places.pooler_output[1], unit(whitened(model, vectors[1:, :4]).mean(dim=1))[0], atol=1e-6)
+    close(
+        vectors_of(model, vectors[:, :6]),
+        unit(whitened(model, vectors[:, :6]).mean(dim=1)),
+        atol=1e-6,
+    )
+    packed = torch.tensor(
+        [[CLS, *[NOT_SPECIAL] * 6, SEP], [CLS, *[NOT_SPECIAL] * 4, SEP, PAD, PAD]]
+    )
+    by_places = model(
+        inputs_embeds=torch.nn.functional.pad(vectors[:, :6], (0, 0, 1, 1)), special_ids=packed
+    )
+    close(
+        by_places.pooler_output[1], unit(whitened(model, vectors[1:, :4]).mean(dim=1))[0], atol=1e-6
+    )
     model.save_pretrained(tmp_path)
     close(vectors_of(NextLevelBertModel.from_pretrained(tmp_path), vectors), output.pooler_output)
     model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, pooling="plain")
@@ -69,19 +95,26 @@ def test_plain_pooling_is_the_mean_and_has_no_weights(toy_encoder_path, tmp_path
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("chunks", [6, 19])  # 8 in a window
 def test_a_document_vector_is_the_sum_of_both_projections(trained, chunks):
-    """Untrained and with a start of one: of both means as they are. The encoder reads whitened chunks, too."""
+    """Untrained and with a start of one: of both means as they are. The encoder reads whitened
+    chunks, too."""
     model, vectors = residual(residual_start=1.0), torch.randn(2, chunks, 32)
     a = c = torch.eye(32)
     if trained:
         shaken(model)
-        a, c = model.residual_pooling.plain.weight.detach(), model.residual_pooling.contextual.weight.detach()
+        a, c = (
+            model.residual_pooling.plain.weight.detach(),
+            model.residual_pooling.contextual.weight.detach(),
+        )
     without = residual(whiten=False)
     without.load_state_dict(model.state_dict(), strict=False)
     with torch.no_grad():
         contextual = without(inputs_embeds=whitened(model, vectors)).last_hidden_state
         output = model(inputs_embeds=vectors)
     close(output.last_hidden_state, contextual)
-    plain, contextual = unit(whitened(model, vectors).mean(dim=1)), unit(output.last_hidden_state.mean(dim=1))
+    plain, contextual = (
+        unit(whitened(model, vectors).mean(dim=1)),
+        unit(output.last_hidden_state.mean(dim=1)),
+    )
     close(output.pooler_output, unit((a @ plain.T + c @ contextual.T).T), atol=1e-6)
     assert (output.pooler_output - plain).abs().max() > 0.01
     model.config.long_documents = "truncate"  # what is cut off is in neither mean
@@ -109,20 +142,28 @@ def segments(pairs=4, chunks=6):
     special_ids = torch.full((pairs, 2, chunks + 2), NOT_SPECIAL)
     special_ids[..., 0], special_ids[..., -1] = CLS, SEP
     vectors = torch.randn(pairs, 2, chunks + 2, 32)
-    return {"inputs_embeds": vectors, "special_ids": special_ids, "document_ids": torch.arange(pairs)}
+    return {
+        "inputs_embeds": vectors,
+        "special_ids": special_ids,
+        "document_ids": torch.arange(pairs),
+    }
 
 
 def test_scores_and_loss_of_a_batch_of_pairs():
     model, batch = shaken(residual(NextLevelBertForContrastiveLearning)), segments()
     model.logit_scale.data.fill_(math.log(7))
-    documents = vectors_of(model.model, batch["inputs_embeds"][:, :, 1:-1].flatten(0, 1)).unflatten(0, (4, 2))
+    documents = vectors_of(model.model, batch["inputs_embeds"][:, :, 1:-1].flatten(0, 1)).unflatten(
+        0, (4, 2)
+    )
     expected = 7 * documents[:, 0] @ documents[:, 1].T
     with torch.no_grad():
         output = model(**batch)
         close(output.scores, expected)
         close(output.loss, image_text_contrastive_loss(expected))
         batch["document_ids"] = torch.tensor([0, 1, 1, 2])
-        expected[1, 2] = expected[2, 1] = -torch.inf  # other segments of a document are in no denominator
+        expected[1, 2] = expected[
+            2, 1
+        ] = -torch.inf  # other segments of a document are in no denominator
         close(model(**batch).loss, image_text_contrastive_loss(expected))
 
 

@@ -1,4 +1,5 @@
-"""Graphs: `torch.export`, ONNX and `torch.compile` give the numbers of the pass in Python, for other sizes, too."""
+"""Graphs: `torch.export`, ONNX and `torch.compile` give the numbers of the pass in Python, for
+other sizes, too."""
 
 from __future__ import annotations
 
@@ -67,16 +68,23 @@ def test_an_exported_graph_reads_other_numbers_of_documents_and_chunks(name):
 def test_onnx_gives_the_same_vectors(name, tmp_path):
     model, batch = toy(name), vectors()
     program = torch.onnx.export(
-        model, (), kwargs=batch, dynamic_shapes=shapes(batch, CHUNKS), dynamo=True, optimize=False, verbose=False,
+        model,
+        (),
+        kwargs=batch,
+        dynamic_shapes=shapes(batch, CHUNKS),
+        dynamo=True,
+        optimize=False,
+        verbose=False,
         output_names=["last_hidden_state", "pooler_output", "chunk_vectors", "chunk_mask"],
-    )  # fmt: skip
+    )
     program.save(tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for rows, length in ((2, 8), (5, 4)):
         other = vectors(rows, length)
         expected = model(**other)
         last, pooled = session.run(
-            ["last_hidden_state", "pooler_output"], {name: values.numpy() for name, values in other.items()}
+            ["last_hidden_state", "pooler_output"],
+            {name: values.numpy() for name, values in other.items()},
         )
         assert abs(pooled - expected.pooler_output.numpy()).max() < 1e-4
         assert abs(last - expected.last_hidden_state.numpy()).max() < 1e-4
@@ -90,5 +98,9 @@ def test_the_pass_over_vectors_compiles_without_graph_breaks(name):
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     close(compiled(**batch).pooler_output, model(**batch).pooler_output)
     if name == "layers":
-        packed = {key: values for key, values in packed_batch().items() if key in ("inputs_embeds", "special_ids")}
+        packed = {
+            key: values
+            for key, values in packed_batch().items()
+            if key in ("inputs_embeds", "special_ids")
+        }
         close(compiled(**packed).last_hidden_state, model(**packed).last_hidden_state)

@@ -1,4 +1,5 @@
-"""The heads for tasks: what they compute, what they refuse; training by sentence-transformers; the published card."""
+"""The heads for tasks: what they compute, what they refuse; training by sentence-transformers; the
+published card."""
 
 from __future__ import annotations
 
@@ -6,7 +7,11 @@ import pytest
 import torch
 from datasets import Dataset
 from huggingface_hub import ModelCard, ModelCardData
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import nn
 from transformers import AutoTokenizer, DataCollatorForMultipleChoice, PreTrainedModel, pipeline
@@ -61,19 +66,28 @@ def test_a_classifier_over_the_document_vector(documents):
 
 def test_candidates_of_a_question_share_a_softmax(documents):
     model = toy(NextLevelBertForMultipleChoice)
-    candidates, index, labels = torch.randn(4, 4, 32), torch.tensor([2, 2, 0, 1]), torch.tensor([3, 0, 1, 1])
+    candidates, index, labels = (
+        torch.randn(4, 4, 32),
+        torch.tensor([2, 2, 0, 1]),
+        torch.tensor([3, 0, 1, 1]),
+    )
     output = model(**documents, pair_embeds=candidates, document_index=index, labels=labels)
     vector = model.model(**documents).pooler_output
     for row in range(4):
         for place in range(4):
             one = by_hand(model, torch.cat([vector[index[row]], candidates[row, place]]))
             torch.testing.assert_close(output.logits[row, place], one[0])
-    torch.testing.assert_close(output.loss, nn.functional.nll_loss(output.logits.log_softmax(-1), labels))
+    torch.testing.assert_close(
+        output.loss, nn.functional.nll_loss(output.logits.log_softmax(-1), labels)
+    )
 
 
 def test_the_stock_tokenizer_s_pairs(tokenizer):
     model = toy(NextLevelBertForSequenceClassification, text_pair=True)
-    texts, questions = [WORDS, WORDS * 2], ["Who wrote?", "What passed on the evening of the storm?"]
+    texts, questions = (
+        [WORDS, WORDS * 2],
+        ["Who wrote?", "What passed on the evening of the storm?"],
+    )
     together = model(**tokenizer(texts, questions, padding=True, return_tensors="pt")).logits
     pair = tokenizer(questions, padding=True, return_tensors="pt")
     apart = model(
@@ -104,30 +118,43 @@ def test_questions_stand_beside_the_document_vector_and_it_is_read_once(document
     model.model.register_forward_hook(lambda *of_pass: read.append(1))
     output = model(**documents, pair_embeds=questions, document_index=index)
     assert read == [1]
-    torch.testing.assert_close(output.logits, by_hand(model, torch.cat([vector[index], questions], dim=1)))
+    torch.testing.assert_close(
+        output.logits, by_hand(model, torch.cat([vector[index], questions], dim=1))
+    )
 
 
 def test_transformers_own_recipe_of_multiple_choice(tokenizer, monkeypatch):
-    """`[B, C, T]` of `DataCollatorForMultipleChoice`: the document is read once, and all as when given apart."""
+    """`[B, C, T]` of `DataCollatorForMultipleChoice`: the document is read once, and all as when
+    given apart."""
     model = toy(NextLevelBertForMultipleChoice)
-    texts, choices = [WORDS * 20, "A short one."], [["He did.", "She did, long ago."], ["Yes.", "No."]]
+    texts, choices = (
+        [WORDS * 20, "A short one."],
+        [["He did.", "She did, long ago."], ["Yes.", "No."]],
+    )
     rows = [
-        tokenizer([text] * 2, [f"Who? {choice}" for choice in row]) for text, row in zip(texts, choices, strict=True)
+        tokenizer([text] * 2, [f"Who? {choice}" for choice in row])
+        for text, row in zip(texts, choices, strict=True)
     ]
     batch = DataCollatorForMultipleChoice(tokenizer)([{**row, "label": 1} for row in rows])
     chunks, encode_ids = [], type(model.model).encode_ids
     monkeypatch.setattr(
-        type(model.model), "encode_ids", lambda self, ids, mask: chunks.append(len(ids)) or encode_ids(self, ids, mask)
+        type(model.model),
+        "encode_ids",
+        lambda self, ids, mask: chunks.append(len(ids)) or encode_ids(self, ids, mask),
     )
     output = model(**batch)
     assert chunks == [4, 2]  # candidates, documents
     read = tokenizer(texts, padding=True, return_tensors="pt")
-    pairs = tokenizer([f"Who? {choice}" for row in choices for choice in row], padding=True, return_tensors="pt")
+    pairs = tokenizer(
+        [f"Who? {choice}" for row in choices for choice in row], padding=True, return_tensors="pt"
+    )
     apart = model(
-        input_ids=read["input_ids"], attention_mask=read["attention_mask"],
-        pair_input_ids=pairs["input_ids"].view(2, 2, -1), pair_attention_mask=pairs["attention_mask"].view(2, 2, -1),
+        input_ids=read["input_ids"],
+        attention_mask=read["attention_mask"],
+        pair_input_ids=pairs["input_ids"].view(2, 2, -1),
+        pair_attention_mask=pairs["attention_mask"].view(2, 2, -1),
         labels=torch.tensor([1, 1]),
-    )  # fmt: skip
+    )
     torch.testing.assert_close(output.logits, apart.logits)
     torch.testing.assert_close(output.loss, apart.loss)
     batch["token_type_ids"] *= 0
@@ -143,7 +170,12 @@ def test_what_the_heads_refuse(documents):
 
 
 QUESTIONS = [
-    {"text": WORDS * count, "question": "Who wrote?", "choices": ["He did.", "No one, ever.", "I"], "label": 0}
+    {
+        "text": WORDS * count,
+        "question": "Who wrote?",
+        "choices": ["He did.", "No one, ever.", "I"],
+        "label": 0,
+    }
     for count in (2, 9, 9, 1)
 ]
 
@@ -153,42 +185,74 @@ def test_questions_with_any_tokenizer(tokenizer):
     model = toy(NextLevelBertForMultipleChoice)
     collate = DataCollatorForDocumentChoice(tokenizer)
     batch = collate(QUESTIONS)
-    assert "labels" not in collate([{key: row[key] for key in row if key != "label"} for row in QUESTIONS])
+    assert "labels" not in collate(
+        [{key: row[key] for key in row if key != "label"} for row in QUESTIONS]
+    )
     assert batch["input_ids"].shape[0] == 3
     assert batch["document_index"].tolist() == [0, 1, 1, 2]
     model.model.tokenizer = tokenizer
     books = model.model.encode(QUESTIONS)
-    stored = [{**row, "inputs_embeds": book.plain} for row, book in zip(QUESTIONS, books, strict=True)]
-    torch.testing.assert_close(model(**collate(stored)).logits, model(**batch).logits, atol=1e-5, rtol=1e-5)
+    stored = [
+        {**row, "inputs_embeds": book.plain} for row, book in zip(QUESTIONS, books, strict=True)
+    ]
+    torch.testing.assert_close(
+        model(**collate(stored)).logits, model(**batch).logits, atol=1e-5, rtol=1e-5
+    )
 
 
-TEXTS = ["Call me Ishmael. " * 200, "It was the best of times.", "", "All happy families are alike. " * 20]
+TEXTS = [
+    "Call me Ishmael. " * 200,
+    "It was the best of times.",
+    "",
+    "All happy families are alike. " * 20,
+]
 
 
 def test_the_trainer_of_sentence_transformers(toy_checkpoint, tmp_path):
     model = SentenceTransformer(toy_checkpoint, device="cpu")
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    pairs = Dataset.from_dict({"anchor": TEXTS[:2] + TEXTS[3:], "positive": ["sea", "times", "family"]})
+    pairs = Dataset.from_dict(
+        {"anchor": TEXTS[:2] + TEXTS[3:], "positive": ["sea", "times", "family"]}
+    )
     arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=3, learning_rate=1e-3, use_cpu=True,
-        save_strategy="no", dataloader_pin_memory=False, disable_tqdm=True,
-    )  # fmt: skip
+        output_dir=str(tmp_path),
+        max_steps=2,
+        per_device_train_batch_size=3,
+        learning_rate=1e-3,
+        use_cpu=True,
+        save_strategy="no",
+        dataloader_pin_memory=False,
+        disable_tqdm=True,
+    )
     SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model)
     ).train()
-    changed = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
+    changed = {
+        name
+        for name, parameter in model.named_parameters()
+        if not torch.equal(parameter, before[name])
+    }
     assert not any("chunk_encoder" in name for name in changed)
-    assert sum(".encoder.layer." in name for name in changed) == 2 * 16  # every weight of both layers
+    assert (
+        sum(".encoder.layer." in name for name in changed) == 2 * 16
+    )  # every weight of both layers
 
 
 def test_the_card_that_is_published_opens_the_model(toy_checkpoint, tmp_path, monkeypatch):
     """In place of transformers' empty template; a card that someone wrote stays."""
     model, uploaded = NextLevelBertModel.from_pretrained(toy_checkpoint), []
-    monkeypatch.setattr(PreTrainedModel, "_upload_modified_files", lambda *args, **kwargs: uploaded.append(args))
+    monkeypatch.setattr(
+        PreTrainedModel, "_upload_modified_files", lambda *args, **kwargs: uploaded.append(args)
+    )
     ModelCard.from_template(ModelCardData(tags=["nextlevelbert"])).save(tmp_path / "README.md")
     model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})
     text = (tmp_path / "README.md").read_text()
-    for line in ('AutoModel.from_pretrained("me/books")', "import nextlevelbert", "trust_remote_code=True", "- nextl"):
+    for line in (
+        'AutoModel.from_pretrained("me/books")',
+        "import nextlevelbert",
+        "trust_remote_code=True",
+        "- nextl",
+    ):
         assert line in text
     (tmp_path / "README.md").write_text("mine")
     model._upload_modified_files(str(tmp_path), "me/books", files_timestamps={})

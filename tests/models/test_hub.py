@@ -1,6 +1,8 @@
-"""Publishing and loading through the Hub's own client: corpora as dataset repositories, models as model repositories.
+"""Publishing and loading through the Hub's own client: corpora as dataset repositories, models as
+model repositories.
 
-The client reads its settings once, at import, so every step runs in a process of its own (`fresh_process`).
+The client reads its settings once, at import, so every step runs in a process of its own
+(`fresh_process`).
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from nextlevelbert import ChunkingRule, Document, VectorCorpus, encode_corpus
 
 ROOT = Path(__file__).parents[2]
 TEXT = (
-    "The lighthouse keeper wrote every evening. He noted the wind, the height of the sea and the ships that passed. "
-    "On the last page there was only a date. "
+    "The lighthouse keeper wrote every evening. He noted the wind, the height of the sea and the"
+    " ships that passed. On the last page there was only a date. "
 )
-LONG_TEXT = TEXT * 20  # more tokens than MiniLM takes, more chunks than a window of the toy model holds
+LONG_TEXT = (
+    TEXT * 20
+)  # more tokens than MiniLM takes, more chunks than a window of the toy model holds
 
 PUSH_CORPUS = """
 import json, sys
@@ -89,7 +93,9 @@ def corpus(minilm, tmp_path_factory) -> VectorCorpus:
     rule = ChunkingRule.from_tokenizer(minilm.tokenizer, 32)
     documents = [Document(f"book-{count}", TEXT * count) for count in (1, 2, 3)]
     folder = tmp_path_factory.mktemp("corpora") / "books"
-    corpus = encode_corpus(documents, minilm, rule, folder, characters_per_part=3 * len(TEXT), progress=False)
+    corpus = encode_corpus(
+        documents, minilm, rule, folder, characters_per_part=3 * len(TEXT), progress=False
+    )
     assert len(list(folder.glob("*.parquet"))) == 2
     (folder / "notes.txt").write_text("not part of the corpus")
     return corpus
@@ -103,7 +109,8 @@ def pushed_corpus(run, corpus) -> VectorCorpus:
 
 @pytest.fixture(scope="module")
 def toy_vector(run, minilm_path) -> list[float]:
-    """The vector of LONG_TEXT by a toy model that lies on the hub, computed before it went there."""
+    """The vector of LONG_TEXT by a toy model that lies on the hub, computed before it went
+    there."""
     return run(PUSH_MODEL, minilm_path, LONG_TEXT)
 
 
@@ -136,28 +143,58 @@ def test_pushing_a_corpus_again_changes_nothing(hub, run, pushed_corpus):
     assert hub.commits("dataset", "user/books") == before
 
 
-@pytest.mark.parametrize(("script", "hidden"), [(LOAD_MODEL, False), (LOAD_WITHOUT_THE_PACKAGE, True)])
+@pytest.mark.parametrize(
+    ("script", "hidden"), [(LOAD_MODEL, False), (LOAD_WITHOUT_THE_PACKAGE, True)]
+)
 def test_model_from_the_hub_gives_the_same_vector(run, toy_vector, script, hidden):
     for vector in run(script, LONG_TEXT, hidden=hidden):
-        torch.testing.assert_close(torch.tensor(vector), torch.tensor(toy_vector), rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            torch.tensor(vector), torch.tensor(toy_vector), rtol=0, atol=1e-6
+        )
 
 
-def test_the_pretraining_script_publishes_model_and_card(hub, fresh_process, toy_encoder_path, tmp_path):
-    """`--push_to_hub`: the last state, our card and its picture; no corpus, no text, no checkpoint."""
+def test_the_pretraining_script_publishes_model_and_card(
+    hub, fresh_process, toy_encoder_path, tmp_path
+):
+    """`--push_to_hub`: the last state, our card and its picture; no corpus, no text, no
+    checkpoint."""
     (tmp_path / "books").mkdir()
     for number in range(4):
         (tmp_path / "books" / f"{number}.txt").write_text(TEXT * 10)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / ".tmpAbC123").write_text("half of the weights, of a run that was killed")
-    arguments = ["--chunk_encoder", toy_encoder_path, "--train_file", str(tmp_path / "books"), "--do_train"]
-    arguments += ["--chunk_size", "16", "--sequence_length", "32", "--max_steps", "2", "--validation_share", "0.25"]
-    arguments += ["--push_to_hub", "--hub_model_id", "user/books-model", "--output_dir", str(tmp_path / "model")]
+    arguments = [
+        "--chunk_encoder",
+        toy_encoder_path,
+        "--train_file",
+        str(tmp_path / "books"),
+        "--do_train",
+    ]
+    arguments += [
+        "--chunk_size",
+        "16",
+        "--sequence_length",
+        "32",
+        "--max_steps",
+        "2",
+        "--validation_share",
+        "0.25",
+    ]
+    arguments += [
+        "--push_to_hub",
+        "--hub_model_id",
+        "user/books-model",
+        "--output_dir",
+        str(tmp_path / "model"),
+    ]
     fresh_process(RUN_SCRIPT, ROOT / "run_pretraining.py", *arguments)
     files = hub.files("model", "user/books-model")
     assert files["model.safetensors"] == (tmp_path / "model" / "model.safetensors").read_bytes()
     assert "# user/books-model" in files["README.md"].decode()
     assert {"modeling_nextlevelbert.py", "modules.json", "tokenizer.json"} <= files.keys()
-    assert not [name for name in files if "shard-" in name or "checkpoint-" in name or ".tmp" in name]
+    assert not [
+        name for name in files if "shard-" in name or "checkpoint-" in name or ".tmp" in name
+    ]
     here = str(tmp_path).encode()
     assert [name for name, content in files.items() if here in content] == []
 
@@ -176,7 +213,9 @@ print(json.dumps({"scores": scores, "accuracy": accuracy}))
 
 
 @pytest.mark.long
-def test_the_finetuning_script_publishes_what_opens_again(hub, fresh_process, run, toy_encoder_path, tmp_path):
+def test_the_finetuning_script_publishes_what_opens_again(
+    hub, fresh_process, run, toy_encoder_path, tmp_path
+):
     """A classifier, then one made of it by adapters, both from the hub without the package."""
     texts = [f"{('ship', 'bread')[n % 2]} {n}. " * 30 for n in range(12)]
     rows = [{"id": str(n), "text": text, "label": n % 2} for n, text in enumerate(texts)]
@@ -184,23 +223,46 @@ def test_the_finetuning_script_publishes_what_opens_again(hub, fresh_process, ru
     pictures = {"README.md", "learning_curve.png", "tokenizer.json"}
     whole = {"model.safetensors", "modeling_nextlevelbert.py", "modules.json"}
     for name, model, options in (
-        ("user/classifier", "untrained", ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]),
+        (
+            "user/classifier",
+            "untrained",
+            ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"],
+        ),
         ("user/adapted", "user/classifier", ["--lora"]),
     ):
         output = tmp_path / name.replace("/", "-")
         arguments = ["--task", "classification", "--model", model, *options]
-        arguments += ["--train_file", str(tmp_path / "rows.jsonl"), "--test_file", str(tmp_path / "rows.jsonl")]
+        arguments += [
+            "--train_file",
+            str(tmp_path / "rows.jsonl"),
+            "--test_file",
+            str(tmp_path / "rows.jsonl"),
+        ]
         arguments += ["--num_train_epochs", "2", "--output_dir", str(output)]
-        fresh_process(RUN_SCRIPT, ROOT / "run_finetune.py", *arguments, "--push_to_hub", "--hub_model_id", name)
+        fresh_process(
+            RUN_SCRIPT,
+            ROOT / "run_finetune.py",
+            *arguments,
+            "--push_to_hub",
+            "--hub_model_id",
+            name,
+        )
         files = hub.files("model", name)
         assert whole | pictures <= files.keys()
-        assert not [file for file in files if file.startswith("seed-") or file.endswith(("jsonl", "results.json"))]
+        assert not [
+            file
+            for file in files
+            if file.startswith("seed-") or file.endswith(("jsonl", "results.json"))
+        ]
         here = str(tmp_path).encode()
         assert [file for file, content in files.items() if here in content] == []
         loaded = run(LOAD_TRAINED, name, texts[0], hidden=True)
         [first, *_] = (output / "test_predictions.jsonl").read_text().splitlines()
         torch.testing.assert_close(
-            torch.tensor(loaded["scores"]), torch.tensor(json.loads(first)["scores"]), rtol=0, atol=1e-5
+            torch.tensor(loaded["scores"]),
+            torch.tensor(json.loads(first)["scores"]),
+            rtol=0,
+            atol=1e-5,
         )
         results = json.loads((output / "results.json").read_text())
         assert loaded["accuracy"] == pytest.approx(results["seeds"]["0"]["accuracy"], abs=1e-4)

@@ -42,17 +42,21 @@ print(json.dumps([tokens, peak / 2**10]))
 def measure(what: str, encoder: str, tokens: int) -> tuple[int, float]:
     """Tokens and peak resident memory in MiB of a fresh process that reads one document."""
     command = [sys.executable, "-c", WORKER.replace("{what}", what), encoder, str(tokens)]
-    tokens, peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    tokens, peak = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    )
     return tokens, peak
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("what", "times", "mebibytes"), [(ENCODED, 100, 400), (SUMMARIZED, 16, 200)])
+@pytest.mark.parametrize(
+    ("what", "times", "mebibytes"), [(ENCODED, 100, 400), (SUMMARIZED, 16, 200)]
+)
 def test_a_long_document_takes_little_more_than_one_of_thirty_thousand_tokens(
     toy_encoder_path, what, times, mebibytes
 ):
-    """The toy encoder leaves what could grow: text, ids, offsets, vectors and windows; of a summary, without passes of
-    `tokens_at_once`, the states of a layer alone would take 700 MB.
+    """The toy encoder leaves what could grow: text, ids, offsets, vectors and windows; of a
+    summary, without passes of `tokens_at_once`, the states of a layer alone would take 700 MB.
     """
     short_tokens, short = measure(what, toy_encoder_path, 30_000)
     long_tokens, long = measure(what, toy_encoder_path, times * 30_000)

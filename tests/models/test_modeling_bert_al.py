@@ -18,7 +18,11 @@ from ..token_toys import CLS, ENCODERS, SIZE, batch
 
 def tiny(cls=BertAlModel, encoder="bert", **values):
     torch.manual_seed(3)
-    defaults = {"encoder_config": ENCODERS[encoder].to_dict(), "segment_length": 8, "cls_token_id": CLS}
+    defaults = {
+        "encoder_config": ENCODERS[encoder].to_dict(),
+        "segment_length": 8,
+        "cls_token_id": CLS,
+    }
     return cls(BertAlConfig(**{**defaults, **values})).eval()
 
 
@@ -41,10 +45,14 @@ def test_one_step_worked_by_hand():
         lstm.input_projection.weight.zero_()
         lstm.cell_weight.copy_(torch.tensor([3.0, 2.0]))
         lstm.cell_bias.copy_(torch.tensor([0.5, 0.0]))
-        lstm.input_projection.weight[0::2, 0] = 100.0  # the first value of each gate is 100 x, the second 0
+        lstm.input_projection.weight[0::2, 0] = (
+            100.0  # the first value of each gate is 100 x, the second 0
+        )
         lstm.gate_weight.copy_(torch.tensor([[1.0, 2.0], [0.5, 0.5], [2.0, 1.0], [1.0, 3.0]]))
         lstm.gate_bias.copy_(torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 0.5], [0.2, 0.0]]))
-    outputs, (h, c) = lstm(torch.tensor([[[1.0, -5.0]]]), (torch.zeros(1, 2), torch.tensor([[0.4, -0.6]])))
+    outputs, (h, c) = lstm(
+        torch.tensor([[[1.0, -5.0]]]), (torch.zeros(1, 2), torch.tensor([[0.4, -0.6]]))
+    )
 
     def sigmoid(value):
         return 1 / (1 + math.exp(-value))
@@ -103,7 +111,9 @@ def test_the_forget_gates_of_a_new_model_start_open():
 def test_a_new_residual_model_is_plain_bert(minilm_path):
     plain = AutoModel.from_pretrained(minilm_path)
     model = BertAlModel.from_encoder(minilm_path, recurrence="residual")
-    tokens = model.tokenizer(["Call me Ishmael.", "Some years ago, never mind."], padding=True, return_tensors="pt")
+    tokens = model.tokenizer(
+        ["Call me Ishmael.", "Some years ago, never mind."], padding=True, return_tensors="pt"
+    )
     expected, real = plain(**tokens).last_hidden_state, tokens["attention_mask"].bool()
     assert {f"encoder.{name}" for name in plain.state_dict() if "pooler" not in name} == {
         name for name in model.state_dict() if not name.startswith("recurrences.")
@@ -120,9 +130,13 @@ def test_a_new_residual_model_is_the_encoder_segment_by_segment(encoder):
     model = tiny(encoder=encoder)
     assert len(model.recurrences) == 4
     features = model(ids, mask).last_hidden_state
-    assert torch.equal(features, tiny(encoder=encoder, recurrence="none")(ids, mask).last_hidden_state)
+    assert torch.equal(
+        features, tiny(encoder=encoder, recurrence="none")(ids, mask).last_hidden_state
+    )
     for row, document in enumerate(documents):
-        expected = torch.cat([model.encoder(part[None]).last_hidden_state[0] for part in document.split(8)])
+        expected = torch.cat(
+            [model.encoder(part[None]).last_hidden_state[0] for part in document.split(8)]
+        )
         torch.testing.assert_close(features[row, : len(document)], expected, atol=1e-5, rtol=0)
     # Once the recurrence is heard, information flows forward only.
     ids = ids[:1]
@@ -137,7 +151,8 @@ def test_a_new_residual_model_is_the_encoder_segment_by_segment(encoder):
 @pytest.mark.parametrize("recurrence", ["replace", "residual"])
 @torch.no_grad()
 def test_layer_by_layer_and_channel_by_channel(recurrence):
-    """The paper's equations with loops: segments through a layer, then each position along the segments."""
+    """The paper's equations with loops: segments through a layer, then each position along the
+    segments."""
     model = awake(tiny(recurrence=recurrence))
     _, ids, _ = batch(lengths=(24,))
     states = [model.encoder.embeddings(part) for part in ids.split(8, dim=1)]
@@ -146,9 +161,15 @@ def test_layer_by_layer_and_channel_by_channel(recurrence):
         channels = []
         for position in range(8):
             h, _ = behind.lstm(states[:, position, None])  # [3, 1, D]
-            channels.append(h[:, 0] if behind.residual is None else states[:, position] + behind.residual(h[:, 0]))
+            channels.append(
+                h[:, 0]
+                if behind.residual is None
+                else states[:, position] + behind.residual(h[:, 0])
+            )
         states = torch.stack(channels, dim=1).unsqueeze(1)
-    torch.testing.assert_close(model(ids).last_hidden_state[0], states.flatten(0, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        model(ids).last_hidden_state[0], states.flatten(0, 2), atol=1e-5, rtol=0
+    )
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -175,7 +196,9 @@ def test_any_pass_and_any_padding_give_the_same(encoder):
 def test_the_loss_is_that_of_torch_document_by_document():
     model = tiny(BertAlForExtractiveSummarization)
     _, ids, mask = batch(lengths=(15, 7, 7))
-    output = model(ids, mask, labels=torch.tensor([[1, -100, 0], [1, -100, -100], [-100, -100, -100]]))
+    output = model(
+        ids, mask, labels=torch.tensor([[1, -100, 0], [1, -100, -100], [-100, -100, -100]])
+    )
     first, second = output.logits[0, [0, 2]], output.logits[1, :1]
     loss = torch.nn.functional.binary_cross_entropy_with_logits
     expected = (loss(first, torch.tensor([1.0, 0.0])) + loss(second, torch.ones(1))) / 2
@@ -212,7 +235,10 @@ def summarizer(toy_encoder_path):
 
 
 def test_a_summary_stands_in_its_document(summarizer):
-    text = "  It rained all day, Mr. Smith said.\n\nA heading\n\nThe match was off! [CLS] is a word. Tea was served."
+    text = (
+        "  It rained all day, Mr. Smith said.\n\nA heading\n\nThe match was off! [CLS] is a word."
+        " Tea was served."
+    )
     summary = summarizer.train().summarize(text, sentences=2)  # without the dropout of training
     assert summary == summarizer.summarize(text, sentences=2)
     assert len(summary.scores) == 5
@@ -222,11 +248,17 @@ def test_a_summary_stands_in_its_document(summarizer):
     assert str(summary) == "\n".join(summary.sentences)
     everything = summarizer.summarize(text, sentences=99)
     assert everything.sentences == [
-        "It rained all day, Mr. Smith said.", "A heading", "The match was off!", "[CLS] is a word.", "Tea was served."
-    ]  # fmt: skip
+        "It rained all day, Mr. Smith said.",
+        "A heading",
+        "The match was off!",
+        "[CLS] is a word.",
+        "Tea was served.",
+    ]
     same = summarizer.summarize(everything.sentences, sentences=2)
     assert (same.indices, same.scores) == (summary.indices, summary.scores)
-    assert ["\n".join(everything.sentences)[start:end] for start, end in same.spans] == summary.sentences
+    assert [
+        "\n".join(everything.sentences)[start:end] for start, end in same.spans
+    ] == summary.sentences
     repeated = summarizer.summarize(["The match was off again."] * 3, trigram_blocking=True)
     assert len(repeated.indices) == 1
     with pytest.raises(ValueError, match="sentences"):
@@ -238,4 +270,6 @@ def test_encoders_without_a_stack_of_layers():
     albert = AlbertConfig(**SIZE, embedding_size=16)
     with pytest.raises(ValueError, match="no stack of 4 layers"):
         BertAlModel(BertAlConfig(encoder_config=albert, segment_length=8))
-    BertAlModel(BertAlConfig(encoder_config=albert, segment_length=8, recurrence="none")).eval()(ids, mask)
+    BertAlModel(BertAlConfig(encoder_config=albert, segment_length=8, recurrence="none")).eval()(
+        ids, mask
+    )

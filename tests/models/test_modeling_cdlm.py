@@ -1,4 +1,5 @@
-"""What CDLM's models compute: masked words, matching, pairs of mentions and answers, worked by hand."""
+"""What CDLM's models compute: masked words, matching, pairs of mentions and answers, worked by
+hand."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def test_the_loss_over_words_is_that_of_torch_and_sparse_prediction_has_it():
         outputs.append(model(ids, mask, labels=labels))
         outputs[-1].loss.backward()
         gradients.append([weight.grad for weight in model.parameters()])
-        assert model(ids, mask).logits.shape == (*ids.shape, 100)  # without labels there is nothing to leave out
+        assert model(ids, mask).logits.shape == (
+            *ids.shape,
+            100,
+        )  # without labels there is nothing to leave out
     whole, chosen = outputs
     expected = torch.nn.functional.cross_entropy(whole.logits.flatten(0, 1), labels.flatten())
     torch.testing.assert_close(whole.loss, expected)
@@ -70,7 +74,9 @@ def test_matching_gives_global_attention_to_cls():
     by_default = model(ids, mask).logits
     first = globals_of([[0]] * 4, ids.shape[1])
     assert torch.equal(by_default, model(ids, mask, first).logits)
-    assert not torch.allclose(by_default, model(ids, mask, torch.zeros_like(first)).logits, atol=1e-2)
+    assert not torch.allclose(
+        by_default, model(ids, mask, torch.zeros_like(first)).logits, atol=1e-2
+    )
     labels = torch.tensor([1, 0, 0, 1])
     loss = model(ids, mask, labels=labels).loss
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(by_default, labels))
@@ -86,8 +92,12 @@ def test_the_score_of_a_pair_worked_by_hand():
     output = model(ids, SPANS, PAIRS, mask, output_hidden_states=True)
     states = output.hidden_states[-1]
     first, last = model.scorer.dense, model.scorer.projection
-    for row, pair, (one, other) in ((0, 0, ([3, 4], [20])), (0, 1, ([30, 31, 32, 33], [3, 4])),
-                                    (1, 0, ([0], [0])), (2, 0, ([18, 19], [6, 7, 8]))):  # fmt: skip
+    for row, pair, (one, other) in (
+        (0, 0, ([3, 4], [20])),
+        (0, 1, ([30, 31, 32, 33], [3, 4])),
+        (1, 0, ([0], [0])),
+        (2, 0, ([18, 19], [6, 7, 8])),
+    ):
         m_i = sum(states[row, token] for token in one)
         m_j = sum(states[row, token] for token in other)
         features = torch.cat([states[row, 0], m_i, m_j, m_i * m_j])
@@ -96,20 +106,26 @@ def test_the_score_of_a_pair_worked_by_hand():
     assert output.pair_mask.tolist() == [[True, True], [True, False], [True, False]]
     assert output.logits[1:, 1].tolist() == [0.0, 0.0]
     alone = model(ids[2:, :20], SPANS[2:, :2])  # two mentions need no pairs
-    torch.testing.assert_close(alone.logits[0], model(ids[2:, :20], SPANS[2:, :2], torch.tensor([[[0, 1]]])).logits[0])
+    torch.testing.assert_close(
+        alone.logits[0], model(ids[2:, :20], SPANS[2:, :2], torch.tensor([[[0, 1]]])).logits[0]
+    )
 
 
 @torch.no_grad()
 def test_mentions_and_their_markers_have_global_attention():
     model = tiny(CdlmForCrossDocumentCoreference, attention_window=4)
     ids, mask = mentions_batch()
-    wide = globals_of([[0, *range(2, 6), 19, 20, 21, *range(29, 35)], [0], [0, *range(5, 10), 17, 18, 19]], 37)
+    wide = globals_of(
+        [[0, *range(2, 6), 19, 20, 21, *range(29, 35)], [0], [0, *range(5, 10), 17, 18, 19]], 37
+    )
     by_default = model(ids, SPANS, PAIRS, mask).logits
     torch.testing.assert_close(by_default, model(ids, SPANS, PAIRS, mask, wide).logits)
     for place in (0, 2, 5, 20, 34):
         fewer = wide.clone()
         fewer[0, place] = 0
-        assert not torch.allclose(by_default[0], model(ids, SPANS, PAIRS, mask, fewer).logits[0], atol=1e-4)
+        assert not torch.allclose(
+            by_default[0], model(ids, SPANS, PAIRS, mask, fewer).logits[0], atol=1e-4
+        )
 
 
 def test_the_loss_of_pairs_leaves_out_what_is_unknown():
@@ -119,7 +135,9 @@ def test_the_loss_of_pairs_leaves_out_what_is_unknown():
     scores = [1 / (1 + math.exp(-score)) for score in output.logits[:, 0].tolist()]
     expected = -(math.log(scores[0]) + math.log(1 - scores[1]) + math.log(scores[2])) / 3
     assert float(output.loss.detach()) == pytest.approx(expected, abs=1e-4)
-    assert float(model(ids, SPANS, PAIRS, mask, labels=torch.full((3, 2), -100)).loss.detach()) == 0.0
+    assert (
+        float(model(ids, SPANS, PAIRS, mask, labels=torch.full((3, 2), -100)).loss.detach()) == 0.0
+    )
 
 
 # Questions over several paragraphs.
@@ -144,8 +162,11 @@ def test_scores_and_losses_of_a_question_worked_by_hand():
     def head(layers, state):
         return layers[2](torch.nn.functional.gelu(layers[0](state)))
 
-    # Scores are read where the layout says; what is not there has none, what cannot be an answer no probability.
-    torch.testing.assert_close(output.type_logits, head(model.qa_type, states[:, 0]), atol=1e-5, rtol=0)
+    # Scores are read where the layout says; what is not there has none, what cannot be an answer no
+    # probability.
+    torch.testing.assert_close(
+        output.type_logits, head(model.qa_type, states[:, 0]), atol=1e-5, rtol=0
+    )
     expected = head(model.qa_sentence, states[0, [12, 19, 30]])[:, 0]
     torch.testing.assert_close(output.sentence_logits[0], expected, atol=1e-5, rtol=0)
     expected = head(model.qa_paragraph, states[0, [9, 25]])[:, 0]
@@ -157,13 +178,16 @@ def test_scores_and_losses_of_a_question_worked_by_hand():
         expected = states @ model.qa_outputs.weight[column] + model.qa_outputs.bias[column]
         torch.testing.assert_close(logits[possible], expected[possible], atol=1e-5, rtol=0)
         assert not logits.softmax(-1)[~possible].any()
-    start, end, kind = (logits.tolist() for logits in (output.start_logits, output.end_logits, output.type_logits))
+    start, end, kind = (
+        logits.tolist() for logits in (output.start_logits, output.end_logits, output.type_logits)
+    )
     sentence, paragraph = output.sentence_logits.tolist(), output.paragraph_logits.tolist()
     parts = {
         "start_positions": (any_of(start[0], 10, 14, 33) + any_of(start[1], 8)) / 2,
         "end_positions": (any_of(end[0], 11, 14, 35) + any_of(end[1], 8)) / 2,
         "type_labels": (any_of(kind[0], 0) + any_of(kind[1], 2)) / 2,
-        "sentence_labels": (binary(sentence[0][0], 1) + binary(sentence[0][1], 0)) / 4 + binary(sentence[1][0], 1) / 2,
+        "sentence_labels": (binary(sentence[0][0], 1) + binary(sentence[0][1], 0)) / 4
+        + binary(sentence[1][0], 1) / 2,
         "paragraph_labels": (binary(paragraph[0][0], 1) + binary(paragraph[0][1], 0)) / 4
         + binary(paragraph[1][0], 1) / 2,
     }
@@ -186,10 +210,16 @@ def test_what_is_unknown_of_a_question_is_left_out():
         together = model(**question_batch(), **{name: nothing}).loss
         alone = model(**one, **{name: nothing[:1]}).loss
         torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
-        none = model(**question_batch(), **{name: torch.full_like(nothing, -1 if "pos" in name else -100)}).loss
+        none = model(
+            **question_batch(), **{name: torch.full_like(nothing, -1 if "pos" in name else -100)}
+        ).loss
         assert float(none.detach()) == 0.0
         none.backward()
-        assert all(torch.isfinite(weight.grad).all() for weight in model.parameters() if weight.grad is not None)
+        assert all(
+            torch.isfinite(weight.grad).all()
+            for weight in model.parameters()
+            if weight.grad is not None
+        )
 
 
 # All classes.
@@ -200,17 +230,24 @@ def test_what_is_unknown_of_a_question_is_left_out():
     ("cls", "inputs"),
     [
         (CdlmForDocumentMatching, dict(zip(("input_ids", "attention_mask"), batch(), strict=True))),
-        (CdlmForCrossDocumentCoreference,
-         {**dict(zip(("input_ids", "attention_mask"), mentions_batch(), strict=True)), "mention_spans": SPANS}),
+        (
+            CdlmForCrossDocumentCoreference,
+            {
+                **dict(zip(("input_ids", "attention_mask"), mentions_batch(), strict=True)),
+                "mention_spans": SPANS,
+            },
+        ),
         (CdlmForMultiHopQuestionAnswering, question_batch()),
     ],
-)  # fmt: skip
+)
 def test_padding_on_the_left_changes_nothing(cls, inputs):
     model, moved = tiny(cls), {}
     for name, values in inputs.items():
         places = name.endswith(("_index", "_spans"))
         moved[name] = (
-            torch.where(values >= 0, values + 3, values) if places else torch.nn.functional.pad(values, (3, 0))
+            torch.where(values >= 0, values + 3, values)
+            if places
+            else torch.nn.functional.pad(values, (3, 0))
         )
     scores, again = (model(**rows).to_tuple() for rows in (inputs, moved))
     if cls is CdlmForMultiHopQuestionAnswering:
@@ -240,7 +277,9 @@ def test_what_the_models_refuse():
         ("masked", lambda: tiny(CdlmForMaskedLM)(ids, mask, labels=torch.full_like(labels, -100))),
         (
             "Mention 1 of row 1",
-            lambda: tiny(CdlmForCrossDocumentCoreference)(*mentions_batch()[:1], spans, None, mask[:3]),
+            lambda: tiny(CdlmForCrossDocumentCoreference)(
+                *mentions_batch()[:1], spans, None, mask[:3]
+            ),
         ),
     ):
         with pytest.raises(ValueError, match=word):

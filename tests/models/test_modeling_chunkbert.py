@@ -1,4 +1,5 @@
-"""ChunkBERT against the encoders of `transformers`, the paper's procedure, and a convolution worked by hand."""
+"""ChunkBERT against the encoders of `transformers`, the paper's procedure, and a convolution worked
+by hand."""
 
 from __future__ import annotations
 
@@ -16,13 +17,17 @@ from ..token_toys import ENCODERS, SIZE, batch
 
 def tiny(cls=ChunkBertModel, encoder="bert", **values):
     torch.manual_seed(3)
-    config = ChunkBertConfig(**{"encoder_config": ENCODERS[encoder].to_dict(), "chunk_size": 8, **values})
+    config = ChunkBertConfig(
+        **{"encoder_config": ENCODERS[encoder].to_dict(), "chunk_size": 8, **values}
+    )
     return cls(config).eval()
 
 
 def last_five(encoder, ids):
     """What the paper says, chunk by chunk, of an encoder of `transformers`."""
-    return torch.stack(encoder(input_ids=ids[None], output_hidden_states=True).hidden_states[-5:]).mean(0)[0]
+    return torch.stack(
+        encoder(input_ids=ids[None], output_hidden_states=True).hidden_states[-5:]
+    ).mean(0)[0]
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -47,22 +52,33 @@ def test_features_are_those_of_the_encoder_chunk_by_chunk(encoder):
 @torch.no_grad()
 def test_from_a_pretrained_encoder_with_the_sizes_of_the_paper(minilm_path):
     model = ChunkBertForSequenceClassification.from_encoder(minilm_path, num_labels=20)
-    tokens = model.tokenizer(["Call me Ishmael.", "Some years ago, never mind."], padding=True, return_tensors="pt")
-    states = AutoModel.from_pretrained(minilm_path)(**tokens, output_hidden_states=True).hidden_states
+    tokens = model.tokenizer(
+        ["Call me Ishmael.", "Some years ago, never mind."], padding=True, return_tensors="pt"
+    )
+    states = AutoModel.from_pretrained(minilm_path)(
+        **tokens, output_hidden_states=True
+    ).hidden_states
     real, output = tokens["attention_mask"].bool(), model.model(**tokens)
     torch.testing.assert_close(
         output.last_hidden_state[real], torch.stack(states[-5:]).mean(0)[real], atol=1e-5, rtol=0
     )
-    torch.testing.assert_close(output.pooler_output[0], output.last_hidden_state[0][real[0]].mean(0))
+    torch.testing.assert_close(
+        output.pooler_output[0], output.last_hidden_state[0][real[0]].mean(0)
+    )
     convolutions = model.classifier.convolutions
-    assert [tuple(layer.weight.shape) for layer in convolutions] == [(100, 384, 3), (100, 384, 4), (100, 384, 5)]
+    assert [tuple(layer.weight.shape) for layer in convolutions] == [
+        (100, 384, 3),
+        (100, 384, 4),
+        (100, 384, 5),
+    ]
     assert model.classifier.projection.weight.shape == (20, 300)
     assert (model.config.chunk_size, model.config.max_training_tokens) == (128, 4096)
 
 
 @torch.no_grad()
 def test_the_pseudo_code_of_the_paper():
-    """Appendix B: split along the tokens, stacked along the batch, five states averaged, joined along the tokens."""
+    """Appendix B: split along the tokens, stacked along the batch, five states averaged, joined
+    along the tokens."""
     model = tiny()
     _, ids, _ = batch(lengths=(24, 24))
     stacked = torch.cat(ids.split(8, dim=1), dim=0)  # [3 * 2, 8]
@@ -74,7 +90,9 @@ def test_the_pseudo_code_of_the_paper():
 def test_padded_chunks_are_not_computed():
     model = tiny()
     seen = []
-    model.encoder.register_forward_pre_hook(lambda _, args, kwargs: seen.append(kwargs["input_ids"]), with_kwargs=True)
+    model.encoder.register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append(kwargs["input_ids"]), with_kwargs=True
+    )
     _, ids, mask = batch(lengths=(40, 3, 9))
     model(ids, mask)
     assert [tuple(ids.shape) for ids in seen] == [(5 + 1 + 2, 8)]  # and not 3 * 5 chunks
@@ -86,7 +104,9 @@ def text_cnn(weights, biases=None, **values):
     encoder = BertConfig(hidden_size=1, num_attention_heads=1, intermediate_size=1).to_dict()
     sizes = [len(weight) for weight in weights]
     values = {"num_filters": 1, "filter_sizes": sizes, "classifier_dropout": 0.0, **values}
-    classifier = TextCnnClassifier(ChunkBertConfig(encoder_config=encoder, num_labels=len(weights), **values))
+    classifier = TextCnnClassifier(
+        ChunkBertConfig(encoder_config=encoder, num_labels=len(weights), **values)
+    )
     with torch.no_grad():
         for number, weight in enumerate(weights):
             classifier.convolutions[number].weight.copy_(torch.tensor(weight).reshape(1, 1, -1))
@@ -102,15 +122,23 @@ def test_the_text_cnn_worked_by_hand():
     # width 3: 1+0+6 = 7, 0+4+12 = 16, 2+8+3 = 13; width 4: 1-4 = -3, 0-1 = -1, both below zero
     torch.testing.assert_close(classifier(features, torch.tensor([5])), torch.tensor([[16.0, 0.0]]))
     # the first three tokens alone: 7; and with one zero behind them, for the wider filter: 1-0 = 1
-    torch.testing.assert_close(classifier(features[:3], torch.tensor([3])), torch.tensor([[7.0, 1.0]]))
+    torch.testing.assert_close(
+        classifier(features[:3], torch.tensor([3])), torch.tensor([[7.0, 1.0]])
+    )
     both = classifier(torch.cat([features[:3], features]), torch.tensor([3, 5]))
     torch.testing.assert_close(both, torch.tensor([[7.0, 1.0], [16.0, 0.0]]))
 
 
 def test_neither_padding_nor_the_next_document_wins_the_maximum():
-    classifier = text_cnn([[1.0, 1.0, 1.0], [1.0] * 5], biases=[5.0, 5.0])  # a window of padding would give 5
-    features = torch.tensor([-1.0, -1.0, -2.0, 3.0, 3.0, 3.0, 3.0, 3.0, -1.0, -1.0, -1.0]).unsqueeze(-1)
-    scores = classifier(features, torch.tensor([3, 5, 3]))  # 3 tokens, 5, 3: windows across them would give more
+    classifier = text_cnn(
+        [[1.0, 1.0, 1.0], [1.0] * 5], biases=[5.0, 5.0]
+    )  # a window of padding would give 5
+    features = torch.tensor(
+        [-1.0, -1.0, -2.0, 3.0, 3.0, 3.0, 3.0, 3.0, -1.0, -1.0, -1.0]
+    ).unsqueeze(-1)
+    scores = classifier(
+        features, torch.tensor([3, 5, 3])
+    )  # 3 tokens, 5, 3: windows across them would give more
     torch.testing.assert_close(scores, torch.tensor([[1.0, 1.0], [14.0, 20.0], [2.0, 2.0]]))
 
 
@@ -118,7 +146,9 @@ def test_the_loss_of_several_labels_is_that_of_torch():
     _, ids, mask = batch()
     labels = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     kind = "multi_label_classification"
-    output = tiny(ChunkBertForSequenceClassification, num_labels=3, problem_type=kind)(ids, mask, labels=labels)
+    output = tiny(ChunkBertForSequenceClassification, num_labels=3, problem_type=kind)(
+        ids, mask, labels=labels
+    )
     expected = torch.nn.functional.binary_cross_entropy_with_logits(output.logits, labels)
     torch.testing.assert_close(output.loss, expected)
 
@@ -128,10 +158,14 @@ def test_training_is_cut_with_a_count_and_inference_never():
     model.encoder.eval()
     _, ids, mask = batch(lengths=(21, 3, 16, 17))
     model.training = True  # without the dropout, so that results can be compared
-    with pytest.warns(UserWarning, match=r"first 16 tokens.*2 of 4 documents of this batch lose 6 tokens"):
+    with pytest.warns(
+        UserWarning, match=r"first 16 tokens.*2 of 4 documents of this batch lose 6 tokens"
+    ):
         output = model(ids, mask)
     assert output.token_mask.sum(dim=1).tolist() == [16, 3, 16, 16]
-    torch.testing.assert_close(output.last_hidden_state[:, :16], model(ids[:, :16], mask[:, :16]).last_hidden_state)
+    torch.testing.assert_close(
+        output.last_hidden_state[:, :16], model(ids[:, :16], mask[:, :16]).last_hidden_state
+    )
     model.eval()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -146,7 +180,11 @@ def saved(toy_encoder_path, tmp_path_factory):
     torch.manual_seed(5)
     names = {0: "calm", 1: "angry"}
     model = ChunkBertForSequenceClassification.from_encoder(
-        toy_encoder_path, chunk_size=16, num_averaged_layers=3, id2label=names, label2id={"calm": 0, "angry": 1}
+        toy_encoder_path,
+        chunk_size=16,
+        num_averaged_layers=3,
+        id2label=names,
+        label2id={"calm": 0, "angry": 1},
     )
     folder = tmp_path_factory.mktemp("chunkbert")
     model.save_pretrained(folder)
@@ -160,7 +198,9 @@ TEXT = "A longer text, which goes on and on, and then some more. " * 60
 def test_the_stock_pipeline_reads_long_texts_whole(saved, transformers_log):
     model, folder = saved
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    rows = pipeline("text-classification", model=folder, tokenizer=tokenizer, device="cpu")(TEXT, top_k=None)
+    rows = pipeline("text-classification", model=folder, tokenizer=tokenizer, device="cpu")(
+        TEXT, top_k=None
+    )
     expected = model(**model.tokenizer(TEXT, return_tensors="pt")).logits.softmax(-1)[0]
     assert {row["label"]: row["score"] for row in rows} == pytest.approx(
         {"calm": float(expected[0]), "angry": float(expected[1])}, abs=1e-5
@@ -174,9 +214,12 @@ def test_another_chunk_size_at_test_time(saved):
     tokens = model.tokenizer(TEXT, return_tensors="pt")
     larger = AutoModel.from_pretrained(folder, chunk_size=64)
     expected = torch.cat(
-        [torch.stack(larger.encoder(chunk, output_hidden_states=True).hidden_states[-3:]).mean(0)
-         for chunk in tokens["input_ids"].split(64, dim=1)], dim=1
-    )  # fmt: skip
+        [
+            torch.stack(larger.encoder(chunk, output_hidden_states=True).hidden_states[-3:]).mean(0)
+            for chunk in tokens["input_ids"].split(64, dim=1)
+        ],
+        dim=1,
+    )
     torch.testing.assert_close(larger(**tokens).last_hidden_state, expected, atol=1e-5, rtol=0)
     assert not torch.allclose(model.model(**tokens).last_hidden_state, expected, atol=1e-3)
 
@@ -194,15 +237,23 @@ def test_new_tokens_and_token_types():
     types = (torch.arange(ids.shape[1]) > 10).long().expand_as(ids)
     typed = model.model(ids, mask, types).last_hidden_state[0]
     parts = zip(ids[:1].split(8, dim=1), types[:1].split(8, dim=1), strict=True)
-    states = [model.model.encoder(i, token_type_ids=t, output_hidden_states=True).hidden_states for i, t in parts]
-    torch.testing.assert_close(typed, torch.cat([torch.stack(s[-5:]).mean(0)[0] for s in states]), atol=1e-5, rtol=0)
+    states = [
+        model.model.encoder(i, token_type_ids=t, output_hidden_states=True).hidden_states
+        for i, t in parts
+    ]
+    torch.testing.assert_close(
+        typed, torch.cat([torch.stack(s[-5:]).mean(0)[0] for s in states]), atol=1e-5, rtol=0
+    )
     model.resize_token_embeddings(204)
     assert ChunkBertConfig(**model.config.to_dict()).encoder_config.vocab_size == 204
 
 
 @pytest.mark.parametrize(
     ("values", "name"),
-    [({"chunk_size": 39, "encoder": "roberta"}, "chunk_size must be 1 to 38"), ({"max_training_tokens": 0}, "max_tr")],
+    [
+        ({"chunk_size": 39, "encoder": "roberta"}, "chunk_size must be 1 to 38"),
+        ({"max_training_tokens": 0}, "max_tr"),
+    ],
 )
 def test_configurations_that_are_refused(values, name):
     with pytest.raises(Exception, match=name):

@@ -1,4 +1,5 @@
-"""HATE against its paper worked by hand, pieces of transformers and torch, and the contracts of the house."""
+"""HATE against its paper worked by hand, pieces of transformers and torch, and the contracts of the
+house."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch.nn import functional as F
-from transformers import AutoModel, BertConfig, BertModel, DistilBertConfig, LongformerConfig, ModernBertConfig
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    LongformerConfig,
+    ModernBertConfig,
+)
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
 
 from nextlevelbert import HateConfig, HateForMaskedSentencePrediction, HateModel
@@ -19,10 +27,18 @@ from ..vector_toys import close
 
 
 def toy_config(hidden_size=32, **overrides) -> HateConfig:
-    """Sentence vectors of 32 dimensions, a document model of 32 or less, 8 sentences in a window."""
+    """Sentence vectors of 32 dimensions, a document model of 32 or less, 8 sentences in a
+    window."""
     size = {"num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 9}
-    upper = BertConfig(hidden_size=hidden_size, intermediate_size=2 * hidden_size, hidden_dropout_prob=0.0, **size)
-    lower = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    upper = BertConfig(
+        hidden_size=hidden_size, intermediate_size=2 * hidden_size, hidden_dropout_prob=0.0, **size
+    )
+    lower = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     values = {
         "encoder_config": upper.to_dict(),
         "chunk_encoder_config": BertConfig(**lower, max_position_embeddings=64).to_dict(),
@@ -80,13 +96,18 @@ def test_the_document_model_is_transformers_bert_with_sinusoids_in_its_table():
     bert = BertModel(model.config.encoder_config, add_pooling_layer=False).eval()
     missing, unexpected = bert.load_state_dict(model.encoder.layers.state_dict(), strict=False)
     assert not unexpected
-    assert set(missing) == {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight"}
+    assert set(missing) == {
+        "embeddings.word_embeddings.weight",
+        "embeddings.position_embeddings.weight",
+    }
     table = torch.empty(9, 32)
     create_sinusoidal_embeddings(n_pos=9, dim=32, out=table)
     bert.embeddings.position_embeddings.weight.data.copy_(table)
     sentences = unit(1, 5, 32)
     fixed = model.special_embeddings.weight[CLS].expand(1, 1, 32)
-    expected = bert(inputs_embeds=math.sqrt(32) * torch.cat([fixed, sentences], dim=1)).last_hidden_state
+    expected = bert(
+        inputs_embeds=math.sqrt(32) * torch.cat([fixed, sentences], dim=1)
+    ).last_hidden_state
     close(model(inputs_embeds=sentences).last_hidden_state, expected[:, 1:])
     close(toy(pooling="cls")(inputs_embeds=sentences).pooler_output, expected[:, 0])
 
@@ -106,15 +127,21 @@ def test_cls_mean_and_sum_with_padding(pooling):
     assert output.last_hidden_state.shape == (2, 6, 16)
     assert output.chunk_vectors.shape == (2, 6, 32)
     special_ids = torch.tensor([[CLS, *[NOT_SPECIAL] * 6], [CLS, *[NOT_SPECIAL] * 3, *[PAD] * 3]])
-    packed = model(inputs_embeds=F.pad(vectors, (0, 0, 1, 0), value=float("nan")), special_ids=special_ids)
-    close(packed.pooler_output, output.pooler_output)  # what stands at special positions does not matter
+    packed = model(
+        inputs_embeds=F.pad(vectors, (0, 0, 1, 0), value=float("nan")), special_ids=special_ids
+    )
+    close(
+        packed.pooler_output, output.pooler_output
+    )  # what stands at special positions does not matter
 
 
 def test_fixed_vectors_are_random_saved_and_never_trained(tmp_path):
     model = toy(HateForMaskedSentencePrediction, hidden_size=8)
     table = model.model.special_embeddings.weight
     assert (table[PAD] == 0).all()
-    assert 0.5 < table[[CLS, MASK]].norm(dim=-1).mean() < 1.5  # as long as the vectors that they stand among
+    assert (
+        0.5 < table[[CLS, MASK]].norm(dim=-1).mean() < 1.5
+    )  # as long as the vectors that they stand among
     assert not torch.equal(table[CLS], table[MASK])
     assert "special_embeddings.weight" not in dict(model.model.named_parameters())
     model.save_pretrained(tmp_path)
@@ -126,7 +153,12 @@ def batch_of():
     special_ids, vectors = torch.full((3, 6), NOT_SPECIAL), unit(3, 6, 32)
     special_ids[:, 0], special_ids[0, [1, 5]] = CLS, MASK
     positions = special_ids == MASK
-    return {"inputs_embeds": vectors, "special_ids": special_ids, "mask_positions": positions, "labels": vectors}
+    return {
+        "inputs_embeds": vectors,
+        "special_ids": special_ids,
+        "mask_positions": positions,
+        "labels": vectors,
+    }
 
 
 @pytest.mark.parametrize("hidden_size", [32, 8])
@@ -140,7 +172,12 @@ def test_masked_sentences_are_predicted_in_their_own_space(loss, hidden_size):
     if loss == "p_norm":
         chosen = (output.predictions @ output.targets.T).softmax(-1)
         close(output.loss, F.pairwise_distance(chosen, torch.eye(2), eps=0.0).mean())
-    other = dict(batch, inputs_embeds=torch.where(batch["mask_positions"].unsqueeze(-1), 9.0, batch["inputs_embeds"]))
+    other = dict(
+        batch,
+        inputs_embeds=torch.where(
+            batch["mask_positions"].unsqueeze(-1), 9.0, batch["inputs_embeds"]
+        ),
+    )
     close(model(**other).predictions, output.predictions)  # what stood at a [MASK] is not seen
     model.train()
     model(**batch).loss.backward()
@@ -151,8 +188,15 @@ def test_masked_sentences_are_predicted_in_their_own_space(loss, hidden_size):
 def test_what_it_refuses(minilm):
     with pytest.raises(ValueError, match="at most"):
         HateModel.from_chunk_encoder(minilm, hidden_size=512)
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    distil = DistilBertConfig(dim=32, hidden_dim=32, n_layers=1, n_heads=2, sinusoidal_pos_embds=True)
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    distil = DistilBertConfig(
+        dim=32, hidden_dim=32, n_layers=1, n_heads=2, sinusoidal_pos_embds=True
+    )
     for upper in (ModernBertConfig(**size), LongformerConfig(**size), distil):
         config = toy_config(encoder_config=upper.to_dict())
         with pytest.raises(ValueError, match=upper.model_type):

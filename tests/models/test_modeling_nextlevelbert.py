@@ -1,4 +1,5 @@
-"""The contracts of a document model: any length, any batch, both ways in, and what a person may give it."""
+"""The contracts of a document model: any length, any batch, both ways in, and what a person may
+give it."""
 
 from __future__ import annotations
 
@@ -11,24 +12,49 @@ import pytest
 import torch
 from datasets import Dataset
 from torch.nn import functional as F
-from transformers import AutoModel, BertConfig, DistilBertConfig, ModernBertConfig, MPNetConfig, RobertaConfig
+from transformers import (
+    AutoModel,
+    BertConfig,
+    DistilBertConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    RobertaConfig,
+)
 
-from nextlevelbert import NextLevelBertForMaskedVectorModeling, NextLevelBertModel, encoders, load_chunk_encoder
+from nextlevelbert import (
+    NextLevelBertForMaskedVectorModeling,
+    NextLevelBertModel,
+    encoders,
+    load_chunk_encoder,
+)
 from nextlevelbert.models.configuration_nextlevelbert import CLS, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
 from ..conftest import toy_config
 from ..vector_toys import TEXTS, close, save_random_table
 
-SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-SPECIALS = {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+SIZE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+SPECIALS = {
+    "pad_token_id": 0,
+    "cls_token_id": 1,
+    "sep_token_id": 2,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 
 
 def test_text_and_vectors_give_the_same(toy):
     batch = toy.tokenizer(TEXTS, padding=True, return_tensors="pt", verbose=False)
     with torch.no_grad():
         from_text = toy(**batch)
-        from_vectors = toy(inputs_embeds=from_text.chunk_vectors, attention_mask=from_text.chunk_mask)
+        from_vectors = toy(
+            inputs_embeds=from_text.chunk_vectors, attention_mask=from_text.chunk_mask
+        )
     embeddings = toy.encode(TEXTS)
     for name in ("last_hidden_state", "pooler_output", "chunk_vectors"):
         close(from_vectors[name], from_text[name])
@@ -82,12 +108,18 @@ def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
 def test_too_long_is_an_error_where_asked(toy):
     toy.config.long_documents = "error"
     toy(inputs_embeds=torch.randn(1, 8, 32))  # as many as fit
-    with pytest.raises(ValueError, match=r"Documents \[1\] have \[11\] chunks, more than max_chunks = 8"):
-        toy(inputs_embeds=torch.randn(2, 11, 32), attention_mask=torch.tensor([[1] * 3 + [0] * 8, [1] * 11]))
+    with pytest.raises(
+        ValueError, match=r"Documents \[1\] have \[11\] chunks, more than max_chunks = 8"
+    ):
+        toy(
+            inputs_embeds=torch.randn(2, 11, 32),
+            attention_mask=torch.tensor([[1] * 3 + [0] * 8, [1] * 11]),
+        )
 
 
 def by_windows(model, vectors):
-    """Contextual vectors of one document, window by window: the same starts, and the mean where they overlap."""
+    """Contextual vectors of one document, window by window: the same starts, and the mean where
+    they overlap."""
     size, overlap = model.config.window()
     count, step = len(vectors), size - overlap
     starts = [0] if count <= size else [*range(0, count - size, step), count - size]
@@ -106,11 +138,16 @@ def by_windows(model, vectors):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    ("size", "overlap", "positions"), [(8, 2, 4_096), (8, 7, 20), (3, 0, 20), (1, 0, 20), (5, 4, 4_096)]
+    ("size", "overlap", "positions"),
+    [(8, 2, 4_096), (8, 7, 20), (3, 0, 20), (1, 0, 20), (5, 4, 4_096)],
 )
-def test_ragged_batches_are_what_a_loop_over_windows_gives(toy, monkeypatch, size, overlap, positions):
+def test_ragged_batches_are_what_a_loop_over_windows_gives(
+    toy, monkeypatch, size, overlap, positions
+):
     """Documents of 0 to 40 chunks, in one pass of the encoder or in many."""
-    monkeypatch.setattr("nextlevelbert.models.modeling_nextlevelbert._POSITIONS_PER_PASS", positions)
+    monkeypatch.setattr(
+        "nextlevelbert.models.modeling_nextlevelbert._POSITIONS_PER_PASS", positions
+    )
     toy.config.max_chunks, toy.config.window_overlap, toy.config.pooling = size, overlap, "cls"
     draw = torch.Generator().manual_seed(size + overlap)
     lengths = [40, 0, *torch.randint(0, 41, (7,), generator=draw).tolist()]
@@ -139,11 +176,20 @@ def test_the_plan_counts_what_encoding_will_do(toy):
     plan = toy.plan(text)
     assert (plan.tokens, plan.chunks, plan.windows) == (61, 11, 2)
     assert len(toy.encode(text).chunks) == plan.chunks
-    assert [toy.plan("word " * count).windows for count in (0, 1, 48, 49, 84, 85)] == [0, 1, 1, 2, 2, 3]
+    assert [toy.plan("word " * count).windows for count in (0, 1, 48, 49, 84, 85)] == [
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
     assert toy.plan([]) == toy.encode([]) == []
 
 
-@pytest.mark.parametrize("made", [iter, lambda texts: Dataset.from_dict({"text": texts}).to_iterable_dataset()])
+@pytest.mark.parametrize(
+    "made", [iter, lambda texts: Dataset.from_dict({"text": texts}).to_iterable_dataset()]
+)
 def test_documents_come_in_every_form_that_people_have(toy, made):
     texts = ["the sea", "a whale and a ship", "the storm"]
     assert toy.plan(made(texts)) == toy.plan(texts)
@@ -166,10 +212,14 @@ def test_a_static_encoder_starts_as_the_mean_except_where_masks_train_the_vector
     assert (model.config.pooling, model.config.encoder_config.num_hidden_layers) == ("residual", 2)
     book = model.encode("the sea and the ship " * 20)
     close(book.document, torch.nn.functional.normalize(book.plain.mean(dim=0), dim=0))
-    assert NextLevelBertForMaskedVectorModeling.from_chunk_encoder(tmp_path).config.pooling == "mean"
+    assert (
+        NextLevelBertForMaskedVectorModeling.from_chunk_encoder(tmp_path).config.pooling == "mean"
+    )
 
 
-def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(toy_encoder_path, tmp_path, monkeypatch):
+def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(
+    toy_encoder_path, tmp_path, monkeypatch
+):
     source = load_chunk_encoder(toy_encoder_path, "someone/encoder")
     whole = NextLevelBertModel.from_chunk_encoder(source, chunk_size=16)
     expected = whole.encode(TEXTS[2]).document
@@ -177,15 +227,22 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(toy_encod
     whole.save_pretrained(tmp_path)
     again = NextLevelBertModel.from_pretrained(tmp_path)
     close(again.encode(TEXTS[2], chunk_encoder=source).document, expected)
-    for field, value in (("chunk_encoder_fingerprint", ""), ("chunk_encoder_name", toy_encoder_path)):
+    for field, value in (
+        ("chunk_encoder_fingerprint", ""),
+        ("chunk_encoder_name", toy_encoder_path),
+    ):
         other = copy.deepcopy(again)
         setattr(other.config, field, value)
         with pytest.raises(ValueError, match="holds no chunk encoder"):
             other.encode(TEXTS[2])
-    monkeypatch.setattr(encoders, "load_chunk_encoder", lambda name, pooling: {source.name: source}[name])
+    monkeypatch.setattr(
+        encoders, "load_chunk_encoder", lambda name, pooling: {source.name: source}[name]
+    )
     close(again.encode(TEXTS[2]).document, expected)
     assert not any("chunk_encoder" in name for name in again.state_dict())
-    rough = NextLevelBertModel.from_pretrained(tmp_path, dtype=torch.bfloat16).encode(TEXTS[2]).document
+    rough = (
+        NextLevelBertModel.from_pretrained(tmp_path, dtype=torch.bfloat16).encode(TEXTS[2]).document
+    )
     assert torch.cosine_similarity(rough, expected, dim=0) > 0.999
 
 
@@ -224,8 +281,12 @@ def test_it_starts_from_the_encoders_own_layers(minilm):
     assert all(torch.equal(tensor, source[name]) for name, tensor in state.items())
     assert model.config.max_chunks == 510
     with pytest.raises(ValueError, match="random_layers"):
-        NextLevelBertModel.from_chunk_encoder(minilm, encoder_config={**config, "num_hidden_layers": 7})
-    shorter = NextLevelBertModel.from_chunk_encoder(minilm, encoder_config={**config, "max_position_embeddings": 34})
+        NextLevelBertModel.from_chunk_encoder(
+            minilm, encoder_config={**config, "num_hidden_layers": 7}
+        )
+    shorter = NextLevelBertModel.from_chunk_encoder(
+        minilm, encoder_config={**config, "max_position_embeddings": 34}
+    )
     assert shorter.config.max_chunks == 32
     name = "embeddings.position_embeddings.weight"
     assert torch.equal(shorter.encoder.state_dict()[name], source[name][:34])
@@ -259,7 +320,9 @@ def test_a_model_whose_folder_is_gone_can_still_be_saved(toy_checkpoint, tmp_pat
     shutil.rmtree(tmp_path / "first")
     with pytest.warns(UserWarning, match="Saved without a tokenizer"):
         model.save_pretrained(tmp_path / "second")
-    NextLevelBertModel.from_pretrained(tmp_path / "second").save_pretrained(tmp_path / "third")  # vectors only
+    NextLevelBertModel.from_pretrained(tmp_path / "second").save_pretrained(
+        tmp_path / "third"
+    )  # vectors only
 
 
 def test_ordinary_use_warns_of_nothing(toy, tmp_path, transformers_log):
@@ -269,7 +332,10 @@ def test_ordinary_use_warns_of_nothing(toy, tmp_path, transformers_log):
         toy.encode(TEXTS)
         toy.save_pretrained(tmp_path)
         NextLevelBertModel.from_pretrained(tmp_path).encode(TEXTS)
-        assert NextLevelBertModel.from_pretrained(tmp_path, include_chunk_encoder=False).chunk_encoder is None
+        assert (
+            NextLevelBertModel.from_pretrained(tmp_path, include_chunk_encoder=False).chunk_encoder
+            is None
+        )
     assert not [record for record in transformers_log.records if record.levelname == "WARNING"]
 
 
@@ -304,10 +370,15 @@ def test_regression_losses(name, value):
 
 def test_cross_entropy_over_the_batch():
     """Every entry of the matrix of cosines worked out, at temperature 0.5."""
-    unit_p, unit_t = [(0.6, 0.8), (1.0, 0.0)], [(0.0, 1.0), (1 / math.sqrt(1.25), 0.5 / math.sqrt(1.25))]
+    unit_p, unit_t = (
+        [(0.6, 0.8), (1.0, 0.0)],
+        [(0.0, 1.0), (1 / math.sqrt(1.25), 0.5 / math.sqrt(1.25))],
+    )
     scores = [[(p[0] * t[0] + p[1] * t[1]) / 0.5 for t in unit_t] for p in unit_p]
     expected = -sum(s[i] - math.log(sum(math.exp(v) for v in s)) for i, s in enumerate(scores)) / 2
-    assert masked_vector_loss("cross_entropy", PREDICTIONS, TARGETS, 0.5).item() == pytest.approx(expected, abs=1e-6)
+    assert masked_vector_loss("cross_entropy", PREDICTIONS, TARGETS, 0.5).item() == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_the_mean_over_sequences_counts_those_with_a_masked_vector():
@@ -323,9 +394,12 @@ def p_norm(predictions, targets, p=2.0):
 
 
 def test_the_loss_of_three_masked_sentences_by_hand():
-    """HATE, with Ŝ = ln 2 · I and L = I: every row of softmax(Ŝ Lᵀ) is 1/2 at its own place and 1/4 at two others."""
+    """HATE, with Ŝ = ln 2 · I and L = I: every row of softmax(Ŝ Lᵀ) is 1/2 at its own place and 1/4
+    at two others."""
     predictions, targets = math.log(2) * torch.eye(3), torch.eye(3)
-    by_hand = math.sqrt(0.5**2 + 0.25**2 + 0.25**2)  # the distance of (1/2, 1/4, 1/4) from (1, 0, 0)
+    by_hand = math.sqrt(
+        0.5**2 + 0.25**2 + 0.25**2
+    )  # the distance of (1/2, 1/4, 1/4) from (1, 0, 0)
     close(p_norm(predictions, targets), torch.tensor(by_hand))
     close(p_norm(predictions, targets, p=1.0), torch.tensor(1.0))
     # Every prediction certain of its neighbour: (0, 1, 0) from (1, 0, 0).
@@ -334,7 +408,8 @@ def test_the_loss_of_three_masked_sentences_by_hand():
 
 @pytest.mark.parametrize("loss", ["p_norm", "cross_entropy"])
 def test_mixed_precision_leaves_the_loss_alone(loss):
-    """Vectors of length 10: in bfloat16 their products would be off by tenths, and the loss by a tenth of itself."""
+    """Vectors of length 10: in bfloat16 their products would be off by tenths, and the loss by a
+    tenth of itself."""
     targets = 10 * F.normalize(torch.randn(50, 32), dim=-1)
     predictions = targets + torch.randn(50, 32)
     exact = masked_vector_loss(loss, predictions, targets, 0.05)

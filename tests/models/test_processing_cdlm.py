@@ -7,13 +7,20 @@ import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoProcessor, RobertaTokenizer
 
-from nextlevelbert import CdlmForMaskedLM, CdlmForMultiHopQuestionAnswering, CdlmModel, CdlmProcessor, read_marked
+from nextlevelbert import (
+    CdlmForMaskedLM,
+    CdlmForMultiHopQuestionAnswering,
+    CdlmModel,
+    CdlmProcessor,
+    read_marked,
+)
 
 MARKERS = ["<doc-s>", "</doc-s>", "<m>", "</m>", "[q]", "[/q]", "<t>", "</t>", "<s>", "</s>"]
 
 
 def byte_level_tokenizer():
-    """One of RoBERTa's kind that knows single bytes; ``<s>`` and ``</s>`` are its [CLS] and [SEP]."""
+    """One of RoBERTa's kind that knows single bytes; ``<s>`` and ``</s>`` are its [CLS] and
+    [SEP]."""
     words = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "<mask>"]
     return RobertaTokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[])
 
@@ -32,7 +39,9 @@ def processor(model):
 def roberta():
     """A processor over a tokenizer of RoBERTa's kind."""
     tokenizer = byte_level_tokenizer()
-    tokenizer.add_special_tokens({"extra_special_tokens": MARKERS}, replace_extra_special_tokens=False)
+    tokenizer.add_special_tokens(
+        {"extra_special_tokens": MARKERS}, replace_extra_special_tokens=False
+    )
     return CdlmProcessor(tokenizer, 120)
 
 
@@ -62,38 +71,56 @@ def test_documents_stand_between_separators(processor):
     assert {values.dtype for values in batch.values()} == {torch.int64}
     one = processor(["It rained.", "Rain fell all day."])  # one set without a list around it
     assert torch.equal(one["input_ids"], batch["input_ids"][:1])
-    plain = processor(text=["Tea."], common_kwargs={"return_tensors": "pt"})  # as sentence-transformers calls it
-    assert torch.equal(plain["input_ids"], processor.tokenizer(["Tea."], return_tensors="pt")["input_ids"])
+    plain = processor(
+        text=["Tea."], common_kwargs={"return_tensors": "pt"}
+    )  # as sentence-transformers calls it
+    assert torch.equal(
+        plain["input_ids"], processor.tokenizer(["Tea."], return_tensors="pt")["input_ids"]
+    )
 
 
 def test_what_a_user_writes_is_text(processor):
     row = processor.cluster(["a <doc-s> b </doc-s> [SEP] [CLS] <m> [PAD] c"])
-    expected = "[CLS] <doc-s> a < doc - s > b < / doc - s > [ sep ] [ cl ##s ] < m > [ pad ] c </doc-s> [SEP]"
+    expected = (
+        "[CLS] <doc-s> a < doc - s > b < / doc - s > [ sep ] [ cl ##s ] < m > [ pad ] c </doc-s>"
+        " [SEP]"
+    )
     assert words(processor, row) == expected
     piece = processor.tokenize("a <m>")
     assert piece.ids == processor.tokenizer.convert_tokens_to_ids(["a", "<", "m", ">"])
-    assert processor.cluster([piece, "b"]) == processor.cluster(["a <m>", "b"])  # tokenised once, laid out often
+    assert processor.cluster([piece, "b"]) == processor.cluster(
+        ["a <m>", "b"]
+    )  # tokenised once, laid out often
 
 
 def test_the_mask_token_is_what_it_says(processor):
     text = "It [MASK] all [MASK]."
     row = processor.mentions([text, "[MASK]"], [(0, 14, 20), (0, 3, 9)])
-    expected = "[CLS] <doc-s> it <m> [MASK] </m> all <m> [MASK] </m> . </doc-s> <doc-s> [MASK] </doc-s> [SEP]"
+    expected = (
+        "[CLS] <doc-s> it <m> [MASK] </m> all <m> [MASK] </m> . </doc-s> <doc-s> [MASK] </doc-s>"
+        " [SEP]"
+    )
     assert words(processor, row) == expected
     assert row["mention_spans"] == [[8, 9], [4, 5]]
 
 
 def test_the_longest_documents_are_cut_and_markers_never(processor):
     long, short = "one two three four five six seven eight nine ten", "one two"
-    # 20 - 2 - 3 * 2 = 12 tokens; the short one has 2, the others 5 each and lose 5. Alone a document has room.
+    # 20 - 2 - 3 * 2 = 12 tokens; the short one has 2, the others 5 each and lose 5. Alone a
+    # document has room.
     with pytest.warns(UserWarning, match="2 of 5 documents lose 10 tokens"):
         batch = processor([[long, short, long], [short], [long]], max_length=20)
-    assert processor.tokenizer.decode(batch["input_ids"][0]) == (
-        "[CLS] <doc-s> one two three four five </doc-s> <doc-s> one two </doc-s> "
+    assert (
+        processor.tokenizer.decode(batch["input_ids"][0])
+        == "[CLS] <doc-s> one two three four five </doc-s> <doc-s> one two </doc-s> "
         "<doc-s> one two three four five </doc-s> [SEP]"
     )
     assert processor.cluster([long, short, long], max_length=20)["lost_tokens"] == [5, 0, 5]
-    assert processor.cluster([long, short, long], max_length=30)["lost_tokens"] == [0, 0, 0]  # 22 and 8 markers
+    assert processor.cluster([long, short, long], max_length=30)["lost_tokens"] == [
+        0,
+        0,
+        0,
+    ]  # 22 and 8 markers
 
 
 # Mentions.
@@ -102,9 +129,11 @@ STORM = ["The storm cut power.", "Power was lost in storms."]
 
 
 def test_mentions_are_marked_and_found(processor):
-    row = processor.mentions(STORM, [(0, 4, 9), (1, 18, 24), (0, 10, 19), (1, 0, 5)], [(0, 1), (2, 3)], [1, 0])
-    assert words(processor, row) == (
-        "[CLS] <doc-s> the <m> storm </m> <m> cut power </m> . </doc-s> "
+    row = processor.mentions(
+        STORM, [(0, 4, 9), (1, 18, 24), (0, 10, 19), (1, 0, 5)], [(0, 1), (2, 3)], [1, 0]
+    )
+    assert (
+        words(processor, row) == "[CLS] <doc-s> the <m> storm </m> <m> cut power </m> . </doc-s> "
         "<doc-s> <m> power </m> was lost in <m> storms </m> . </doc-s> [SEP]"
     )
     assert row["mention_spans"] == [[4, 5], [20, 21], [7, 9], [14, 15]]
@@ -116,9 +145,13 @@ def test_mentions_are_marked_and_found(processor):
 
 def test_a_mention_of_a_part_of_a_token_is_the_token(processor):
     row = processor.mentions(["It had snowstorms."], [(0, 11, 15)])  # "torm"
-    assert words(processor, row) == "[CLS] <doc-s> it had snow <m> ##storm </m> ##s . </doc-s> [SEP]"
+    assert (
+        words(processor, row) == "[CLS] <doc-s> it had snow <m> ##storm </m> ##s . </doc-s> [SEP]"
+    )
     row = processor.mentions(["It had snowstorms."], [(0, 8, 12)])  # "nows"
-    assert words(processor, row) == "[CLS] <doc-s> it had <m> snow ##storm </m> ##s . </doc-s> [SEP]"
+    assert (
+        words(processor, row) == "[CLS] <doc-s> it had <m> snow ##storm </m> ##s . </doc-s> [SEP]"
+    )
     row = processor.mentions(["A storm came ."], [(0, 2, 7), (0, 2, 7)])  # the same words twice
     assert words(processor, row) == "[CLS] <doc-s> a <m> <m> storm </m> </m> came . </doc-s> [SEP]"
     assert row["mention_spans"] == [[4, 7], [5, 6]]
@@ -126,7 +159,9 @@ def test_a_mention_of_a_part_of_a_token_is_the_token(processor):
 
 def test_a_cut_document_keeps_its_mentions(processor):
     numbers = "one two three four five six seven eight nine ten"
-    behind = processor.mentions([numbers], [(0, 34, 39)], max_length=10)  # room for 10 - 4 - 2 = 4 tokens
+    behind = processor.mentions(
+        [numbers], [(0, 34, 39)], max_length=10
+    )  # room for 10 - 4 - 2 = 4 tokens
     assert numbers[34:39] == "eight"
     assert words(processor, behind) == "[CLS] <doc-s> five six seven <m> eight </m> </doc-s> [SEP]"
     assert behind["mention_spans"] == [[6, 7]]
@@ -134,7 +169,10 @@ def test_a_cut_document_keeps_its_mentions(processor):
     before = processor.mentions([numbers], [(0, 0, 3)], max_length=10)
     assert words(processor, before) == "[CLS] <doc-s> <m> one </m> two three four </doc-s> [SEP]"
     both = processor.mentions([numbers], [(0, 19, 23), (0, 34, 39)], max_length=12)
-    assert words(processor, both) == "[CLS] <doc-s> <m> five </m> six seven <m> eight </m> </doc-s> [SEP]"
+    assert (
+        words(processor, both)
+        == "[CLS] <doc-s> <m> five </m> six seven <m> eight </m> </doc-s> [SEP]"
+    )
     with pytest.raises(ValueError, match=r"Mention 0 \('two', .*: 5 tokens are left"):
         # 19 - 2 - 4 - 4 = 9 tokens: 4 for the first document, 5 for the second
         processor.mentions([numbers, numbers], [(1, 4, 7), (1, 34, 39)], max_length=19)
@@ -147,9 +185,11 @@ PARAGRAPHS = [("Storm", ["It rained.", "The storm cut power."]), ("Tea", ["Tea w
 
 def test_a_question_worked_by_hand(processor):
     row = processor.question("Who cut power?", PARAGRAPHS)
-    assert words(processor, row) == (
-        "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> <s> the storm cut power . </s> "
-        "</doc-s> <doc-s> <t> tea </t> <s> tea was served . </s> </doc-s> [SEP]"
+    assert (
+        words(processor, row)
+        == "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> <s> the"
+        " storm cut power . </s> </doc-s> <doc-s> <t> tea </t> <s> tea was served . </s>"
+        " </doc-s> [SEP]"
     )
     assert row["sentence_index"] == [11, 16, 28]
     assert row["paragraph_index"] == [8, 25]
@@ -168,18 +208,29 @@ def test_a_question_worked_by_hand(processor):
 def test_sentences_behind_the_cut_have_no_place(processor):
     # 15 and 9 tokens with their markers; 34 - 2 - 6 - 4 = 22 are shared as 13 and 9.
     row = processor.question("Who cut power?", PARAGRAPHS, max_length=34)
-    assert words(processor, row) == (
-        "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> <s> the storm cut </s> "
-        "</doc-s> <doc-s> <t> tea </t> <s> tea was served . </s> </doc-s> [SEP]"
+    assert (
+        words(processor, row)
+        == "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> <s> the"
+        " storm cut </s> </doc-s> <doc-s> <t> tea </t> <s> tea was served . </s> </doc-s> [SEP]"
     )
-    assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == ([11, 16, 26], [8, 23], [2, 0])
-    # 17 are shared as 9 and 8: the second sentence is gone, and so is the last token of the other paragraph.
+    assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == (
+        [11, 16, 26],
+        [8, 23],
+        [2, 0],
+    )
+    # 17 are shared as 9 and 8: the second sentence is gone, and so is the last token of the other
+    # paragraph.
     row = processor.question("Who cut power?", PARAGRAPHS, max_length=29)
-    assert words(processor, row) == (
-        "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> </doc-s> "
+    assert (
+        words(processor, row)
+        == "[CLS] [q] who cut power ? [/q] <doc-s> <t> storm </t> <s> it rained . </s> </doc-s> "
         "<doc-s> <t> tea </t> <s> tea was served </s> </doc-s> [SEP]"
     )
-    assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == ([11, -1, 21], [8, 18], [5, 1])
+    assert (row["sentence_index"], row["paragraph_index"], row["lost_tokens"]) == (
+        [11, -1, 21],
+        [8, 18],
+        [5, 1],
+    )
     assert row["token_spans"][22] == (4, 0, 3)  # numbers of texts count those behind the cut
     titles = processor.question("Who cut power?", PARAGRAPHS, max_length=18)
     assert (titles["sentence_index"], titles["paragraph_index"]) == ([-1, -1, -1], [8, 13])
@@ -194,9 +245,26 @@ def test_sentences_are_marked_by_the_special_tokens_of_roberta(roberta):
     assert row["input_ids"].count(roberta.tokenizer.cls_token_id) == 1
     row = roberta.question("Q", [("T", ["A b.", "<mask>"])])
     assert tokens(roberta, row) == [
-        "<s>", "[q]", "Q", "[/q]", "<doc-s>", "<t>", "T", "</t>", "<s>", "A", "Ġ", "b", ".", "</s>", "<s>", "<mask>",
-        "</s>", "</doc-s>", "</s>",
-    ]  # fmt: skip
+        "<s>",
+        "[q]",
+        "Q",
+        "[/q]",
+        "<doc-s>",
+        "<t>",
+        "T",
+        "</t>",
+        "<s>",
+        "A",
+        "Ġ",
+        "b",
+        ".",
+        "</s>",
+        "<s>",
+        "<mask>",
+        "</s>",
+        "</doc-s>",
+        "</s>",
+    ]
     assert row["sentence_index"] == [8, 14]
     row = roberta.mentions(["It fell"], [(0, 3, 7)])
     assert tokens(roberta, row)[5:12] == ["<m>", "f", "e", "l", "l", "</m>", "</doc-s>"]
@@ -215,7 +283,11 @@ def test_markers_are_added_once(toy_encoder_path):
     model.config.mask_token_id = None  # as of a Longformer
     processor = CdlmProcessor.from_model(model, 32)
     weight = model.get_input_embeddings().weight
-    assert (processor.max_length, len(processor.tokenizer), model.config.vocab_size) == (32, 30532, 30532)
+    assert (processor.max_length, len(processor.tokenizer), model.config.vocab_size) == (
+        32,
+        30532,
+        30532,
+    )
     assert torch.equal(weight[:30522], before)
     assert len(weight[30522:].unique(dim=0)) == 10  # drawn, every one by itself
     assert weight[30522:].std(dim=1).min() > 0

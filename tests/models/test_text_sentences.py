@@ -18,8 +18,8 @@ _BREAKS = {"¶": "\n\n", "↵": "\n", "⏎": "\n"}
 def gold_documents(half: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     """Text and sentences of the documents of one half, ``"look"`` or ``"held"``, of the file.
 
-    A line of the file is a sentence. It begins with ¶ after a blank line, ↵ after a line break, and otherwise comes
-    after a space; ⏎ is a line break within the sentence of the line before.
+    A line of the file is a sentence. It begins with ¶ after a blank line, ↵ after a line break, and
+    otherwise comes after a space; ⏎ is a line break within the sentence of the line before.
     """
     path = Path(__file__).with_name("sentences_gold.txt")
     for block in ("\n" + path.read_text(encoding="utf-8")).split("\n=== ")[1:]:
@@ -37,7 +37,8 @@ def gold_documents(half: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
 
 
 def borders(text: str, spans: list[tuple[int, int]]) -> set[int]:
-    """Where sentences end, in characters that are no white space; the end of the text is left out."""
+    """Where sentences end, in characters that are no white space; the end of the text is left
+    out."""
     return {len("".join(text[:end].split())) for _, end in spans[:-1]}
 
 
@@ -47,7 +48,11 @@ def test_sentences_of_contracts_reports_and_papers(half, least):
     right = wrong = sentences = 0
     for text, gold in gold_documents(half):
         one, other = borders(text, text_sentences(text)), borders(text, gold)
-        right, wrong, sentences = right + len(one & other), wrong + len(one ^ other), sentences + len(gold)
+        right, wrong, sentences = (
+            right + len(one & other),
+            wrong + len(one ^ other),
+            sentences + len(gold),
+        )
     assert sentences > 120
     assert 2 * right / (2 * right + wrong) > least
 
@@ -68,16 +73,32 @@ def test_sentences_of_contracts_reports_and_papers(half, least):
     ],
 )
 def test_sentences_of_a_text(text):
-    """Sentences with | between them: a blank line on both sides of headings and items, or a space."""
+    """Sentences with | between them: a blank line on both sides of headings and items, or a
+    space."""
     pieces = text.split("|")
-    apart = [one.isupper() or one[0] in "1•" or other[0] == "•" for one, other in itertools.pairwise(pieces)]
-    plain = pieces[0] + "".join(("\n\n" if new else " ") + piece for new, piece in zip(apart, pieces[1:], strict=True))
+    apart = [
+        one.isupper() or one[0] in "1•" or other[0] == "•"
+        for one, other in itertools.pairwise(pieces)
+    ]
+    plain = pieces[0] + "".join(
+        ("\n\n" if new else " ") + piece for new, piece in zip(apart, pieces[1:], strict=True)
+    )
     assert [plain[a:b] for a, b in text_sentences(plain)] == pieces
 
 
 HOSTILE = st.lists(
     st.sampled_from(
-        [*".?!\"'”“()•-\n\r\t AaIi1。\u2028\x00", "Inc.", "No. ", "i.e.", "U.S.", "\n\n", "(a) ", "1. ", "Title"]
+        [
+            *".?!\"'”“()•-\n\r\t AaIi1。\u2028\x00",
+            "Inc.",
+            "No. ",
+            "i.e.",
+            "U.S.",
+            "\n\n",
+            "(a) ",
+            "1. ",
+            "Title",
+        ]
     )
 ).map("".join)
 
@@ -93,9 +114,12 @@ def test_sentences_of_any_text_lose_nothing(text):
 
 
 @pytest.mark.parametrize(
-    "part", [".", ". ", '."', "A. ", ".\n", "\n ", "U.S.", "Inc. ", "T\n", '("', ")" * 9, "a" * 30 + "."]
+    "part",
+    [".", ". ", '."', "A. ", ".\n", "\n ", "U.S.", "Inc. ", "T\n", '("', ")" * 9, "a" * 30 + "."],
 )
 def test_a_long_text_of_one_kind_is_read_once(part):
     """A rule that read it again for every mark or line would take hours."""
     text = part * (60_000 // len(part))
-    assert [end for _, end in text_sentences(text)][-1:] == [len(text.rstrip())][: len(text.strip())]
+    assert [end for _, end in text_sentences(text)][-1:] == [len(text.rstrip())][
+        : len(text.strip())
+    ]

@@ -1,4 +1,5 @@
-"""Sets of documents: how they are read, sampled and masked; and pretraining on them to a checkpoint that opens."""
+"""Sets of documents: how they are read, sampled and masked; and pretraining on them to a checkpoint
+that opens."""
 
 from __future__ import annotations
 
@@ -53,20 +54,28 @@ def test_rows_of_a_set_are_lists_or_have_the_separator_of_multi_news(tmp_path):
     assert sets == {"0": ["One.", "Two."], "1": ["One.", "|||||"]}
     path = tmp_path / "train.src.cleaned"
     path.write_text("One. NEWLINE_CHAR Two. ||||| Three.\nFour. ||||| Five. ||||| Six.\n")
-    assert read_document_sets(path) == {"0": ["One. \n Two.", "Three."], "1": ["Four.", "Five.", "Six."]}
+    assert read_document_sets(path) == {
+        "0": ["One. \n Two.", "Three."],
+        "1": ["Four.", "Five.", "Six."],
+    }
 
 
 @pytest.mark.parametrize(
     ("row", "set_column", "word"),
-    [({"document": ["One.", None]}, None, "line 2"), ({"text": "One."}, "topic", "--cluster_column"),
-     ({"topic": None, "text": "One."}, "topic", "topic")],
-)  # fmt: skip
+    [
+        ({"document": ["One.", None]}, None, "line 2"),
+        ({"text": "One."}, "topic", "--cluster_column"),
+        ({"topic": None, "text": "One."}, "topic", "topic"),
+    ],
+)
 def test_a_row_that_does_not_fit_is_named(tmp_path, row, set_column, word):
     good = {"document": ["One.", "Two."], "topic": "a", "text": "One."}
     with pytest.raises(ValueError, match=word):
         read_document_sets(write(tmp_path / "news.jsonl", [good, row]), set_column)
     with pytest.raises(ValueError, match="--cluster_column"):
-        read_document_sets(write(tmp_path / "alone.jsonl", [{"document": "One."}, {"document": "Two."}]))
+        read_document_sets(
+            write(tmp_path / "alone.jsonl", [{"document": "One."}, {"document": "Two."}])
+        )
 
 
 def test_a_share_of_the_large_sets_is_put_aside():
@@ -80,9 +89,13 @@ def test_a_share_of_the_large_sets_is_put_aside():
 
 
 def sets(words=4, documents=8):
-    """Eight sets; every document has the word of its set, a number of its own, and more words that count up."""
+    """Eight sets; every document has the word of its set, a number of its own, and more words that
+    count up."""
     return [
-        [" ".join([subject, *(NUMBERS * 9)[number : number + words - 1]]) for number in range(documents)]
+        [
+            " ".join([subject, *(NUMBERS * 9)[number : number + words - 1]])
+            for number in range(documents)
+        ]
         for subject in SUBJECTS
     ]
 
@@ -93,11 +106,15 @@ def documents_of(dataset, processor, index):
     names = processor.tokenizer.convert_ids_to_tokens(row.input_ids.tolist())
     text = " ".join(names)
     assert re.fullmatch(r"\[CLS\]( <doc-s>( [a-z]+)+ </doc-s>)+ \[SEP\]", text)
-    assert row.maskable.tolist() == [name not in ("[CLS]", "[SEP]", "<doc-s>", "</doc-s>") for name in names]
+    assert row.maskable.tolist() == [
+        name not in ("[CLS]", "[SEP]", "<doc-s>", "</doc-s>") for name in names
+    ]
     return [part.split() for part in re.findall(r"<doc-s> (.*?) </doc-s>", text)]
 
 
-@pytest.mark.parametrize(("max_length", "words"), [(14, 40), (15, 1), (28, 4), (29, 40), (30, 4), (60, 4), (60, 40)])
+@pytest.mark.parametrize(
+    ("max_length", "words"), [(14, 40), (15, 1), (28, 4), (29, 40), (30, 4), (60, 4), (60, 40)]
+)
 def test_at_least_three_related_documents_and_never_too_long(processor, max_length, words):
     data = sets(words)
     dataset = ClusterDataset(data, processor, max_length)
@@ -110,9 +127,13 @@ def test_at_least_three_related_documents_and_never_too_long(processor, max_leng
         assert 3 <= len(documents) <= 8
         originals = data[index]
         for number, document in enumerate(documents):
-            assert any(f" {' '.join(document)} " in f" {text} " for text in originals)  # a stretch of the set
+            assert any(
+                f" {' '.join(document)} " in f" {text} " for text in originals
+            )  # a stretch of the set
             whole = min(words, share)
-            assert len(document) == whole or (number == len(documents) - 1 and len(document) < whole)
+            assert len(document) == whole or (
+                number == len(documents) - 1 and len(document) < whole
+            )
         if length < max_length - 2:  # room is left for no other document only where there is none
             assert len(documents) == 8
 
@@ -134,7 +155,9 @@ def test_unrelated_documents_come_from_different_sets(processor):
     together = set()
     for index in range(len(dataset)):
         subjects = [document[0] for document in documents_of(dataset, processor, index)]
-        assert len(set(subjects)) == len(subjects) == 8  # one of every set, and 8 * 6 + 2 are 50 tokens
+        assert (
+            len(set(subjects)) == len(subjects) == 8
+        )  # one of every set, and 8 * 6 + 2 are 50 tokens
         together.add(tuple(subjects))
     assert len(together) == 8  # in an order of their own
 
@@ -143,7 +166,9 @@ def test_sets_that_are_too_small_are_counted(processor):
     data = [["one"] * 3, ["two"] * 2, [], ["three"] * 4]
     dataset = ClusterDataset(data, processor, 32)
     assert len(dataset) == 2
-    seen = {document[0] for index in range(2) for document in documents_of(dataset, processor, index)}
+    seen = {
+        document[0] for index in range(2) for document in documents_of(dataset, processor, index)
+    }
     assert seen == {"one", "three"}
     with pytest.raises(ValueError, match="at least 3 are needed"):
         ClusterDataset(data, processor, 32, related=False)
@@ -171,12 +196,16 @@ def test_the_shares_of_the_paper(processor):
     shares = selected.sum() / 90_000, masked.sum() / selected.sum(), len(random) / selected.sum()
     assert shares == pytest.approx((0.15, 0.8, 0.1), abs=0.014)  # four standard deviations
     # Random words are words, of the whole vocabulary.
-    special = processor.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]", "<doc-s>"])
+    special = processor.tokenizer.convert_tokens_to_ids(
+        ["[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]", "<doc-s>"]
+    )
     assert not np.isin(random, special).any()
     assert np.unique(random).size > 1_200
 
 
-@pytest.mark.parametrize(("pattern", "first"), [("masked", None), ("prefix", [6, 5]), ("none", [0, 0])])
+@pytest.mark.parametrize(
+    ("pattern", "first"), [("masked", None), ("prefix", [6, 5]), ("none", [0, 0])]
+)
 def test_who_has_global_attention(processor, pattern, first):
     rows = [long_sequence(40), long_sequence(31, key=(4, 5, 6))]  # 15 % are 6 and 4.65
     batch = DataCollatorForCrossDocumentMasking(processor, pattern)(rows)
@@ -207,16 +236,37 @@ def test_masks_follow_their_key_alone(processor):
 
 
 SETTINGS = [
-    "--max_length", "48", "--attention_window", "8", "--per_device_train_batch_size", "2",
-    "--gradient_accumulation_steps", "1", "--warmup_steps", "1", "--learning_rate", "3e-3",
-    "--eval_steps", "3", "--disable_tqdm", "true", "--validation_share", "0.25", "--eval_strategy", "steps",
-    "--save_strategy", "no",
-]  # fmt: skip
+    "--max_length",
+    "48",
+    "--attention_window",
+    "8",
+    "--per_device_train_batch_size",
+    "2",
+    "--gradient_accumulation_steps",
+    "1",
+    "--warmup_steps",
+    "1",
+    "--learning_rate",
+    "3e-3",
+    "--eval_steps",
+    "3",
+    "--disable_tqdm",
+    "true",
+    "--validation_share",
+    "0.25",
+    "--eval_strategy",
+    "steps",
+    "--save_strategy",
+    "no",
+]
 
 
 @pytest.fixture(scope="module")
 def news(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("news") / "news.jsonl", [{"document": texts} for texts in sets(6, 5)])
+    return write(
+        tmp_path_factory.mktemp("news") / "news.jsonl",
+        [{"document": texts} for texts in sets(6, 5)],
+    )
 
 
 @pytest.fixture
@@ -242,17 +292,25 @@ def test_pretraining_leaves_a_checkpoint_that_opens(run, news, tmp_path):
     assert type(model) is CdlmForMaskedLM
     assert not info["missing_keys"]
     assert not model.config.sparse_prediction
-    assert AutoProcessor.from_pretrained(folder).max_length == model.config.max_sequence_length == 48
-    assert run(tmp_path / "alone", model=folder)["rows"]["validation"] == pytest.approx(scores, abs=1e-3)
+    assert (
+        AutoProcessor.from_pretrained(folder).max_length == model.config.max_sequence_length == 48
+    )
+    assert run(tmp_path / "alone", model=folder)["rows"]["validation"] == pytest.approx(
+        scores, abs=1e-3
+    )
     card = (folder / "README.md").read_text()
     assert f"| validation | {scores['loss']:.4f} | {scores['perplexity']:.4f} |" in card
-    with pytest.raises(ValueError, match="do_train"):  # an evaluation leaves the results of the training as they are
+    with pytest.raises(
+        ValueError, match="do_train"
+    ):  # an evaluation leaves the results of the training as they are
         run(folder, "--max_steps", "6")
     assert json.loads((folder / "results.json").read_text()) == results
 
 
 def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_path, tmp_path):
-    results = run(tmp_path, "--global_attention", "none", files=("--test_file", str(news)))["rows"]["test"]
+    results = run(tmp_path, "--global_attention", "none", files=("--test_file", str(news)))["rows"][
+        "test"
+    ]
     torch.manual_seed(42)
     model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=48, attention_window=8)
     processor = CdlmProcessor.from_model(model, 48)
@@ -260,7 +318,9 @@ def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_pa
     collator = DataCollatorForCrossDocumentMasking(processor, "none")
     with torch.no_grad():
         expected = model(**collator([dataset[index] for index in range(len(dataset))])).loss
-    assert results["loss"] == pytest.approx(float(expected), abs=0.05)  # the markers' rows are drawn
+    assert results["loss"] == pytest.approx(
+        float(expected), abs=0.05
+    )  # the markers' rows are drawn
     assert not (tmp_path / "model.safetensors").exists()
     with pytest.raises(ValueError, match="--do_train"):
         run(tmp_path, "--do_train", files=("--test_file", str(news)))

@@ -52,7 +52,9 @@ def test_packing_keeps_every_chunk_and_closes_every_document(corpus, length):
     assert torch.equal(vectors[specials == NOT_SPECIAL], corpus.vectors(0, corpus.num_chunks))
     assert (vectors[specials == SEP] == 0).all()
     ends = torch.nonzero(specials == SEP).flatten() + 1 - torch.arange(1, len(corpus) + 1)
-    assert ends.tolist() == corpus.document_offsets[1:].tolist()  # each [SEP] directly after its document
+    assert (
+        ends.tolist() == corpus.document_offsets[1:].tolist()
+    )  # each [SEP] directly after its document
 
 
 def test_a_choice_of_documents(corpus):
@@ -71,7 +73,10 @@ def test_a_choice_of_documents(corpus):
 def test_a_document_is_cut_into_the_fewest_pieces_of_nearly_equal_length(corpus, length):
     dataset = DocumentVectorDataset(corpus, length)
     rows = [dataset[i] for i in range(len(dataset))]
-    assert all(row.special_ids.tolist() == [CLS] + [NOT_SPECIAL] * (len(row.inputs_embeds) - 1) for row in rows)
+    assert all(
+        row.special_ids.tolist() == [CLS] + [NOT_SPECIAL] * (len(row.inputs_embeds) - 1)
+        for row in rows
+    )
     vectors = torch.cat([row.inputs_embeds[1:] for row in rows])
     assert torch.equal(vectors, corpus.vectors(0, corpus.num_chunks))
     counts = [len(document.vectors) for document in corpus]
@@ -103,9 +108,12 @@ def test_the_collator_s_batch(corpus):
 
 
 def test_replacements_are_vectors_of_other_sequences_as_they_were():
-    """A vector that was itself replaced is no source: it may come from the sequence that it would go to."""
+    """A vector that was itself replaced is no source: it may come from the sequence that it would
+    go to."""
     specials = torch.tensor([CLS] + [NOT_SPECIAL] * 20)
-    rows = [VectorSequence(torch.full((21, 2), float(row)), specials, (0, 0, row)) for row in range(3)]
+    rows = [
+        VectorSequence(torch.full((21, 2), float(row)), specials, (0, 0, row)) for row in range(3)
+    ]
     batch = DataCollatorForVectorMasking(probability=1.0, mask_share=0.0, random_share=1.0)(rows)
     for row, vectors in enumerate(batch["inputs_embeds"][:, 1:, 0].tolist()):
         assert row not in vectors
@@ -128,10 +136,14 @@ def test_masks_follow_the_epoch_and_nothing_else(corpus):
     dataset.set_epoch(0)
     assert torch.equal(positions(), first)
     further = PackedVectorDataset(corpus, 32, seed=10)
-    assert not torch.equal(collate([further[i] for i in range(len(further))])["mask_positions"], first)
+    assert not torch.equal(
+        collate([further[i] for i in range(len(further))])["mask_positions"], first
+    )
 
 
-@pytest.mark.parametrize("values", [{"probability": 1.5}, {"mask_share": 0.95}, {"random_share": math.nan}])
+@pytest.mark.parametrize(
+    "values", [{"probability": 1.5}, {"mask_share": 0.95}, {"random_share": math.nan}]
+)
 def test_shares_that_cannot_be(values):
     with pytest.raises(ValueError, match=r"probability|share"):
         DataCollatorForVectorMasking(**values)
@@ -150,7 +162,9 @@ def test_the_paper_s_shares():
     assert selected.sum() / maskable.sum() == pytest.approx(0.15, abs=0.0034)
     assert masked.sum() / selected.sum() == pytest.approx(0.8, abs=0.01)
     assert replaced.sum() / selected.sum() == pytest.approx(0.1, abs=0.0075)
-    selected, masked, _ = draw_vector_mask(np.ones(1_000, bool), (0,), probability=0.4, mask_share=1, random_share=0)
+    selected, masked, _ = draw_vector_mask(
+        np.ones(1_000, bool), (0,), probability=0.4, mask_share=1, random_share=0
+    )
     assert masked.sum() == selected.sum() > 300
 
 
@@ -158,7 +172,9 @@ def test_the_paper_s_shares():
 def test_replacements_come_from_other_sequences(counts, data):
     counts = np.array(counts)
     row = data.draw(st.integers(0, len(counts) - 1))
-    replaced = np.array(sorted(data.draw(st.sets(st.integers(0, counts[row] - 1))) if counts[row] else []), int)
+    replaced = np.array(
+        sorted(data.draw(st.sets(st.integers(0, counts[row] - 1))) if counts[row] else []), int
+    )
     drawn = draw_replacements(counts, row, replaced, (1, 2))
     start = counts[:row].sum()
     inside = (drawn >= start) & (drawn < start + counts[row])
@@ -174,13 +190,18 @@ def test_replacements_come_from_other_sequences(counts, data):
 
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory):
-    return corpus_of([16, 21, 28, 34, 40, 1, 46, 52, 59, 66, 72, 80], tmp_path_factory.mktemp("stories"))
+    return corpus_of(
+        [16, 21, 28, 34, 40, 1, 46, 52, 59, 66, 72, 80], tmp_path_factory.mktemp("stories")
+    )
 
 
 def places(stories, pair):
-    """Where both segments start in their document; the vectors of a toy document are all different."""
+    """Where both segments start in their document; the vectors of a toy document are all
+    different."""
     vectors = stories[pair.document].vectors
-    return [int((vectors == segment[0]).all(dim=1).nonzero()) for segment in (pair.first, pair.second)]
+    return [
+        int((vectors == segment[0]).all(dim=1).nonzero()) for segment in (pair.first, pair.second)
+    ]
 
 
 def test_segments_are_runs_of_the_stories_that_share_no_chunk(stories):
@@ -189,7 +210,11 @@ def test_segments_are_runs_of_the_stories_that_share_no_chunk(stories):
     for epoch in range(6):
         dataset.set_epoch(epoch)
         for pair in (dataset[index] for index in range(len(dataset))):
-            vectors, (a, b), width = stories[pair.document].vectors, places(stories, pair), len(pair.first)
+            vectors, (a, b), width = (
+                stories[pair.document].vectors,
+                places(stories, pair),
+                len(pair.first),
+            )
             assert width == len(pair.second) == min(12, len(vectors) // 2)
             assert torch.equal(pair.first, vectors[a : a + width])
             assert torch.equal(pair.second, vectors[b : b + width])
@@ -213,11 +238,17 @@ def test_segments_lie_anywhere_from_the_first_chunk_to_the_last(stories):
 
 def test_an_epoch_has_about_as_many_chunks_as_the_corpus(stories):
     lengths = [length for length in np.diff(stories.document_offsets).tolist() if length >= 4]
-    assert len(SegmentPairDataset(stories, 2, 12)) == sum(max(length // 24, 1) for length in lengths)
+    assert len(SegmentPairDataset(stories, 2, 12)) == sum(
+        max(length // 24, 1) for length in lengths
+    )
 
 
 def test_a_batch_is_cut_to_one_length(stories):
-    dataset, collator, drawn = SegmentPairDataset(stories, 2, 40), DataCollatorForSegmentPairs(2, 40), set()
+    dataset, collator, drawn = (
+        SegmentPairDataset(stories, 2, 40),
+        DataCollatorForSegmentPairs(2, 40),
+        set(),
+    )
     for epoch in range(25):
         dataset.set_epoch(epoch)
         pairs = [dataset[index] for index in (0, 3, 7)]
@@ -243,7 +274,9 @@ def test_short_segments_are_as_frequent_as_long_ones():
     """Log-uniform from 2 to 31: half of all below 8, and a quarter below 4."""
     vectors, lengths = torch.ones(31, 1), []
     for index in range(400):
-        batch = DataCollatorForSegmentPairs(2, 31)([SegmentPair(vectors, vectors, 0, (1, 0, index))])
+        batch = DataCollatorForSegmentPairs(2, 31)(
+            [SegmentPair(vectors, vectors, 0, (1, 0, index))]
+        )
         lengths.append(int((batch["special_ids"][0, 0] == NOT_SPECIAL).sum()))
     assert (min(lengths), max(lengths)) == (2, 31)
     # Four standard deviations of a binomial.
@@ -254,7 +287,9 @@ def test_short_segments_are_as_frequent_as_long_ones():
 def test_documents_too_short_are_counted(stories, caplog):
     SegmentPairDataset(stories, 1, 8, documents=[0, 1])
     assert not caplog.text
-    just = SegmentPairDataset(stories, 8, 8, documents=[0, 11])  # two segments of 8 are all of the first
+    just = SegmentPairDataset(
+        stories, 8, 8, documents=[0, 11]
+    )  # two segments of 8 are all of the first
     assert {just[index].document for index in range(len(just))} == {0, 11}
     SegmentPairDataset(stories, 2, 8)
     assert "1 of 12 documents have fewer than 4 chunks" in caplog.text
@@ -268,7 +303,11 @@ def test_documents_too_short_are_counted(stories, caplog):
 
 def test_pairs_that_find_each_other_worked_out_by_hand():
     scores = torch.tensor([[3.0, 1.0, -torch.inf], [2.0, 1.5, 4.0], [0.0, 1.0, 5.0]])
-    expected = [[2, 1 / 2 + 1 / 3], [1, 2 / 3], [2, 1 / 3 + 1 / 2]]  # row 1 finds 2, column 1 finds 1
+    expected = [
+        [2, 1 / 2 + 1 / 3],
+        [1, 2 / 3],
+        [2, 1 / 3 + 1 / 2],
+    ]  # row 1 finds 2, column 1 finds 1
     close(pairs_found(scores, torch.arange(3)), torch.tensor(expected) / 2)
 
 
@@ -293,8 +332,14 @@ def test_a_constant_prediction_scores_as_chance_and_no_selection_as_nothing():
         targets = torch.ones(5, 4) if constant.any() else torch.randn(5, 4)
         table = masked_vector_scores(constant, targets, torch.ones(1, 5, dtype=torch.bool))
         assert summarize(table)["masked_accuracy"] == pytest.approx(1 / 5)
-    table = masked_vector_scores(torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(2, 3, dtype=torch.bool))
-    assert summarize(table) == {"masked_cosine": 0.0, "masked_accuracy": 0.0, "chance_accuracy": 0.0}
+    table = masked_vector_scores(
+        torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(2, 3, dtype=torch.bool)
+    )
+    assert summarize(table) == {
+        "masked_cosine": 0.0,
+        "masked_accuracy": 0.0,
+        "chance_accuracy": 0.0,
+    }
 
 
 def test_the_mean_of_the_context():
@@ -305,6 +350,10 @@ def test_the_mean_of_the_context():
         "special_ids": torch.tensor([[CLS, NOT_SPECIAL, NOT_SPECIAL, NOT_SPECIAL, SEP]]),
         "mask_positions": torch.tensor([[False, False, False, True, False]]),
     }
-    assert context_mean_baseline([None], lambda rows: batch, 8, lambda v: v)["masked_cosine"] == pytest.approx(1.0)
-    only_y = context_mean_baseline([None], lambda rows: batch, 8, lambda labels: labels * torch.tensor([0.0, 1.0]))
+    assert context_mean_baseline([None], lambda rows: batch, 8, lambda v: v)[
+        "masked_cosine"
+    ] == pytest.approx(1.0)
+    only_y = context_mean_baseline(
+        [None], lambda rows: batch, 8, lambda labels: labels * torch.tensor([0.0, 1.0])
+    )
     assert only_y["masked_cosine"] == pytest.approx(1.0)

@@ -1,4 +1,5 @@
-"""`run_pretraining.py` on chunk vectors: what its options lead to, what it refuses, two stages, two processes.
+"""`run_pretraining.py` on chunk vectors: what its options lead to, what it refuses, two stages, two
+processes.
 
 That it learns, publishes and goes on when killed is in tests/test_runs.py.
 """
@@ -25,14 +26,28 @@ from nextlevelbert.training.trainer import read_json
 
 SCRIPT = Path(__file__).parents[2] / "run_pretraining.py"
 SETTINGS = [
-    "--do_train", "--sequence_length", "16", "--per_device_train_batch_size", "4", "--num_train_epochs", "3",
-    "--learning_rate", "3e-3", "--logging_steps", "1", "--disable_tqdm", "true", "--validation_share", "0.25",
-]  # fmt: skip
+    "--do_train",
+    "--sequence_length",
+    "16",
+    "--per_device_train_batch_size",
+    "4",
+    "--num_train_epochs",
+    "3",
+    "--learning_rate",
+    "3e-3",
+    "--logging_steps",
+    "1",
+    "--disable_tqdm",
+    "true",
+    "--validation_share",
+    "0.25",
+]
 
 
 SUBJECTS = ["the whale swims", "a train departs", "bread is baked", "stars shine far"]
 BOOKS = [
-    {"id": f"book-{n}", "text": " ".join(f"{SUBJECTS[n % 4]} {day} times." for day in range(60))} for n in range(12)
+    {"id": f"book-{n}", "text": " ".join(f"{SUBJECTS[n % 4]} {day} times." for day in range(60))}
+    for n in range(12)
 ]
 
 
@@ -59,7 +74,9 @@ def run(toy_encoder_path):
     """A run in this process, errors as they are."""
 
     def start(output: Path, *words: str) -> Path:
-        pretrain(["--chunk_encoder", toy_encoder_path, "--output_dir", str(output), *SETTINGS, *words])
+        pretrain(
+            ["--chunk_encoder", toy_encoder_path, "--output_dir", str(output), *SETTINGS, *words]
+        )
         return output
 
     return start
@@ -88,20 +105,33 @@ def test_from_text_and_from_a_corpus_the_same_model_comes_out(run, books, source
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     saved = AutoModel.from_pretrained(tmp_path / "text").chunk_encoder.state_dict()
-    assert all(torch.equal(tensor, saved[name]) for name, tensor in source.encoder.state_dict().items())
+    assert all(
+        torch.equal(tensor, saved[name]) for name, tensor in source.encoder.state_dict().items()
+    )
     assert "encoded in bfloat16" in (tmp_path / "text" / "README.md").read_text()
 
 
 def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp_path):
     words = ["--corpus_dir", str(corpus.path), "--pooling", "residual"]
     run(tmp_path / "masked", *words, "--whiten_chunks", "--max_steps", "2", "--chunk_size", "12")
-    segments = ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8", "--max_steps", "3"]
+    segments = [
+        "--objective",
+        "contrastive",
+        "--min_segment",
+        "2",
+        "--max_segment",
+        "8",
+        "--max_steps",
+        "3",
+    ]
     run(tmp_path / "both", *words, *segments, "--model", str(tmp_path / "masked"))
     first, second = weights(tmp_path / "masked"), weights(tmp_path / "both")
     whitening = "model.whitening.weight"
     assert torch.equal(first[whitening], second[whitening])
     training, held_out = share_out(corpus, 0.25, 42, 1)
-    fitted = fit_whitening([corpus[int(number)].vectors for number in training])[1]  # of none that is held out
+    fitted = fit_whitening([corpus[int(number)].vectors for number in training])[
+        1
+    ]  # of none that is held out
     assert torch.equal(first[whitening], fitted)
     assert sorted([*training, *held_out]) == list(range(12))
     assert (len(held_out), len(share_out(corpus, 0.01, 42, 2)[1])) == (3, 2)
@@ -116,9 +146,29 @@ def test_contrastive_after_masked_continues_from_the_checkpoint(run, corpus, tmp
 
 def test_the_card_says_what_the_model_is_made_of(run, books, source, tmp_path):
     rule = ChunkingRule.from_tokenizer(source.tokenizer, 32, "sentences", max_chunk_size=512)
-    halves = encode_corpus(BOOKS, source, rule, tmp_path / "halves", splitter=in_halves, progress=False)
-    words = ["--corpus_dir", str(halves.path), "--model_type", "hate", "--hidden_size", "16", "--chunk_size", "32"]
-    run(tmp_path / "hate", *words, "--num_hidden_layers", "1", "--max_steps", "1", "--validation_share", "0")
+    halves = encode_corpus(
+        BOOKS, source, rule, tmp_path / "halves", splitter=in_halves, progress=False
+    )
+    words = [
+        "--corpus_dir",
+        str(halves.path),
+        "--model_type",
+        "hate",
+        "--hidden_size",
+        "16",
+        "--chunk_size",
+        "32",
+    ]
+    run(
+        tmp_path / "hate",
+        *words,
+        "--num_hidden_layers",
+        "1",
+        "--max_steps",
+        "1",
+        "--validation_share",
+        "0",
+    )
     card = ModelCard.load(tmp_path / "hate" / "README.md")
     assert {
         "| chunking | sentences, at most 32 tokens per chunk |",
@@ -140,9 +190,15 @@ def in_halves(text):
     [
         ([], "--train_file"),
         (["--corpus_dir", "{corpus}", "--chunk_size", "16"], "chunk_size"),
-        (["--corpus_dir", "{corpus}", "--chunk_size", "12", "--validation_share", "1.0"], "--validation_share"),
+        (
+            ["--corpus_dir", "{corpus}", "--chunk_size", "12", "--validation_share", "1.0"],
+            "--validation_share",
+        ),
         (["--corpus_dir", "{corpus}", "--sequence_length", "600"], "--sequence_length"),
-        (["--corpus_dir", "{corpus}", "--objective", "contrastive", "--max_segment", "600"], "--max_segment"),
+        (
+            ["--corpus_dir", "{corpus}", "--objective", "contrastive", "--max_segment", "600"],
+            "--max_segment",
+        ),
         (["--train_file", "nothing.jsonl"], "nothing.jsonl"),
         (["--train_file", "{books}", "--model", "m", "--whiten_chunks"], "--whiten_chunks"),
         (["--train_file", "{books}", "--num_hidden_layers", "-1"], "num_hidden_layers"),
@@ -160,27 +216,60 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
 
 def test_layers_start_as_copies_or_at_random(source, toy_encoder_path):
     options = VectorModelArguments(chunk_encoder=toy_encoder_path, chunk_size=12)
-    kept, random = (new_model(options, NextLevelBertArguments(random_layers=v), source, 16) for v in (False, True))
+    kept, random = (
+        new_model(options, NextLevelBertArguments(random_layers=v), source, 16)
+        for v in (False, True)
+    )
     first = source.encoder.model.encoder.layer[0].attention.self.query.weight
-    copies = [model.base_model.encoder.encoder.layer[0].attention.self.query.weight for model in (kept, random)]
+    copies = [
+        model.base_model.encoder.encoder.layer[0].attention.self.query.weight
+        for model in (kept, random)
+    ]
     assert torch.equal(copies[0], first)
     assert not torch.allclose(copies[1], first, atol=1e-3)
 
 
 @pytest.mark.long
 def test_two_processes_encode_and_learn_what_one_does(run, books, toy_encoder_path, tmp_path):
-    """Dropout draws from each process's random state; without it, runs can be compared number by number."""
+    """Dropout draws from each process's random state; without it, runs can be compared number by
+    number."""
     encoder = shutil.copytree(toy_encoder_path, tmp_path / "encoder")
     config = json.loads((encoder / "config.json").read_text())
     (encoder / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.0}))
-    words = ["--train_file", str(books), "--characters_per_part", "3000", "--per_device_train_batch_size", "2"]
+    words = [
+        "--train_file",
+        str(books),
+        "--characters_per_part",
+        "3000",
+        "--per_device_train_batch_size",
+        "2",
+    ]
     words += ["--chunk_size", "12"]
-    words += ["--chunk_encoder", str(encoder), "--max_steps", "6"]  # before the end of an epoch, of whole batches
+    words += [
+        "--chunk_encoder",
+        str(encoder),
+        "--max_steps",
+        "6",
+    ]  # before the end of an epoch, of whole batches
     run(tmp_path / "one", *words, "--gradient_accumulation_steps", "2")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
-    subprocess.run([*launcher, *SETTINGS, *words, "--output_dir", str(tmp_path / "two")], check=True, timeout=300)
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        str(SCRIPT),
+    ]
+    subprocess.run(
+        [*launcher, *SETTINGS, *words, "--output_dir", str(tmp_path / "two")],
+        check=True,
+        timeout=300,
+    )
     folders = [Path(f"{tmp_path}/{name}-corpus") for name in ("one", "two")]
-    parts = [{file.name: file.read_bytes() for file in folder.glob("*.parquet")} for folder in folders]
+    parts = [
+        {file.name: file.read_bytes() for file in folder.glob("*.parquet")} for folder in folders
+    ]
     assert len(parts[0]) > 3  # some for both
     assert parts[0] == parts[1]
     logs = [read_json(tmp_path / name / "results.json")["log"] for name in ("one", "two")]

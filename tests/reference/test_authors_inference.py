@@ -1,4 +1,5 @@
-"""The authors' published inference code, on random weights: vectors, sequences and documents to 1e-5."""
+"""The authors' published inference code, on random weights: vectors, sequences and documents to
+1e-5."""
 
 from __future__ import annotations
 
@@ -70,7 +71,10 @@ def test_documents_as_the_authors_encode_them(tiny, encoders, file, chunk_size, 
             embeddings = model.encode(documents)
     else:
         embeddings = model.encode(documents)
-    close(torch.stack([embedding.document for embedding in embeddings]), expected["document_embeddings"])
+    close(
+        torch.stack([embedding.document for embedding in embeddings]),
+        expected["document_embeddings"],
+    )
     for number, embedding in enumerate(embeddings):
         close(embedding.plain, expected.get(f"text{number}.chunk_vectors", torch.zeros(0, 32)))
         sequence = expected[f"text{number}.sequence_output"]
@@ -100,8 +104,12 @@ def test_sentences_given_as_chunks(tiny, encoders):
     rule = model.config.chunking_rule()
     vectors = []
     for number, sentences in enumerate(documents):
-        ids = [tokenize_document(model.tokenizer, sentence).input_ids[:254] for sentence in sentences]
-        flat, boundaries, _ = flatten_chunks(ids, [np.array([0, len(sentence)]) for sentence in ids])
+        ids = [
+            tokenize_document(model.tokenizer, sentence).input_ids[:254] for sentence in sentences
+        ]
+        flat, boundaries, _ = flatten_chunks(
+            ids, [np.array([0, len(sentence)]) for sentence in ids]
+        )
         vectors.append(model.get_chunk_encoder().encode(flat, boundaries, rule))
         close(vectors[-1], expected[f"text{number}.chunk_vectors"])
     contextual, pooled = model.contextualize(vectors)
@@ -111,7 +119,8 @@ def test_sentences_given_as_chunks(tiny, encoders):
 
 
 def test_windows_agree_with_the_authors_up_to_their_limit(tiny, encoders):
-    """Windowing changes nothing for documents of one window, and keeps what truncation loses for longer ones."""
+    """Windowing changes nothing for documents of one window, and keeps what truncation loses for
+    longer ones."""
     expected = load_file(tiny / "expected_chunk16.safetensors")
     texts = json.loads((tiny / "texts.json").read_text())["texts"]
     model = authors_model(encoders[True], tiny, 16)

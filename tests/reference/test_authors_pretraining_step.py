@@ -16,12 +16,19 @@ LOSSES = {"smooth_l1": "smoothl1", "l1": "l1", "l2": "l2", "cosine": "cosine"}
 
 @pytest.fixture
 def step(shared):
-    return load_file(shared / "reference" / "nextlevelbert" / "tiny" / "expected_pretraining_step.safetensors")
+    return load_file(
+        shared / "reference" / "nextlevelbert" / "tiny" / "expected_pretraining_step.safetensors"
+    )
 
 
 @pytest.fixture
 def model(step):
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     config = NextLevelBertConfig(
         encoder_config=BertConfig(**size, max_position_embeddings=24).to_dict(),
         chunk_encoder_config=BertConfig(**size).to_dict(),
@@ -35,21 +42,29 @@ def model(step):
     for name, tensor in step.items():
         if name.startswith("weights."):
             name = name.removeprefix("weights.")
-            name = names.get(name, name).replace("bert.", "model.encoder.", 1).replace("cls.cls.", "head.", 1)
+            name = (
+                names.get(name, name)
+                .replace("bert.", "model.encoder.", 1)
+                .replace("cls.cls.", "head.", 1)
+            )
             weights[name] = tensor
     model.load_state_dict(weights)
     return model
 
 
 def batch_of(step, scheme):
-    mask = {name: step[f"{scheme}.mask.{name}"].bool() for name in ("masked_indices", "cls_mask", "sep_mask")}
+    mask = {
+        name: step[f"{scheme}.mask.{name}"].bool()
+        for name in ("masked_indices", "cls_mask", "sep_mask")
+    }
     special = torch.full(mask["cls_mask"].shape, NOT_SPECIAL)
     special[mask["cls_mask"]], special[mask["sep_mask"]] = CLS, SEP
     return mask["masked_indices"], special
 
 
 def per_sample(name, predictions, targets, positions):
-    """The authors average within a sample first; ours is the mean over all positions of what it is given."""
+    """The authors average within a sample first; ours is the mean over all positions of what it is
+    given."""
     return torch.stack(
         [
             masked_vector_loss(name, p[chosen], t[chosen])
@@ -69,10 +84,14 @@ def test_step_of_the_original_scheme(step, model):
         lambda module, args, kwargs: entering.append(kwargs["inputs_embeds"]), with_kwargs=True
     )
     output = model(inputs, special, positions, labels=targets)
-    torch.testing.assert_close(entering[0], step["original_bert.inputs_embeds"], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        entering[0], step["original_bert.inputs_embeds"], atol=1e-5, rtol=1e-5
+    )
     expected = step["original_bert.predictions"]
     torch.testing.assert_close(output.predictions, expected[positions], atol=1e-5, rtol=1e-5)
-    predictions = torch.zeros_like(expected).masked_scatter(positions.unsqueeze(-1), output.predictions)
+    predictions = torch.zeros_like(expected).masked_scatter(
+        positions.unsqueeze(-1), output.predictions
+    )
     for name, term in LOSSES.items():
         loss = per_sample(name, predictions, targets, positions)
         torch.testing.assert_close(loss, step[f"original_bert.loss.{term}"], atol=1e-5, rtol=1e-5)
@@ -80,19 +99,25 @@ def test_step_of_the_original_scheme(step, model):
     averaged = model(inputs, special, positions, labels=targets).loss
     torch.testing.assert_close(averaged, step["original_bert.loss.smoothl1"], atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(
-        output.loss, masked_vector_loss("smooth_l1", expected[positions], targets[positions]), atol=1e-5, rtol=1e-5
+        output.loss,
+        masked_vector_loss("smooth_l1", expected[positions], targets[positions]),
+        atol=1e-5,
+        rtol=1e-5,
     )
     per_sample("smooth_l1", predictions, targets, positions).backward()
     for name, grad in {
         "special_vec_embeddings.weight": model.model.special_embeddings.weight.grad,
         "cls.cls.2.bias": model.head[2].bias.grad,
-        "bert.embeddings.position_embeddings.weight": model.model.encoder.embeddings.position_embeddings.weight.grad,
+        "bert.embeddings.position_embeddings.weight": (
+            model.model.encoder.embeddings.position_embeddings.weight.grad
+        ),
     }.items():
         torch.testing.assert_close(grad, step[f"grad.{name}"], atol=1e-5, rtol=1e-5)
 
 
 def test_their_all_mask_scheme_adds_the_mask_vector_to_the_target(step, model):
-    """The published `only_mask` leaks: its numbers come out only if [MASK] is added, not put in place."""
+    """The published `only_mask` leaks: its numbers come out only if [MASK] is added, not put in
+    place."""
     positions, special = batch_of(step, "only_mask")
     targets = step["only_mask.targets"]
     leaking = targets + positions.unsqueeze(-1) * model.model.special_embeddings.weight[MASK]

@@ -9,4 +9,6 @@ from nextlevelbert import CdlmModel, CdlmProcessor
 
 @pytest.fixture(scope="package")
 def processor(encoder) -> CdlmProcessor:
-    return CdlmProcessor.from_model(CdlmModel.from_encoder(encoder, max_length=128, attention_window=32))
+    return CdlmProcessor.from_model(
+        CdlmModel.from_encoder(encoder, max_length=128, attention_window=32)
+    )

@@ -1,4 +1,5 @@
-"""Cross-document coreference with CDLM: ECB+, pairs of mentions, their clusters, and the task from sets to card."""
+"""Cross-document coreference with CDLM: ECB+, pairs of mentions, their clusters, and the task from
+sets to card."""
 
 from __future__ import annotations
 
@@ -29,22 +30,36 @@ from .test_document_matching import TRAINING
 # ECB+.
 
 
-def xml(sentences: list[str], mentions: list[tuple], intra: dict | None = None, cross: dict | None = None) -> str:
+def xml(
+    sentences: list[str],
+    mentions: list[tuple],
+    intra: dict | None = None,
+    cross: dict | None = None,
+) -> str:
     """A document as ECB+ has them. A mention is its m_id, type and tokens (counted from 1)."""
-    lines, number = ['<?xml version="1.0" encoding="UTF-8"?>', '<Document doc_name="x.xml" doc_id="DOC1">'], 0
+    lines, number = (
+        ['<?xml version="1.0" encoding="UTF-8"?>', '<Document doc_name="x.xml" doc_id="DOC1">'],
+        0,
+    )
     for sentence, words in enumerate(sentences):
         for place, word in enumerate(words.split()):
             number += 1
-            lines.append(f'<token t_id="{number}" sentence="{sentence}" number="{place}">{word}</token>')
+            lines.append(
+                f'<token t_id="{number}" sentence="{sentence}" number="{place}">{word}</token>'
+            )
     lines.append("<Markables>")
     for mention, kind, tokens in mentions:
         anchors = "\n".join(f'  <token_anchor t_id="{token}"/>' for token in tokens)
         lines.append(f'<{kind} m_id="{mention}"  >\n{anchors}\n</{kind}>')
-    lines.append('<ACTION_OCCURRENCE m_id="90" RELATED_TO="" TAG_DESCRIPTOR="a_strike" instance_id="ACT1" />')
+    lines.append(
+        '<ACTION_OCCURRENCE m_id="90" RELATED_TO="" TAG_DESCRIPTOR="a_strike" instance_id="ACT1" />'
+    )
     lines.append("</Markables>\n<Relations>")
     for tag, relations in (("INTRA_DOC_COREF", intra), ("CROSS_DOC_COREF", cross)):
         for name, sources in (relations or {}).items():
-            lines.append(f'<{tag} r_id="{name}">' if tag[0] == "I" else f'<{tag} r_id="4" note="{name}" >')
+            lines.append(
+                f'<{tag} r_id="{name}">' if tag[0] == "I" else f'<{tag} r_id="4" note="{name}" >'
+            )
             lines += [f'  <source m_id="{source}" />' for source in sources]
             lines.append(f'  <target m_id="90" />\n</{tag}>')
     return "\n".join([*lines, "</Relations>", "</Document>"])
@@ -65,7 +80,9 @@ def folder(tmp_path) -> Path:
         ("15", "TIME_DATE", [2]),  # "today"
     ]
     sentences = ["Writers today walked straight out", "It ended", "They never return , they said"]
-    text = xml(sentences, mentions, intra={"77": ["13", "11"]}, cross={"ACT5": ["12"], "ACT6": ["10"]})
+    text = xml(
+        sentences, mentions, intra={"77": ["13", "11"]}, cross={"ACT5": ["12"], "ACT6": ["10"]}
+    )
     (root / "1" / "1_10ecb.xml").write_text(text)
     text = xml(["A walkout &amp; more"], [("3", "ACTION_OCCURRENCE", [2])], cross={"ACT5": ["3"]})
     (root / "1" / "1_2ecb.xml").write_text(text)
@@ -81,7 +98,8 @@ def folder(tmp_path) -> Path:
 def shown(documents: list[CoreferenceDocument]) -> dict[str, list[tuple[str, str, int]]]:
     return {
         document.id: [
-            (document.text[start:end], cluster, sentence) for start, end, cluster, sentence in document.mentions
+            (document.text[start:end], cluster, sentence)
+            for start, end, cluster, sentence in document.mentions
         ]
         for document in documents
     }
@@ -103,7 +121,11 @@ def test_the_distributions_xml(folder):
     assert one.text == "Writers today walked straight out\nIt ended\nThey never return , they said"
     assert [one.text[start:end] for start, end in one.sentences] == one.text.splitlines()
     assert documents[0].text == "A walkout & more"
-    assert [(text.topic, text.subtopic) for text in documents] == [(1, "1_ecb"), (1, "1_ecb"), (2, "2_ecbplus")]
+    assert [(text.topic, text.subtopic) for text in documents] == [
+        (1, "1_ecb"),
+        (1, "1_ecb"),
+        (2, "2_ecbplus"),
+    ]
     entities = shown(read_ecbplus(folder, "entity"))["1_10ecb"]
     assert [text for text, _, _ in entities] == ["Writers", "today"]
     assert entities[0][1] == "1_10ecb#77"
@@ -131,14 +153,19 @@ def test_parsed_rows(tmp_path):
             read_ecbplus(write(tmp_path / "bad.jsonl", rows))
 
 
-# Counts of mentions as published for these splits; of clusters, with a mention in no relation as one by itself.
+# Counts of mentions as published for these splits; of clusters, with a mention in no relation as
+# one by itself.
 @pytest.mark.parametrize(
     ("split", "kind", "documents", "mentions", "clusters"),
     [("train", "event", 575, 3808, 1527), ("validation", "entity", 197, 1476, 330)],
 )
 def test_ecbplus_has_the_published_counts(shared, split, kind, documents, mentions, clusters):
     data = read_ecbplus(shared / "data" / "ecbplus" / f"{split}.jsonl.gz", kind)
-    assert (len(data), len(clusters_of(data)), len(set(clusters_of(data)))) == (documents, mentions, clusters)
+    assert (len(data), len(clusters_of(data)), len(set(clusters_of(data)))) == (
+        documents,
+        mentions,
+        clusters,
+    )
     for document in data:
         for mention in document.mentions:
             start, end = document.sentences[mention.sentence]
@@ -148,7 +175,9 @@ def test_ecbplus_has_the_published_counts(shared, split, kind, documents, mentio
 # Pairs.
 
 
-def document(name: str, subtopic: str, lines: list[str], mentions: list[tuple[str, str]]) -> CoreferenceDocument:
+def document(
+    name: str, subtopic: str, lines: list[str], mentions: list[tuple[str, str]]
+) -> CoreferenceDocument:
     """A document of lines, and mentions by their words (which stand there once) and clusters."""
     text = "\n".join(lines)
     starts = [sum(len(line) + 1 for line in lines[:number]) for number in range(len(lines))]
@@ -163,7 +192,10 @@ def document(name: str, subtopic: str, lines: list[str], mentions: list[tuple[st
 
 NEWS = [
     document(
-        "a", "1_ecb", ["Apple sued Samsung.", "Nothing else.", "A judge ruled."], [("sued", "S"), ("ruled", "R")]
+        "a",
+        "1_ecb",
+        ["Apple sued Samsung.", "Nothing else.", "A judge ruled."],
+        [("sued", "S"), ("ruled", "R")],
     ),
     document("b", "1_ecb", ["The lawsuit was filed.", "It rained."], [("lawsuit", "S")]),
     document("c", "1_ecb", ["No mention."], []),
@@ -192,7 +224,8 @@ def pairs_of(rows: MentionPairDataset, processor: CdlmProcessor) -> dict[tuple[i
 
 @pytest.mark.parametrize("at_once", ["pair", "all"])
 def test_every_pair_of_a_subtopic_is_read_once(processor, at_once):
-    """Mentions 0 and 1 are of a, 2 of b, 3 and 4 of d: three pairs in the first subtopic, one in the second."""
+    """Mentions 0 and 1 are of a, 2 of b, 3 and 4 of d: three pairs in the first subtopic, one in
+    the second."""
     rows = MentionPairDataset(NEWS, processor, mentions_at_once=at_once)
     assert pairs_of(rows, processor) == {(0, 1): 0, (0, 2): 1, (1, 2): 0, (3, 4): 1}
     assert len(rows) == (4 if at_once == "pair" else 3)  # a alone, a and b, d alone
@@ -200,13 +233,20 @@ def test_every_pair_of_a_subtopic_is_read_once(processor, at_once):
     assert lengths == sorted(lengths)
     both = "[CLS] <doc-s> apple <m> sued </m> samsung. nothing else. a judge {} </doc-s> "
     both += "<doc-s> the <m> lawsuit </m> was filed. it rained. </doc-s> [SEP]"
-    assert both.format("ruled." if at_once == "pair" else "<m> ruled </m>.") in texts_of(rows, processor)
+    assert both.format("ruled." if at_once == "pair" else "<m> ruled </m>.") in texts_of(
+        rows, processor
+    )
 
 
 def test_sentences_only_leave_the_others_out(processor):
     texts = texts_of(MentionPairDataset(NEWS, processor, context="sentence"), processor)
-    assert "[CLS] <doc-s> apple <m> sued </m> samsung. a judge <m> ruled </m>. </doc-s> [SEP]" in texts
-    both = "<doc-s> apple <m> sued </m> samsung. </doc-s> <doc-s> the <m> lawsuit </m> was filed. </doc-s>"
+    assert (
+        "[CLS] <doc-s> apple <m> sued </m> samsung. a judge <m> ruled </m>. </doc-s> [SEP]" in texts
+    )
+    both = (
+        "<doc-s> apple <m> sued </m> samsung. </doc-s> <doc-s> the <m> lawsuit </m> was filed."
+        " </doc-s>"
+    )
     assert f"[CLS] {both} [SEP]" in texts
 
 
@@ -214,7 +254,12 @@ def test_which_pairs_are_compared_and_drawn(processor):
     moved = [*NEWS, document("e", "1_ecbplus", ["They sue."], [("sue", "S")])]
     for group_by, count in (("subtopic", 4), ("topic", 4 + 3)):
         assert sum(map(len, MentionPairDataset(moved, processor, group_by).pairs)) == count
-    for ratio, negatives in ((0.0, 0), (0.5, 1), (1.0, 2), (9.0, 2)):  # two of the four pairs are coreferent
+    for ratio, negatives in (
+        (0.0, 0),
+        (0.5, 1),
+        (1.0, 2),
+        (9.0, 2),
+    ):  # two of the four pairs are coreferent
         rows = MentionPairDataset(NEWS, processor, negatives=ratio)
         assert sorted(pairs_of(rows, processor).values()) == [0] * negatives + [1, 1]
     with pytest.raises(ValueError, match="nothing to compare"):
@@ -233,7 +278,8 @@ def test_no_mention_is_lost_where_documents_are_cut(processor):
 
 
 def test_mentions_are_clustered_by_the_mean_probability(processor):
-    """Three mentions: 0 and 2 surely the same, 1 and 2 with probability .6, 0 and 1 with .2; on average .4."""
+    """Three mentions: 0 and 2 surely the same, 1 and 2 with probability .6, 0 and 1 with .2; on
+    average .4."""
     rows = MentionPairDataset(NEWS, processor, mentions_at_once="all")
     expected = {(0, 1): 0.2, (0, 2): 0.9, (1, 2): 0.6, (3, 4): 0.5}
     logits = []
@@ -243,10 +289,16 @@ def test_mentions_are_clustered_by_the_mean_probability(processor):
     groups = rows.similarities(logits)
     assert [numbers for numbers, _ in groups] == [[0, 1, 2], [3, 4]]
     np.testing.assert_allclose(groups[0][1], [[1, 0.2, 0.9], [0.2, 1, 0.6], [0.9, 0.6, 1]])
-    for threshold, sets in ((0.95, [{0}, {1}, {2}, {3}, {4}]), (0.7, [{0, 2}, {1}, {3}, {4}]),
-                            (0.45, [{0, 2}, {1}, {3, 4}]), (0.35, [{0, 1, 2}, {3, 4}])):  # fmt: skip
+    for threshold, sets in (
+        (0.95, [{0}, {1}, {2}, {3}, {4}]),
+        (0.7, [{0, 2}, {1}, {3}, {4}]),
+        (0.45, [{0, 2}, {1}, {3, 4}]),
+        (0.35, [{0, 1, 2}, {3, 4}]),
+    ):
         labels = cluster_mentions(groups, threshold)
-        assert [{n for n, label in enumerate(labels) if label == name} for name in dict.fromkeys(labels)] == sets
+        assert [
+            {n for n, label in enumerate(labels) if label == name} for name in dict.fromkeys(labels)
+        ] == sets
     assert 0.4 <= best_threshold(NEWS, groups) < 0.5  # where the clusters are the right ones
 
 
@@ -280,22 +332,43 @@ def test_coreference_is_learnt_and_published(encoder, tmp_path):
     """Of news about quakes and trials, a mention is coreferent with those of the same word."""
     rng, output = np.random.default_rng(0), tmp_path / "linker"
     words = [
-        "--model", encoder, "--mentions_at_once", "all", "--validation_share", "0.3", "--num_train_epochs", "8",
-        *TRAINING, "--output_dir", str(output),
-    ]  # fmt: skip
+        "--model",
+        encoder,
+        "--mentions_at_once",
+        "all",
+        "--validation_share",
+        "0.3",
+        "--num_train_epochs",
+        "8",
+        *TRAINING,
+        "--output_dir",
+        str(output),
+    ]
     for name, topics in (("train", (1, 3, 4)), ("test", (2, 5))):
         rows = []
         for topic, number in itertools.product(topics, range(4)):
             order = [str(word) for word in rng.permutation(["quake", "trial"])]
-            lines = [f"They saw the {word} {place}." for word, place in zip(order, ("here", "there"), strict=True)]
-            story = document(f"{topic}-{number}", f"{topic}_ecb", lines, [(word, f"{topic}-{word}") for word in order])
-            mentions = [{**mention._asdict(), "type": "ACTION_OCCURRENCE"} for mention in story.mentions]
+            lines = [
+                f"They saw the {word} {place}."
+                for word, place in zip(order, ("here", "there"), strict=True)
+            ]
+            story = document(
+                f"{topic}-{number}",
+                f"{topic}_ecb",
+                lines,
+                [(word, f"{topic}-{word}") for word in order],
+            )
+            mentions = [
+                {**mention._asdict(), "type": "ACTION_OCCURRENCE"} for mention in story.mentions
+            ]
             values = {**story._asdict(), "doc_id": story.id, "mentions": mentions}
             rows.append({**values, "sentence_ids": [0, 1], "validated_sentences": [0, 1]})
         words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", rows)]
     main(words)
     results = json.loads((output / "results.json").read_text())
-    [scores] = [scores for name, scores in results["rows"].items() if name.startswith("tiny (cdlm)")]
+    [scores] = [
+        scores for name, scores in results["rows"].items() if name.startswith("tiny (cdlm)")
+    ]
     assert scores["conll_f1"] > results["rows"]["every mention alone"]["conll_f1"] + 0.2
     [code] = re.findall(r"```python\n(.*?)```", (output / "README.md").read_text(), re.DOTALL)
     exec(code.replace('"linker"', repr(str(output))), {})
@@ -303,10 +376,16 @@ def test_coreference_is_learnt_and_published(encoder, tmp_path):
     model = CdlmForCrossDocumentCoreference.from_pretrained(output).eval()
     [seed] = results["seeds"].values()
     assert model.config.coreference_threshold == seed["coreference_threshold"]
-    documents, processor = read_ecbplus(tmp_path / "test.jsonl"), CdlmProcessor.from_pretrained(output)
+    documents, processor = (
+        read_ecbplus(tmp_path / "test.jsonl"),
+        CdlmProcessor.from_pretrained(output),
+    )
     pairs = MentionPairDataset(documents, processor, mentions_at_once="all")
     with torch.no_grad():
-        logits = [model(**processor.pad([pairs[number]])).logits[0].numpy() for number in range(len(pairs))]
+        logits = [
+            model(**processor.pad([pairs[number]])).logits[0].numpy()
+            for number in range(len(pairs))
+        ]
     clusters = cluster_mentions(pairs.similarities(logits), model.config.coreference_threshold)
     predictions = [json.loads(line) for line in (output / "test_predictions.jsonl").open()]
     assert clusters == [row["cluster"] for row in predictions]
@@ -314,6 +393,13 @@ def test_coreference_is_learnt_and_published(encoder, tmp_path):
 
 def test_a_folder_of_all_topics_needs_a_split(folder, encoder, tmp_path):
     """Else test topics would be trained on."""
-    words = ["--model", encoder, "--train_file", str(folder), "--output_dir", str(tmp_path / "linker")]
+    words = [
+        "--model",
+        encoder,
+        "--train_file",
+        str(folder),
+        "--output_dir",
+        str(tmp_path / "linker"),
+    ]
     with pytest.raises(ValueError, match="train_split"):
         main(words)

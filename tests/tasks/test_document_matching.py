@@ -18,29 +18,57 @@ from nextlevelbert.tasks.document_matching import MatchingArguments, main, read_
 from ..finetuning_toys import write
 
 TRAINING = [
-    "--max_length", "64", "--attention_window", "16", "--learning_rate", "3e-3", "--lr_scheduler_type", "constant",
-    "--warmup_steps", "0", "--per_device_train_batch_size", "4", "--disable_tqdm", "true",
-]  # fmt: skip
+    "--max_length",
+    "64",
+    "--attention_window",
+    "16",
+    "--learning_rate",
+    "3e-3",
+    "--lr_scheduler_type",
+    "constant",
+    "--warmup_steps",
+    "0",
+    "--per_device_train_batch_size",
+    "4",
+    "--disable_tqdm",
+    "true",
+]
 ROWS = [
     {"id": "a-b", "text1": "Whales, large and small.", "text2": "The white whale.", "label": 1},
-    {"id": "a-c", "text1": "Whales, large and small.", "text2": "A ball at Netherfield.", "label": 0},
+    {
+        "id": "a-c",
+        "text1": "Whales, large and small.",
+        "text2": "A ball at Netherfield.",
+        "label": 0,
+    },
 ]
 
 
 def test_named_columns(tmp_path):
-    assert read_document_pairs(write(tmp_path / "pairs.jsonl", ROWS)) == [tuple(row.values()) for row in ROWS]
-    renamed = [{"first": row["text1"], "second": row["text2"], "related": row["label"]} for row in ROWS]
+    assert read_document_pairs(write(tmp_path / "pairs.jsonl", ROWS)) == [
+        tuple(row.values()) for row in ROWS
+    ]
+    renamed = [
+        {"first": row["text1"], "second": row["text2"], "related": row["label"]} for row in ROWS
+    ]
     Dataset.from_list(renamed).to_csv(tmp_path / "renamed.csv")
-    pairs = read_document_pairs(tmp_path / "renamed.csv", MatchingArguments("first", "second", "related"))
+    pairs = read_document_pairs(
+        tmp_path / "renamed.csv", MatchingArguments("first", "second", "related")
+    )
     assert [(pair.id, pair.label) for pair in pairs] == [("row-000000", 1), ("row-000001", 0)]
     with pytest.raises(ValueError, match="label"):
         read_document_pairs(write(tmp_path / "bad.jsonl", [{**ROWS[0], "label": 2}]))
 
 
 def test_the_files_of_zhou_et_al(tmp_path):
-    """Label and two texts without a header; long fields, quotes, line ends, and the mark of a citation."""
+    """Label and two texts without a header; long fields, quotes, line ends, and the mark of a
+    citation."""
     long = "word " * 40_000
-    rows = [[1, 'It "works", as\x01 shown.\nSo it does.', long], [0, "One, two.", "Three."], [1, "a", "b", "more"]]
+    rows = [
+        [1, 'It "works", as\x01 shown.\nSo it does.', long],
+        [0, "One, two.", "Three."],
+        [1, "a", "b", "more"],
+    ]
     with (tmp_path / "train_cite.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(rows)
     assert read_document_pairs(tmp_path / "train_cite.csv") == [  # the shortest first
@@ -62,7 +90,10 @@ def pairs(folder: Path, name: str, count: int, seed: int) -> str:
 
 def test_matching_is_learnt_and_published(encoder, tmp_path):
     output = tmp_path / "matcher"
-    train, validation = pairs(tmp_path, "train.jsonl", 48, 0), pairs(tmp_path, "validation.jsonl", 16, 1)
+    train, validation = (
+        pairs(tmp_path, "train.jsonl", 48, 0),
+        pairs(tmp_path, "validation.jsonl", 16, 1),
+    )
     words = ["--model", encoder, "--train_file", train, "--validation_file", validation, *TRAINING]
     with pytest.raises(ValueError, match="training set"):
         main([*words, "--test_file", train, "--output_dir", str(output)])
@@ -71,8 +102,13 @@ def test_matching_is_learnt_and_published(encoder, tmp_path):
     [scores] = [scores for name, scores in results.items() if name.startswith("tiny (cdlm)")]
     assert scores["accuracy"] > 0.8
     # The model gives the probabilities that were written.
-    model, processor = CdlmForDocumentMatching.from_pretrained(output).eval(), CdlmProcessor.from_pretrained(output)
-    written = {row["id"]: row for row in map(json.loads, (output / "validation_predictions.jsonl").open())}
+    model, processor = (
+        CdlmForDocumentMatching.from_pretrained(output).eval(),
+        CdlmProcessor.from_pretrained(output),
+    )
+    written = {
+        row["id"]: row for row in map(json.loads, (output / "validation_predictions.jsonl").open())
+    }
     rows = read_document_pairs(validation)
     with torch.no_grad():
         logits = model(**processor([[row.first, row.second] for row in rows])).logits

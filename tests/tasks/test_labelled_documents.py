@@ -1,4 +1,5 @@
-"""Labelled documents: what is recognised, what is refused, published data sets, splits, batches, predictions."""
+"""Labelled documents: what is recognised, what is refused, published data sets, splits, batches,
+predictions."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from sklearn.preprocessing import LabelEncoder, MultiLabelBinarizer
 from nextlevelbert.data.rows import open_rows
 from nextlevelbert.tasks import labelled_documents as labelled
 from nextlevelbert.tasks.classification import collate_tokens, collate_vectors, token_rows
-from nextlevelbert.tasks.labelled_documents import SEVERAL, SINGLE, ColumnArguments, Example, LabelledDocuments
+from nextlevelbert.tasks.labelled_documents import (
+    SEVERAL,
+    SINGLE,
+    ColumnArguments,
+    Example,
+    LabelledDocuments,
+)
 
 from ..finetuning_toys import predictions, write
 
@@ -31,7 +38,9 @@ def read(tmp_path):
     """Reads rows with classes, through a file."""
 
     def read(rows, columns=None, **options):
-        return labelled.read_classes(open_rows(write(tmp_path / "rows.jsonl", rows)), columns or COLUMNS, **options)
+        return labelled.read_classes(
+            open_rows(write(tmp_path / "rows.jsonl", rows)), columns or COLUMNS, **options
+        )
 
     return read
 
@@ -46,22 +55,33 @@ def labels_of(data):
 
 def test_a_real_table(shared):
     source, encoder = shared / "data" / "bbc_news" / "validation.jsonl.gz", LabelEncoder()
-    rows, data = [row for _, row in open_rows(source).rows], labelled.read_classes(open_rows(source), COLUMNS)
+    rows, data = (
+        [row for _, row in open_rows(source).rows],
+        labelled.read_classes(open_rows(source), COLUMNS),
+    )
     assert labels_of(data) == encoder.fit_transform([row["label"] for row in rows]).tolist()
     assert data.label_names == tuple(encoder.classes_)
-    assert [(row.id, row.text) for row in data.examples] == [(row["id"], row["text"]) for row in rows]
+    assert [(row.id, row.text) for row in data.examples] == [
+        (row["id"], row["text"]) for row in rows
+    ]
 
 
 def test_other_names_of_columns(read):
-    rows = [{"key": 7, "body": "naïve", "about": "why?", "is": "b"}, {"key": 8, "body": "x", "about": "?", "is": "a"}]
-    columns = ColumnArguments(text_column="body", question_column="about", label_column="is", id_column="key")
+    rows = [
+        {"key": 7, "body": "naïve", "about": "why?", "is": "b"},
+        {"key": 8, "body": "x", "about": "?", "is": "a"},
+    ]
+    columns = ColumnArguments(
+        text_column="body", question_column="about", label_column="is", id_column="key"
+    )
     data = read(rows, columns)
     examples = [Example("7", "naïve", "why?", (), 1), Example("8", "x", "?", (), 0)]
     assert data == LabelledDocuments(SINGLE, examples, ("a", "b"), "rows.jsonl")
 
 
 def test_a_dataset_with_named_classes(tmp_path):
-    """A folder laid out like a dataset repository, which `datasets` opens as it opens one on the Hub."""
+    """A folder laid out like a dataset repository, which `datasets` opens as it opens one on the
+    Hub."""
     names = datasets.ClassLabel(names=["pos", "neg"])
     features = datasets.Features({"text": datasets.Value("string"), "label": names})
     (tmp_path / "news" / "data").mkdir(parents=True)
@@ -69,15 +89,32 @@ def test_a_dataset_with_named_classes(tmp_path):
         path = tmp_path / "news" / "data" / f"{split}-00000-of-00001.parquet"
         datasets.Dataset.from_list(table(*labels), features=features).to_parquet(path)
     data = labelled.read_classes(open_rows(tmp_path / "news"), COLUMNS)
-    assert (data.label_names, labels_of(data), data.source) == (("pos", "neg"), [1, 0], "news (train)")
-    data = labelled.read_classes(open_rows(tmp_path / "news"), COLUMNS, ["neg", "pos"])  # the names decide
+    assert (data.label_names, labels_of(data), data.source) == (
+        ("pos", "neg"),
+        [1, 0],
+        "news (train)",
+    )
+    data = labelled.read_classes(
+        open_rows(tmp_path / "news"), COLUMNS, ["neg", "pos"]
+    )  # the names decide
     assert (data.label_names, labels_of(data)) == (("neg", "pos"), [0, 1])
     with pytest.raises(ValueError, match=r"'neg' \(str\) is not one of the 2 classes: a, b"):
         labelled.read_classes(open_rows(tmp_path / "news"), COLUMNS, ["a", "b"])
     with pytest.raises(ValueError, match="--label_names_file"):  # numbers of which list?
-        labelled.read_classes(open_rows(write(tmp_path / "rows.jsonl", table(0, 1))), COLUMNS, ["a", "b"])
-    assert labels_of(labelled.read_classes(open_rows(tmp_path / "news", "test"), COLUMNS)) == [None, None]
-    assert labelled.class_name([0, -1, True, "pos", 7], ("pos", "neg")) == ["pos", None, True, "pos", 7]
+        labelled.read_classes(
+            open_rows(write(tmp_path / "rows.jsonl", table(0, 1))), COLUMNS, ["a", "b"]
+        )
+    assert labels_of(labelled.read_classes(open_rows(tmp_path / "news", "test"), COLUMNS)) == [
+        None,
+        None,
+    ]
+    assert labelled.class_name([0, -1, True, "pos", 7], ("pos", "neg")) == [
+        "pos",
+        None,
+        True,
+        "pos",
+        7,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +125,11 @@ def test_a_dataset_with_named_classes(tmp_path):
         (("b", "a", "b"), {}, (SINGLE, [1, 0, 1], ("a", "b"))),
         ((2, 0), {"names": ["x", "y", "z"], "by_number": True}, (SINGLE, [2, 0], ("x", "y", "z"))),
         (([0, 2], [1], []), {}, (SEVERAL, [(0, 2), (1,), ()], ("0", "1", "2"))),
-        ((3, 1), {"names": ["1", "3"]}, (SINGLE, [1, 0], ("1", "3"))),  # digits are names and not places
+        (
+            (3, 1),
+            {"names": ["1", "3"]},
+            (SINGLE, [1, 0], ("1", "3")),
+        ),  # digits are names and not places
         ((None, None), {"problem": SEVERAL}, (SEVERAL, [None, None], None)),
     ],
 )
@@ -125,7 +166,9 @@ def test_rows_that_are_refused(read, rows, culprit):
         read(rows)
 
 
-@pytest.mark.parametrize(("column", "wrong"), [("choices", ["Ann"]), ("choices", ["Ann", "Bob", "Cy"]), ("label", 2)])
+@pytest.mark.parametrize(
+    ("column", "wrong"), [("choices", ["Ann"]), ("choices", ["Ann", "Bob", "Cy"]), ("label", 2)]
+)
 def test_choices_that_are_refused(tmp_path, column, wrong):
     good = {"text": "A story.", "question": "Who?", "choices": ["Ann", "Bob"], "label": 0}
     with pytest.raises(ValueError, match=column):
@@ -140,7 +183,9 @@ def choices(source):
 
 
 def classes(source, split="train", arrangement=None, **options):
-    return labelled.read_classes(labelled.classification_table(source, split, None, arrangement), COLUMNS, **options)
+    return labelled.read_classes(
+        labelled.classification_table(source, split, None, arrangement), COLUMNS, **options
+    )
 
 
 def test_quality_as_it_is_published(shared):
@@ -148,7 +193,9 @@ def test_quality_as_it_is_published(shared):
     [record] = map(json.loads, gzip.open(source, "rt"))
     data = choices(source)
     assert data.documents() == [record["article"]]
-    assert [example.id for example in data.examples] == [f"52845_YLZPNNYD_{number}" for number in range(1, 6)]
+    assert [example.id for example in data.examples] == [
+        f"52845_YLZPNNYD_{number}" for number in range(1, 6)
+    ]
     assert labels_of(data) == [1, 2, 3, 0, 3]  # gold labels 2, 3, 4, 1, 4
     [sabrina] = [example for example in data.examples if example.question == "Sabrina York is"]
     assert sabrina.choices[sabrina.label] == "a criminal that Blake is hunting"
@@ -156,15 +203,25 @@ def test_quality_as_it_is_published(shared):
 
 def article(name="A story.", **changes):
     """A line of QuALITY's official files."""
-    question = {"question": "Who?", "options": ["Ann", "Bob", "Cy", "Di"], "gold_label": 4, **changes}
-    return {"article": name, "questions": [{**question, "question_unique_id": f"{name}{number}"} for number in (0, 1)]}
+    question = {
+        "question": "Who?",
+        "options": ["Ann", "Bob", "Cy", "Di"],
+        "gold_label": 4,
+        **changes,
+    }
+    return {
+        "article": name,
+        "questions": [{**question, "question_unique_id": f"{name}{number}"} for number in (0, 1)],
+    }
 
 
 def test_quality_in_sets_flattened_or_without_labels(tmp_path):
     rows = [article("first"), article("second")]
     data = choices(write(tmp_path / "QuALITY.v1.0.1.htmlstripped.train", rows))
     assert (data.documents(), labels_of(data)) == (["first", "second"], [3, 3, 3, 3])
-    flat = [{"article": row["article"], **question} for row in rows for question in row["questions"]]
+    flat = [
+        {"article": row["article"], **question} for row in rows for question in row["questions"]
+    ]
     assert choices(write(tmp_path / "flat.jsonl", flat)).examples == data.examples
     for question in flat:
         del question["gold_label"]
@@ -174,28 +231,59 @@ def test_quality_in_sets_flattened_or_without_labels(tmp_path):
 
 
 def test_race(tmp_path):
-    race = {"example_id": "high1.txt", "article": "A story.", "question": "Who is _ ?", "options": ["Ann", "Bob"]}
-    data = choices(write(tmp_path / "race.jsonl", [{**race, "answer": "B"}, {**race, "answer": "A"}]))
-    assert (labels_of(data), data.examples[0].asked) == ([1, 0], ["Who is _ ? Ann", "Who is _ ? Bob"])
+    race = {
+        "example_id": "high1.txt",
+        "article": "A story.",
+        "question": "Who is _ ?",
+        "options": ["Ann", "Bob"],
+    }
+    data = choices(
+        write(tmp_path / "race.jsonl", [{**race, "answer": "B"}, {**race, "answer": "A"}])
+    )
+    assert (labels_of(data), data.examples[0].asked) == (
+        [1, 0],
+        ["Who is _ ? Ann", "Who is _ ? Bob"],
+    )
 
 
 def test_muld_character_archetypes(tmp_path):
     rows = [
         {"input": "Ellen Ripley\nALIEN\nINT. SHIP", "output": ["Hero"], "metadata": "1979"},
-        {"input": "Is Ash good?\nALIEN\nINT. SHIP", "output": ["Villain/Antagonist"], "metadata": "1979"},
+        {
+            "input": "Is Ash good?\nALIEN\nINT. SHIP",
+            "output": ["Villain/Antagonist"],
+            "metadata": "1979",
+        },
     ]
     question = "Is the character Ellen Ripley behaving like a hero or a villain?"
     for order in (rows, rows[::-1]):  # the order of classes is not that of the rows
         data = classes(write(tmp_path / "muld.jsonl", order))
-        assert (data.documents(), data.label_names) == (["ALIEN\nINT. SHIP"], ("Villain/Antagonist", "Hero"))
-        assert {example.question: example.label for example in data.examples} == {question: 1, "Is Ash good?": 0}
+        assert (data.documents(), data.label_names) == (
+            ["ALIEN\nINT. SHIP"],
+            ("Villain/Antagonist", "Hero"),
+        )
+        assert {example.question: example.label for example in data.examples} == {
+            question: 1,
+            "Is Ash good?": 0,
+        }
     with pytest.raises(ValueError, match="first line"):
-        classes(write(tmp_path / "mixed.jsonl", [*rows, {"input": "INT. SHIP", "output": ["Hero"]}]))
-    plain = write(tmp_path / "plain.jsonl", [{"input": "x" * 201 + "\nINT. SHIP", "output": "b"}])  # of another set
+        classes(
+            write(tmp_path / "mixed.jsonl", [*rows, {"input": "INT. SHIP", "output": ["Hero"]}])
+        )
+    plain = write(
+        tmp_path / "plain.jsonl", [{"input": "x" * 201 + "\nINT. SHIP", "output": "b"}]
+    )  # of another set
     columns = ColumnArguments(text_column="input", label_column="output")
-    assert labelled.read_classes(labelled.classification_table(plain), columns).label_names == ("b",)
-    for line in ("The one who was never really there", "x" * 199 + "?"):  # no name, so the question itself
-        data = classes(write(tmp_path / "line.jsonl", [{"input": f"{line}\nINT.", "output": ["Hero"]}]))
+    assert labelled.read_classes(labelled.classification_table(plain), columns).label_names == (
+        "b",
+    )
+    for line in (
+        "The one who was never really there",
+        "x" * 199 + "?",
+    ):  # no name, so the question itself
+        data = classes(
+            write(tmp_path / "line.jsonl", [{"input": f"{line}\nINT.", "output": ["Hero"]}])
+        )
         assert (data.examples[0].question, data.documents()) == (line, ["INT."])
 
 
@@ -206,21 +294,34 @@ def laws(tmp_path):
     folder.mkdir(parents=True)
     for number, concepts in enumerate((["192", "2356"], ["192"], ["77"])):
         law = {
-            "celex_id": f"32010R{number:04d}", "type": "Regulation", "concepts": concepts, "title": "Regulation",
-            "header": f"COMMISSION REGULATION No {number}", "recitals": ", Having regard to the Treaty,",
-            "main_body": ["Article one.", "Article two."], "attachments": "Done at Brussels.",
-        }  # fmt: skip
+            "celex_id": f"32010R{number:04d}",
+            "type": "Regulation",
+            "concepts": concepts,
+            "title": "Regulation",
+            "header": f"COMMISSION REGULATION No {number}",
+            "recitals": ", Having regard to the Treaty,",
+            "main_body": ["Article one.", "Article two."],
+            "attachments": "Done at Brussels.",
+        }
         (folder / f"{law['celex_id']}.json").write_text(json.dumps(law, indent=1))
     return folder / "*.json"
 
 
 def test_laws_straight_and_inverted(laws):
     straight, inverted = classes(laws), classes(laws, arrangement="inverted")
-    assert (straight.problem_type, straight.label_names) == ("multi_label_classification", ("192", "2356", "77"))
+    assert (straight.problem_type, straight.label_names) == (
+        "multi_label_classification",
+        ("192", "2356", "77"),
+    )
     assert [(row.id, row.label) for row in straight.examples] == [
-        ("32010R0000", (0, 1)), ("32010R0001", (0,)), ("32010R0002", (2,))
-    ]  # fmt: skip
-    body, head = "Article one. Article two.", ("COMMISSION REGULATION No 1", ", Having regard to the Treaty,")
+        ("32010R0000", (0, 1)),
+        ("32010R0001", (0,)),
+        ("32010R0002", (2,)),
+    ]
+    body, head = (
+        "Article one. Article two.",
+        ("COMMISSION REGULATION No 1", ", Having regard to the Treaty,"),
+    )
     assert straight.examples[1].text == f"{head[0]} {head[1]} {body}"
     assert inverted.examples[1].text == f"{body} {head[1]} {head[0]}"
     assert labels_of(inverted) == labels_of(straight)
@@ -236,10 +337,14 @@ def split_of(name: str) -> str:
 def books(tmp_path):
     """The CMU Book Summary Corpus of 60 books, and one without a genre."""
     names = [str(number) for number in range(100, 160)]
-    genres = {name: json.dumps({"/m/a": "Fiction", f"/m/{name[-1]}": f"Kind {name[-1]}"}) for name in names} | {
-        "1": ""
-    }
-    lines = [f"{name}\t/m/{name}\tTitle\tAuthor\t1999\t{genres[name]}\t Plot of {name}. " for name in genres]
+    genres = {
+        name: json.dumps({"/m/a": "Fiction", f"/m/{name[-1]}": f"Kind {name[-1]}"})
+        for name in names
+    } | {"1": ""}
+    lines = [
+        f"{name}\t/m/{name}\tTitle\tAuthor\t1999\t{genres[name]}\t Plot of {name}. "
+        for name in genres
+    ]
     (tmp_path / "booksummaries.txt").write_text("\n".join(lines) + "\n")
     return tmp_path, names
 
@@ -249,7 +354,11 @@ def test_books_in_three_parts_and_in_pairs(books, caplog):
     caplog.set_level("INFO")
     for split in ("train", "validation", "test"):
         data = classes(folder, split)
-        assert [row.id for row in data.examples] == [name for name in names if split_of(name) == split] != []
+        assert (
+            [row.id for row in data.examples]
+            == [name for name in names if split_of(name) == split]
+            != []
+        )
         assert data.examples[0].text == f"Plot of {data.examples[0].id}."
     assert f"{split_of('1')}: 1 books without a genre" in caplog.text
     single, paired = classes(folder), classes(folder, arrangement="paired")
@@ -274,7 +383,9 @@ def data_of(owners):
     return LabelledDocuments(SINGLE, rows, ("0", "1"), "here")
 
 
-OWNERS = st.lists(st.integers(0, 12), min_size=2, max_size=40).filter(lambda owners: len(set(owners)) > 1)
+OWNERS = st.lists(st.integers(0, 12), min_size=2, max_size=40).filter(
+    lambda owners: len(set(owners)) > 1
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -282,19 +393,35 @@ OWNERS = st.lists(st.integers(0, 12), min_size=2, max_size=40).filter(lambda own
 def test_nothing_is_on_both_sides_or_lost(owners, share, seed, shuffled):
     data = data_of(owners)
     for parts in (labelled.hold_out_documents(data, share, seed), labelled.halve_by_document(data)):
-        assert sorted(row.id for part in parts for row in part.examples) == sorted(row.id for row in data.examples)
+        assert sorted(row.id for part in parts for row in part.examples) == sorted(
+            row.id for row in data.examples
+        )
         assert not set(parts[0].documents()) & set(parts[1].documents())
         assert all(part.documents() for part in parts)
         for part in parts:
-            assert part.examples == [row for row in data.examples if row in part.examples]  # in their order
-    assert abs(len(labelled.hold_out_documents(data, share, seed)[1].documents()) - share * len(data.documents())) <= 1
+            assert part.examples == [
+                row for row in data.examples if row in part.examples
+            ]  # in their order
+    assert (
+        abs(
+            len(labelled.hold_out_documents(data, share, seed)[1].documents())
+            - share * len(data.documents())
+        )
+        <= 1
+    )
     first, second = labelled.halve_by_document(data)
     assert len(first.documents()) - len(second.documents()) in (0, 1)
-    hashes = [[hashlib.sha256(text.encode()).digest() for text in part.documents()] for part in (first, second)]
+    hashes = [
+        [hashlib.sha256(text.encode()).digest() for text in part.documents()]
+        for part in (first, second)
+    ]
     assert max(hashes[0]) < min(hashes[1])
     mixed = replace(data, examples=shuffled.sample(data.examples, len(data.examples)))
     again = labelled.halve_by_document(mixed)  # the same halves in any order of rows
-    assert [set(part.documents()) for part in again] == [set(first.documents()), set(second.documents())]
+    assert [set(part.documents()) for part in again] == [
+        set(first.documents()),
+        set(second.documents()),
+    ]
 
 
 def test_what_cannot_be_split():
@@ -307,7 +434,9 @@ def test_what_cannot_be_split():
 
 def test_a_batch_holds_each_document_once():
     triples = (("two", "q1", (0, 2)), ("one", "q2", ()), ("two", "q1", (1,)))
-    rows = [Example(f"{n}", text, asked, (), label) for n, (text, asked, label) in enumerate(triples)]
+    rows = [
+        Example(f"{n}", text, asked, (), label) for n, (text, asked, label) in enumerate(triples)
+    ]
     data = LabelledDocuments(SEVERAL, rows, ("x", "y", "z"), "here")
     vectors = {"one": torch.ones(1, 2), "two": torch.arange(6.0).reshape(3, 2)}
     vectors |= {"q1": torch.eye(2), "q2": torch.ones(1, 2)}
@@ -318,8 +447,14 @@ def test_a_batch_holds_each_document_once():
     assert torch.equal(batch["inputs_embeds"][0], vectors["two"])
     assert batch["labels"].is_floating_point()
     assert batch["labels"].tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
-    assert batch["pair_embeds"].tolist() == [[0.5, 0.5], [1, 1], [0.5, 0.5]]  # the mean of a long question
-    data = LabelledDocuments(SINGLE, [Example("a", "one", label=1)], ("n", "y"), "here", sigmoid=True)
+    assert batch["pair_embeds"].tolist() == [
+        [0.5, 0.5],
+        [1, 1],
+        [0.5, 0.5],
+    ]  # the mean of a long question
+    data = LabelledDocuments(
+        SINGLE, [Example("a", "one", label=1)], ("n", "y"), "here", sigmoid=True
+    )
     assert collate_vectors(data, vectors, data.examples)["labels"].tolist() == [[1.0]]
 
 
@@ -328,25 +463,47 @@ def test_tokens_are_cut_and_padded_on_the_right(minilm):
     examples = [Example("a", "two three four", "one"), Example("b", "five")]
     data = LabelledDocuments(SINGLE, examples, ("n", "y"), "here")
     ids = tokenizer(["one two three four", "five"])["input_ids"]  # a question before its document
-    for kind, expected in (("chunkbert", ids[0][:4]), ("truncated", [*ids[0][:3], tokenizer.sep_token_id])):
+    for kind, expected in (
+        ("chunkbert", ids[0][:4]),
+        ("truncated", [*ids[0][:3], tokenizer.sep_token_id]),
+    ):
         rows, lengths = token_rows(data, tokenizer, 4, kind)
         assert lengths.tolist() == [6, 3]
         batch = collate_tokens(data, tokenizer, rows)
         assert batch["input_ids"].tolist() == [expected, [*ids[1], tokenizer.pad_token_id]]
         assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     with pytest.raises(ValueError, match="'b'"):
-        token_rows(replace(data, examples=[data.examples[0], Example("b", "\u200b")]), tokenizer, None, "")
+        token_rows(
+            replace(data, examples=[data.examples[0], Example("b", "\u200b")]), tokenizer, None, ""
+        )
 
 
 @pytest.mark.parametrize(
     ("problem", "names", "label", "logits", "expected"),
     [
-        (SINGLE, ("n", "y"), 1, [[0.0, math.log(3)]], {"prediction": "y", "label": "y", "scores": [0.25, 0.75]}),
-        (SEVERAL, ("n", "y"), (0,), [[-1.0, 0.0]],
-         {"prediction": [], "label": ["n"], "scores": [0.268941, 0.5]}),
-        ("multiple_choice", None, None, [[0.0, math.log(3)]], {"prediction": 1, "scores": [0.25, 0.75]}),
+        (
+            SINGLE,
+            ("n", "y"),
+            1,
+            [[0.0, math.log(3)]],
+            {"prediction": "y", "label": "y", "scores": [0.25, 0.75]},
+        ),
+        (
+            SEVERAL,
+            ("n", "y"),
+            (0,),
+            [[-1.0, 0.0]],
+            {"prediction": [], "label": ["n"], "scores": [0.268941, 0.5]},
+        ),
+        (
+            "multiple_choice",
+            None,
+            None,
+            [[0.0, math.log(3)]],
+            {"prediction": 1, "scores": [0.25, 0.75]},
+        ),
     ],
-)  # fmt: skip
+)
 def test_predictions_in_words(tmp_path, problem, names, label, logits, expected):
     data = LabelledDocuments(problem, [Example("ü", "text", label=label)], names, "here")
     labelled.write_predictions(tmp_path / "p.jsonl", data, np.array(logits))
@@ -356,16 +513,27 @@ def test_predictions_in_words(tmp_path, problem, names, label, logits, expected)
 
 def test_scores_worked_by_hand():
     def data(problem, *labels):
-        return LabelledDocuments(problem, [Example("x", "y", label=label) for label in labels], ("n", "y"), "here")
+        return LabelledDocuments(
+            problem, [Example("x", "y", label=label) for label in labels], ("n", "y"), "here"
+        )
 
     single = data(SINGLE, 0, 1, 0, 1)
-    scores = single.scores(np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 2.0], [5.0, 1.0]]))  # says 0, 1, 1, 0
-    # Class 1: one found of two, one of two findings right: precision = recall = 1/2; class 0 likewise.
+    scores = single.scores(
+        np.array([[2.0, 1.0], [0.0, 3.0], [1.0, 2.0], [5.0, 1.0]])
+    )  # says 0, 1, 1, 0
+    # Class 1: one found of two, one of two findings right: precision = recall = 1/2; class 0
+    # likewise.
     assert scores == {"accuracy": 0.5, "f1": 0.5, "macro_f1": 0.5, "micro_f1": 0.5}
-    assert single.scores(np.eye(2)[[0, 1, 0, 0]], np.array([True, False, False, True]))["accuracy"] == 0.5
+    assert (
+        single.scores(np.eye(2)[[0, 1, 0, 0]], np.array([True, False, False, True]))["accuracy"]
+        == 0.5
+    )
     several = data(SEVERAL, (0,), (0,), (1,))
-    scores = several.scores(np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]]))  # says {0}, {0, 1}, {}
-    # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 said and of 3 that are.
+    scores = several.scores(
+        np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
+    )  # says {0}, {0, 1}, {}
+    # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 said and of 3 that
+    # are.
     assert scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.5, "micro_f1": 2 / 3})
     assert (several.trivial_logits() > 0).tolist() == [[True, False]]
     assert data("multiple_choice", 0, 1, 0, 0).scores(np.eye(4)) == {"accuracy": 0.5}

@@ -1,4 +1,5 @@
-"""Multi-hop questions with CDLM: the forms of HotpotQA, labels, answers, and the task from sets to card."""
+"""Multi-hop questions with CDLM: the forms of HotpotQA, labels, answers, and the task from sets to
+card."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ import pytest
 
 from nextlevelbert import CdlmForMultiHopQuestionAnswering, CdlmProcessor
 from nextlevelbert.evaluation.hotpotqa import hotpotqa_scores
-from nextlevelbert.tasks.multihop_qa import HotpotQuestion, QuestionDataset, answer, main, read_answer, read_hotpotqa
+from nextlevelbert.tasks.multihop_qa import (
+    HotpotQuestion,
+    QuestionDataset,
+    answer,
+    main,
+    read_answer,
+    read_hotpotqa,
+)
 
 # The data.
 
@@ -29,7 +37,11 @@ ROW = {
     "context": PARAGRAPHS,
 }
 EXPECTED = HotpotQuestion(
-    "5a8b", ROW["question"], "1775", [tuple(pair) for pair in PARAGRAPHS], [("Emma (novel)", 1), ("Jane Austen", 0)]
+    "5a8b",
+    ROW["question"],
+    "1775",
+    [tuple(pair) for pair in PARAGRAPHS],
+    [("Emma (novel)", 1), ("Jane Austen", 0)],
 )
 
 
@@ -47,8 +59,12 @@ def test_three_forms_are_read_alike(tmp_path):
         assert read_hotpotqa(write(tmp_path / "dev.json", [row])) == [EXPECTED]
     titled = [dict(zip(("title", "sentences"), pair, strict=True)) for pair in PARAGRAPHS]
     apart = {**plain, "gold": titled[:2], "distractors": titled[2:]}
-    [question] = read_hotpotqa(write(tmp_path / "apart.json", [{**apart, "supporting_sentences": [[1], [0]]}]))
-    order = sorted(PARAGRAPHS, key=lambda pair: hashlib.sha256(json.dumps(["5a8b", pair[0]]).encode()).digest())
+    [question] = read_hotpotqa(
+        write(tmp_path / "apart.json", [{**apart, "supporting_sentences": [[1], [0]]}])
+    )
+    order = sorted(
+        PARAGRAPHS, key=lambda pair: hashlib.sha256(json.dumps(["5a8b", pair[0]]).encode()).digest()
+    )
     assert question == EXPECTED._replace(paragraphs=[tuple(pair) for pair in order])
     # The order does not show which are gold.
     turned = {**apart, "gold": titled[1::-1], "supporting_sentences": [[0], [1]]}
@@ -69,7 +85,8 @@ def test_oddities_are_counted_and_kept(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("changed", "word"), [({"supporting_facts": [["Persuasion", 0]]}, "fullwiki"), ({"_id": "first"}, "first")]
+    ("changed", "word"),
+    [({"supporting_facts": [["Persuasion", 0]]}, "fullwiki"), ({"_id": "first"}, "first")],
 )
 def test_rows_that_are_refused(tmp_path, changed, word):
     with pytest.raises(ValueError, match=word):
@@ -87,14 +104,16 @@ def test_the_sample(shared, caplog):
 # Labels and answers.
 
 QUESTION = HotpotQuestion(
-    "q", "Where was the author born?", "New York",
+    "q",
+    "Where was the author born?",
+    "New York",
     [
         ("The book", ["It is by Ann.", "Ann liked New York."]),
         ("Ann", ["She was born in New York.", "New York is large."]),
         ("Another", ["New York is far away."]),
     ],
     [("Ann", 0), ("The book", 0)],
-)  # fmt: skip
+)
 
 
 def test_answers_are_words_of_supporting_paragraphs(processor):
@@ -127,14 +146,23 @@ def test_what_is_past_a_cut_has_no_label_and_is_reported(processor, caplog):
 def test_the_best_span_stays_within_a_sentence(processor):
     row = QuestionDataset([QUESTION], processor)[0]
     spans, length = row["token_spans"], len(row["input_ids"])
-    # "Ann liked New York." has the best start, "She was …" after it the best end: no span goes across.
-    first = next(n for n, (text, start, _) in enumerate(spans) if text == 2 and start == len("Ann liked "))
+    # "Ann liked New York." has the best start, "She was …" after it the best end: no span goes
+    # across.
+    first = next(
+        n for n, (text, start, _) in enumerate(spans) if text == 2 and start == len("Ann liked ")
+    )
     across = next(n for n, (text, start, _) in enumerate(spans) if text == 4 and start == 0)
     start, end = np.zeros(length), np.zeros(length)
     start[first], end[across], end[first + 1] = 5.0, 9.0, 4.0
     logits = [start, end, np.array([1.0, 0, 0]), np.array([-1.0, 2, -1, 3, -1])]
-    assert read_answer(row, QUESTION.paragraphs, logits) == ("New York", [("The book", 1), ("Ann", 1)])
-    outside = [np.where(np.arange(length) == 2, 99.0, start), *logits[1:]]  # a token of the question
+    assert read_answer(row, QUESTION.paragraphs, logits) == (
+        "New York",
+        [("The book", 1), ("Ann", 1)],
+    )
+    outside = [
+        np.where(np.arange(length) == 2, 99.0, start),
+        *logits[1:],
+    ]  # a token of the question
     assert read_answer(row, QUESTION.paragraphs, outside).text == "New York"
     no = [*logits[:2], np.array([0, 0, 1.0]), logits[3]]
     assert read_answer(row, QUESTION.paragraphs, no).text == "no"
@@ -143,20 +171,54 @@ def test_the_best_span_stays_within_a_sentence(processor):
 def test_questions_are_learnt_by_heart_and_published(encoder, tmp_path):
     """Trained on one question, it gives its answer and its sentences."""
     output = tmp_path / "answerer"
-    row = {**ROW, "question": QUESTION.question, "answer": QUESTION.answer, "context": QUESTION.paragraphs}
+    row = {
+        **ROW,
+        "question": QUESTION.question,
+        "answer": QUESTION.answer,
+        "context": QUESTION.paragraphs,
+    }
     row["supporting_facts"] = QUESTION.supporting
     second = write(tmp_path / "others.json", [{**row, "_id": "other"}])
-    main([
-        "--model", encoder, "--train_file", str(write(tmp_path / "one.json", [row])), "--validation_file", str(second),
-        "--max_length", "128", "--attention_window", "32", "--max_steps", "60", "--learning_rate", "5e-3",
-        "--eval_strategy", "steps", "--eval_steps", "60", "--save_strategy", "steps", "--save_steps", "60",
-        "--lr_scheduler_type", "constant", "--warmup_steps", "0", "--disable_tqdm", "true",
-        "--output_dir", str(output),
-    ])  # fmt: skip
+    main(
+        [
+            "--model",
+            encoder,
+            "--train_file",
+            str(write(tmp_path / "one.json", [row])),
+            "--validation_file",
+            str(second),
+            "--max_length",
+            "128",
+            "--attention_window",
+            "32",
+            "--max_steps",
+            "60",
+            "--learning_rate",
+            "5e-3",
+            "--eval_strategy",
+            "steps",
+            "--eval_steps",
+            "60",
+            "--save_strategy",
+            "steps",
+            "--save_steps",
+            "60",
+            "--lr_scheduler_type",
+            "constant",
+            "--warmup_steps",
+            "0",
+            "--disable_tqdm",
+            "true",
+            "--output_dir",
+            str(output),
+        ]
+    )
     [record] = map(json.loads, (output / "validation_predictions.jsonl").open())
     assert record["answer"] == "New York"
     model = CdlmForMultiHopQuestionAnswering.from_pretrained(output).eval()
-    said = answer(model, CdlmProcessor.from_pretrained(output), QUESTION.question, QUESTION.paragraphs)
+    said = answer(
+        model, CdlmProcessor.from_pretrained(output), QUESTION.question, QUESTION.paragraphs
+    )
     assert (said.text, set(said.supporting)) == ("New York", set(QUESTION.supporting))
     card = (output / "README.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", card, re.DOTALL)

@@ -1,4 +1,5 @@
-"""Retrieval and ranking: data sets, word counts and lengths by hand, batches without duplicates, and the scripts."""
+"""Retrieval and ranking: data sets, word counts and lengths by hand, batches without duplicates,
+and the scripts."""
 
 from __future__ import annotations
 
@@ -17,20 +18,33 @@ from nextlevelbert import HateModel, NextLevelBertModel
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from nextlevelbert.finetuning.seeds import FinetuningArguments
 from nextlevelbert.tasks import main, retrieval
-from nextlevelbert.tasks.retrieval import PairArguments, RankingData, read_ranking, read_retrieval_task
+from nextlevelbert.tasks.retrieval import (
+    PairArguments,
+    RankingData,
+    read_ranking,
+    read_retrieval_task,
+)
 
 from ..finetuning_toys import BREAD, SEA, predictions, write
 
 PAIRS = PairArguments()
 POOL = ["the whale and the sea the sea", "the ball in Bath", "the ship at sea"]
-ROWS = [("who?", "A whale."), ("where?", "At sea."), ("again who?", "A whale."), ("where?", "In Bath.")]
+ROWS = [
+    ("who?", "A whale."),
+    ("where?", "At sea."),
+    ("again who?", "A whale."),
+    ("where?", "In Bath."),
+]
 
 
 # --- Tasks
 
 
 def test_a_table_of_pairs(tmp_path):
-    path = write(tmp_path / "pairs.jsonl", [{"question": query, "context": text, "more": 1} for query, text in ROWS])
+    path = write(
+        tmp_path / "pairs.jsonl",
+        [{"question": query, "context": text, "more": 1} for query, text in ROWS],
+    )
     task = read_retrieval_task(path, PairArguments("question", "context"))
     assert list(task.queries.values()) == ["who?", "where?", "again who?"]
     assert list(task.documents.values()) == ["A whale.", "At sea.", "In Bath."]
@@ -42,7 +56,13 @@ def booksum_rows() -> list[dict]:
     """Rows with columns of kmfoda/booksum: two chapters, the first with two summaries."""
     pairs = [("One. " * 300, "s1"), ("Two. " * 600, "s2"), ("One. " * 300, "s3")]
     return [
-        {"bid": 27681, "summary_id": "chapters 1-2", "chapter": chapter, "summary_text": summary, "content": None}
+        {
+            "bid": 27681,
+            "summary_id": "chapters 1-2",
+            "chapter": chapter,
+            "summary_text": summary,
+            "content": None,
+        }
         for chapter, summary in pairs
     ]
 
@@ -53,7 +73,8 @@ def booksum(folder: Path) -> str:
 
 def test_booksum_is_known_by_its_columns(tmp_path):
     task = read_retrieval_task(booksum(tmp_path), PAIRS)
-    # The paper's direction: a chapter looks for its summaries, and a chapter that stands twice is one query.
+    # The paper's direction: a chapter looks for its summaries, and a chapter that stands twice is
+    # one query.
     assert [text[:4] for text in task.queries.values()] == ["One.", "Two."]
     assert list(task.documents.values()) == ["s1", "s2", "s3"]
     names = [["document-000000", "document-000002"], ["document-000001"]]
@@ -75,7 +96,9 @@ def test_booksum_on_the_hub_is_read_whole(monkeypatch):
     assert splits == ["train+validation+test", "test"]
 
 
-@pytest.mark.parametrize(("row", "culprit"), [({"query": "c", "document": " "}, "'document'"), ({}, "--query_col")])
+@pytest.mark.parametrize(
+    ("row", "culprit"), [({"query": "c", "document": " "}, "'document'"), ({}, "--query_col")]
+)
 def test_rows_without_a_text(row, culprit, tmp_path):
     path = write(tmp_path / "pairs.jsonl", [{"query": "a", "document": "b"}, row])
     with pytest.raises(ValueError, match=rf"line 2.*{culprit}"):
@@ -92,7 +115,10 @@ def msmarco(tmp_path) -> Path:
     docs = [f'd{n}\thttp://x/{n}\tTitle {n}\tBody "of\rnumber {n}."' for n in range(5)]
     with gzip.open(tmp_path / "msmarco-docs.tsv.gz", "wt", encoding="utf-8", newline="\n") as file:
         file.write("\n".join([*docs, "d5\tu\t\t"]) + "\n")
-    lines(tmp_path / "msmarco-docdev-queries.tsv", ["q1\twhat is one", "q2\twhat is two", "q9\tnobody judged this"])
+    lines(
+        tmp_path / "msmarco-docdev-queries.tsv",
+        ["q1\twhat is one", "q2\twhat is two", "q9\tnobody judged this"],
+    )
     lines(tmp_path / "msmarco-docdev-qrels.tsv", ["q1 0 d1 1", "", "q2 0 d2 1", "q2 0 d4 0"])
     top = ["q1 Q0 d0 1 -4.8 run", "q1 Q0 d1 2 -5 run", "q2 Q0 d4 1 -3 run", "q2 Q0 d5 2 -3 run"]
     lines(tmp_path / "msmarco-docdev-top100", top)
@@ -106,7 +132,12 @@ def test_ms_marco_s_files(msmarco):
     assert data.task.queries == {"q1": "what is one", "q2": "what is two"}
     assert data.task.relevant == {"q1": {"d1": 1}, "q2": {"d2": 1}}
     assert data.task.documents["d1"] == 'Title 1 Body "of\rnumber 1."'
-    assert sorted(data.task.documents) == ["d0", "d1", "d2", "d4"]  # named by a judgement or a candidate, with a text
+    assert sorted(data.task.documents) == [
+        "d0",
+        "d1",
+        "d2",
+        "d4",
+    ]  # named by a judgement or a candidate, with a text
     assert data.candidates == {"q1": ["d0", "d1"], "q2": ["d4"]}
     train = read_ranking(msmarco, "doctrain", PAIRS)
     assert (list(train.task.documents), train.candidates) == (["d0"], None)
@@ -114,7 +145,9 @@ def test_ms_marco_s_files(msmarco):
     assert len(read_ranking(msmarco, "docdev", PAIRS).task.documents) == 5  # the whole collection
 
 
-@pytest.mark.parametrize(("line", "culprit"), [("q1 0 d1", "Line 1 of msmarco-docdev-qrels"), ("q7 0 d2 1", "'q7'")])
+@pytest.mark.parametrize(
+    ("line", "culprit"), [("q1 0 d1", "Line 1 of msmarco-docdev-qrels"), ("q7 0 d2 1", "'q7'")]
+)
 def test_ms_marco_files_that_do_not_fit(msmarco, line, culprit):
     lines(msmarco / "msmarco-docdev-qrels.tsv", [line])
     with pytest.raises(ValueError, match=culprit):
@@ -123,22 +156,38 @@ def test_ms_marco_files_that_do_not_fit(msmarco, line, culprit):
 
 def toy_task(stories=6, **relevant) -> RetrievalTask:
     documents = {f"d{n}": f"document {n}" for n in range(stories)}
-    return RetrievalTask("toy", {query: f"query {query}" for query in relevant}, documents, relevant)
+    return RetrievalTask(
+        "toy", {query: f"query {query}" for query in relevant}, documents, relevant
+    )
 
 
 @pytest.mark.parametrize("task", ["retrieval", "ranking"])
 def test_the_configuration_of_a_dataset_is_read(task, toy_checkpoint, monkeypatch, tmp_path):
-    monkeypatch.setattr(retrieval, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}"))
-    options = ["--model", toy_checkpoint, "--dataset_name", "me/pairs", "--dataset_config_name", "small"]
+    monkeypatch.setattr(
+        retrieval, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
+    )
+    options = [
+        "--model",
+        toy_checkpoint,
+        "--dataset_name",
+        "me/pairs",
+        "--dataset_config_name",
+        "small",
+    ]
     with pytest.raises(pytest.fail.Exception, match="me/pairs small"):
         main(["--task", task, *options, "--output_dir", str(tmp_path)])
 
 
 def test_queries_are_held_out_by_their_documents():
-    task = toy_task(a={"d0": 1}, b={"d0": 1}, c={"d1": 1}, d={"d2": 1}, e={"d3": 1, "d2": 1}, f={"d4": 1})
+    task = toy_task(
+        a={"d0": 1}, b={"d0": 1}, c={"d1": 1}, d={"d2": 1}, e={"d3": 1, "d2": 1}, f={"d4": 1}
+    )
     for seed in range(5):
         parts = retrieval.hold_out_queries(RankingData(task), 0.5, seed)
-        named = [{document for grades in part.task.relevant.values() for document in grades} for part in parts]
+        named = [
+            {document for grades in part.task.relevant.values() for document in grades}
+            for part in parts
+        ]
         assert not named[0] & named[1]
         assert all(named)
         assert parts[1].task.documents == task.documents  # searched whole
@@ -150,16 +199,19 @@ def test_queries_are_held_out_by_their_documents():
 
 
 def test_tfidf_by_hand():
-    """Only words of a single document are left (half of three is 1.5), so all have one weight but for their counts."""
+    """Only words of a single document are left (half of three is 1.5), so all have one weight but
+    for their counts."""
     scores = retrieval.tfidf_scores(["whale whale ball", "nothing known"], POOL)
-    # Documents keep {whale, and}, {ball, in, bath}, {ship, at}; the query {whale: 1 + ln 2, ball: 1}.
+    # Documents keep {whale, and}, {ball, in, bath}, {ship, at}; the query {whale: 1 + ln 2, ball:
+    # 1}.
     whale, ball = 1 + np.log(2), 1.0
     row = np.array([whale / np.sqrt(2), ball / np.sqrt(3), 0]) / np.hypot(whale, ball)
     np.testing.assert_allclose(scores, [row, [0, 0, 0]], rtol=1e-6)
 
 
 def test_bm25_by_hand():
-    """Lucene's formula: ln(1 + (N - n + 0.5) / (n + 0.5)) · f / (f + k1 (1 - b + b · length / mean length))."""
+    """Lucene's formula: ln(1 + (N - n + 0.5) / (n + 0.5)) · f / (f + k1 (1 - b + b · length / mean
+    length))."""
     scores = retrieval.bm25_scores(["The sea!", "sea whale", "of the"], POOL)
     lengths = np.asarray([3, 2, 2])  # whale sea sea; ball bath; ship sea: without stop words
     counts = {"sea": np.asarray([2, 0, 1]), "whale": np.asarray([1, 0, 0])}
@@ -169,26 +221,41 @@ def test_bm25_by_hand():
         idf = np.log(1 + (3 - documents + 0.5) / (documents + 0.5))
         return idf * counts[word] / (counts[word] + 1.5 * (0.25 + 0.75 * lengths / lengths.mean()))
 
-    np.testing.assert_allclose(scores, [weight("sea"), weight("sea") + weight("whale"), np.zeros(3)], rtol=1e-5)
+    np.testing.assert_allclose(
+        scores, [weight("sea"), weight("sea") + weight("whale"), np.zeros(3)], rtol=1e-5
+    )
 
 
 def test_length_is_that_of_the_chapter_in_either_direction(tmp_path):
     """NextLevelBERT's figure 2: chapters of 300 and 600 words, summaries of one."""
     for columns in (("chapter", "summary_text"), ("summary_text", "chapter")):
         task = read_retrieval_task(booksum(tmp_path), PairArguments(*columns))
-        right = np.array([[float(d in task.relevant[q]) for d in task.documents] for q in task.queries])
+        right = np.array(
+            [[float(d in task.relevant[q]) for d in task.documents] for q in task.queries]
+        )
         rows = retrieval.scores_by_length(task, rank_by_scores(task, right))
-        assert [(row["from_words"], row["below_words"]) for row in rows] == [(256, 512), (512, 1024)]
+        assert [(row["from_words"], row["below_words"]) for row in rows] == [
+            (256, 512),
+            (512, 1024),
+        ]
         assert [row["queries"] for row in rows] == ([1, 1] if columns[0] == "chapter" else [2, 1])
         assert [row["mrr"] for row in rows] == [1.0, 1.0]
 
 
 def test_scores_by_length():
-    """A document that is its own query counts for nothing; short pairs are together; the mean of several counts."""
+    """A document that is its own query counts for nothing; short pairs are together; the mean of
+    several counts."""
     documents = {"a": "word " * 5, "b": "word " * 100, "c": "word " * 199, "d": "word " * 321}
-    task = RetrievalTask("toy", {"a": "?", "q": "?"}, documents, {"a": {"a": 1, "b": 1}, "q": {"c": 1, "d": 1}})
-    rows = retrieval.scores_by_length(task, rank_by_scores(task, np.array([[0.0, 1.0, 0, 0], [1.0, 0.5, 0, 0]])))
-    assert [(row["from_words"], row["below_words"], row["mrr"]) for row in rows] == [(0, 128, 1), (256, 512, 1 / 3)]
+    task = RetrievalTask(
+        "toy", {"a": "?", "q": "?"}, documents, {"a": {"a": 1, "b": 1}, "q": {"c": 1, "d": 1}}
+    )
+    rows = retrieval.scores_by_length(
+        task, rank_by_scores(task, np.array([[0.0, 1.0, 0, 0], [1.0, 0.5, 0, 0]]))
+    )
+    assert [(row["from_words"], row["below_words"], row["mrr"]) for row in rows] == [
+        (0, 128, 1),
+        (256, 512, 1 / 3),
+    ]
 
 
 # --- The search by its command line
@@ -196,7 +263,10 @@ def test_scores_by_length():
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory) -> str:
-    rows = [{"query": f"the {word}", "document": f"The {word} of the {word}. " * 20} for word in (*SEA, *BREAD)]
+    rows = [
+        {"query": f"the {word}", "document": f"The {word} of the {word}. " * 20}
+        for word in (*SEA, *BREAD)
+    ]
     return write(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", rows)
 
 
@@ -206,21 +276,36 @@ def run(folder: Path, model: str, *words: str) -> dict:
 
 
 def test_the_search(toy_checkpoint, toy_encoder_path, pairs, tmp_path, capsys):
-    """Rows of the model, of the mean of the same chunk vectors, and of word counts; one run each for the baselines."""
+    """Rows of the model, of the mean of the same chunk vectors, and of word counts; one run each
+    for the baselines."""
     results = run(tmp_path / "toy", toy_checkpoint, "--test_file", pairs)
     assert list(results["rows"]) == ["toy", "mean of the chunk vectors"]
-    task, model = read_retrieval_task(pairs, PAIRS), NextLevelBertModel.from_pretrained(toy_checkpoint)
+    task, model = (
+        read_retrieval_task(pairs, PAIRS),
+        NextLevelBertModel.from_pretrained(toy_checkpoint),
+    )
     books = [model.encode(list(texts.values())) for texts in (task.queries, task.documents)]
-    by_hand = rank_documents(task, *(torch.stack([book.document for book in side]) for side in books))
-    assert results["rows"]["toy"]["mrr"] == pytest.approx(retrieval_scores(by_hand)["mrr"], abs=0.02)  # float16
+    by_hand = rank_documents(
+        task, *(torch.stack([book.document for book in side]) for side in books)
+    )
+    assert results["rows"]["toy"]["mrr"] == pytest.approx(
+        retrieval_scores(by_hand)["mrr"], abs=0.02
+    )  # float16
     [line, *_] = predictions(tmp_path / "toy" / "predictions.jsonl")
-    assert line == {"query": "query-000000", "ranks_of_relevant_documents": by_hand["query-000000"].ranks.tolist()}
+    assert line == {
+        "query": "query-000000",
+        "ranks_of_relevant_documents": by_hand["query-000000"].ranks.tolist(),
+    }
     assert (tmp_path / "toy" / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
     words = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16", "--test_file", pairs]
-    rows = {name: run(tmp_path / name, name, *words)["rows"] for name in ("bm25", "avg_sbert", "sbert")}
+    rows = {
+        name: run(tmp_path / name, name, *words)["rows"] for name in ("bm25", "avg_sbert", "sbert")
+    }
     assert [[*row] for row in rows.values()] == [["bm25"], ["avg_sbert"], ["sbert"]]
     assert rows["bm25"]["bm25"]["mrr"] == 1.0
-    assert rows["avg_sbert"]["avg_sbert"] == pytest.approx(results["rows"]["mean of the chunk vectors"])
+    assert rows["avg_sbert"]["avg_sbert"] == pytest.approx(
+        results["rows"]["mean of the chunk vectors"]
+    )
     first = rank_documents(task, *(torch.stack([book.plain[0] for book in side]) for side in books))
     assert rows["sbert"]["sbert"] == pytest.approx(retrieval_scores(first), abs=0.02)
     with pytest.raises(SystemExit):
@@ -231,9 +316,13 @@ def test_the_search(toy_checkpoint, toy_encoder_path, pairs, tmp_path, capsys):
 def test_documents_of_any_length_beside_each_other(toy_checkpoint, monkeypatch):
     monkeypatch.setattr(retrieval, "_BATCH", 4)
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
-    books = model.encode([f"The {word} of the {word}. " * (n * 7 % 10 + 1) for n, word in enumerate((*SEA, *BREAD))])
+    books = model.encode(
+        [f"The {word} of the {word}. " * (n * 7 % 10 + 1) for n, word in enumerate((*SEA, *BREAD))]
+    )
     vectors = retrieval.document_vectors(model, [book.plain for book in books])
-    torch.testing.assert_close(vectors, torch.stack([book.document for book in books]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        vectors, torch.stack([book.document for book in books]), atol=1e-5, rtol=1e-5
+    )
 
 
 # --- Training to rank
@@ -265,21 +354,36 @@ def model(toy_encoder_path):
 
 def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_path):
     task = toy_task(a={"d0": 1}, b={"d1": 1}, c={"d2": 1})
-    vectors = {text: torch.randn(5, 32) for text in (*task.queries.values(), *task.documents.values())}
+    vectors = {
+        text: torch.randn(5, 32) for text in (*task.queries.values(), *task.documents.values())
+    }
     args = FinetuningArguments(output_dir=str(tmp_path), report_to=[])
     trainer = retrieval.RankingTrainer(task, vectors, lambda model: {}, model=model, args=args)
     batch = trainer.collate(trainer.train_dataset)
     queries, documents = (model(**batch[name]).pooler_output for name in ("query", "document"))
     scores = 20 * F.cosine_similarity(queries[:, None], documents[None], dim=-1)
-    torch.testing.assert_close(trainer.compute_loss(model, batch), F.cross_entropy(scores, torch.arange(3)))
+    torch.testing.assert_close(
+        trainer.compute_loss(model, batch), F.cross_entropy(scores, torch.arange(3))
+    )
 
 
 def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
-    """Splits of one folder, its top 100 as candidates: d2 is no candidate of q2, so its reciprocal rank is 0."""
+    """Splits of one folder, its top 100 as candidates: d2 is no candidate of q2, so its reciprocal
+    rank is 0."""
     model.save_pretrained(tmp_path / "base")
     splits = ["--train_split", "doctrain", "--validation_split", "docdev", "--test_split", "docdev"]
     words = ["--model", str(tmp_path / "base"), "--train_file", str(msmarco), *splits]
-    main(["--task", "ranking", *words, "--output_dir", str(tmp_path / "ranker"), "--num_train_epochs", "1"])
+    main(
+        [
+            "--task",
+            "ranking",
+            *words,
+            "--output_dir",
+            str(tmp_path / "ranker"),
+            "--num_train_epochs",
+            "1",
+        ]
+    )
     results = json.loads((tmp_path / "ranker" / "results.json").read_text())
     assert results["rows"]["base, test"]["hit_rate@10"] == 0.5
     card = (tmp_path / "ranker" / "README.md").read_text()
@@ -288,9 +392,19 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
 
 @pytest.mark.parametrize("name", ["encoder", "avg_sbert"])
 def test_frozen_encoders_get_a_linear_map(name, pairs, request, toy_encoder_path, tmp_path):
-    """Of any kind of encoder; before training they rank by their own vectors, and they are not published."""
+    """Of any kind of encoder; before training they rank by their own vectors, and they are not
+    published."""
     path = request.getfixturevalue(name) if name == "encoder" else name
-    words = ["--model", path, "--train_file", pairs, "--test_file", pairs, "--num_train_epochs", "1"]
+    words = [
+        "--model",
+        path,
+        "--train_file",
+        pairs,
+        "--test_file",
+        pairs,
+        "--num_train_epochs",
+        "1",
+    ]
     words += ["--per_device_train_batch_size", "2"]
     words += ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16"] * (name == "avg_sbert")
     main(["--task", "ranking", *words, "--output_dir", str(tmp_path / "out")])

@@ -1,4 +1,5 @@
-"""Model cards: what the template makes of facts, as the Hub's own parser reads it; tables and pictures."""
+"""Model cards: what the template makes of facts, as the Hub's own parser reads it; tables and
+pictures."""
 
 import html
 import re
@@ -33,47 +34,77 @@ def test_a_card_says_what_it_is_told_and_no_more(tmp_path):
     model_card(**FACTS).save(tmp_path / "README.md")
     card = ModelCard.load(tmp_path / "README.md")
     assert card.text.strip().startswith(
-        f"# someone/model\n\nA model that reads books.\n\n```python\n{FACTS['snippet']}\n```\n\n## How it was"
+        f"# someone/model\n\nA model that reads books.\n\n```python\n{FACTS['snippet']}\n```\n\n##"
+        " How it was"
     )
-    sections = re.findall(r"^## (.+?)\n\n(.*?)(?=\n\n## |\Z)", card.text.strip(), flags=re.DOTALL | re.MULTILINE)
-    table = "| argument | value |\n| --- | --- |\n| learning_rate | `0.0001` |\n| classes | `a\\|b` |"
+    sections = re.findall(
+        r"^## (.+?)\n\n(.*?)(?=\n\n## |\Z)", card.text.strip(), flags=re.DOTALL | re.MULTILINE
+    )
+    table = (
+        "| argument | value |\n| --- | --- |\n| learning_rate | `0.0001` |\n| classes | `a\\|b` |"
+    )
     assert dict(sections) == {
         "How it was trained": table,
         "What was measured": FACTS["measured"],
         "Limits": "- It reads English only.\n- It is small.",
     }
     known = {"library_name": "nextlevelbert", "pipeline_tag": FACTS["pipeline_tag"]}
-    assert card.data.to_dict() == {**known, "tags": [*FACTS["tags"]]}  # the licence is the user's to choose
+    assert card.data.to_dict() == {
+        **known,
+        "tags": [*FACTS["tags"]],
+    }  # the licence is the user's to choose
 
 
 def test_scores_and_inputs_to_try_are_metadata_of_the_hub():
     scores = {"accuracy": 0.123456, "f1": float("nan")}
     more = {"scores": scores, "dataset": "a set", "base_model": "someone/base"}
     data = model_card(**FACTS, **more, scored_task="text-retrieval", widget=SIMILARITY_WIDGET).data
-    assert (data.model_name, data.base_model, data.library_name) == ("someone/model", "someone/base", "nextlevelbert")
+    assert (data.model_name, data.base_model, data.library_name) == (
+        "someone/model",
+        "someone/base",
+        "nextlevelbert",
+    )
     assert set(data.widget[0]) == {"source_sentence", "sentences"}
     (result,) = data.eval_results
     assert (result.task_type, result.dataset_name) == ("text-retrieval", "a set")
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.1235)
-    assert "model-index" not in model_card(**FACTS, scores={"f1": float("nan")}, dataset="a set").content
+    assert (
+        "model-index"
+        not in model_card(**FACTS, scores={"f1": float("nan")}, dataset="a set").content
+    )
 
 
 HOSTILE = (
-    "a\n\n## Another\n\ntext", "<script>alert(1)</script>", "![](https://else.where/x.png)", "`code` | ``two``",
-    "<!--", "a\n```\nb", "~~~", "{{ facts }}", "---\nlicense: other\n---", "&lt;h1&gt;", "\u2028# x", " ",
-)  # fmt: skip
+    "a\n\n## Another\n\ntext",
+    "<script>alert(1)</script>",
+    "![](https://else.where/x.png)",
+    "`code` | ``two``",
+    "<!--",
+    "a\n```\nb",
+    "~~~",
+    "{{ facts }}",
+    "---\nlicense: other\n---",
+    "&lt;h1&gt;",
+    "\u2028# x",
+    " ",
+)
 
 
 def parsed(card):
     markdown = MarkdownIt("commonmark").enable("table")
-    tokens = [token for block in markdown.parse(card.text) for token in (block, *(block.children or ()))]
-    tables = [row.count("<td") + row.count("<th") for row in markdown.render(card.text).split("<tr>")[1:]]
+    tokens = [
+        token for block in markdown.parse(card.text) for token in (block, *(block.children or ()))
+    ]
+    tables = [
+        row.count("<td") + row.count("<th") for row in markdown.render(card.text).split("<tr>")[1:]
+    ]
     return [token.type for token in tokens if token.type != "text"], tables
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_from_outside_is_shown_as_it_is(tmp_path, text):
-    """No heading, picture, link, HTML or further cell, and nothing in the metadata but the value itself."""
+    """No heading, picture, link, HTML or further cell, and nothing in the metadata but the value
+    itself."""
 
     def card_of(outside):
         more = {
@@ -96,7 +127,10 @@ def test_text_from_outside_is_shown_as_it_is(tmp_path, text):
 
 
 def test_a_table_has_a_row_for_each_model_and_a_column_for_each_score():
-    rows = {"model, 2 seeds": {"f1": (0.5, 0.01), "loss": 1}, "a|b": {"f1": [0.25, 0.0], "auc": float("nan")}}
+    rows = {
+        "model, 2 seeds": {"f1": (0.5, 0.01), "loss": 1},
+        "a|b": {"f1": [0.25, 0.0], "auc": float("nan")},
+    }
     assert results_table(rows).splitlines() == [
         "| | f1 | loss | auc |",
         "| --- | --- | --- | --- |",
@@ -107,8 +141,13 @@ def test_a_table_has_a_row_for_each_model_and_a_column_for_each_score():
 
 def test_pictures_show_every_seed(tmp_path, monkeypatch):
     figures = []
-    monkeypatch.setattr("nextlevelbert.training.trainer.save_figure", lambda figure, path: figures.append(figure))
-    log = [{"loss": 2.0, "epoch": 1, "step": 10}, {"eval_loss": 1.5, "eval_f1": 0.5, "epoch": 1, "step": 10}]
+    monkeypatch.setattr(
+        "nextlevelbert.training.trainer.save_figure", lambda figure, path: figures.append(figure)
+    )
+    log = [
+        {"loss": 2.0, "epoch": 1, "step": 10},
+        {"eval_loss": 1.5, "eval_f1": 0.5, "epoch": 1, "step": 10},
+    ]
     plot_curves([log, log], "f1", tmp_path / "curve.png")
     loss, score = figures[0].axes
     assert [line.get_ydata().tolist() for line in loss.lines] == [[2.0], [2.0], [1.5], [1.5]]

@@ -35,11 +35,24 @@ def read(*words, **kwargs):
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
 def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, capsys):
     file = tmp_path / f"options.{suffix}"
-    values = {"model": "m", "seeds": [3, 4], "use_cpu": True, "learning_rate": 1e-3, "lr_scheduler_kwargs": {"a": 2}}
+    values = {
+        "model": "m",
+        "seeds": [3, 4],
+        "use_cpu": True,
+        "learning_rate": 1e-3,
+        "lr_scheduler_kwargs": {"a": 2},
+    }
     file.write_text(yaml.safe_dump(values) if suffix == "yaml" else json.dumps(values))
-    model, args = parse((Model, Arguments), [str(file), "--learning_rate", "2e-3", "--chunk-size", "12"])
+    model, args = parse(
+        (Model, Arguments), [str(file), "--learning_rate", "2e-3", "--chunk-size", "12"]
+    )
     assert (args.seeds, args.learning_rate, args.lr_scheduler_kwargs) == ([3, 4], 2e-3, {"a": 2})
-    assert (model.chunk_size, args.use_cpu, args.remove_unused_columns, args.weight_decay) == (12, True, False, 0.01)
+    assert (model.chunk_size, args.use_cpu, args.remove_unused_columns, args.weight_decay) == (
+        12,
+        True,
+        False,
+        0.01,
+    )
     file.write_text("- 1")
     with pytest.raises(SystemExit):
         parse((Model, Arguments), [str(file)])
@@ -52,8 +65,14 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, cap
         (["--sead", "1"], "--sead"),
         (["--see", "1"], "--see"),  # no abbreviations
         (["--chunk_size", "many"], "many"),
-        (["--dataloader_persistent_workers", "true", "--dataloader_num_workers", "1"], "persistent"),
-        (["--resume_from_checkpoint", "run"], "--resume_from_checkpoint"),  # a killed run goes on by itself
+        (
+            ["--dataloader_persistent_workers", "true", "--dataloader_num_workers", "1"],
+            "persistent",
+        ),
+        (
+            ["--resume_from_checkpoint", "run"],
+            "--resume_from_checkpoint",
+        ),  # a killed run goes on by itself
         (["--do_predict"], "--do_predict"),  # no more than the sets that are given
         (["--report_to", "nowhere"], "--report_to nowhere"),
         (["--recipe", "book"], "invalid choice: 'book'"),
@@ -72,14 +91,25 @@ def test_the_error_comes_before_the_usage(capsys, words, culprit):
 def test_a_recipe_stands_in_front_and_its_batch_comes_by_accumulation(capsys):
     words = ["--recipe", "paper", "--per_device_train_batch_size=2", "--seeds", "7"]
     model, args = read(*words, recipes="classification-")
-    assert (model.chunk_size, model.max_training_tokens, args.learning_rate, args.seeds) == (128, 4096, 3e-5, [7])
+    assert (model.chunk_size, model.max_training_tokens, args.learning_rate, args.seeds) == (
+        128,
+        4096,
+        3e-5,
+        [7],
+    )
     assert (args.per_device_train_batch_size, args.gradient_accumulation_steps) == (2, 4)
     assert "ChunkBERT, section 4.3" in capsys.readouterr().err
     model, args = read("--recipe=paper", "--model_type", "truncated", recipes="classification-")
-    assert (model.chunk_size, args.num_train_epochs, args.lr_scheduler_type.value) == (None, 20, "constant")
+    assert (model.chunk_size, args.num_train_epochs, args.lr_scheduler_type.value) == (
+        None,
+        20,
+        "constant",
+    )
 
 
-@pytest.mark.parametrize(("error", "status"), [(ValueError("no such column"), 1), (KeyboardInterrupt(), 130)])
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError("no such column"), 1), (KeyboardInterrupt(), 130)]
+)
 def test_what_a_command_refuses_is_told_without_a_traceback(capsys, error, status):
     def main(words):
         raise error
@@ -91,41 +121,90 @@ def test_what_a_command_refuses_is_told_without_a_traceback(capsys, error, statu
         run_command(lambda words: {}["a mistake of ours"], [])
 
 
-# What the papers name (their sections stand in the files); "batch" is the product of batch size and accumulation.
+# What the papers name (their sections stand in the files); "batch" is the product of batch size and
+# accumulation.
 CHUNKBERT = {
-    "batch_size": 8, "num_train_epochs": 20, "learning_rate": 3e-5, "lr_scheduler_type": "constant", "warmup_steps": 0,
-    "weight_decay": 0, "seeds": [0, 1, 2, 3, 4],
-}  # fmt: skip
+    "batch_size": 8,
+    "num_train_epochs": 20,
+    "learning_rate": 3e-5,
+    "lr_scheduler_type": "constant",
+    "warmup_steps": 0,
+    "weight_decay": 0,
+    "seeds": [0, 1, 2, 3, 4],
+}
 PAPERS = {
     "nextlevelbert": {
-        "batch_size": 512, "num_train_epochs": 20, "learning_rate": 1e-4, "lr_scheduler_type": "cosine",
-        "warmup_steps": 0.05, "adam_beta1": 0.9, "adam_beta2": 0.999, "weight_decay": 0.01, "attention_dropout": 0.1,
-        "sequence_length": 512, "masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1,
-        "objective": "masked", "loss": "smooth_l1", "loss_mean": "sequences", "pooling": "mean",
+        "batch_size": 512,
+        "num_train_epochs": 20,
+        "learning_rate": 1e-4,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 0.05,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.999,
+        "weight_decay": 0.01,
+        "attention_dropout": 0.1,
+        "sequence_length": 512,
+        "masking_probability": 0.15,
+        "mask_share": 0.8,
+        "random_share": 0.1,
+        "objective": "masked",
+        "loss": "smooth_l1",
+        "loss_mean": "sequences",
+        "pooling": "mean",
     },
     "hate": {
-        "masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1, "loss": "p_norm", "chunking": "sentences",
+        "masking_probability": 0.15,
+        "mask_share": 0.8,
+        "random_share": 0.1,
+        "loss": "p_norm",
+        "chunking": "sentences",
         "sentence_pooling": "cls",
     },
     "cdlm": {
-        "batch_size": 64, "max_steps": 25_000, "learning_rate": 3e-5, "lr_scheduler_type": "polynomial",
-        "lr_scheduler_kwargs": {"power": 3.0}, "warmup_steps": 500, "adam_beta1": 0.9, "adam_beta2": 0.98,
-        "adam_epsilon": 1e-6, "weight_decay": 0.01, "mlm_probability": 0.15, "global_attention": "masked",
+        "batch_size": 64,
+        "max_steps": 25_000,
+        "learning_rate": 3e-5,
+        "lr_scheduler_type": "polynomial",
+        "lr_scheduler_kwargs": {"power": 3.0},
+        "warmup_steps": 500,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.98,
+        "adam_epsilon": 1e-6,
+        "weight_decay": 0.01,
+        "mlm_probability": 0.15,
+        "global_attention": "masked",
         "max_length": 4096,
     },
     "classification-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},
-    "multiple_choice-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4], "halve_validation": True},
+    "multiple_choice-nextlevelbert": {
+        "learning_rate": 5e-5,
+        "seeds": [0, 1, 2, 3, 4],
+        "halve_validation": True,
+    },
     "classification-chunkbert": {**CHUNKBERT, "chunk_size": 128, "max_training_tokens": 4096},
     "classification-truncated": CHUNKBERT,
     "summarization-bert-al": {
-        "gradient_accumulation_steps": 2, "max_steps": 50_000, "learning_rate": 2e-5, "lr_scheduler_type": "linear",
-        "warmup_steps": 10_000, "adam_beta1": 0.9, "adam_beta2": 0.999, "adam_epsilon": 1e-9, "weight_decay": 0,
-        "recurrence": "replace", "summary_sentences": 3,
+        "gradient_accumulation_steps": 2,
+        "max_steps": 50_000,
+        "learning_rate": 2e-5,
+        "lr_scheduler_type": "linear",
+        "warmup_steps": 10_000,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.999,
+        "adam_epsilon": 1e-9,
+        "weight_decay": 0,
+        "recurrence": "replace",
+        "summary_sentences": 3,
     },
     "coreference-cdlm": {"batch_size": 128, "num_train_epochs": 10, "mentions_at_once": "pair"},
     "document_matching-cdlm": {"batch_size": 32, "num_train_epochs": 8},
-    "multihop_qa-cdlm": {"batch_size": 32, "num_train_epochs": 5, "learning_rate": 1e-4, "warmup_steps": 100},
-}  # fmt: skip
+    "multihop_qa-cdlm": {
+        "batch_size": 32,
+        "num_train_epochs": 5,
+        "learning_rate": 1e-4,
+        "warmup_steps": 100,
+    },
+}
 for baseline in ("truncated", "extended"):  # of the same paper, without what its model alone has
     PAPERS[f"summarization-{baseline}"] = PAPERS["summarization-bert-al"].copy()
     del PAPERS[f"summarization-{baseline}"]["recurrence"]
@@ -134,5 +213,8 @@ BESIDE = {"early_stopping_patience", "eval_strategy", "eval_steps", "save_strate
 
 def test_every_recipe_has_the_values_of_its_paper():
     recipes = {file.stem: yaml.safe_load(file.read_text()) for file in RECIPES.glob("*.yaml")}
-    named = {name: {key: v for key, v in values.items() if key not in BESIDE} for name, values in recipes.items()}
+    named = {
+        name: {key: v for key, v in values.items() if key not in BESIDE}
+        for name, values in recipes.items()
+    }
     assert named == PAPERS

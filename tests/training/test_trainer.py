@@ -1,4 +1,5 @@
-"""What all training shares: epochs of a dataset, our card, folders of a run, checkpoints that were cut off."""
+"""What all training shares: epochs of a dataset, our card, folders of a run, checkpoints that were
+cut off."""
 
 import json
 import os
@@ -37,9 +38,19 @@ class Rows(Dataset):
 
 def trainer(folder, dataset, kind=CardTrainer, evaluated=None, **options):
     torch.manual_seed(0)
-    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    size = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "intermediate_size": 8,
+    }
     model = BertForSequenceClassification(BertConfig(**size, vocab_size=8))
-    values = {"num_train_epochs": 3, "per_device_train_batch_size": 4, "save_strategy": "epoch", **options}
+    values = {
+        "num_train_epochs": 3,
+        "per_device_train_batch_size": 4,
+        "save_strategy": "epoch",
+        **options,
+    }
     args = BaseTrainingArguments(str(folder), disable_tqdm=True, use_cpu=True, **values)
     return kind(model, args, train_dataset=dataset, eval_dataset=evaluated)
 
@@ -76,7 +87,9 @@ def test_a_run_goes_on_from_its_last_whole_checkpoint_and_not_a_step_too_far(tmp
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
     assert "checkpoint-3" in caplog.text
     state.write_text(written)
-    weights_file = tmp_path / "checkpoint-3" / "model.safetensors"  # killed while the checkpoint was removed
+    weights_file = (
+        tmp_path / "checkpoint-3" / "model.safetensors"
+    )  # killed while the checkpoint was removed
     kept = weights_file.read_bytes()
     weights_file.unlink()
     assert last_whole_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
@@ -91,13 +104,18 @@ def test_a_run_goes_on_from_its_last_whole_checkpoint_and_not_a_step_too_far(tmp
 
 def test_a_run_that_was_stopped_stays_stopped_also_where_its_folder_moved(tmp_path):
     options = {
-        "eval_strategy": "epoch", "load_best_model_at_end": True, "learning_rate": 0.0, "num_train_epochs": 6,
+        "eval_strategy": "epoch",
+        "load_best_model_at_end": True,
+        "learning_rate": 0.0,
+        "num_train_epochs": 6,
         "restore_callback_states_from_checkpoint": True,
-    }  # fmt: skip
+    }
     first = trainer(tmp_path / "here", Rows(), evaluated=Rows(), **options)
     first.add_callback(EarlyStoppingCallback(2))
     first.train()
-    assert first.state.global_step == 6  # the first evaluation is the best, two follow without progress
+    assert (
+        first.state.global_step == 6
+    )  # the first evaluation is the best, two follow without progress
     (tmp_path / "here").rename(tmp_path / "moved")
     rows = Rows()
     again = trainer(tmp_path / "moved", rows, evaluated=Rows(), **options)
@@ -112,7 +130,11 @@ def test_a_folder_belongs_to_its_settings(tmp_path):
     settings = {"seeds": (0, 1), "learning_rate": 1e-4, "model": "a"}
     for _ in range(2):
         claim(folder, settings)
-    assert read_json(folder / "settings.json") == {"seeds": [0, 1], "learning_rate": 1e-4, "model": "a"}
+    assert read_json(folder / "settings.json") == {
+        "seeds": [0, 1],
+        "learning_rate": 1e-4,
+        "model": "a",
+    }
     with pytest.raises(ValueError, match=r"learning_rate: 0.0001 there, 0.001 now\)"):
         claim(folder, {**settings, "learning_rate": 1e-3})
     with pytest.raises(ValueError, match="loss: None there, l1 now"):
@@ -129,11 +151,21 @@ def test_the_signature_tells_what_decides_the_result(tmp_path):
         return json.loads(json.dumps(args.signature()))
 
     plain = signature()
-    for name, value in {"learning_rate": 1.0, "seed": 7, "max_steps": 3, "gradient_accumulation_steps": 2}.items():
+    for name, value in {
+        "learning_rate": 1.0,
+        "seed": 7,
+        "max_steps": 3,
+        "gradient_accumulation_steps": 2,
+    }.items():
         assert signature(**{name: value}) != plain, name
-    assert signature(save_total_limit=1, logging_steps=3, save_steps=7, dataloader_num_workers=1) == plain
+    assert (
+        signature(save_total_limit=1, logging_steps=3, save_steps=7, dataloader_num_workers=1)
+        == plain
+    )
     best = {"load_best_model_at_end": True, "eval_strategy": "steps", "save_strategy": "steps"}
-    assert signature(**best, eval_steps=2, save_steps=2) != signature(**best, eval_steps=4, save_steps=4)
+    assert signature(**best, eval_steps=2, save_steps=2) != signature(
+        **best, eval_steps=4, save_steps=4
+    )
 
 
 def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):

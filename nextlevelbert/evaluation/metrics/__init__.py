@@ -1,4 +1,5 @@
-"""Metrics as modules of `evaluate`, one folder each; a folder can be uploaded to the Hub as a Space."""
+"""Metrics as modules of `evaluate`, one folder each; a folder can be uploaded to the Hub as a
+Space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""MUC, B³, CEAF_e and LEA of clusters of coreferent mentions, and the CoNLL score; see README.md."""
+"""MUC, B³, CEAF_e and LEA of clusters of coreferent mentions, and the CoNLL score; see
+README.md."""
 
 import datasets
 import evaluate
@@ -12,7 +13,9 @@ class ConllCoreference(evaluate.Metric):
         clusters = datasets.Sequence(datasets.Sequence(mention))
         kinds = [datasets.Value("string"), datasets.Value("int64"), clusters]
         features = [datasets.Features({"predictions": kind, "references": kind}) for kind in kinds]
-        return evaluate.MetricInfo(description=__doc__, citation="", inputs_description="", features=features)
+        return evaluate.MetricInfo(
+            description=__doc__, citation="", inputs_description="", features=features
+        )
 
     def _compute(self, predictions, references):
         if not isinstance(references[0], list):  # the cluster of each mention

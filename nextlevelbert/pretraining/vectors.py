@@ -49,15 +49,15 @@ from .arguments import (
     VectorModelArguments,
 )
 from .sequences import (
+    REGRESSION_LOSSES,
     DataCollatorForSegmentPairs,
     DataCollatorForVectorMasking,
     DocumentVectorDataset,
+    MaskedVectorMetrics,
     PackedVectorDataset,
     SegmentPairDataset,
     context_mean_baseline,
-    masked_vector_scores,
     pairs_found,
-    summarize,
 )
 
 logger = logging.getLogger(__name__)
@@ -148,8 +148,13 @@ def pretrain(words: list[str]) -> None:
     )
     baseline = None
     if eval_dataset is not None and isinstance(objective.collator, DataCollatorForVectorMasking):
-        size, prepare = args.per_device_eval_batch_size, model.base_model.prepare_chunks
-        baseline = context_mean_baseline(eval_dataset, objective.collator, size, prepare)
+        baseline = context_mean_baseline(
+            eval_dataset,
+            objective.collator,
+            batch_size=args.per_device_eval_batch_size,
+            prepare=model.base_model.prepare_chunks,
+            metrics=objective.metrics,
+        )
         logger.info("Mean of the context on the evaluation set: %s", json.dumps(baseline))
     checkpoint = last_whole_checkpoint(output)
     args.label_names = [objective.label]
@@ -192,10 +197,23 @@ def pretrain(words: list[str]) -> None:
         results = json.dumps({"baseline": baseline, "log": steps}, indent=2, sort_keys=True)
         write_whole(output / "results.json", results)
         args.upload(output)
+        if eval_dataset is not None and isinstance(objective.metrics, MaskedVectorMetrics):
+            print(_what_was_learned(log))
         print(
             f"The model is in {output}, with its card (README.md) and results.json; the vectors in"
             f" {corpus.path}."
         )
+
+
+def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
+    """Writes the last evaluation as a sentence."""
+    scores = [entry for entry in log if "eval_masked_accuracy" in entry][-1]
+    found = scores["eval_masked_accuracy"]
+    chance = scores["eval_chance_accuracy"]
+    text = f"Held-out documents: {found:.1%} of the masked vectors found (chance {chance:.1%})"
+    if "eval_r2" in scores:
+        text += f", R² against the mean {scores['eval_r2']:.3f}"
+    return f"{text}."
 
 
 class Objective(NamedTuple):
@@ -246,17 +264,19 @@ def objective_of(family: Family, masking: MaskingArguments, config: Any) -> Obje
             " once."
         )
     kind = DocumentVectorDataset if isinstance(family, HateArguments) else PackedVectorDataset
+    metrics = MaskedVectorMetrics(config.loss)
+    scores = ("masked_accuracy", "masked_cosine")
+    if config.loss in REGRESSION_LOSSES:
+        scores = ("masked_accuracy", "r2", "masked_cosine")
     return Objective(
         partial(kind, sequence_length=length),
         DataCollatorForVectorMasking(
             masking.masking_probability, masking.mask_share, masking.random_share
         ),
         label="mask_positions",
-        batch_scores=lambda outputs, mask_positions: masked_vector_scores(
-            outputs[0], outputs[1], mask_positions
-        ),
-        metrics=lambda gathered: summarize(torch.as_tensor(gathered.predictions)),
-        scores=("masked_cosine", "masked_accuracy"),
+        batch_scores=metrics.score_batch,
+        metrics=metrics,
+        scores=scores,
         about_scores=_MASKED_SCORES,
         hub_task="fill-mask",
         at_least=1,
@@ -423,7 +443,8 @@ _NOTE = """\
 Without the package installed, `trust_remote_code=True` opens the same folder."""
 _MASKED_SCORES = """\
 On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
-every other masked vector of the batch; `chance_accuracy`: what guessing gives."""
+every other masked vector of the batch; `chance_accuracy`: what guessing gives. `r2` (for the losses smooth_l1, l1 and
+l2): 1 - squared error / squared error of the constant mean; 0 is no better than the mean."""
 _PAIR_SCORES = """\
 On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
 the cosine of document vectors; `chance_accuracy`: what guessing gives."""
@@ -451,8 +472,9 @@ def write_card(
     other scores."""
     args: Any = trainer.args
     log, config, name = trainer.state.log_history, trainer.model.config, args.repository()
-    columns = ("loss", *objective.scores, "chance_accuracy")
-    training.plot_curves([log], columns[1:], Path(args.output_dir) / training.CURVE, x="step")
+    found, *others = objective.scores
+    columns = (found, "chance_accuracy", *others, "loss")
+    training.plot_curves([log], columns[:-1], Path(args.output_dir) / training.CURVE, x="step")
     evaluations = [
         {name: entry[f"eval_{name}"] for name in columns} for entry in log if "eval_loss" in entry
     ]

@@ -29,15 +29,35 @@ logger = logging.getLogger(__name__)
 
 
 class EpochDataset(Dataset, ABC):
-    """Rows that depend on (seed, epoch, index) alone: a resumed run sees what an uninterrupted one
-    saw."""
+    """Draws rows that depend on (seed, epoch, index) alone.
 
-    seed: int
-    epoch = 0
+    So a resumed run sees what an uninterrupted one saw.
+
+    Args:
+        seed: of what is drawn.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        # Workers that persist keep the dataset of their first epoch, so they look here.
+        self._epoch = torch.zeros(1, dtype=torch.long).share_memory_()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._epoch.share_memory_()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that rows are drawn for."""
+        return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draws anew; `Trainer` calls this when an epoch begins."""
-        self.epoch = epoch
+        """Draws anew; `Trainer` calls this when an epoch begins.
+
+        Args:
+            epoch: its number, from 0.
+        """
+        self._epoch.fill_(epoch)
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
@@ -84,7 +104,9 @@ class VectorSequenceDataset(EpochDataset):
     ) -> None:
         if sequence_length < 3:
             raise ValueError(f"sequence_length must be at least 3, got {sequence_length}.")
-        self.corpus, self.sequence_length, self.seed = corpus, sequence_length, seed
+        super().__init__(seed)
+        self.corpus = corpus
+        self.sequence_length = sequence_length
         chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
         self._first_chunks = corpus.document_offsets[chosen]
         self._lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
@@ -321,7 +343,9 @@ class SegmentPairDataset(EpochDataset):
             raise ValueError(
                 f"Give 1 <= min_segment <= max_segment, got {min_segment} and {max_segment}."
             )
-        self.corpus, self.max_segment, self.seed = corpus, max_segment, seed
+        super().__init__(seed)
+        self.corpus = corpus
+        self.max_segment = max_segment
         chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
         lengths = corpus.document_offsets[chosen + 1] - corpus.document_offsets[chosen]
         long = lengths >= 2 * min_segment

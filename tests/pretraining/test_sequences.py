@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader
 from transformers import EvalPrediction
 
 from nextlevelbert import (
@@ -298,6 +300,23 @@ def test_documents_too_short_are_counted(stories, caplog):
     for values in ({"min_segment": 0}, {"min_segment": 9, "max_segment": 8}, {"min_segment": 40}):
         with pytest.raises(ValueError, match="min_segment"):
             SegmentPairDataset(stories, **values)
+
+
+@pytest.mark.parametrize("prepare", [lambda data: data, copy.deepcopy], ids=["itself", "copy"])
+def test_workers_that_persist_draw_anew_in_every_epoch(corpus, prepare):
+    data = prepare(PackedVectorDataset(corpus, sequence_length=16))
+    loader = DataLoader(
+        data,
+        batch_size=4,
+        collate_fn=DataCollatorForVectorMasking(),
+        num_workers=1,
+        persistent_workers=True,
+    )
+    for epoch in range(2):
+        data.set_epoch(epoch)
+        masks = torch.cat([batch["mask_positions"] for batch in loader])
+        here = DataLoader(data, batch_size=4, collate_fn=DataCollatorForVectorMasking())
+        assert torch.equal(masks, torch.cat([batch["mask_positions"] for batch in here]))
 
 
 # --- Scores

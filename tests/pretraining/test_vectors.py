@@ -226,6 +226,24 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
     assert not (tmp_path / "model").exists()
 
 
+def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path):
+    others = tmp_path / "others.jsonl"
+    others.write_text("".join(json.dumps(book) + "\n" for book in BOOKS[:5]))
+    words = ["--train_file", str(books), "--chunk_size", "12", "--max_steps", "1"]
+    run(tmp_path / "model", *words, "--validation_file", str(others))
+    assert len(VectorCorpus(f"{tmp_path}/model-corpus")) == 12
+    assert len(VectorCorpus(f"{tmp_path}/model-corpus-validation")) == 5
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "| documents held out | `5` |" in card
+    assert "| training corpus | 12 documents" in card
+    with pytest.raises(ValueError, match="validation_documents"):
+        run(tmp_path / "model", *words)
+    words += ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8"]
+    others.write_text(json.dumps(BOOKS[0]))
+    with pytest.raises(ValueError, match="--validation_file has 1 document"):
+        run(tmp_path / "pairs", *words, "--validation_file", str(others))
+
+
 def test_masks_and_sequences_are_by_default_the_papers(corpus):
     options = MaskingArguments()
     collator = DataCollatorForVectorMasking()

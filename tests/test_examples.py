@@ -139,8 +139,8 @@ def run_with(encoder: str, name: str, output: Path) -> dict:
 
 
 def test_nextlevelbert(toy_encoder_path, tmp_path):
-    before, after = run_with(toy_encoder_path, "next_level_bert", tmp_path)["pretrained"]
-    assert after < before
+    found = run_with(toy_encoder_path, "next_level_bert", tmp_path)["pretrained"]
+    assert all(0 <= share <= 1 for share in found)
     assert (
         AutoModelForSequenceClassification.from_pretrained(
             tmp_path / "classifier"
@@ -151,10 +151,10 @@ def test_nextlevelbert(toy_encoder_path, tmp_path):
 
 @pytest.mark.long
 def test_nextlevelbert_with_minilm(minilm_path, tmp_path):
-    """With the defaults of TrainingArguments."""
+    """Classifier and chooser have the defaults of TrainingArguments."""
     scores = run_with(minilm_path, "next_level_bert", tmp_path)
     before, after = scores["pretrained"]
-    assert after < 0.9 * before
+    assert after > 2 * before
     assert scores["classifier"][1] > 0.8
     assert scores["chooser"][0] < 0.5 < 0.8 < scores["chooser"][1]
 

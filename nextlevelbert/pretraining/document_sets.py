@@ -120,7 +120,8 @@ class ClusterDataset(EpochDataset):
         seed: int = 42,
         document_share: float = 1 / LEAST_DOCUMENTS,
     ) -> None:
-        self.max_length, self.related, self.seed = max_length or processor.max_length, related, seed
+        super().__init__(seed)
+        self.max_length, self.related = max_length or processor.max_length, related
         tokenizer = processor.tokenizer
         kept = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
         needed = 1 if related else LEAST_DOCUMENTS

@@ -66,10 +66,6 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, cap
         (["--see", "1"], "--see"),  # no abbreviations
         (["--chunk_size", "many"], "many"),
         (
-            ["--dataloader_persistent_workers", "true", "--dataloader_num_workers", "1"],
-            "persistent",
-        ),
-        (
             ["--resume_from_checkpoint", "run"],
             "--resume_from_checkpoint",
         ),  # a killed run goes on by itself

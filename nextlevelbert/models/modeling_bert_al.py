@@ -42,6 +42,8 @@ from .token_document import (
 State = tuple[Tensor, Tensor]  # h and c of an LSTM, [channels, D]
 Place = tuple[Tensor, Tensor]  # step and document of every segment of a pass, [R]
 _GATES = 4  # input, forget, cell and output, in torch's order
+# Encoders whose layers give [position, segment, D]; all others give [segment, position, D].
+_POSITIONS_FIRST = ("xlnet",)
 
 
 class LayerNormLSTM(nn.Module):
@@ -293,7 +295,12 @@ class BertAlModel(BertAlPreTrainedModel):
     def _recur(
         self, states: list[State | None], place: Place, batch: int, number: int, output: Tensor
     ) -> Tensor:
+        positions_first = self.encoder.config.model_type in _POSITIONS_FIRST
+        if positions_first:
+            output = output.transpose(0, 1)
         output, states[number] = self.recurrences[number](output, place, batch, states[number])
+        if positions_first:
+            output = output.transpose(0, 1)
         return output
 
 

@@ -362,6 +362,43 @@ def real_tokens(
     return whole if attention_mask is None else attention_mask.bool()
 
 
+def global_tokens(
+    real: Tensor, attention_mask: Tensor | None, global_attention_mask: Tensor | None
+) -> Tensor:
+    """Finds the tokens with global attention.
+
+    A token has global attention if `global_attention_mask` is 1 or, as in transformers' Longformer,
+    if `attention_mask` is 2. Padding never has it.
+
+    Args:
+        real: ``[B, L]`` bool, true at tokens.
+        attention_mask: ``[B, L]`` of 0, 1 and 2.
+        global_attention_mask: ``[B, L]`` of 0 and 1.
+
+    Returns:
+        ``[B, L]`` bool.
+
+    Raises:
+        ValueError: `attention_mask` has other values, such as those of an additive mask.
+    """
+    is_global = torch.zeros_like(real)
+    if global_attention_mask is not None:
+        is_global = global_attention_mask.bool()
+
+    if attention_mask is not None:
+        marked = attention_mask == 2
+        unknown = real & (attention_mask != 1) & ~marked
+        if unknown.any():
+            value = attention_mask[unknown][0].item()
+            raise ValueError(
+                "attention_mask must be 0 at padding, 1 at tokens and 2 at tokens with global"
+                f" attention; it has {value}. An additive mask has to be turned into zeros and ones."
+            )
+        is_global = is_global | marked
+
+    return is_global & real
+
+
 def first_token(real: Tensor) -> Tensor:
     """True at the first real position of each row, its [CLS]: ``[B, L]``."""
     return (real.cumsum(dim=1) == 1) & real
@@ -405,6 +442,8 @@ class CdlmModel(CdlmPreTrainedModel):
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
         Args:
+            attention_mask: ``[B, L]``, 0 at padding, 1 at tokens, 2 at tokens with global
+                attention (the older way of transformers' Longformer).
             global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others,
                 else 0. All 0 by default, as in transformers' Longformer; the models for tasks
                 choose by what they predict.
@@ -415,11 +454,7 @@ class CdlmModel(CdlmPreTrainedModel):
             of a sequence.
         """
         real = real_tokens(input_ids, attention_mask, inputs_embeds)
-        is_global = (
-            torch.zeros_like(real)
-            if global_attention_mask is None
-            else global_attention_mask.bool() & real
-        )
+        is_global = global_tokens(real, attention_mask, global_attention_mask)
         if (longest := int(real.sum(dim=1).max())) > self.config.max_sequence_length:
             raise ValueError(
                 f"A sequence has {longest} tokens, but the model reads"
@@ -476,8 +511,8 @@ class CdlmModel(CdlmPreTrainedModel):
 class CdlmForMaskedLM(CdlmPreTrainedModel):
     """Predicts masked words of a set of documents (paper, section 2.2).
 
-    Unless a global attention mask is given, the [MASK] tokens have global attention, as in the
-    paper's pretraining.
+    Unless a global attention mask is given, `config.global_attention` decides: by default the
+    [MASK] tokens have global attention, as in the paper's pretraining.
     """
 
     has_word_head = True
@@ -498,6 +533,32 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         self.lm_head.decoder = new_embeddings
 
+    def usual_global_attention(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor | None:
+        """Makes the global attention mask ``[B, L]`` of the pattern that the model was trained with.
+
+        Args:
+            input_ids: ``[B, L]``.
+            attention_mask: ``[B, L]``; None if there is no padding.
+
+        Returns:
+            True at the [MASK] tokens (``config.global_attention`` is ``"masked"``), or at as many
+            first tokens of each sequence (``"prefix"``); None for ``"none"``, and if the
+            configuration has no `mask_token_id`.
+        """
+        pattern = self.config.global_attention
+        if pattern == "none" or self.config.mask_token_id is None:
+            return None
+
+        is_mask = input_ids == self.config.mask_token_id
+        if pattern == "masked":
+            return is_mask
+
+        real = real_tokens(input_ids, attention_mask)
+        count = (is_mask & real).sum(dim=1, keepdim=True)  # [B, 1]
+        return real & (real.cumsum(dim=1) <= count)
+
     @can_return_tuple
     def forward(
         self,
@@ -510,18 +571,19 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
     ) -> longformer.LongformerMaskedLMOutput:
         """Scores of words, ``[B, L, V]``; inputs as in `CdlmModel`.
 
-        `labels` ``[B, L]`` are ids of the true words, -100 where nothing is predicted, but not
-        everywhere. With them and `config.sparse_prediction`, the N positions that have one are
+        `labels` ``[B, L]`` are ids of the true words, -100 where nothing is predicted; the loss is
+        zero if they are -100 everywhere. With them and `config.sparse_prediction`, the N positions that have one are
         scored, row by row: ``[N, V]``.
         """
-        if (
-            global_attention_mask is None
-            and input_ids is not None
-            and self.config.mask_token_id is not None
-        ):
-            global_attention_mask = input_ids == self.config.mask_token_id
+        if global_attention_mask is None and input_ids is not None:
+            global_attention_mask = self.usual_global_attention(input_ids, attention_mask)
         output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            return_dict=True,
+            **kwargs,
         )
         states = output.last_hidden_state
         if labels is None:
@@ -529,15 +591,9 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
                 logits=self.lm_head(states), **_extras(output)
             )
         masked = labels != -100
-        if not masked.any():
-            raise ValueError(
-                "No position of the batch is masked (labels are -100 everywhere): mask some."
-            )
         sparse = self.config.sparse_prediction
         logits = self.lm_head(states[masked] if sparse else states)  # [N, V] or [B, L, V]
-        loss = nn.functional.cross_entropy(
-            (logits if sparse else logits[masked]).float(), labels[masked]
-        )
+        loss = single_label_loss(logits if sparse else logits[masked], labels[masked])
         return longformer.LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
 
@@ -568,7 +624,9 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         """
         first = first_token(real_tokens(input_ids, attention_mask, kwargs.get("inputs_embeds")))
         wide = first if global_attention_mask is None else global_attention_mask
-        output = self.longformer(input_ids, attention_mask, wide, token_type_ids, **kwargs)
+        output = self.longformer(
+            input_ids, attention_mask, wide, token_type_ids, return_dict=True, **kwargs
+        )
         # [CLS] is where the padding on the left ends.
         logits = self.classifier(
             take_positions(output.last_hidden_state, first.long().argmax(dim=1)[:, None])
@@ -682,7 +740,12 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
             )  # [B, M, L]
             global_attention_mask = (marked & (mention_spans[..., :1] >= 0)).any(dim=1) | first
         output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            return_dict=True,
+            **kwargs,
         )
         pair_mask = (mention_pairs != -1).any(dim=-1)  # [B, P]
         spans, pairs = mention_spans.clamp(min=0), mention_pairs.clamp(min=0)
@@ -779,7 +842,12 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
                 answer, 0, or -100.
         """
         output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            return_dict=True,
+            **kwargs,
         )
         states = output.last_hidden_state
         real = real_tokens(input_ids, attention_mask)

@@ -105,10 +105,11 @@ class CdlmMaskingArguments:
     _argument_group_name = "masked words"
 
     document_share: float = option(1 / 3, "Largest share of a sequence for one document.")
-    global_attention: Literal["masked", "prefix", "none"] = option(
-        "masked",
-        "Tokens with global attention: those to predict (the paper's), as many first ones (prefix),"
-        " or none.",
+    global_attention: Literal["masked", "prefix", "none"] | None = option(
+        None,
+        "Tokens with global attention: the tokens to predict (masked, as in the paper), as many"
+        " first tokens (prefix), or none. Default: as the saved model was trained, and masked for"
+        " a new model.",
     )
     random_clusters: bool = option(
         False, "Train on sets of unrelated documents (the paper's Rand CDLM)."
@@ -181,6 +182,9 @@ def main(words: list[str]) -> None:
     # 1. The model, and sequences of documents.
     model, processor = options.load(CdlmForMaskedLM)
     model.config.sparse_prediction = True  # only masked words are scored
+    if masking.global_attention is None:
+        masking.global_attention = model.config.global_attention
+    model.config.global_attention = masking.global_attention
     if (
         masking.global_attention == "none"
     ):  # no gradient would reach these, and several processes would wait for one

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from transformers import AlbertConfig, AutoModel
+from transformers import AlbertConfig, AutoModel, XLNetConfig
 
 from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAlModel
 from nextlevelbert.models import modeling_bert_al
@@ -169,6 +169,20 @@ def test_layer_by_layer_and_channel_by_channel(recurrence):
         states = torch.stack(channels, dim=1).unsqueeze(1)
     torch.testing.assert_close(
         model(ids).last_hidden_state[0], states.flatten(0, 2), atol=1e-5, rtol=0
+    )
+
+
+@torch.no_grad()
+def test_the_recurrence_around_xlnet_worked_by_hand():
+    """XLNet's layers give [position, segment, D]: eight segments of eight must not be confused."""
+    config = XLNetConfig(vocab_size=200, d_model=32, n_layer=1, n_head=4, d_inner=48)
+    model = tiny(encoder_config=config, recurrence="replace")
+    _, ids, _ = batch(lengths=(64,))
+    states = model.encoder(ids.view(8, 8)).last_hidden_state  # [segment, position, D]
+    lstm = model.recurrences[0].lstm
+    expected = torch.stack([lstm(states[:, position, None])[0][:, 0] for position in range(8)], 1)
+    torch.testing.assert_close(
+        model(ids).last_hidden_state[0], expected.flatten(0, 1), atol=1e-5, rtol=0
     )
 
 

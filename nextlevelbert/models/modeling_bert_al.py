@@ -380,12 +380,9 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         texts = [text[start:end] for start, end in spans]
         batch = pad_batch([encode_sentences(texts, self.tokenizer)], self.config.pad_token_id or 0)
         self.eval()
-        logits = (
-            self(**{name: values.to(self.device) for name, values in batch.items()})
-            .logits[0]
-            .float()
-            .cpu()
-        )
+        inputs = {name: values.to(self.device) for name, values in batch.items()}
+        output = self(**inputs, return_dict=True)
+        logits = output.logits[0].float().cpu()
         chosen = select_sentences(logits.numpy(), sentences, texts if trigram_blocking else None)
         texts, spans = [texts[number] for number in chosen], [spans[number] for number in chosen]
         return ExtractiveSummary(texts, chosen, spans, logits.sigmoid().tolist())

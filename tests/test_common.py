@@ -377,6 +377,13 @@ def test_pickled_or_copied_after_a_pass_it_is_the_same(models, name):
         assert len(after.get("hidden_states") or ()) == len(before.get("hidden_states") or ())
 
 
+def test_a_copy_keeps_modules_shared(models):
+    model = copy.deepcopy(models["chunkbert"])
+    model.also = model.encoder.encoder
+    again = copy.deepcopy(model)
+    assert again.also is again.encoder.encoder
+
+
 @pytest.mark.parametrize("name", [name for name in HEADS if name not in OVER_VECTORS])
 def test_tuples_instead_of_outputs_by_name(saved, name):
     kind, _ = HEADS[name]

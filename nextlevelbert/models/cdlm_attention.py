@@ -80,7 +80,8 @@ def plan_attention(real: Tensor, is_global: Tensor, window: int) -> AttentionPla
 def _allowed_in_square(real: Tensor, is_global: Tensor, half: int) -> Tensor:
     """Compares all queries with all keys: ``[B, 1, L, L]``."""
     position = torch.arange(real.shape[1], device=real.device)
-    near = (position[:, None] - position).abs() <= half  # [L, L]
+    distance = (position[:, None] - position).abs()  # [L, L]
+    near = distance <= half
     allowed = (near & real[:, None, :]) | is_global[:, None, :]  # [B, L, L]
     # A query without keys would give NaN; the states of padding are set to zero later.
     allowed = allowed | ~real[:, :, None]
@@ -93,11 +94,12 @@ def _allowed_in_blocks(real: Tensor, is_global: Tensor, global_real: Tensor, blo
     local_keys = with_neighbours(in_blocks(real & ~is_global, block))  # [B, n, 3c]
     query = torch.arange(block, device=real.device)
     key = torch.arange(3 * block, device=real.device) - block
-    near = (query[:, None] - key).abs() <= block  # [c, 3c]
+    distance = (query[:, None] - key).abs()  # [c, 3c]
+    near = distance <= block
     allowed_near = near & local_keys[:, :, None, :]  # [B, n, c, 3c]
 
     blocks = local_keys.shape[1]
-    allowed_global = global_real[:, None, None, :].expand(-1, blocks, block, -1)  # [B, n, c, G]
+    allowed_global = global_real[:, None, None, :].expand((-1, blocks, block, -1))  # [B, n, c, G]
     allowed = torch.cat([allowed_near, allowed_global], dim=-1)
 
     # A query without keys would give NaN; the states of padding are set to zero later.
@@ -212,5 +214,5 @@ def _seen_from_blocks(heads: Tensor, global_index: Tensor, block: int) -> Tensor
 
     global_heads = take_positions(heads, global_index)  # [B, G, H, d]
     blocks = near.shape[1]
-    everywhere = global_heads.unsqueeze(1).expand(-1, blocks, -1, -1, -1)
+    everywhere = global_heads.unsqueeze(1).expand((-1, blocks, -1, -1, -1))
     return torch.cat([near, everywhere], dim=2).flatten(0, 1)

@@ -26,9 +26,19 @@ class Arrived(BaseException):
     """Model, collator, training and validation set of the trainer that is not made."""
 
     def __init__(
-        self, trainer: CardTrainer, model: Any, args: Any, *parts: Any, **more: Any
+        self,
+        trainer: CardTrainer,
+        model: Any,
+        args: Any,
+        data_collator: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        **more: Any,
     ) -> None:
-        self.model, (self.collator, self.train, self.validation) = model, parts[:3]
+        self.model = model
+        self.collator = data_collator
+        self.train = train_dataset
+        self.validation = eval_dataset
 
 
 def stop(*args: Any, **kwargs: Any) -> None:

@@ -168,7 +168,6 @@ PAPERS = {
         "adam_epsilon": 1e-6,
         "weight_decay": 0.01,
         "mlm_probability": 0.15,
-        "global_attention": "masked",
         "max_length": 4096,
     },
     "classification-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from transformers import (
     CONFIG_MAPPING,
+    AutoConfig,
     AutoTokenizer,
     DataCollatorWithPadding,
     PreTrainedConfig,
@@ -368,6 +369,8 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
     config |= {
         key: value for part in parts for key, value in vars(part).items() if value is not None
     }
+    if config.pop("keep_attention_dropout", False) and stored != kind:
+        config["encoder_config"] = AutoConfig.from_pretrained(options.model).to_dict()
 
     def new() -> Any:
         if kind in (stored, "truncated"):

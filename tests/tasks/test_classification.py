@@ -220,6 +220,8 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     results = run(tmp_path / "model", *words, **long_files)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert isinstance(model, BertForSequenceClassification) == (kind == "truncated")
+    layers = getattr(model.config, "encoder_config", model.config)
+    assert layers.attention_probs_dropout_prob == {"truncated": 0.1}.get(kind, 0.0)
     tokenizer, documents = (
         AutoTokenizer.from_pretrained(tmp_path / "model"),
         texts(long_files["--test_file"]),

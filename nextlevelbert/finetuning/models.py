@@ -237,6 +237,20 @@ def open_model(
     return auto_class.from_pretrained(options.model, ignore_mismatched_sizes=True, **config)
 
 
+def require_layers(name: str) -> None:
+    """Refuses to train document vectors that are the plain mean of the chunk vectors.
+
+    Raises:
+        ValueError: for a checkpoint with ``pooling="plain"``, which has no layers over its chunks.
+    """
+    if name != "untrained" and AutoConfig.from_pretrained(name).pooling == "plain":
+        raise ValueError(
+            f"--model {name} has no layers to train: its document vectors are the mean of its chunk"
+            f" vectors. To train new layers over these, give --model untrained --chunk_encoder {name};"
+            f" to train a linear map, --model avg_sbert --chunk_encoder {name}."
+        )
+
+
 def with_chunk_encoder(
     source: VectorSource, auto_class: Any, folder: Path, base: Any = None
 ) -> Any:

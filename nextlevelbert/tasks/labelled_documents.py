@@ -263,7 +263,9 @@ def class_indices(
         if unknown := [item for item in row if item not in numbers]:
             some = ", ".join(map(str, keys[:20]))
             raise place.error(
-                column, f"{short(unknown[0])} is not one of the {len(names)} classes: {some}."
+                column,
+                f"{short(unknown[0])} is not one of the {len(names)} classes: {some}. Classes that"
+                " the training set lacks need a --label_names_file.",
             )
         chosen = tuple(sorted({numbers[item] for item in row}))
         if len(chosen) < len(row):
@@ -398,9 +400,12 @@ def classification_table(
     with the main body first, or ``"paired"``, every two books joined.
     """
     if (path := Path(source) / BOOK_SUMMARIES).is_file():
-        table, known = (
-            Table(f"{BOOK_SUMMARIES} ({split})", {}, _book_summary_rows(path, split), {}),
-            "paired",
+        known = "paired"
+        table = Table(
+            name=f"{BOOK_SUMMARIES} ({split})",
+            first={},
+            rows=_book_summary_rows(path, split),
+            class_names={"label": book_genres(path)},
         )
     else:
         table = open_rows(source, split, config)
@@ -464,6 +469,14 @@ def _eurlex_rows(rows: Rows, inverted: bool) -> Rows:
         parts = [*body, *head[::-1]] if inverted else [*head, *body]
         text = " ".join(part.strip() for part in parts if isinstance(part, str) and part.strip())
         yield place, {"id": values["celex_id"], "text": text, "label": values["concepts"]}
+
+
+def book_genres(path: Path) -> tuple[str, ...]:
+    """Returns all genres of the CMU Book Summary Corpus, which are the classes of each split."""
+    genres: set[str] = set()
+    for fields in columns_of(path, "\t", 7):
+        genres.update(json.loads(fields[5] or "{}").values())
+    return tuple(sorted(genres))
 
 
 def _book_summary_rows(path: Path, split: str) -> Rows:

@@ -342,6 +342,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
         (["--model_type", "hate"], "--model_type"),
         (["--learning_rate", "1e30"], "--learning_rate"),
         (["--model_type", "chunkbert"], "nextlevelbert"),
+        (["--metric_for_best_model", "acc"], "give one of loss, accuracy, f1, macro_f1, micro_f1."),
     ],
 )
 def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, capsys):

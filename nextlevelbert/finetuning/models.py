@@ -245,9 +245,9 @@ def require_layers(name: str) -> None:
     """
     if name != "untrained" and AutoConfig.from_pretrained(name).pooling == "plain":
         raise ValueError(
-            f"--model {name} has no layers to train: its document vectors are the mean of its chunk"
-            f" vectors. To train new layers over these, give --model untrained --chunk_encoder {name};"
-            f" to train a linear map, --model avg_sbert --chunk_encoder {name}."
+            f"--model {name} has no layers to train: its document vectors are the mean of its"
+            f" chunk vectors. Give --chunk_encoder {name} with --model untrained to train new"
+            " layers over these, or with --model avg_sbert to train a linear map."
         )
 
 

@@ -108,6 +108,11 @@ def test_texts_are_not_a_table(tmp_path, source):
         open_rows(tmp_path / source)
 
 
+def test_a_table_of_texts_alone_is_one(tmp_path):
+    Dataset.from_dict({"text": ["It rained."]}).to_parquet(tmp_path / "train.parquet")
+    assert open_rows(tmp_path).first == {"text": "It rained."}
+
+
 def test_a_pattern_of_files_is_one_source(tmp_path):
     for number, row in enumerate(ROWS):
         (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(row))

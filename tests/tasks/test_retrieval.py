@@ -390,6 +390,13 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
     assert "2 queries of msmarco-docdev, each ranking its candidates" in card
 
 
+def test_another_metric_than_the_rank_is_refused(pairs, capsys):
+    words = ["--model", "sbert", "--train_file", pairs, "--metric_for_best_model", "accuracy"]
+    with pytest.raises(SystemExit):
+        main(["--task", "ranking", *words])
+    assert "give one of loss, mrr@10" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("task", [["ranking"], ["classification", "--lora"]])
 def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
     task, pairs, sea_files, toy_encoder_path, tmp_path, capsys

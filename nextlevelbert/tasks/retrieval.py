@@ -416,7 +416,9 @@ def rank(words: list[str]) -> None:
         "Trains a model to rank documents for queries. Further values of --model: avg_sbert, sbert."
     )
     options, pairs, data, args = parse(classes, words, "--task ranking", about)
-    metric = args.metric_for_best_model = f"mrr@{pairs.k}"
+    metric = f"mrr@{pairs.k}"
+    args.check_best_metric([metric])
+    args.metric_for_best_model = metric
     args.greater_is_better = True
     config = data.dataset_config_name
     sets = data.read_sets(
@@ -424,12 +426,14 @@ def rank(words: list[str]) -> None:
     )
     reported = "test" if "test" in sets else "validation"
     source = open_source(options, MEANS)
+    baseline = options.model in MEANS or source.kind == "other"
+    if not baseline:
+        models.require_layers(options.model)
     vectors = encode_once(
         options, args, source, [text for task, _ in sets.values() for text in task.queries.values()]
     )
     pools = [text for task, _ in sets.values() for text in task.documents.values()]
     vectors |= encode_once(options, args, source, pools)
-    baseline = options.model in MEANS or source.kind == "other"
     size = next(iter(vectors.values())).shape[1]
     new_model = (
         partial(MeanRanker, size) if baseline else partial(models.open_model, options, source)
@@ -462,7 +466,9 @@ def rank(words: list[str]) -> None:
         "encoder_dtype": options.encoder_dtype,
         "sets": fingerprint(content),
     }
-    results = seeds.run_seeds(args, settings | args.signature(), make_trainer, score)
+    results = seeds.run_seeds(
+        args, settings | args.signature(), make_trainer, score, validated=[metric]
+    )
     if not args.should_save:
         return
     rows = {

@@ -403,3 +403,26 @@ def test_a_folder_of_all_topics_needs_a_split(folder, encoder, tmp_path):
     ]
     with pytest.raises(ValueError, match="train_split"):
         main(words)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_clusters_are_those_of_the_chosen_threshold(threshold, encoder, tmp_path, monkeypatch):
+    """At 0 all mentions of a subtopic are one cluster, and at 1 each mention is one."""
+    monkeypatch.setattr("nextlevelbert.tasks.coreference.best_threshold", lambda *parts: threshold)
+    mentions = [
+        {"start": 5, "end": 9, "type": "ACTION_OCCURRENCE", "cluster": "sue", "sentence": 0},
+        {"start": 14, "end": 19, "type": "ACTION_OCCURRENCE", "cluster": "rule", "sentence": 0},
+    ]
+    row = {"text": "They sued and ruled.", "sentences": [[0, 20]], "mentions": mentions}
+    row |= {"sentence_ids": [0], "validated_sentences": [0]}
+    rows = [
+        {**row, "doc_id": f"{topic}_{number}ecb", "topic": topic, "subtopic": f"{topic}_ecb"}
+        for topic in (1, 2)
+        for number in (1, 2)
+    ]
+    words = ["--model", encoder, "--train_file", write(tmp_path / "rows.jsonl", rows)]
+    words += ["--validation_share", "0.5", "--max_steps", "1", *TRAINING]
+    main([*words, "--output_dir", str(tmp_path / "linker")])
+    written = (tmp_path / "linker" / "validation_predictions.jsonl").read_text().splitlines()
+    clusters = {json.loads(line)["cluster"] for line in written}
+    assert (len(written), len(clusters)) == (4, {0.0: 1, 1.0: 4}[threshold])

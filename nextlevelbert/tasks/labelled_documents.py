@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, open_text, short
+from ..evaluation.words import split_terms
 from ..finetuning.seeds import option
 from ..training.trainer import write_whole
 
@@ -594,7 +595,13 @@ def tfidf(sets: Mapping[str, LabelledDocuments]) -> dict[str, np.ndarray]:
         l1_ratios=(0.0,),
         use_legacy_attributes=False,
     )
-    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
+    words = TfidfVectorizer(
+        tokenizer=split_terms,
+        token_pattern=None,
+        sublinear_tf=True,
+        ngram_range=(1, 2),
+        min_df=2,
+    )
     pipeline = make_pipeline(words, OneVsRestClassifier(classifier) if several else classifier)
     texts = {
         name: [f"{row.question or ''} {row.text}" for row in data.examples]

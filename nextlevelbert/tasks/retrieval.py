@@ -29,6 +29,7 @@ from ..evaluation.retrieval import (
     rank_by_scores,
     rank_documents,
     retrieval_scores,
+    trec_run,
 )
 from ..evaluation.scores import bm25_scores, scores_by_length, tfidf_scores
 from ..finetuning import models, seeds
@@ -313,6 +314,7 @@ def main(words: list[str]) -> None:
         for query, row in rows[name].items()
     ]
     write_whole(output / "predictions.jsonl", "\n".join(map(json.dumps, ranks)))
+    write_whole(output / "predictions.trec", trec_run(rows[name], name))
     results = {"task": task.name, "model": name, "rows": scores, "by_length": lengths[name]}
     write_whole(output / "results.json", json.dumps(results, indent=2))
     training.plot_by_length(lengths, output / "mrr_by_length.png", task.name)
@@ -424,29 +426,39 @@ def rank(words: list[str]) -> None:
     )
     reported = "test" if "test" in sets else "validation"
     source = open_source(options, MEANS)
+    baseline = options.model in MEANS or source.kind == "other"
+    if baseline and args.push_to_hub:
+        raise ValueError(
+            f"--model {options.model} is a baseline, which is not published; leave out"
+            " --push_to_hub."
+        )
     vectors = encode_once(
         options, args, source, [text for task, _ in sets.values() for text in task.queries.values()]
     )
     pools = [text for task, _ in sets.values() for text in task.documents.values()]
     vectors |= encode_once(options, args, source, pools)
-    baseline = options.model in MEANS or source.kind == "other"
     size = next(iter(vectors.values())).shape[1]
     new_model = (
         partial(MeanRanker, size) if baseline else partial(models.open_model, options, source)
     )
     args.learning_rate = args.learning_rate or (1e-3 if baseline else 5e-5)
 
+    def rankings(name: str, model: Any = None) -> dict[str, Ranking]:
+        return rankings_of(sets[name].task, vectors, model, sets[name].candidates)
+
     def scores_of(name: str, model: Any = None) -> Scores:
-        return retrieval_scores(
-            rankings_of(sets[name].task, vectors, model, sets[name].candidates), pairs.k
-        )
+        return retrieval_scores(rankings(name, model), pairs.k)
 
     def make_trainer(seed_args: FinetuningArguments) -> RankingTrainer:
         model, rank = new_model(), partial(scores_of, "validation")
         return RankingTrainer(sets["train"].task, vectors, rank, model=model, args=seed_args)
 
     def score(trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
-        scores = {name: scores_of(name, trainer.model) for name in sets if name != "train"}
+        ranked = {name: rankings(name, trainer.model) for name in sets if name != "train"}
+        scores = {name: retrieval_scores(lists, pairs.k) for name, lists in ranked.items()}
+        if trainer.args.should_save:
+            run = trec_run(ranked[reported], public_name(options.model))
+            write_whole(folder / f"{reported}_predictions.trec", run)
         set_seed(trainer.args.seed)
         return {**scores, "before": scores_of(reported, new_model().to(args.device))}, {}
 

@@ -122,8 +122,7 @@ def read_summaries(
         )
     if foreign:
         message = (
-            f"{name}: {foreign} of {len(documents)} documents share no word (a to z) with their"
-            " summary."
+            f"{name}: {foreign} of {len(documents)} documents share no word with their summary."
         )
         if foreign == len(documents):
             raise ValueError(f"{message} Give sentence labels with --label_column.")
@@ -310,6 +309,11 @@ def main(words: list[str]) -> None:
             f"--model takes a BERT, or a saved BERT-AL, and {options.model} is a {base.model_type}."
         )
 
+    if kind != "bert-al" and args.push_to_hub:
+        raise ValueError(
+            f"--model_type {kind} is a baseline, which is not published; leave out --push_to_hub."
+        )
+
     # 1. The sets, and how a new model is made.
     config = places.dataset_config_name
     sets = places.read_sets(
@@ -445,11 +449,11 @@ def main(words: list[str]) -> None:
         "snippet": _SNIPPET.format(name=name, rule=rule),
         "pictures": {CURVE: "Loss over epochs"},
         "measured": (
-            f"The {reported} set, by `summarize(..., {rule})`: F1 of ROUGE with stemming, rougeL on"
-            " the summary as a whole, and precision, the share of chosen sentences with a label."
-            " The first row is the mean of the evaluations with the lowest validation loss, at"
-            " most three; this checkpoint is the best of"
-            f" them.{seeds.caveat(reported, 'the evaluation')}\n\n{table}"
+            f"The {reported} set, by `summarize(..., {rule})`: F1 of ROUGE (words of a to z are"
+            " stemmed), rougeL on the summary as a whole, and precision, the share of chosen"
+            " sentences with a label. The first row is the mean of the evaluations with the lowest"
+            " validation loss, at most three; this checkpoint is the best of them."
+            f"{seeds.caveat(reported, 'the evaluation')}\n\n{table}"
         ),
         "limits": [
             "Whole sentences are copied, so a pronoun may lose what it refers to.",

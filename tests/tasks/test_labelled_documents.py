@@ -530,7 +530,7 @@ def test_scores_worked_by_hand():
     )
     several = data(SEVERAL, (0,), (0,), (1,))
     scores = several.scores(
-        np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
+        np.array([[1.0, -1.0], [0.3, 1.0], [-1.0, -0.3]])
     )  # says {0}, {0, 1}, {}
     # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 said and of 3 that
     # are.

@@ -192,6 +192,7 @@ def run_seeds(
     settings: Mapping[str, object],
     make_trainer: Callable[[FinetuningArguments], CardTrainer],
     score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
+    validated: Sequence[str] = (),
 ) -> list[Result]:
     """Trains once per seed, in ``OUTPUT_DIR/seed-N``; a finished seed is read, a killed one goes
     on.
@@ -202,7 +203,9 @@ def run_seeds(
         score: scores by set of a trained model (``"validation"`` chooses the best seed), and what
             was chosen for its configuration; it writes predictions to the seed's folder where
             ``args.should_save``.
+        validated: names of the scores of an evaluation in training, beside its loss.
     """
+    args.check_best_metric(validated)
     results = []
     # on the Hub, if it is asked for: what cannot be published should not be trained first
     args.repository()

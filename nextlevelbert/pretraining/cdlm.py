@@ -175,6 +175,7 @@ def main(words: list[str]) -> None:
     classes = (CdlmModelArguments, CdlmDataArguments, CdlmMaskingArguments, PretrainingArguments)
     options, data_args, masking, args = parse(classes, words, about=__doc__, recipes="")
     set_seed(args.seed)
+    args.check_best_metric([])
     sets = data_args.read(args)
     args.prediction_loss_only = True  # scores of all words would fill the memory
 

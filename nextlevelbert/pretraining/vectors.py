@@ -105,6 +105,7 @@ def pretrain(words: list[str]) -> None:
     source = open_encoder(options, family)
     model = new_model(options, family, source, masking.sequence_length)
     objective = objective_of(family, masking, model.config)
+    args.check_best_metric(objective.scores)
 
     # 2. The corpus of chunk vectors, for training and evaluation.
     corpus = encoded_corpus(corpus_args, options, source, model.config.chunking_rule(), args)

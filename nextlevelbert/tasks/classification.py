@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from transformers import (
     CONFIG_MAPPING,
+    AutoConfig,
     AutoTokenizer,
     DataCollatorWithPadding,
     PreTrainedConfig,
@@ -309,6 +310,8 @@ def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     baseline = options.model in ("avg_sbert", "sbert") or source.kind == "other"
     if part.lora and (baseline or part.freeze_encoder or options.model == "untrained"):
         raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
+    if part.lora:
+        models.require_layers(options.model)
     if baseline and (part.freeze_encoder or args.push_to_hub):
         raise ValueError(
             f"--model {options.model} is a baseline; leave out --freeze_encoder and --push_to_hub."
@@ -369,6 +372,8 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
     config |= {
         key: value for part in parts for key, value in vars(part).items() if value is not None
     }
+    if config.pop("keep_attention_dropout", False) and stored != kind:
+        config["encoder_config"] = AutoConfig.from_pretrained(options.model).to_dict()
 
     def new() -> Any:
         if kind in (stored, "truncated"):
@@ -499,8 +504,13 @@ def main(words: list[str], task: str = "classification") -> None:
                 scores[name]["loss"] = output.metrics["test_loss"]
         return scores, {}
 
+    trivial = sets["train"].trivial_logits().repeat(len(sets["validation"].examples), axis=0)
     results = seeds.run_seeds(
-        args, settings | {"weights": model.weights} | args.signature(), make_trainer, score
+        args,
+        settings | {"weights": model.weights} | args.signature(),
+        make_trainer,
+        score,
+        validated=[*sets["validation"].scores(trivial)],
     )
 
     # 3. The table, and the model of the best seed with its card.

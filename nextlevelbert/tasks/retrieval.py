@@ -418,7 +418,9 @@ def rank(words: list[str]) -> None:
         "Trains a model to rank documents for queries. Further values of --model: avg_sbert, sbert."
     )
     options, pairs, data, args = parse(classes, words, "--task ranking", about)
-    metric = args.metric_for_best_model = f"mrr@{pairs.k}"
+    metric = f"mrr@{pairs.k}"
+    args.check_best_metric([metric])
+    args.metric_for_best_model = metric
     args.greater_is_better = True
     config = data.dataset_config_name
     sets = data.read_sets(
@@ -432,6 +434,8 @@ def rank(words: list[str]) -> None:
             f"--model {options.model} is a baseline, which is not published; leave out"
             " --push_to_hub."
         )
+    if not baseline:
+        models.require_layers(options.model)
     vectors = encode_once(
         options, args, source, [text for task, _ in sets.values() for text in task.queries.values()]
     )
@@ -474,7 +478,9 @@ def rank(words: list[str]) -> None:
         "encoder_dtype": options.encoder_dtype,
         "sets": fingerprint(content),
     }
-    results = seeds.run_seeds(args, settings | args.signature(), make_trainer, score)
+    results = seeds.run_seeds(
+        args, settings | args.signature(), make_trainer, score, validated=[metric]
+    )
     if not args.should_save:
         return
     rows = {

@@ -220,6 +220,8 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     results = run(tmp_path / "model", *words, **long_files)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert isinstance(model, BertForSequenceClassification) == (kind == "truncated")
+    layers = getattr(model.config, "encoder_config", model.config)
+    assert layers.attention_probs_dropout_prob == {"truncated": 0.1}.get(kind, 0.0)
     tokenizer, documents = (
         AutoTokenizer.from_pretrained(tmp_path / "model"),
         texts(long_files["--test_file"]),
@@ -373,6 +375,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
         (["--model_type", "hate"], "--model_type"),
         (["--learning_rate", "1e30"], "--learning_rate"),
         (["--model_type", "chunkbert"], "nextlevelbert"),
+        (["--metric_for_best_model", "acc"], "give one of loss, accuracy, f1, macro_f1, micro_f1."),
     ],
 )
 def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, capsys):

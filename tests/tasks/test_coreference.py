@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor
-from nextlevelbert.tasks import coreference
 from nextlevelbert.tasks.coreference import (
     SPLITS,
     CoreferenceDocument,
@@ -352,20 +351,6 @@ def stories(topics: tuple[int, ...], rng: np.random.Generator) -> list[dict]:
     return rows
 
 
-def test_mentions_are_linked_by_the_chosen_threshold(encoder, tmp_path, monkeypatch):
-    """With a threshold that no mean reaches, every mention is alone."""
-    monkeypatch.setattr(coreference, "best_threshold", lambda documents, groups: 0.999)
-    file = write(tmp_path / "train.jsonl", stories((1, 2, 3), np.random.default_rng(0)))
-    words = ["--model", encoder, "--mentions_at_once", "all", *TRAINING, "--train_file", file]
-    main([*words, "--max_steps", "1", "--output_dir", str(tmp_path / "linker")])
-    results = json.loads((tmp_path / "linker" / "results.json").read_text())
-    trained, alone = results["rows"].values()
-    assert trained == alone
-    assert results["seeds"]["0"]["coreference_threshold"] == 0.999
-    model = CdlmForCrossDocumentCoreference.from_pretrained(tmp_path / "linker")
-    assert model.config.coreference_threshold == 0.999
-
-
 def test_coreference_is_learnt_and_published(encoder, tmp_path):
     """Of news about quakes and trials, a mention is coreferent with those of the same word."""
     rng, output = np.random.default_rng(0), tmp_path / "linker"
@@ -424,3 +409,26 @@ def test_a_folder_of_all_topics_needs_a_split(folder, encoder, tmp_path):
     ]
     with pytest.raises(ValueError, match="train_split"):
         main(words)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_clusters_are_those_of_the_chosen_threshold(threshold, encoder, tmp_path, monkeypatch):
+    """At 0 all mentions of a subtopic are one cluster, and at 1 each mention is one."""
+    monkeypatch.setattr("nextlevelbert.tasks.coreference.best_threshold", lambda *parts: threshold)
+    mentions = [
+        {"start": 5, "end": 9, "type": "ACTION_OCCURRENCE", "cluster": "sue", "sentence": 0},
+        {"start": 14, "end": 19, "type": "ACTION_OCCURRENCE", "cluster": "rule", "sentence": 0},
+    ]
+    row = {"text": "They sued and ruled.", "sentences": [[0, 20]], "mentions": mentions}
+    row |= {"sentence_ids": [0], "validated_sentences": [0]}
+    rows = [
+        {**row, "doc_id": f"{topic}_{number}ecb", "topic": topic, "subtopic": f"{topic}_ecb"}
+        for topic in (1, 2)
+        for number in (1, 2)
+    ]
+    words = ["--model", encoder, "--train_file", write(tmp_path / "rows.jsonl", rows)]
+    words += ["--validation_share", "0.5", "--max_steps", "1", *TRAINING]
+    main([*words, "--output_dir", str(tmp_path / "linker")])
+    written = (tmp_path / "linker" / "validation_predictions.jsonl").read_text().splitlines()
+    clusters = {json.loads(line)["cluster"] for line in written}
+    assert (len(written), len(clusters)) == (4, {0.0: 1, 1.0: 4}[threshold])

@@ -449,6 +449,27 @@ def test_a_baseline_of_ranking_makes_no_repository(pairs, toy_encoder_path, tmp_
     assert "avg_sbert is a baseline, which is not published" in capsys.readouterr().err
 
 
+def test_another_metric_than_the_rank_is_refused(pairs, capsys):
+    words = ["--model", "sbert", "--train_file", pairs, "--metric_for_best_model", "accuracy"]
+    with pytest.raises(SystemExit):
+        main(["--task", "ranking", *words])
+    assert "give one of loss, mrr@10" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", [["ranking"], ["classification", "--lora"]])
+def test_a_mean_of_chunk_vectors_has_no_layers_to_train(
+    task, pairs, sea_files, toy_encoder_path, tmp_path, capsys
+):
+    plain = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=16, pooling="plain")
+    plain.save_pretrained(tmp_path / "plain")
+    rows = {"ranking": pairs, "classification": sea_files["--train_file"]}[task[0]]
+    words = ["--model", str(tmp_path / "plain"), "--train_file", rows, "--test_file", rows]
+    with pytest.raises(SystemExit):
+        main(["--task", *task, *words, "--output_dir", str(tmp_path / "out")])
+    assert "no layers to train" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["encoder", "avg_sbert"])
 def test_frozen_encoders_get_a_linear_map(name, pairs, request, toy_encoder_path, tmp_path):
     """Of any kind of encoder; before training they rank by their own vectors, and they are not

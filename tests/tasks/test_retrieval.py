@@ -19,13 +19,9 @@ from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documen
 from nextlevelbert.evaluation.scores import scores_by_length
 from nextlevelbert.evaluation.words import count_words
 from nextlevelbert.finetuning.seeds import FinetuningArguments
-from nextlevelbert.tasks import main, multihop_qa, retrieval, summarization
-from nextlevelbert.tasks.retrieval import (
-    PairArguments,
-    RankingData,
-    read_ranking,
-    read_retrieval_task,
-)
+from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval, summarization
+from nextlevelbert.tasks.ranking import RankingData, read_ranking
+from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 
 from ..finetuning_toys import BREAD, SEA, predictions, write
 
@@ -195,7 +191,7 @@ def test_queries_are_held_out_by_their_documents():
         a={"d0": 1}, b={"d0": 1}, c={"d1": 1}, d={"d2": 1}, e={"d3": 1, "d2": 1}, f={"d4": 1}
     )
     for seed in range(5):
-        parts = retrieval.hold_out_queries(RankingData(task), 0.5, seed)
+        parts = ranking.hold_out_queries(RankingData(task), 0.5, seed)
         named = [
             {document for grades in part.task.relevant.values() for document in grades}
             for part in parts
@@ -204,7 +200,7 @@ def test_queries_are_held_out_by_their_documents():
         assert all(named)
         assert parts[1].task.documents == task.documents  # searched whole
     with pytest.raises(ValueError, match="no queries"):
-        retrieval.hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 42)
+        ranking.hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 42)
 
 
 # --- Words and lengths
@@ -374,7 +370,7 @@ def test_no_query_and_no_document_stands_twice_in_a_batch(stories, answers, size
     """Answers about a few stories: by chance nearly every batch would hold a story twice."""
     task = toy_task(stories, **{f"q{n}": {f"d{n % stories}": 1} for n in range(stories * answers)})
     pairs = [(query, document) for query, grades in task.relevant.items() for document in grades]
-    sampler = retrieval.batches_of(pairs, size, 0)
+    sampler = ranking.batches_of(pairs, size, 0)
     epochs = []
     for epoch in range(2):
         sampler.set_epoch(epoch)
@@ -399,7 +395,7 @@ def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_pat
         text: torch.randn(5, 32) for text in (*task.queries.values(), *task.documents.values())
     }
     args = FinetuningArguments(output_dir=str(tmp_path), report_to=[])
-    trainer = retrieval.RankingTrainer(task, vectors, lambda model: {}, model=model, args=args)
+    trainer = ranking.RankingTrainer(task, vectors, lambda model: {}, model=model, args=args)
     batch = trainer.collate(trainer.train_dataset)
     queries, documents = (model(**batch[name]).pooler_output for name in ("query", "document"))
     scores = 20 * F.cosine_similarity(queries[:, None], documents[None], dim=-1)

@@ -49,6 +49,9 @@ _CHUNKS = (
 _SMALL = (
     "Small sets have wide margins; the deviation over seeds does not cover the choice of the set."
 )
+# Tokens above which documents are scored apart for every encoder (ChunkBERT, table 3); documents
+# that an encoder of fewer tokens cannot read at once count as long, too.
+LONG_DOCUMENT = 512
 # What cards say of each --model_type.
 _CARDS = {
     "nextlevelbert": ("[NextLevelBERT](https://arxiv.org/abs/2402.17682)", _CHUNKS),
@@ -293,9 +296,7 @@ class Model(NamedTuple):
     )  # from the folder of a seed, to be published; None for a baseline
     weights: str  # hash of what a training starts from
     rate: float  # usual learning rate
-    window: int | None = (
-        None  # most tokens that the encoder reads at once, where that says something
-    )
+    window: int | None = None  # documents of more tokens are scored apart, too
     lengths: Mapping[str, np.ndarray] = {}  # of documents in tokens, where there is a window
     how: Mapping[str, Any] = {}  # options that say what is trained, where it is not everything
 
@@ -410,7 +411,15 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
     )
     collate = partial(collate_tokens, sets["train"], tokenizer)
     return Model(
-        kind, rows, collate, new, trained, weights_fingerprint(reader), 3e-5, window, lengths
+        kind=kind,
+        rows=rows,
+        collate=collate,
+        new=new,
+        trained=trained,
+        weights=weights_fingerprint(reader),
+        rate=3e-5,
+        window=min(window or LONG_DOCUMENT, LONG_DOCUMENT),
+        lengths=lengths,
     )
 
 
@@ -520,8 +529,7 @@ def scored(
     logits: np.ndarray,
     model: Any = None,
 ) -> dict[str, dict[str, float]]:
-    """Writes predictions; the scores of a set, and (``"NAME, long"``) of what the encoder cannot
-    read at once."""
+    """Writes predictions; the scores of a set, and (``"NAME, long"``) of its long documents."""
     if args.should_save:
         folder.mkdir(parents=True, exist_ok=True)
         labelled.write_predictions(folder / f"{name}_predictions.jsonl", data, logits)

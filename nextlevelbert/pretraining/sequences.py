@@ -13,17 +13,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
-from transformers import EvalPrediction
 
 from ..corpus import VectorCorpus
 from ..models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
+
+if TYPE_CHECKING:  # it brings Trainer and peft, which opening a model does not need
+    from transformers import EvalPrediction
 
 logger = logging.getLogger(__name__)
 

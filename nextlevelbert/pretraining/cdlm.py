@@ -204,6 +204,7 @@ def main(argv: list[str]) -> None:
     classes = (CdlmModelArguments, CdlmDataArguments, CdlmMaskingArguments, PretrainingArguments)
     model_args, data_args, masking_args, args = parse(classes, argv, about=__doc__, recipes="")
     set_seed(args.seed)
+    args.check_best_metric([])
     sets = data_args.read(args)
     args.prediction_loss_only = True  # scores of all words would fill the memory
 

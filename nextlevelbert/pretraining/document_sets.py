@@ -174,11 +174,11 @@ class ClusterDataset(EpochDataset):
         seed: int = 42,
         document_share: float = 1 / LEAST_DOCUMENTS,
     ) -> None:
+        super().__init__(seed)
         if max_length is None:
             max_length = processor.max_length
         self.max_length = max_length
         self.related = related
-        self.seed = seed
         large = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
         least_sets = LEAST_DOCUMENTS
         if related:

@@ -324,6 +324,8 @@ def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_pa
     assert not (tmp_path / "model.safetensors").exists()
     with pytest.raises(ValueError, match="--do_train"):
         run(tmp_path, "--do_train", files=("--test_file", str(news)))
+    with pytest.raises(ValueError, match="--metric_for_best_model"):
+        run(tmp_path, "--metric_for_best_model", "perplexity")
 
 
 @pytest.mark.parametrize("pattern", ["none", "prefix"])

@@ -59,7 +59,20 @@ _NUMBERING = re.compile(
     r"[ \t]*(?:[0-9]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[.)][ \t]"
 )
 _SPACE = re.compile(r"\s*")
-_MARKS = re.compile(r"[.!?…。！？]+")
+_WIDE_MARKS = "。！？｡"  # after these no space is needed
+# Also those of Devanagari, Arabic, Urdu, Armenian, Ethiopic, Burmese and Khmer.
+_MARKS = re.compile(rf"[.!?…{_WIDE_MARKS}।॥؟۔։።፧။។]+")
+# After what is quoted, the Japanese sentence goes on with one of these.
+_AFTER_QUOTATION = re.compile("と(?!ころ|き)|って|など|を|へ")
+# German ordinals: "am 3. Mai", "die 1. Bundesliga".
+_BEFORE_ORDINAL = re.compile(
+    r"\b(?:am|beim|bis|das|dem|den|der|des|die|im|ins|seit|vom|zum|zur)\s+[0-9]{1,2}\Z",
+    flags=re.IGNORECASE,
+)
+_GERMAN_MONTHS = frozenset(
+    "januar jänner februar märz april mai juni juli august september oktober november dezember"
+    .split()
+)
 _CLOSING = re.compile(r"[\"'”’)\]»）」』*_]*")
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*\Z")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
@@ -155,7 +168,9 @@ def _sentence_ends(text: str, start: int, end: int, uncased: bool) -> Iterator[i
         closed = _CLOSING.match(text, place, end).end()  # type: ignore[union-attr]
         following = _SPACE.match(text, closed, end).end()  # type: ignore[union-attr]
         rest = text[following : min(following + _LONGEST_WORD, end)]
-        wide = text[place - 1] in "。！？"
+        wide = text[place - 1] in _WIDE_MARKS
+        if wide and text[place:closed] != "" and _AFTER_QUOTATION.match(rest):
+            continue
         if closed >= end or not rest or not (wide or text[closed].isspace()):
             continue
         before = text[max(mark.start() - _LONGEST_WORD, start) : mark.start()]
@@ -176,6 +191,9 @@ def _is_end(before: str, mark: str, rest: str) -> bool:
         return True
     word = last.group()
     name = following.group() if (following := _FIRST_WORD.match(rest)) else ""
+    is_number = word.isascii() and word.isdigit() and len(word) <= 2
+    if is_number and (name.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before)):
+        return name.lower() in _STARTERS
     starts = name.lower() in _STARTERS and not (opened and rest[0].isdigit())
     small = word.lower()
     if small in _TITLES:

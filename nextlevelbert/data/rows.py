@@ -483,7 +483,15 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
             dataset.features,
             ((Place(name, f"row {n}"), row) for n, row in enumerate(dataset)),
         )
-    if (first := next(rows, None)) is None:
+        if [*dataset.features] == ["text"] and dataset.info.builder_name == "text":
+            raise not_a_table(name)  # each line of a text would be a row
+    try:
+        first = next(rows, None)
+    except ValueError as error:
+        if files and suffix(files[0]) in TEXTS:
+            raise not_a_table(name) from error
+        raise
+    if first is None:
         raise ValueError(f"{name} is empty: it has no rows.")
     if files and suffix(files[0]) == ".parquet":
         from datasets import Features  # seconds to import
@@ -496,6 +504,14 @@ def open_rows(source: str | Path, split: str = "train", config: str | None = Non
         if hasattr(feature, "names")
     }
     return Table(name, first[1], itertools.chain([first], rows), classes)
+
+
+def not_a_table(name: str) -> ValueError:
+    """The error for texts where rows with labels are read."""
+    return ValueError(
+        f"{name} holds texts, and not a table. Give {', '.join(TABLES)} with a row for each"
+        " document, its text in one column and its label in another."
+    )
 
 
 def placed_rows(path: Path) -> Rows:

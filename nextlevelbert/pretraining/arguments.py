@@ -157,8 +157,14 @@ class CorpusArguments:
     characters_per_part: int = option(
         4_000_000, "Size of a corpus part; smaller ones suit more processes."
     )
+    validation_file: str | None = option(
+        None,
+        "Documents to evaluate on, as --train_file; without it, some of those are held out. Their"
+        " vectors are kept in CORPUS_DIR-validation.",
+    )
     validation_share: float = option(
-        0.05, "Share of the documents to hold out, at least one; 0 for none."
+        0.05,
+        "Share of the documents to hold out without --validation_file, at least one; 0 for none.",
     )
 
 

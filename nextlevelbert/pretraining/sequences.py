@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,19 +24,42 @@ from torch.utils.data import DataLoader, Dataset
 from ..corpus import VectorCorpus
 from ..models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
 
+if TYPE_CHECKING:  # it brings Trainer and peft, which opening a model does not need
+    from transformers import EvalPrediction
+
 logger = logging.getLogger(__name__)
 
 
 class EpochDataset(Dataset, ABC):
-    """Rows that depend on (seed, epoch, index) alone: a resumed run sees what an uninterrupted one
-    saw."""
+    """Draws rows that depend on (seed, epoch, index) alone.
 
-    seed: int
-    epoch = 0
+    So a resumed run sees what an uninterrupted one saw.
+
+    Args:
+        seed: of what is drawn.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        # Workers that persist keep the dataset of their first epoch, so they look here.
+        self._epoch = torch.zeros(1, dtype=torch.long).share_memory_()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._epoch.share_memory_()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that rows are drawn for."""
+        return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draws anew; `Trainer` calls this when an epoch begins."""
-        self.epoch = epoch
+        """Draws anew; `Trainer` calls this when an epoch begins.
+
+        Args:
+            epoch: its number, from 0.
+        """
+        self._epoch.fill_(epoch)
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
@@ -83,7 +106,9 @@ class VectorSequenceDataset(EpochDataset):
     ) -> None:
         if sequence_length < 3:
             raise ValueError(f"sequence_length must be at least 3, got {sequence_length}.")
-        self.corpus, self.sequence_length, self.seed = corpus, sequence_length, seed
+        super().__init__(seed)
+        self.corpus = corpus
+        self.sequence_length = sequence_length
         chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
         self._first_chunks = corpus.document_offsets[chosen]
         self._lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
@@ -320,7 +345,9 @@ class SegmentPairDataset(EpochDataset):
             raise ValueError(
                 f"Give 1 <= min_segment <= max_segment, got {min_segment} and {max_segment}."
             )
-        self.corpus, self.max_segment, self.seed = corpus, max_segment, seed
+        super().__init__(seed)
+        self.corpus = corpus
+        self.max_segment = max_segment
         chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
         lengths = corpus.document_offsets[chosen + 1] - corpus.document_offsets[chosen]
         long = lengths >= 2 * min_segment
@@ -393,45 +420,144 @@ class DataCollatorForSegmentPairs:
 # --- Scores
 
 
+REGRESSION_LOSSES = ("smooth_l1", "l1", "l2")
+
+
+@dataclass
+class MaskedVectorMetrics:
+    """Computes what masked vector modelling has learned, for the evaluations of a `Trainer`.
+
+    A regression loss also falls if the predictions only shrink towards the mean. These metrics
+    show whether the model has learned more than that:
+
+    - ``masked_accuracy``: share of the masked vectors that are found, which means that the
+      prediction is nearer to its target (by cosine) than to all other targets of the batch.
+    - ``chance_accuracy``: what guessing would find, 1 / number of targets in the batch.
+    - ``r2``, for regression losses: 1 - squared error / squared error of the constant mean of all
+      targets. Smooth L1 is half the squared error where no coordinate is off by more than 1, as
+      between chunk vectors of length 1. 0 is no better than the mean.
+    - ``masked_cosine``: cosine of prediction and target. It can be high although nothing was
+      learned, if all vectors are similar.
+
+    Both functions are needed, because a `Trainer` would otherwise gather all predicted vectors:
+
+        >>> metrics = MaskedVectorMetrics(loss="cross_entropy")
+        >>> arguments = TrainingArguments("model", label_names=["mask_positions"])
+        >>> trainer = Trainer(
+        ...     model,
+        ...     arguments,
+        ...     eval_dataset=dataset,
+        ...     data_collator=DataCollatorForVectorMasking(),
+        ...     preprocess_logits_for_metrics=metrics.score_batch,
+        ...     compute_metrics=metrics,
+        ... )  # doctest: +SKIP
+
+    Args:
+        loss: the `loss` of the model's configuration; decides whether ``r2`` is reported.
+    """
+
+    loss: str = "smooth_l1"
+
+    def score_batch(
+        self, outputs: tuple[torch.Tensor, ...], mask_positions: torch.Tensor
+    ) -> torch.Tensor:
+        """Scores a batch, as `preprocess_logits_for_metrics`.
+
+        Args:
+            outputs: predictions and targets ``[M, D]``, as the model returns them.
+            mask_positions: ``[B, L]`` bool, from ``TrainingArguments(label_names=[…])``.
+
+        Returns:
+            The sums of `masked_vector_scores`, a row for each sequence.
+
+        Raises:
+            ValueError: if the labels are not mask positions.
+        """
+        if mask_positions.dtype != torch.bool:
+            raise ValueError(
+                f"Expected mask_positions [B, L] as labels, got {list(mask_positions.shape)} of"
+                f" {mask_positions.dtype}. Set TrainingArguments(label_names=['mask_positions'])."
+            )
+        predictions, targets = outputs[:2]
+        return masked_vector_scores(predictions, targets, mask_positions)
+
+    def __call__(self, evaluation: EvalPrediction) -> dict[str, float]:
+        """Computes the metrics of an evaluation, as `compute_metrics`.
+
+        Args:
+            evaluation: its predictions are the rows that `score_batch` returned.
+
+        Returns:
+            The metrics by name; zeros if nothing was masked.
+
+        Raises:
+            ValueError: if the predictions did not go through `score_batch`.
+        """
+        if isinstance(evaluation.predictions, tuple):
+            raise ValueError(
+                "Got predicted vectors, of which a Trainer keeps only a part. Also set"
+                " Trainer(preprocess_logits_for_metrics=metrics.score_batch)."
+            )
+        return self.summarize(torch.as_tensor(evaluation.predictions))
+
+    def summarize(self, scores: torch.Tensor) -> dict[str, float]:
+        """Computes the metrics from the rows of `masked_vector_scores`.
+
+        Args:
+            scores: ``[N, 6 + D]``, a row for each sequence.
+
+        Returns:
+            The metrics by name; zeros if nothing was masked.
+        """
+        totals = scores.double().sum(dim=0)
+        selected, cosine, found, chance, error, squares = totals[:6].tolist()
+        count = max(selected, 1.0)
+        metrics = {"masked_accuracy": found / count, "chance_accuracy": chance / count}
+        if self.loss in REGRESSION_LOSSES:
+            variation = squares - float(totals[6:].square().sum()) / count
+            metrics["r2"] = 0.0
+            if variation > 1e-6 * squares:
+                metrics["r2"] = 1.0 - error / variation
+        metrics["masked_cosine"] = cosine / count
+        return metrics
+
+
 def masked_vector_scores(
     predictions: torch.Tensor, targets: torch.Tensor, mask_positions: torch.Tensor
 ) -> torch.Tensor:
-    """Sums for each sequence of a batch, so that evaluation keeps four numbers a sequence and no
-    vectors.
+    """Sums scores over the masked vectors of each sequence, so that evaluation keeps one row each.
 
     A target is found if no other of the batch's M targets has as high a cosine to the prediction;
     among k that tie for the highest it counts 1 / k, so that a constant prediction scores as chance
     does.
 
     Args:
-        predictions, targets: ``[M, D]``, in the row-by-row order of `mask_positions`.
+        predictions: ``[M, D]``, in the row-by-row order of `mask_positions`.
+        targets: ``[M, D]``, in the same order.
         mask_positions: ``[B, L]`` bool.
 
     Returns:
-        ``[B, 4]`` float32: number of selected positions; sums over them of the cosine, of finding
-        the target (0 to 1), and of the chance to find it (1 / M).
+        ``[B, 6 + D]`` float32: number of selected positions; sums over them of the cosine, of
+        finding the target (0 to 1), of the chance to find it (1 / M), of the squared error, of the
+        target's squared length, and of the target itself.
     """
+    predictions = predictions.float()
+    targets = targets.float()
     sequence = mask_positions.nonzero()[:, 0]
-    scores = (
-        F.normalize(predictions.float(), dim=-1) @ F.normalize(targets.float(), dim=-1).T
-    )  # [M, M]
+    scores = F.normalize(predictions, dim=-1) @ F.normalize(targets, dim=-1).T  # [M, M]
     cosine = scores.diagonal()
     better = (scores > cosine[:, None]).sum(dim=1)
-    tied = (
-        (scores == cosine[:, None]).sum(dim=1).clamp(min=1)
-    )  # itself too; repeated chunks are told apart by luck
-    hits = torch.where(better == 0, 1.0 / tied, 0.0)
+    # The target itself counts, too; chunks that repeat are told apart by luck.
+    tied = (scores == cosine[:, None]).sum(dim=1).clamp(min=1)
+    found = torch.where(better == 0, 1.0 / tied, 0.0)
     chance = torch.full_like(cosine, 1 / max(len(cosine), 1))
-    columns = torch.stack([torch.ones_like(cosine), cosine, hits, chance], dim=1)  # [M, 4]
-    return columns.new_zeros(len(mask_positions), 4).index_add(0, sequence, columns)
+    error = (predictions - targets).square().sum(dim=-1)
+    squares = targets.square().sum(dim=-1)
 
-
-def summarize(scores: torch.Tensor) -> dict[str, float]:
-    """Means over all selected positions: ``masked_cosine``, ``masked_accuracy``,
-    ``chance_accuracy``."""
-    selected, *sums = scores.sum(dim=0).tolist()
-    names = ("masked_cosine", "masked_accuracy", "chance_accuracy")
-    return {name: total / max(selected, 1.0) for name, total in zip(names, sums, strict=True)}
+    columns = [torch.ones_like(cosine), cosine, found, chance, error, squares]
+    table = torch.cat([torch.stack(columns, dim=1), targets], dim=1)  # [M, 6 + D]
+    sums = table.new_zeros(len(mask_positions), table.shape[1])
+    return sums.index_add(0, sequence, table)
 
 
 def context_mean_baseline(
@@ -439,27 +565,32 @@ def context_mean_baseline(
     collate: Callable[[list[VectorSequence]], dict[str, torch.Tensor]],
     batch_size: int,
     prepare: Callable[[torch.Tensor], torch.Tensor],
+    metrics: MaskedVectorMetrics,
 ) -> dict[str, float]:
-    """The same scores for the mean of the sequence's unmasked vectors, which a model that uses
-    their order must beat.
+    """Scores the mean of a sequence's unmasked vectors as the prediction of its masked ones.
 
-    Masks, and the vectors to search, are those of the evaluation's batches; `prepare` is the
-    model's whitening.
+    A model that uses the order of the vectors must beat it.
+
+    Args:
+        dataset: sequences, as for the evaluation of a model.
+        collate: draws their masks.
+        batch_size: sequences in a batch, whose masked vectors are the candidates.
+        prepare: the model's whitening.
+        metrics: computes the scores.
+
+    Returns:
+        The metrics by name.
     """
     tables = []
     for batch in DataLoader(dataset, batch_size, collate_fn=collate):
-        visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]  # [B, L]
+        mask_positions = batch["mask_positions"]  # [B, L]
+        visible = (batch["special_ids"] == NOT_SPECIAL) & ~mask_positions  # [B, L]
         labels = prepare(batch["labels"].float())
-        mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / visible.sum(dim=1, keepdim=True).clamp(
-            min=1
-        )  # [B, D]
-        sequence = batch["mask_positions"].nonzero()[:, 0]
-        tables.append(
-            masked_vector_scores(
-                mean[sequence], labels[batch["mask_positions"]], batch["mask_positions"]
-            )
-        )
-    return summarize(torch.cat(tables))
+        count = visible.sum(dim=1, keepdim=True).clamp(min=1)
+        mean = (labels * visible.unsqueeze(-1)).sum(dim=1) / count  # [B, D]
+        predictions = mean[mask_positions.nonzero()[:, 0]]
+        tables.append(masked_vector_scores(predictions, labels[mask_positions], mask_positions))
+    return metrics.summarize(torch.cat(tables))
 
 
 def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:

@@ -13,17 +13,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
-from transformers import EvalPrediction
 
 from ..corpus import VectorCorpus
 from ..models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
+
+if TYPE_CHECKING:
+    from transformers import EvalPrediction  # would load the Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -195,24 +197,36 @@ def draw_vector_mask(
     probability: float = 0.15,
     mask_share: float = 0.8,
     random_share: float = 0.1,
+    span_lengths: tuple[int, int] = (1, 1),
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Selects each maskable position by itself with `probability` (NextLevelBERT, section 2.2
-    "Masking").
+    """Selects each maskable position by itself with `probability`, or spans of them.
+
+    NextLevelBERT, section 2.2 "Masking".
 
     Args:
         maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.
         key: seed, epoch and index of the sequence; the same key always draws the same mask.
         probability: 0.15 in the paper; 0.30 and 0.40 in its Table 4.
-        mask_share, random_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all
-            [MASK]") or another vector; the rest stay unchanged.
+        mask_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all [MASK]").
+        random_share: of the selected, what becomes another vector; the rest stay unchanged.
+        span_lengths: fewest and most positions that are selected together, with one fate. Spans may
+            overlap, so that slightly less than the share `probability` is selected.
 
     Returns:
         Three boolean arrays ``[L]``: what is selected, and of it what becomes [MASK] and what
         another vector.
     """
     rng = np.random.default_rng(list(key))
-    selected = (rng.random(len(maskable)) < probability) & maskable
+    shortest, longest = span_lengths
+    starts = rng.random(len(maskable)) < 2 * probability / (shortest + longest)
     fate = rng.random(len(maskable))
+    selected = starts.copy()
+    if longest > 1:
+        for start in np.flatnonzero(starts):
+            span = slice(start, start + rng.integers(shortest, longest + 1))
+            selected[span] = True
+            fate[span] = fate[start]
+    selected &= maskable
     masked = selected & (fate < mask_share)
     return selected, masked, selected & ~masked & (fate < mask_share + random_share)
 
@@ -256,21 +270,30 @@ def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, to
 
 @dataclass
 class DataCollatorForVectorMasking:
-    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 2.2
-    "Masking").
+    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10.
 
-    The shares are those of `draw_vector_mask`. The masks depend on each sequence's own key (seed,
-    epoch, index) alone, so a resumed run sees what a straight one saw.
+    Paper, section 2.2 "Masking". The masks depend on each sequence's own key (seed, epoch, index)
+    alone, so a resumed run sees what a straight one saw.
+
+    Args:
+        probability: share of the chunk vectors to predict.
+        mask_share: share of those that become [MASK].
+        random_share: share of those that become another vector.
+        span_lengths: fewest and most chunk vectors that are masked together.
 
     Returns (on call):
         ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s
         put in, ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where
         to predict.
+
+    Raises:
+        ValueError: for shares or lengths out of range.
     """
 
     probability: float = 0.15
     mask_share: float = 0.8
     random_share: float = 0.1
+    span_lengths: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
         if not 0 < self.probability <= 1:
@@ -282,6 +305,11 @@ class DataCollatorForVectorMasking:
             raise ValueError(
                 f"mask_share and random_share are from 0 to 1 and at most 1 in total, got {shares}."
             )
+        shortest, longest = self.span_lengths
+        if not 1 <= shortest <= longest:
+            raise ValueError(
+                f"span_lengths must be 1 <= fewest <= most positions, got {self.span_lengths}."
+            )
 
     def __call__(self, sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
         labels, special_ids = pad_sequences(sequences)
@@ -292,8 +320,14 @@ class DataCollatorForVectorMasking:
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):
             key = sequence.mask_key
-            shares = self.probability, self.mask_share, self.random_share
-            selected, masked, replaced = draw_vector_mask(maskable[row], key, *shares)
+            selected, masked, replaced = draw_vector_mask(
+                maskable[row],
+                key,
+                probability=self.probability,
+                mask_share=self.mask_share,
+                random_share=self.random_share,
+                span_lengths=self.span_lengths,
+            )
             mask_positions[row] = torch.from_numpy(selected)
             special_ids[row, torch.from_numpy(masked)] = MASK
             drawn = draw_replacements(counts, row, np.flatnonzero(replaced[maskable[row]]), key)

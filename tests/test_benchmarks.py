@@ -244,6 +244,16 @@ def test_percentile_ranks():
     assert attention_alignment.percentile_rank(scores, inside, target) == pytest.approx(
         100 * 2.5 / 4
     )
+    # Of 0 and 3, e^0 and e^3 have a mean of 10.5, which is above e^2; 1.5 would be below 2.
+    scores = np.array([0.0, 3.0, 1.6, 2.0, 2.5])
+    target = np.arange(5) < 2
+    assert attention_alignment.percentile_rank(
+        scores, np.ones(5, dtype=bool), target
+    ) == pytest.approx(100 * 2 / 3)
+    large = scores + 900  # the same without an overflow
+    assert attention_alignment.percentile_rank(
+        large, np.ones(5, dtype=bool), target
+    ) == pytest.approx(100 * 2 / 3)
 
 
 def test_pairs_of_mentions_are_ranked(encoder):

@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations` here: `strict` checks types only where they are not
 # strings.
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import LongformerConfig
@@ -18,8 +18,10 @@ class CdlmConfig(LongformerConfig):
             side; an even number, or one for each layer.
         max_position_embeddings: rows of the position table; the longest sequence has `pad_token_id`
             + 1 fewer.
-        mask_token_id: that of the tokenizer; in `CdlmForMaskedLM` its positions get global
-            attention by default.
+        mask_token_id: the tokenizer's; `CdlmForMaskedLM` needs it for its default global attention.
+        global_attention: tokens that have global attention in `CdlmForMaskedLM` if no mask is
+            given. ``"masked"``: the [MASK] tokens, as in the paper; ``"prefix"``: as many first
+            tokens; ``"none"``: no token (the paper's ablations). Pretraining sets it.
         sparse_prediction: given labels, `CdlmForMaskedLM` scores only the positions that have one,
             at the same loss.
         pair_scorer_hidden_size: units of the one hidden layer that scores a pair of mentions
@@ -38,6 +40,7 @@ class CdlmConfig(LongformerConfig):
     type_vocab_size: int = 1
     layer_norm_eps: float = 1e-5
     mask_token_id: int | None = 50264
+    global_attention: Literal["masked", "prefix", "none"] = "masked"
     sparse_prediction: bool = False
     pair_scorer_hidden_size: int = 1024
     classifier_dropout: float | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -17,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from transformers import (
     AutoModel,
@@ -27,6 +29,7 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
+from transformers.utils import output_capturing
 
 try:
     from nextlevelbert import hub_card
@@ -234,6 +237,14 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
             return None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what is pickled or copied: everything but the hooks of transformers' output capture.
+
+        The hooks are local functions, which cannot be pickled; transformers installs them again when
+        hidden states or attentions are asked for.
+        """
+        return without_capturing_hooks(self, {}).__dict__
+
     def lora_targets(self) -> dict[str, Any]:
         """Arguments of peft's `LoraConfig`: ``get_peft_model(model, LoraConfig(r=8,
         **model.lora_targets()))``.
@@ -264,6 +275,33 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return [
             name for name, head in heads if head is not self.base_model and [*head.parameters()]
         ]
+
+
+def without_capturing_hooks(module: nn.Module, twins: dict[int, nn.Module]) -> nn.Module:
+    """Copies a tree of modules without the hooks with which transformers captures outputs.
+
+    Args:
+        module: the root; the copy shares its tensors and settings.
+        twins: copies made so far, by the `id` of the original, so that shared modules stay shared.
+    """
+    if id(module) in twins:
+        return twins[id(module)]
+
+    twin = object.__new__(type(module))
+    twins[id(module)] = twin
+    twin.__dict__.update(module.__dict__)
+    twin.__dict__.pop("_output_capturing_hooks_installed", None)
+    hooks = {
+        key: hook
+        for key, hook in module._forward_hooks.items()
+        if getattr(hook, "__module__", None) != output_capturing.__name__
+    }
+    twin.__dict__["_forward_hooks"] = OrderedDict(hooks)
+    twin.__dict__["_modules"] = {
+        name: None if child is None else without_capturing_hooks(child, twins)
+        for name, child in module._modules.items()
+    }
+    return twin
 
 
 def encoders_of_package() -> Any:

@@ -138,6 +138,7 @@ def pretrain(words: list[str]) -> None:
     source = open_encoder(options.model, options.family)
     model = new_model(options.model, options.family, source, options.masking.sequence_length)
     objective = objective_of(options.family, options.masking, model.config)
+    args.check_best_metric(objective.scores)
 
     # 2. The corpus of chunk vectors, for training and evaluation.
     corpus, validation_corpus = encoded_corpora(options, source, model.config.chunking_rule())

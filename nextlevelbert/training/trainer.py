@@ -318,6 +318,23 @@ class BaseTrainingArguments(TrainingArguments):
                 " out."
             )
 
+    def check_best_metric(self, scores: Sequence[str]) -> None:
+        """Refuses a `metric_for_best_model` that no evaluation has, before the first one.
+
+        Args:
+            scores: names of the scores of an evaluation, beside its loss.
+
+        Raises:
+            ValueError: for another name.
+        """
+        name = self.metric_for_best_model
+        choices = ["loss", *scores]
+        if name is not None and name.removeprefix("eval_") not in choices:
+            raise ValueError(
+                f"--metric_for_best_model {name}: evaluations have no such score; give one of"
+                f" {', '.join(choices)}."
+            )
+
     def signature(self) -> dict[str, object]:
         """The arguments that decide the result, given the model and the data, and the rows of an
         optimiser step."""

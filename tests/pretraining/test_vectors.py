@@ -212,6 +212,7 @@ def in_halves(text):
             "--max_segment",
         ),
         (["--train_file", "nothing.jsonl"], "nothing.jsonl"),
+        (["--train_file", "{books}", "--metric_for_best_model", "acc"], "masked_accuracy"),
         (["--train_file", "{books}", "--model", "m", "--whiten_chunks"], "--whiten_chunks"),
         (["--train_file", "{books}", "--num_hidden_layers", "-1"], "num_hidden_layers"),
         (["--train_file", "{books}", "--no_include_chunk_encoder"], "--chunk_encoder_name"),

@@ -14,20 +14,32 @@ from typing import Any
 
 import pytest
 
+from nextlevelbert import DocumentVectorDataset
 from nextlevelbert.pretraining import vectors
-from nextlevelbert.tasks import classification, coreference, summarization
+from nextlevelbert.tasks import classification, coreference, labelled_documents, summarization
 from nextlevelbert.training.trainer import CardTrainer
 
 from .finetuning_toys import write
 
 
 class Arrived(BaseException):
-    """Model, collator, training and validation set of the trainer that is not made."""
+    """Model, arguments, collator, training and validation set of the trainer that is not made."""
 
     def __init__(
-        self, trainer: CardTrainer, model: Any, args: Any, *parts: Any, **more: Any
+        self,
+        trainer: CardTrainer,
+        model: Any,
+        args: Any,
+        data_collator: Any = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        **more: Any,
     ) -> None:
-        self.model, (self.collator, self.train, self.validation) = model, parts[:3]
+        self.model = model
+        self.arguments = args
+        self.collator = data_collator
+        self.train = train_dataset
+        self.validation = eval_dataset
 
 
 def stop(*args: Any, **kwargs: Any) -> None:
@@ -45,7 +57,11 @@ STORIES = [
 ]
 LAW = {"recitals": "REASONS", "main_body": ["BODY"], "concepts": ["192"], "attachments": ""}
 LAWS = [{**LAW, "celex_id": f"law-{n}", "header": f"HEAD {n}"} for n in range(4)]
-CONCEPTS = ["77", "192", "2356"]
+CONCEPTS = {"77": {"label": "tea"}, "192": {}, "2356": {}}  # an object, as in EURLEX57K.json
+QUESTIONS = [
+    {"text": f"Ann met {n} cats.", "question": "Who?", "choices": ["Ann", "Bob"], "label": 0}
+    for n in range(4)
+]
 
 
 def news(topic: int) -> list[dict]:
@@ -92,7 +108,9 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         BOOKS,
         {
             "--sentence_pooling cls": lambda run: run.model.config.chunk_encoder_pooling == "cls",
-            "--norm_order 1.5": lambda run: run.model.config.norm_order == 1.5,
+            "--norm_order 1.5": lambda run: (
+                run.model.config.norm_order == 1.5 and type(run.train) is DocumentVectorDataset
+            ),
         },
     ),
     "cdlm": (
@@ -141,10 +159,42 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
             "--attn_implementation eager": lambda run: (
                 run.model.config._attn_implementation == "eager"
             ),
-            "--label_names_file {concepts}": lambda run: [*run.model.config.label2id] == CONCEPTS,
+            "--label_names_file {concepts}": lambda run: (
+                [*run.model.config.label2id] == [*CONCEPTS]
+            ),
+            # The row BERT of ChunkBERT's tables.
+            "--model_type truncated": lambda run: attention_dropout(run) == 0.1,
+        },
+    ),
+    "chunkbert": (
+        classification.main,
+        ["--model", "{minilm}", "--model_type", "chunkbert"],
+        LAWS,
+        {
+            "--chunk_size 32": lambda run: run.arguments.learning_rate == 3e-5,  # the usual one
+            "--keep_attention_dropout": lambda run: attention_dropout(run) == 0.1,
+        },
+    ),
+    "avg_sbert": (
+        classification.choose,
+        ["--chunk_encoder", "{sentence_encoder}", "--chunk_size", "16"],
+        QUESTIONS,
+        {
+            "--model avg_sbert": lambda run: (
+                run.model.problem_type == labelled_documents.SINGLE
+                and run.model.classifier[0].out_features == 768
+            )
         },
     ),
 }
+
+
+def attention_dropout(run: Arrived) -> float:
+    """Of the last layer of the encoder within the model."""
+    layers = [
+        module for module in run.model.modules() if module.__class__.__name__ == "BertSelfAttention"
+    ]
+    return layers[-1].dropout.p
 
 
 def first_row(run: Arrived) -> str:
@@ -159,13 +209,15 @@ def test_it_acts(
     options,
     encoder,
     toy_encoder_path,
+    minilm_path,
     tmp_path: Path,
     monkeypatch,
 ):
     monkeypatch.setattr(CardTrainer, "__init__", stop)
     concepts = tmp_path / "concepts.json"
     concepts.write_text(json.dumps(CONCEPTS))
-    values = {"encoder": encoder, "sentence_encoder": toy_encoder_path, "concepts": concepts}
+    values = {"encoder": encoder, "sentence_encoder": toy_encoder_path, "minilm": minilm_path}
+    values["concepts"] = concepts
     words = [
         *words,
         "--use_cpu",

@@ -37,7 +37,8 @@ Row = dict[
 Data = TypeVar("Data")
 
 # Predictions hold ids of the user's rows; safetensors leaves .tmp* where it is killed.
-_NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", ".tmp*", "settings.json", "results.json"]
+_NOT_PUBLISHED = ["seed-*", "vectors/*", "*.jsonl", "*.trec", ".tmp*"]
+_NOT_PUBLISHED += ["settings.json", "results.json"]
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
@@ -191,6 +192,7 @@ def run_seeds(
     settings: Mapping[str, object],
     make_trainer: Callable[[FinetuningArguments], CardTrainer],
     score: Callable[[CardTrainer, Path], tuple[dict[str, Scores], Scores]],
+    validated: Sequence[str] = (),
 ) -> list[Result]:
     """Trains once per seed, in ``OUTPUT_DIR/seed-N``; a finished seed is read, a killed one goes
     on.
@@ -201,7 +203,9 @@ def run_seeds(
         score: scores by set of a trained model (``"validation"`` chooses the best seed), and what
             was chosen for its configuration; it writes predictions to the seed's folder where
             ``args.should_save``.
+        validated: names of the scores of an evaluation in training, beside its loss.
     """
+    args.check_best_metric(validated)
     results = []
     # on the Hub, if it is asked for: what cannot be published should not be trained first
     args.repository()
@@ -317,8 +321,9 @@ def publish(
     `model_card`.
     """
     output, folder = Path(str(args.output_dir)), Path(str(args.output_dir)) / f"seed-{best.seed}"
-    for predictions in folder.glob("*_predictions.jsonl"):
-        write_whole(output / predictions.name, predictions.read_bytes())
+    for pattern in ("*_predictions.jsonl", "*_predictions.trec"):
+        for predictions in folder.glob(pattern):
+            write_whole(output / predictions.name, predictions.read_bytes())
     if open_model is not None:
         file, text = output / "README.md", str(training.model_card(**card)).encode()
         # Written last and removed first: where this card stands, the model beside it is whole.

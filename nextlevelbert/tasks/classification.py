@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from transformers import (
     CONFIG_MAPPING,
+    AutoConfig,
     AutoTokenizer,
     DataCollatorWithPadding,
     PreTrainedConfig,
@@ -48,6 +49,9 @@ _CHUNKS = (
 _SMALL = (
     "Small sets have wide margins; the deviation over seeds does not cover the choice of the set."
 )
+# Tokens above which documents are scored apart for every encoder (ChunkBERT, table 3); documents
+# that an encoder of fewer tokens cannot read at once count as long, too.
+LONG_DOCUMENT = 512
 # What cards say of each --model_type.
 _CARDS = {
     "nextlevelbert": ("[NextLevelBERT](https://arxiv.org/abs/2402.17682)", _CHUNKS),
@@ -292,9 +296,7 @@ class Model(NamedTuple):
     )  # from the folder of a seed, to be published; None for a baseline
     weights: str  # hash of what a training starts from
     rate: float  # usual learning rate
-    window: int | None = (
-        None  # most tokens that the encoder reads at once, where that says something
-    )
+    window: int | None = None  # documents of more tokens are scored apart, too
     lengths: Mapping[str, np.ndarray] = {}  # of documents in tokens, where there is a window
     how: Mapping[str, Any] = {}  # options that say what is trained, where it is not everything
 
@@ -308,6 +310,8 @@ def over_vectors(args: Any, sets: Sets, options: Any, part: Any) -> Model:
     baseline = options.model in ("avg_sbert", "sbert") or source.kind == "other"
     if part.lora and (baseline or part.freeze_encoder or options.model == "untrained"):
         raise ValueError("--lora is for a saved checkpoint, without --freeze_encoder.")
+    if part.lora:
+        models.require_layers(options.model)
     if baseline and (part.freeze_encoder or args.push_to_hub):
         raise ValueError(
             f"--model {options.model} is a baseline; leave out --freeze_encoder and --push_to_hub."
@@ -368,6 +372,8 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
     config |= {
         key: value for part in parts for key, value in vars(part).items() if value is not None
     }
+    if config.pop("keep_attention_dropout", False) and stored != kind:
+        config["encoder_config"] = AutoConfig.from_pretrained(options.model).to_dict()
 
     def new() -> Any:
         if kind in (stored, "truncated"):
@@ -405,7 +411,15 @@ def from_text(args: Any, sets: Sets, options: Any, *parts: Any) -> Model:
     )
     collate = partial(collate_tokens, sets["train"], tokenizer)
     return Model(
-        kind, rows, collate, new, trained, weights_fingerprint(reader), 3e-5, window, lengths
+        kind=kind,
+        rows=rows,
+        collate=collate,
+        new=new,
+        trained=trained,
+        weights=weights_fingerprint(reader),
+        rate=3e-5,
+        window=min(window or LONG_DOCUMENT, LONG_DOCUMENT),
+        lengths=lengths,
     )
 
 
@@ -490,8 +504,13 @@ def main(words: list[str], task: str = "classification") -> None:
                 scores[name]["loss"] = output.metrics["test_loss"]
         return scores, {}
 
+    trivial = sets["train"].trivial_logits().repeat(len(sets["validation"].examples), axis=0)
     results = seeds.run_seeds(
-        args, settings | {"weights": model.weights} | args.signature(), make_trainer, score
+        args,
+        settings | {"weights": model.weights} | args.signature(),
+        make_trainer,
+        score,
+        validated=[*sets["validation"].scores(trivial)],
     )
 
     # 3. The table, and the model of the best seed with its card.
@@ -510,8 +529,7 @@ def scored(
     logits: np.ndarray,
     model: Any = None,
 ) -> dict[str, dict[str, float]]:
-    """Writes predictions; the scores of a set, and (``"NAME, long"``) of what the encoder cannot
-    read at once."""
+    """Writes predictions; the scores of a set, and (``"NAME, long"``) of its long documents."""
     if args.should_save:
         folder.mkdir(parents=True, exist_ok=True)
         labelled.write_predictions(folder / f"{name}_predictions.jsonl", data, logits)

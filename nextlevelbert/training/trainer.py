@@ -310,17 +310,29 @@ class BaseTrainingArguments(TrainingArguments):
                 " faster."
             )
         super().__post_init__()
-        if self.dataloader_persistent_workers:
-            raise ValueError(
-                "--dataloader_persistent_workers would repeat the first epoch's masks; leave it"
-                " out."
-            )
         if missing := [
             name for name in self.report_to if name not in get_available_reporting_integrations()
         ]:
             raise ValueError(
                 f"--report_to {missing[0]}: its package is not installed; install it, or leave it"
                 " out."
+            )
+
+    def check_best_metric(self, scores: Sequence[str]) -> None:
+        """Refuses a `metric_for_best_model` that no evaluation has, before the first one.
+
+        Args:
+            scores: names of the scores of an evaluation, beside its loss.
+
+        Raises:
+            ValueError: for another name.
+        """
+        name = self.metric_for_best_model
+        choices = ["loss", *scores]
+        if name is not None and name.removeprefix("eval_") not in choices:
+            raise ValueError(
+                f"--metric_for_best_model {name}: evaluations have no such score; give one of"
+                f" {', '.join(choices)}."
             )
 
     def signature(self) -> dict[str, object]:

@@ -101,6 +101,18 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, message):
     assert name in str(raised.value)
 
 
+@pytest.mark.parametrize("source", ["", "a.txt", "*.txt"])
+def test_texts_are_not_a_table(tmp_path, source):
+    (tmp_path / "a.txt").write_text("It rained.\n\nIt poured.\n")
+    with pytest.raises(ValueError, match="holds texts, and not a table"):
+        open_rows(tmp_path / source)
+
+
+def test_a_table_of_texts_alone_is_one(tmp_path):
+    Dataset.from_dict({"text": ["It rained."]}).to_parquet(tmp_path / "train.parquet")
+    assert open_rows(tmp_path).first == {"text": "It rained."}
+
+
 def test_a_pattern_of_files_is_one_source(tmp_path):
     for number, row in enumerate(ROWS):
         (tmp_path / f"part-{number}.jsonl").write_text(json.dumps(row))

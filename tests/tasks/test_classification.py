@@ -220,6 +220,8 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     results = run(tmp_path / "model", *words, **long_files)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     assert isinstance(model, BertForSequenceClassification) == (kind == "truncated")
+    layers = getattr(model.config, "encoder_config", model.config)
+    assert layers.attention_probs_dropout_prob == {"truncated": 0.1}.get(kind, 0.0)
     tokenizer, documents = (
         AutoTokenizer.from_pretrained(tmp_path / "model"),
         texts(long_files["--test_file"]),
@@ -247,6 +249,39 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     assert results["rows"][title]["macro_f1"] == pytest.approx(
         f1_score(label, prediction, average="macro")
     )
+
+
+def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
+    """Also for an encoder that reads more at once, as Longformer in ChunkBERT's table 3."""
+    config = BertConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=1024,
+    )
+    BertModel(config).save_pretrained(tmp_path / "encoder")
+    minilm.tokenizer.save_pretrained(tmp_path / "encoder")
+    rows = sea_rows(4, 0)
+    rows[0]["text"] = "sea " * 510  # with [CLS] and [SEP], just the limit
+    rows[1]["text"] = "bread " * 511
+    file = write(tmp_path / "rows.jsonl", rows)
+    results = run(
+        tmp_path / "model",
+        "--model_type",
+        "truncated",
+        "--model",
+        str(tmp_path / "encoder"),
+        "--max_steps",
+        "1",
+        "--train_file",
+        file,
+        "--validation_file",
+        file,
+    )
+    titles = [title for title in results["rows"] if "long" in title]
+    assert len(titles) == 1
+    assert "1 of 4 documents over 512 tokens" in titles[0]
 
 
 # Baselines and refusals
@@ -340,6 +375,7 @@ def test_word_counts_with_several_labels_and_a_test_set_without(tmp_path):
         (["--model_type", "hate"], "--model_type"),
         (["--learning_rate", "1e30"], "--learning_rate"),
         (["--model_type", "chunkbert"], "nextlevelbert"),
+        (["--metric_for_best_model", "acc"], "give one of loss, accuracy, f1, macro_f1, micro_f1."),
     ],
 )
 def test_what_is_refused(words, culprit, sea_files, toy_checkpoint, tmp_path, capsys):

@@ -97,6 +97,8 @@ def test_matching_is_learnt_and_published(encoder, tmp_path):
     words = ["--model", encoder, "--train_file", train, "--validation_file", validation, *TRAINING]
     with pytest.raises(ValueError, match="training set"):
         main([*words, "--test_file", train, "--output_dir", str(output)])
+    with pytest.raises(ValueError, match="one of loss"):  # evaluations have no other score
+        main([*words, "--metric_for_best_model", "f1", "--output_dir", str(output)])
     main([*words, "--num_train_epochs", "6", "--output_dir", str(output)])
     results = json.loads((output / "results.json").read_text())["rows"]
     [scores] = [scores for name, scores in results.items() if name.startswith("tiny (cdlm)")]

@@ -341,6 +341,8 @@ def books(tmp_path):
         name: json.dumps({"/m/a": "Fiction", f"/m/{name[-1]}": f"Kind {name[-1]}"})
         for name in names
     } | {"1": ""}
+    [tested, *_] = [name for name in names if split_of(name) == "test"]
+    genres[tested] = json.dumps({"/m/b": "Fantasy"})  # which no other book is
     lines = [
         f"{name}\t/m/{name}\tTitle\tAuthor\t1999\t{genres[name]}\t Plot of {name}. "
         for name in genres
@@ -360,6 +362,8 @@ def test_books_in_three_parts_and_in_pairs(books, caplog):
             != []
         )
         assert data.examples[0].text == f"Plot of {data.examples[0].id}."
+        kinds = [f"Kind {number}" for number in range(10)]
+        assert data.label_names == ("Fantasy", "Fiction", *kinds)
     assert f"{split_of('1')}: 1 books without a genre" in caplog.text
     single, paired = classes(folder), classes(folder, arrangement="paired")
     one, two = single.examples[:2]
@@ -530,7 +534,7 @@ def test_scores_worked_by_hand():
     )
     several = data(SEVERAL, (0,), (0,), (1,))
     scores = several.scores(
-        np.array([[1.0, -1.0], [1.0, 1.0], [-1.0, -1.0]])
+        np.array([[1.0, -1.0], [1.0, 0.3], [-1.0, -1.0]])
     )  # says {0}, {0, 1}, {}
     # Class 0: 2 of 2; class 1: none found of one, one wrong. Micro: 2 right of 3 said and of 3 that
     # are.

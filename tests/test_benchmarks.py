@@ -187,12 +187,12 @@ def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch)
     for question in questions:
         *sentence, cue = question.text.split()
         assert cue == words(novels[question.book]["title"])[1]
-        assert cue not in words(library.passage(question.right))
-        assert set(sentence) < set(words(library.passage(question.right)))
+        assert cue not in words(library.chunk(question.right))
+        assert set(sentence) < set(words(library.chunk(question.right)))
     shelf, questions = book_context.cut_out(library, parts)
     texts = [text for part in shelf for text in part.read("text")["text"].to_pylist()]
     assert len(questions) > 20  # a short passage has no sentence to spare
-    assert all(question.text in library.passage(question.right) for question in questions)
+    assert all(question.text in library.chunk(question.right) for question in questions)
     assert not any(question.text in texts[question.right] for question in questions)
 
 

@@ -139,7 +139,7 @@ def cut_out(library: search.Library, parts: list[Part]) -> tuple[list[Part], lis
     draw, questions, altered = np.random.default_rng(1), list[Question](), dict[int, str]()
     for book, (first, last) in enumerate(pairwise(library.first)):
         for passage in first + draw.permutation(last - first)[: COUNT // len(library.places)]:
-            text = library.passage(passage)
+            text = library.chunk(passage)
             spans = [(start, end) for start, end in text_sentences(text) if end - start > 60]
             if len(spans) >= 3:
                 start, end = spans[draw.integers(len(spans))]

@@ -434,6 +434,11 @@ class Library:
         document = int(np.searchsorted(self.first, passage, side="right")) - 1
         return document, passage - int(self.first[document])
 
+    def chunk(self, number: int) -> str:
+        """Reads the text of a passage's chunk, which may begin and end within sentences."""
+        start, end = self.spans[number].tolist()
+        return self.text(self.locate(number)[0])[start:end]
+
     def passage(self, number: int) -> Passage:
         """Reads a passage as it is shown."""
         document = self.document(self.locate(number)[0])

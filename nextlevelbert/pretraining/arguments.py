@@ -51,7 +51,9 @@ class VectorModelArguments:
         " HATE.",
     )
     temperature: float | None = option(
-        None, "Of cross_entropy; contrastive training starts from it. By default 0.05."
+        None,
+        "Temperature of cross_entropy, and initial temperature of contrastive training (default:"
+        " 0.05).",
     )
 
 
@@ -78,7 +80,9 @@ class NextLevelBertArguments:
         False, "Start from random layers, not from those of --chunk_encoder."
     )
     attention_dropout: float = option(
-        0.0, "Of the layers over chunks; the paper's 0.1 is half as fast on a CPU."
+        0.0,
+        "Dropout on the attention of the chunk-level layers. The paper uses 0.1, which halves the"
+        " speed on a CPU.",
     )
     whiten_chunks: bool = option(
         False, "Whiten chunk vectors within documents, fitted to the training documents."

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from ..data.rows import Place, open_rows, open_text, short
+from ..data.files import open_text
+from ..data.rows import Place, open_rows, short
 from ..evaluation.scores import binary_scores
 from ..finetuning.seeds import DataArguments, FinetuningArguments, option
 from ..models.modeling_cdlm import CdlmForDocumentMatching

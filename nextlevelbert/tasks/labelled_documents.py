@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, open_text, short
+from ..data.files import open_text
+from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, short
 from ..evaluation.words import split_terms
 from ..finetuning.seeds import option
 from ..training.trainer import write_whole

@@ -65,7 +65,8 @@ from .sequences import (
 
 logger = logging.getLogger(__name__)
 
-# Options that do not change the result, or that are told by what they lead to.
+# Options that do not affect the result, or whose effect is recorded elsewhere (fingerprint,
+# weights).
 _UNSIGNED = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_encoder")
 Family = NextLevelBertArguments | HateArguments
 _TIMES = ("_runtime", "_per_second")
@@ -281,9 +282,9 @@ def settings_of(
         for name, value in vars(group).items():
             if name in _UNSIGNED:
                 continue
-            if value is None:
-                value = getattr(model.config, name, None)
             settings[name] = value
+            if value is None:
+                settings[name] = getattr(model.config, name, None)
     settings["chunk_encoder"] = model.config.chunk_encoder_fingerprint
     settings["weights"] = None
     if _checkpoint_of(options.family):
@@ -628,10 +629,7 @@ def publish(
         facts["loss"] = run.trainer.model.config.loss
     write_card(run, objective, learned.corpus, facts)
 
-    steps = []
-    for entry in log:
-        if "train_loss" not in entry:
-            steps.append({k: value for k, value in entry.items() if not k.endswith(_TIMES)})
+    steps = [without_times(entry) for entry in log if "train_loss" not in entry]
     results = {"baseline": run.baseline, "log": steps}
     write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
     args.upload(output)
@@ -641,6 +639,11 @@ def publish(
         f"The model is in {output}, with its card (README.md) and results.json; the vectors in"
         f" {learned.corpus.path}."
     )
+
+
+def without_times(entry: Mapping[str, float]) -> dict[str, float]:
+    """Leaves out what differs from run to run."""
+    return {name: value for name, value in entry.items() if not name.endswith(_TIMES)}
 
 
 def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
@@ -717,10 +720,11 @@ def write_card(
     columns = (found, "chance_accuracy", *others)
     training.plot_curves([log], columns, Path(args.output_dir) / training.CURVE, x="step")
 
-    evaluations = []
-    for entry in log:
-        if "eval_loss" in entry:
-            evaluations.append({column: entry[f"eval_{column}"] for column in (*columns, "loss")})
+    evaluations = [
+        {column: entry[f"eval_{column}"] for column in (*columns, "loss")}
+        for entry in log
+        if "eval_loss" in entry
+    ]
     measured = "Nothing: the run had no evaluation."
     scores = None
     if evaluations:
@@ -759,10 +763,11 @@ def _training_facts(
 ) -> dict[str, object]:
     """How the model was trained."""
     args: Any = trainer.args
-    shown = {}
-    for name, value in facts.items():
-        if value is not None and name not in objective.without:
-            shown[name] = value
+    shown = {
+        name: value
+        for name, value in facts.items()
+        if value is not None and name not in objective.without
+    }
     shown["batch_size"] = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     shown["optimizer_steps"] = trainer.state.global_step
     for name in ("learning_rate", "weight_decay", "warmup_steps", "seed"):

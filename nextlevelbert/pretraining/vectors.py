@@ -71,8 +71,9 @@ _UNSIGNED = ("model", "chunk_encoder", "chunk_encoder_name", "include_chunk_enco
 Family = NextLevelBertArguments | HateArguments
 _TIMES = ("_runtime", "_per_second")
 _ABOUT = """\
-Pretrains a NextLevelBERT or HATE: documents → chunk vectors on disk → masked vector modelling → a checkpoint with its
-card. Without --do_train the documents are only encoded. --model_type cdlm --help shows the options of a CDLM."""
+Pretrains a NextLevelBERT or HATE: documents → chunk vectors on disk → masked vector modelling → a
+checkpoint with its card. Without --do_train the documents are only encoded. --model_type cdlm
+--help shows the options of a CDLM."""
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -660,17 +661,15 @@ def _what_was_learned(log: Sequence[Mapping[str, float]]) -> str:
 # --- The card
 
 _FAMILIES = {
-    "nextlevelbert": (
-        """\
-A [NextLevelBERT](https://arxiv.org/abs/2402.17682): it cuts a document of any length into chunks, turns each into a
-vector with a frozen sentence encoder, and reads the sequence of vectors with a masked language model over vectors."""
-    ),
-    "hate": (
-        """\
-A HATE (Hierarchical Attention-based Text Encoder): it cuts a document of any length into sentences, turns each into
-a vector with a frozen sentence encoder, and reads the sequence of vectors with a small Transformer that has learned
-to find masked sentences among those of its batch."""
-    ),
+    "nextlevelbert": """\
+A [NextLevelBERT](https://arxiv.org/abs/2402.17682). It splits a document of any length into chunks,
+encodes each chunk as a vector with a frozen sentence encoder, and reads the sequence of vectors
+with a masked language model over vectors.""",
+    "hate": """\
+A HATE (Hierarchical Attention-based Text Encoder). It splits a document of any length into
+sentences, encodes each sentence as a vector with a frozen sentence encoder, and reads the sequence
+of vectors with a small Transformer that has learned to find masked sentences among those of its
+batch.""",
 }
 _SNIPPET = """\
 import nextlevelbert  # registers the architecture
@@ -679,15 +678,17 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("{name}")
 vectors = model.encode(["the text of a whole book", "and of another one"])"""
 _NOTE = """\
-`AutoModel.from_pretrained("{name}").encode(texts)` also gives contextual and plain chunk vectors and their characters.
-Without the package installed, `trust_remote_code=True` opens the same folder."""
+`AutoModel.from_pretrained("{name}").encode(texts)` also gives contextual and plain chunk vectors
+and their characters. Without the package, `trust_remote_code=True` opens the same folder."""
 _MASKED_SCORES = """\
-On held-out documents. `masked_accuracy`: how often the predicted vector is nearer (by cosine) to the true one than to
-every other masked vector of the batch; `chance_accuracy`: what guessing gives. `r2` (for the losses smooth_l1, l1 and
-l2): 1 - squared error / squared error of the constant mean; 0 is no better than the mean."""
+These scores are on held-out documents. `masked_accuracy` is the share of the masked vectors that
+are found: the prediction is nearer to its target (by cosine) than to all other masked vectors of
+the batch. `chance_accuracy` is what guessing would find. `r2` (for the losses smooth_l1, l1 and l2)
+is 1 - squared error / squared error of the constant mean; 0 is no better than the mean."""
 _PAIR_SCORES = """\
-On held-out documents. `pair_accuracy`: how often a segment finds that of its own document among those of the batch, by
-the cosine of document vectors; `chance_accuracy`: what guessing gives."""
+These scores are on held-out documents. `pair_accuracy` is the share of segments that find the other
+segment of their document in the batch, by the cosine of document vectors. `chance_accuracy` is what
+guessing would find."""
 _LIMITS = (
     "The chunk encoder's language and domain are the model's.",
     (

@@ -38,6 +38,13 @@ class TooLargeError(ValueError):
         )
 
 
+class NulError(UnicodeError):
+    """A text holds NUL characters, as no text does."""
+
+    def __init__(self) -> None:
+        super().__init__("it holds NUL characters; perhaps it is UTF-16 without a byte order mark")
+
+
 def suffix(path: Path) -> str:
     """Returns the suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
     name = path.name
@@ -183,11 +190,12 @@ def decode(data: bytes, declared: str = "utf-8") -> str:
     Raises:
         ValueError: if the bytes are in another encoding.
     """
-    text = data.decode(_encoding_of_mark(data) or declared)
-    if data.startswith(tuple(_BYTE_ORDER_MARKS)):
-        text = text.removeprefix("\ufeff")
-    check_no_nul(text)
-    return text
+    encoding = _encoding_of_mark(data)
+    if encoding is not None:
+        return data.decode(encoding)
+    if b"\0" in data:
+        raise NulError
+    return data.decode(declared)
 
 
 def _encoding_of_mark(data: bytes) -> str | None:
@@ -195,14 +203,6 @@ def _encoding_of_mark(data: bytes) -> str | None:
         if data.startswith(mark):
             return encoding
     return None
-
-
-def check_no_nul(text: str) -> None:
-    """Raises a UnicodeError for a NUL character, which no text holds."""
-    if "\0" in text:
-        raise UnicodeError(
-            "it holds NUL characters; perhaps it is UTF-16 without a byte order mark"
-        )
 
 
 def check_utf8(text: str) -> None:
@@ -248,8 +248,8 @@ def table_lines(path: Path, newline: str | None = None) -> Iterator[str]:
         limit = UNPACKED_LIMIT
     with open_text(path, newline=newline, errors="surrogateescape") as file:
         for number, line in enumerate(iter(partial(file.readline, limit), ""), start=1):
-            if number == 1:
-                check_no_nul(line)
+            if number == 1 and "\0" in line:
+                raise NulError
             if len(line) == limit:
                 raise TooLargeError(f"line {number}")
             yield line

@@ -310,11 +310,6 @@ class BaseTrainingArguments(TrainingArguments):
                 " faster."
             )
         super().__post_init__()
-        if self.dataloader_persistent_workers:
-            raise ValueError(
-                "--dataloader_persistent_workers would repeat the first epoch's masks; leave it"
-                " out."
-            )
         if missing := [
             name for name in self.report_to if name not in get_available_reporting_integrations()
         ]:

@@ -243,9 +243,14 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
             config_kwargs: further fields of `NextLevelBertConfig`; a ValueError names an unknown
                 one.
         """
-        layers = num_hidden_layers, random_layers, attention_dropout
         return encoders_of_package().new_document_model(
-            cls, chunk_encoder, chunk_size, *layers, config_kwargs
+            cls,
+            chunk_encoder=chunk_encoder,
+            chunk_size=chunk_size,
+            num_hidden_layers=num_hidden_layers,
+            random_layers=random_layers,
+            attention_dropout=attention_dropout,
+            fields=config_kwargs,
         )
 
     def new_model(self) -> NextLevelBertModel:

@@ -25,11 +25,20 @@ class Arrived(BaseException):
     """Model, arguments, collator, training and validation set of the trainer that is not made."""
 
     def __init__(
-        self, trainer: CardTrainer, model: Any, args: Any, *parts: Any, **more: Any
+        self,
+        trainer: CardTrainer,
+        model: Any,
+        args: Any,
+        data_collator: Any,
+        train_dataset: Any,
+        eval_dataset: Any,
+        **others: Any,
     ) -> None:
         self.model = model
         self.arguments = args
-        self.collator, self.train, self.validation = parts[:3]
+        self.collator = data_collator
+        self.train = train_dataset
+        self.validation = eval_dataset
 
 
 def stop(*args: Any, **kwargs: Any) -> None:
@@ -164,7 +173,7 @@ RUNS: dict[str, tuple[Callable[[list[str]], None], list[str], list[dict], dict[s
         },
     ),
     "avg_sbert": (
-        classification.choose,
+        classification.main_multiple_choice,
         ["--chunk_encoder", "{sentence_encoder}", "--chunk_size", "16"],
         QUESTIONS,
         {

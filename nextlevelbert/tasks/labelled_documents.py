@@ -167,6 +167,10 @@ class LabelledDocuments:
         outputs = len(self.label_names or self.examples[0].choices)
         return np.bincount(labels, minlength=outputs)[None]
 
+    def scores_of_most_frequent_label(self, train: LabelledDocuments) -> dict[str, float]:
+        """Scores a baseline that always predicts the most frequent label of the training set."""
+        return self.scores(train.trivial_logits().repeat(len(self.examples), axis=0))
+
 
 # --- Named columns
 

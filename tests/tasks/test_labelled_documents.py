@@ -467,19 +467,18 @@ def test_tokens_are_cut_and_padded_on_the_right(minilm):
     examples = [Example("a", "two three four", "one"), Example("b", "five")]
     data = LabelledDocuments(SINGLE, examples, ("n", "y"), "here")
     ids = tokenizer(["one two three four", "five"])["input_ids"]  # a question before its document
-    for kind, expected in (
-        ("chunkbert", ids[0][:4]),
-        ("truncated", [*ids[0][:3], tokenizer.sep_token_id]),
+    for keep_end, expected in (
+        (False, ids[0][:4]),
+        (True, [*ids[0][:3], tokenizer.sep_token_id]),
     ):
-        rows, lengths = token_rows(data, tokenizer, 4, kind)
+        rows, lengths = token_rows(data, tokenizer, 4, keep_end=keep_end)
         assert lengths.tolist() == [6, 3]
         batch = collate_tokens(data, tokenizer, rows)
         assert batch["input_ids"].tolist() == [expected, [*ids[1], tokenizer.pad_token_id]]
         assert batch["attention_mask"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 0]]
     with pytest.raises(ValueError, match="'b'"):
-        token_rows(
-            replace(data, examples=[data.examples[0], Example("b", "\u200b")]), tokenizer, None, ""
-        )
+        empty = replace(data, examples=[data.examples[0], Example("b", "\u200b")])
+        token_rows(empty, tokenizer, None, keep_end=False)
 
 
 @pytest.mark.parametrize(

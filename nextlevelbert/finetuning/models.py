@@ -103,7 +103,7 @@ class ChunkBertArguments:
         None, "Tokens per chunk (default: 128, or as saved with the model)."
     )
     max_training_tokens: int | None = option(
-        None, "Length to which training documents are cut (default: 4096 tokens)."
+        None, "Tokens to which training documents are truncated (default: 4096)."
     )
     chunk_batch_size: int = option(
         256, "Chunks to encode at a time; fewer need less memory in evaluation."
@@ -131,7 +131,7 @@ class BertAlArguments:
         choices=["replace", "residual", "none"],
     )
     max_training_tokens: int | None = option(
-        None, "Length in tokens to which training documents are cut (default: read whole)."
+        None, "Tokens to which training documents are truncated (default: read whole)."
     )
 
 

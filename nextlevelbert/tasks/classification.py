@@ -86,7 +86,7 @@ class ClassArguments:
     )
     arrangement: str | None = option(
         None,
-        "Order of the text. inverted: EURLEX-57K with the main body first. paired: every two books"
+        "Arrangement of a published data set. inverted: EURLEX-57K with the main body first. paired: every two books"
         " of the CMU Book Summary Corpus as one document.",
         choices=["inverted", "paired"],
     )

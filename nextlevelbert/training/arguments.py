@@ -64,6 +64,12 @@ class BaseTrainingArguments(TrainingArguments):
     weight_decay: float = field(
         default=0.01, metadata={"help": "Weight decay, except of biases and LayerNorm."}
     )
+    push_to_hub: bool = field(
+        default=False, metadata={"help": "Upload the finished model to the Hub."}
+    )
+    hub_model_id: str | None = field(
+        default=None, metadata={"help": "Repository on the Hub (default: name of --output_dir)."}
+    )
     # No option: an interrupted run resumes on its own.
     resume_from_checkpoint: str | None = field(init=False, default=None)
     # Not options: every given set is evaluated, and most losses do not support label smoothing.

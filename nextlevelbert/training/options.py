@@ -58,6 +58,8 @@ class _Parser(HfArgumentParser):
         for action in self._actions:
             if action.dest in hidden:
                 action.help = argparse.SUPPRESS
+            elif action.const is False:
+                action.help = f"Turns off --{action.dest}.%(default).0s"
             elif action.default is None:
                 action.help = f"{action.help}%(default).0s"  # in place of "(default: None)"
             # The help shows the first spelling; all spellings are accepted.

@@ -7,34 +7,42 @@ a query.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
 _SCORES_PER_PASS = 2**22  # float64 numbers, 32 MiB
-_DECIMALS = (
-    9  # of a cosine: equal vectors may differ in the last bit, by their place in a matrix product
-)
+# Of a cosine: equal vectors may differ in the last bit, by their position in a matrix product.
+_DECIMALS = 9
+_LISTED = 100  # documents of a query in a run file, as in MS MARCO's "top100"
+
+Vectors = torch.Tensor | np.ndarray | Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
 class RetrievalTask:
     """Queries, the pool of documents to search, and which documents answer which query.
 
-    A query whose id is also a document's id is never its own answer: that document is left out of
-    the query's pool. So a pool can be searched with its own documents.
+    A query whose id is also the id of a document is never its own answer: that document is left out
+    of the query's pool. So a pool can be searched with its own documents.
 
     Args:
-        queries, documents: id → text.
-        relevant: query id → document id → grade, a whole number from 1 upwards; every query needs
-            one, of the pool.
+        name: the name of the task in tables.
+        queries: id → text.
+        documents: id → text.
+        relevant: query id → document id → grade, a whole number from 1 upwards. Every query needs a
+            relevant document in the pool.
+
+    Raises:
+        ValueError: naming the query or document that does not fit.
 
     Example:
-        >>> task = RetrievalTask("toy", {"q": "a whale"}, {"a": "Moby-Dick", "b": "Emma"}, {"q": {"a": 1}})
+        >>> queries, documents = {"q": "a whale"}, {"a": "Moby-Dick", "b": "Emma"}
+        >>> task = RetrievalTask("toy", queries, documents, relevant={"q": {"a": 1}})
         >>> retrieval_scores(rank_documents(task, [[1.0, 0.0]], [[0.9, 0.1], [0.0, 1.0]]))["mrr"]
         1.0
     """
@@ -48,82 +56,118 @@ class RetrievalTask:
         if not self.queries:
             raise ValueError(f"Task {self.name!r} has no queries.")
         for query in self.queries:
-            grades = self.relevant.get(query, {})
-            if not set(grades) - {query}:
+            self._check_grades(query)
+
+    def _check_grades(self, query: str) -> None:
+        grades = self.relevant.get(query, {})
+        if not set(grades) - {query}:
+            raise ValueError(
+                f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
+            )
+        for document, grade in grades.items():
+            name = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
+            if document not in self.documents:
+                raise ValueError(f"The {name}, is not in its pool.")
+            if not isinstance(grade, int) or grade < 1:
                 raise ValueError(
-                    f"Query {query!r} of task {self.name!r} has no relevant document; leave it out."
+                    f"Grades are whole numbers from 1, got {grade!r} for {name}; leave it out."
                 )
-            for document, grade in grades.items():
-                where = f"document {document!r}, relevant for query {query!r} of task {self.name!r}"
-                if document not in self.documents:
-                    raise ValueError(f"The {where}, is not in its pool.")
-                if not isinstance(grade, int) or grade < 1:
-                    raise ValueError(
-                        f"Grades are whole numbers from 1, got {grade!r} for {where}; leave it out."
-                    )
 
 
 class Ranking(NamedTuple):
-    """Ranks ``[r]`` of a query's relevant documents, from 1, rising (infinity where not ranked),
-    and their grades."""
+    """The order of the pool for one query.
+
+    `ranks` and `grades` ``[r]`` belong to the relevant documents. Ranks begin at 1 and rise; they
+    are infinity for documents that are no candidates. `documents` are the ids of the first 100
+    documents in order, and `scores` their scores.
+    """
 
     ranks: np.ndarray
     grades: np.ndarray
+    documents: list[str]
+    scores: np.ndarray
 
 
 def rank_documents(
     task: RetrievalTask,
-    query_vectors: Any,
-    document_vectors: Any,
+    query_vectors: Vectors,
+    document_vectors: Vectors,
     candidates: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Ranking]:
-    """Ranks the pool for each query by cosine, which is computed in float64, some queries at a
-    time.
+    """Ranks the pool for each query by cosine, which is computed in float64, some queries at a time.
 
     A tie counts against the model: among documents with the same cosine, to nine decimals, the
-    relevant ones come last, those of higher grades after those of lower ones. So a model that gives
-    every document the same vector gets the worst scores there are, not perfect ones. A zero vector
-    has cosine 0 with everything.
+    relevant ones come last, and those of higher grades after those of lower ones. So a model that
+    gives every document the same vector gets the worst scores there are, not perfect ones. A zero
+    vector has cosine 0 with every vector.
 
     Args:
-        query_vectors, document_vectors: ``[Q, D]`` and ``[N, D]``, in the order of the task's ids.
-        candidates: query id → the documents to rank for it, in place of the whole pool. A relevant
-            document that is not among them has rank infinity, and counts 0 in every score.
+        task: the queries and the pool.
+        query_vectors: ``[Q, D]``, in the order of the task's ids.
+        document_vectors: ``[N, D]``, in the order of the task's ids.
+        candidates: query id → the documents to rank for the query; by default the whole pool. A
+            relevant document that is no candidate has rank infinity, and counts 0 in every score.
+
+    Returns:
+        The ranking of each query, by its id.
+
+    Raises:
+        ValueError: for vectors that are not finite, or too few or too many.
     """
-    queries, documents = (
-        _unit_vectors(query_vectors, task.queries),
-        _unit_vectors(document_vectors, task.documents),
-    )
-    parts = queries.split(max(_SCORES_PER_PASS // len(documents), 1))
-    rows = (row for part in parts for row in np.round((part @ documents.T).numpy(), _DECIMALS))
-    return _rank(task, rows, candidates)
+    queries = _unit_vectors(query_vectors, task.queries)
+    documents = _unit_vectors(document_vectors, task.documents)
+    queries_per_pass = max(_SCORES_PER_PASS // len(documents), 1)
+
+    def cosines() -> Iterable[np.ndarray]:
+        for part in queries.split(queries_per_pass):
+            yield from np.round((part @ documents.T).numpy(), _DECIMALS)
+
+    return _rank(task, cosines(), candidates)
 
 
 def rank_by_scores(task: RetrievalTask, scores: np.ndarray) -> dict[str, Ranking]:
-    """As `rank_documents`, from ready scores ``[Q, N]`` (of `chunk_similarity`, say) in the order
-    of the task."""
-    if np.shape(scores) != (shape := (len(task.queries), len(task.documents))):
+    """Ranks the pool for each query by scores, for example by `chunk_similarity`.
+
+    Args:
+        task: the queries and the pool.
+        scores: ``[Q, N]``, in the order of the task's ids. Ties are resolved as in
+            `rank_documents`.
+
+    Returns:
+        The ranking of each query, by its id.
+
+    Raises:
+        ValueError: for scores of another shape, or that are not finite.
+    """
+    shape = (len(task.queries), len(task.documents))
+    if np.shape(scores) != shape:
         raise ValueError(
             f"scores of task {task.name!r} must be [queries, documents] {shape}, got"
             f" {np.shape(scores)}."
         )
     if not np.isfinite(scores).all():
         raise ValueError(f"scores of task {task.name!r} contain NaN or infinity.")
-    return _rank(task, np.asarray(scores), None)
+    return _rank(task, np.asarray(scores), candidates=None)
 
 
-def _unit_vectors(vectors: Any, ids: Mapping[str, str]) -> torch.Tensor:
-    """Vectors ``[n, D]`` of length 1 in float64 on the CPU; zero vectors stay zero."""
-    rows = vectors if isinstance(vectors, torch.Tensor) else torch.from_numpy(np.asarray(vectors))
+def _unit_vectors(vectors: Vectors, ids: Mapping[str, str]) -> torch.Tensor:
+    """Returns vectors ``[n, D]`` of length 1 in float64 on the CPU; zero vectors stay zero."""
+    if isinstance(vectors, torch.Tensor):
+        rows = vectors.detach().cpu()
+    else:
+        rows = torch.from_numpy(np.asarray(vectors))
     if rows.ndim != 2 or len(rows) != len(ids):
         raise ValueError(
             f"Give a vector for each of the {len(ids)} ids, in the task's order; got"
             f" {[*rows.shape]}."
         )
-    rows = rows.detach().cpu().double()
-    if bad := (~torch.isfinite(rows).all(dim=1)).nonzero().flatten().tolist():
+
+    rows = rows.double()
+    is_finite = torch.isfinite(rows).all(dim=1)
+    if not is_finite.all():
+        first = int((~is_finite).nonzero()[0])
         raise ValueError(
-            f"The vector of {list(ids)[bad[0]]!r} contains NaN or infinity; encode it again."
+            f"The vector of {list(ids)[first]!r} contains NaN or infinity; encode it again."
         )
     return F.normalize(rows, dim=1)
 
@@ -133,63 +177,94 @@ def _rank(
     scores: Iterable[np.ndarray],
     candidates: Mapping[str, Collection[str]] | None,
 ) -> dict[str, Ranking]:
+    """Ranks by rows ``[N]`` of scores, one for each query."""
     ids = list(task.documents)
-    place = {document: number for number, document in enumerate(ids)}
+    index_of = {document: index for index, document in enumerate(ids)}
     rankings = {}
     for query, row in zip(task.queries, scores, strict=True):
-        relevant = {
-            place[name]: grade for name, grade in task.relevant[query].items() if name != query
-        }
         grades = np.zeros(len(ids), dtype=np.int64)
-        grades[list(relevant)] = list(relevant.values())
+        for document, grade in task.relevant[query].items():
+            if document != query:
+                grades[index_of[document]] = grade
+
         pool = np.arange(len(ids))
         if candidates is not None:
-            pool = np.array(sorted({place[name] for name in candidates[query]}), dtype=np.int64)
-        pool = pool[pool != place.get(query, -1)]
-        order = pool[
-            np.lexsort((grades[pool], -row[pool]))
-        ]  # by score, in a tie the lower grade first
-        ranks = np.flatnonzero(grades[order])  # [r], from 0
-        missing = sorted(set(relevant) - set(order[ranks].tolist()))
+            numbers = {index_of[document] for document in candidates[query]}
+            pool = np.array(sorted(numbers), dtype=np.int64)
+        pool = pool[pool != index_of.get(query, -1)]
+
+        # By score; in a tie the lower grade comes first.
+        order = pool[np.lexsort((grades[pool], -row[pool]))]
+        positions = np.flatnonzero(grades[order])  # [r], from 0
+        ranked = order[positions]
+        missing = np.setdiff1d(np.flatnonzero(grades), ranked)
+        listed = order[:_LISTED]
         rankings[query] = Ranking(
-            np.concatenate([ranks + 1.0, np.full(len(missing), np.inf)]),
-            np.concatenate([grades[order[ranks]], grades[missing]]),
+            ranks=np.concatenate([positions + 1.0, np.full(len(missing), np.inf)]),
+            grades=np.concatenate([grades[ranked], grades[missing]]),
+            documents=[ids[index] for index in listed],
+            scores=row[listed],
         )
     return rankings
 
 
-def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, float]:
-    """The usual scores by name, each the mean over all queries, from 0 to 1, and the number of
-    ``queries``.
+def trec_run(rankings: Mapping[str, Ranking], name: str) -> str:
+    """Returns ranked lists in TREC's format, which `trec_eval`, `ranx` and others read.
 
-    ``mrr`` is 1 / rank of the first relevant document, over the whole ranking; ``mrr@k`` counts 0
-    where that rank is above k; ``hit_rate@k`` (also called accuracy@k) tells whether it is not;
-    ``map`` is the mean of precision at the rank of every relevant document; ``recall@k`` the share
-    of them among the first k. In ``ndcg@k`` a document of grade g at rank r adds g / log2(r + 1),
-    as in trec_eval, and the sum is divided by that of the best possible order (Järvelin and
-    Kekäläinen 2002).
+    Args:
+        rankings: by query id, as `rank_documents` and `rank_by_scores` return them.
+        name: the name of the run; white space becomes ``-``.
+
+    Returns:
+        One line for each query and each of its first 100 documents: ``query Q0 document rank score
+        name``.
+    """
+    tag = "-".join(name.split())
+    lines = []
+    for query, ranking in rankings.items():
+        pairs = zip(ranking.documents, ranking.scores, strict=True)
+        for rank, (document, score) in enumerate(pairs, start=1):
+            lines.append(f"{query} Q0 {document} {rank} {score:.{_DECIMALS}f} {tag}")
+    return "\n".join(lines)
+
+
+def retrieval_scores(rankings: Mapping[str, Ranking], k: int = 10) -> dict[str, float]:
+    """Computes the usual scores, each from 0 to 1 and the mean over all queries.
+
+    Args:
+        rankings: by query id, as `rank_documents` and `rank_by_scores` return them.
+        k: the cut-off rank.
+
+    Returns:
+        ``mrr``: 1 / rank of the first relevant document, over the whole ranking. ``mrr@k`` counts
+        0 if that rank is above k. ``hit_rate@k`` (also called accuracy@k) counts 1 if it is not.
+        ``map``: the mean of precision at the rank of every relevant document. ``recall@k``: the
+        share of relevant documents among the first k. ``ndcg@k``: a document of grade g at rank r
+        adds g / log2(r + 1), as in trec_eval, and the sum is divided by the sum of the best
+        possible order (Järvelin and Kekäläinen 2002). ``queries``: the number of queries.
     """
     first = np.array([ranking.ranks[0] for ranking in rankings.values()])  # [Q]
-    precision = [np.mean(np.arange(1, len(ranks) + 1) / ranks) for ranks, _ in rankings.values()]
-    gains = [
-        _gain(grades, ranks, k) / _gain(np.sort(grades)[::-1], None, k)
-        for ranks, grades in rankings.values()
-    ]
+    precisions = []
+    recalls = []
+    gains = []
+    for ranking in rankings.values():
+        count = np.arange(1, len(ranking.ranks) + 1)
+        precisions.append(np.mean(count / ranking.ranks))
+        recalls.append(np.mean(ranking.ranks <= k))
+        best_order = np.sort(ranking.grades)[::-1]
+        gain = _gain(ranking.grades, ranks=ranking.ranks, k=k)
+        gains.append(gain / _gain(best_order, ranks=count, k=k))
     return {
         "mrr": float(np.mean(1 / first)),
         f"mrr@{k}": float(np.mean(np.where(first <= k, 1 / first, 0.0))),
         f"hit_rate@{k}": float(np.mean(first <= k)),
-        "map": float(np.mean(precision)),
-        f"recall@{k}": float(
-            np.mean([np.mean(ranking.ranks <= k) for ranking in rankings.values()])
-        ),
+        "map": float(np.mean(precisions)),
+        f"recall@{k}": float(np.mean(recalls)),
         f"ndcg@{k}": float(np.mean(gains)),
         "queries": float(len(rankings)),
     }
 
 
-def _gain(grades: np.ndarray, ranks: np.ndarray | None, k: int) -> float:
-    places = np.arange(1, len(grades) + 1) if ranks is None else ranks
-    return sum(
-        grade / math.log2(rank + 1) for grade, rank in zip(grades, places, strict=True) if rank <= k
-    )
+def _gain(grades: np.ndarray, ranks: np.ndarray, k: int) -> float:
+    pairs = zip(grades, ranks, strict=True)
+    return sum(grade / math.log2(rank + 1) for grade, rank in pairs if rank <= k)

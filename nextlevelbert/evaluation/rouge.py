@@ -3,76 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
 
+from .words import split_words
+
 ROUGE = ("rouge1", "rouge2", "rougeL")
-_LEAST_GAIN = 1e-9  # below it is rounding
+_LEAST_GAIN = 1e-9  # smaller gains are rounding errors
 
 
 def rouge_scores(
     summaries: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Mean F1 of ROUGE-1, ROUGE-2 and summary-level ROUGE-L (union of longest common subsequences),
-    0 to 1.
+    """Computes mean F1 of ROUGE-1, ROUGE-2 and summary-level ROUGE-L, from 0 to 1.
 
-    With stemming, as the papers' ROUGE-1.5.5 is called (``-m``). Summaries and references are lists
-    of sentences, in the same order; a summary without any scores 0.
+    Summary-level ROUGE-L takes the union of longest common subsequences. Words of a to z are
+    stemmed, as the papers call ROUGE-1.5.5 (``-m``). Other words are compared as they are, and in
+    scripts without spaces each character counts as a word.
+
+    Args:
+        summaries: the sentences of each summary. A summary without sentences scores 0.
+        references: the sentences of the reference for each summary, in the same order.
+
+    Returns:
+        ``rouge1``, ``rouge2`` and ``rougeL``.
 
     Example:
-        >>> {name: round(score, 3) for name, score in rouge_scores([["the cat sat"]], [["the cat ran"]]).items()}
+        >>> scores = rouge_scores([["the cat sat"]], [["the cat ran"]])
+        >>> {name: round(score, 3) for name, score in scores.items()}
         {'rouge1': 0.667, 'rouge2': 0.5, 'rougeL': 0.667}
     """
     from rouge_score.rouge_scorer import RougeScorer
-    from rouge_score.tokenizers import DefaultTokenizer
 
     kinds = ["rouge1", "rouge2", "rougeLsum"]
-    # The scorer's own default, which it would announce in the log each time.
-    scorer = RougeScorer(kinds, tokenizer=DefaultTokenizer(use_stemmer=True))
+    scorer = RougeScorer(kinds, tokenizer=SimpleNamespace(tokenize=_stemmed_words))
+
     rows = []
     for summary, reference in zip(summaries, references, strict=True):
-        scores = scorer.score(_lines(reference), _lines(summary))
+        scores = scorer.score(_sentence_lines(reference), _sentence_lines(summary))
         rows.append([scores[kind].fmeasure for kind in kinds])
-    return dict(zip(ROUGE, np.mean(rows, axis=0).tolist(), strict=True))
+
+    means = np.mean(rows, axis=0).tolist()
+    return dict(zip(ROUGE, means, strict=True))
 
 
-def _lines(sentences: Sequence[str]) -> str:
-    """A sentence a line, as summary-level ROUGE wants them, whatever line ends stand within
-    them."""
+def _stemmed_words(text: str) -> list[str]:
+    """Splits a text of any script into words; those of a to z are stemmed by `rouge-score`."""
+    from rouge_score.tokenizers import DefaultTokenizer
+
+    english = DefaultTokenizer(use_stemmer=True)
+    words = []
+    for word in split_words(text):
+        if word.isascii():
+            words += english.tokenize(word)
+        else:
+            words.append(word)
+    return words
+
+
+def _sentence_lines(sentences: Sequence[str]) -> str:
+    """Puts each sentence on one line, as summary-level ROUGE expects, without its own breaks."""
     return "\n".join(" ".join(sentence.split()) for sentence in sentences)
 
 
 def greedy_oracle(
     sentences: Sequence[str], reference: Sequence[str], limit: int | None = None
 ) -> list[int]:
-    """The sentences that a greedy search finds closest to a reference summary (Nallapati et al.,
-    2017; BERTSUM).
+    """Finds the sentences closest to a reference summary by a greedy search.
 
-    In every round it adds the sentence that raises ROUGE-1 F1 + ROUGE-2 F1 most, and stops when
-    none does or there are `limit`. Returns their numbers, ascending: none where no sentence shares
-    a word with the reference.
+    Each round adds the sentence that raises ROUGE-1 F1 + ROUGE-2 F1 most (Nallapati et al., 2017;
+    BERTSUM). The search ends if no sentence raises this sum.
+
+    Args:
+        sentences: the sentences of the document.
+        reference: the sentences of the reference summary.
+        limit: the most sentences to choose; None for no limit.
+
+    Returns:
+        Indices of the chosen sentences, ascending; empty if no sentence shares a word with the
+        reference.
     """
     from rouge_score.rouge_scorer import RougeScorer
-    from rouge_score.tokenizers import DefaultTokenizer
 
-    words = DefaultTokenizer(use_stemmer=True)
-    scorer = RougeScorer(
-        ["rouge1", "rouge2"], tokenizer=SimpleNamespace(tokenize=list)
-    )  # splits and stems no more
-    target = [word for sentence in reference for word in words.tokenize(sentence)]
-    tokens = [words.tokenize(sentence) for sentence in sentences]
+    words_of = list(map(_stemmed_words, sentences))
+    target = list(chain.from_iterable(map(_stemmed_words, reference)))
+    # The words are ready: this tokenizer passes them on.
+    scorer = RougeScorer(["rouge1", "rouge2"], tokenizer=SimpleNamespace(tokenize=list))
+
+    def rouge(indices: list[int]) -> float:
+        summary = [words_of[index] for index in sorted(indices)]
+        scores = scorer.score(target, list(chain.from_iterable(summary)))
+        return scores["rouge1"].fmeasure + scores["rouge2"].fmeasure
+
+    most = len(sentences)
+    if limit is not None:
+        most = min(most, limit)
+
     chosen: list[int] = []
     best = 0.0
-    while len(chosen) < min(len(tokens), len(tokens) if limit is None else limit):
-        gains = {}
-        for number in set(range(len(tokens))) - set(chosen):
-            together = [word for taken in sorted([*chosen, number]) for word in tokens[taken]]
-            scores = scorer.score(target, together)
-            gains[number] = scores["rouge1"].fmeasure + scores["rouge2"].fmeasure
-        number = min(gains, key=lambda candidate: (-gains[candidate], candidate))
-        if gains[number] < best + _LEAST_GAIN:
+    while len(chosen) < most:
+        others = sorted(set(range(len(sentences))) - set(chosen))
+        sums = [rouge([*chosen, index]) for index in others]
+        highest = max(sums)
+        if highest < best + _LEAST_GAIN:
             break
-        best = gains[number]
-        chosen.append(number)
+        best = highest
+        chosen.append(others[sums.index(highest)])
     return sorted(chosen)

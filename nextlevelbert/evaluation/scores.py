@@ -1,5 +1,4 @@
-"""Scores of tables: of documents by their words alone, by the length of the texts, of pairs that
-belong together."""
+"""Scores for tables of results: word counts, scores by length, and scores of pairs."""
 
 from __future__ import annotations
 
@@ -8,62 +7,113 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .retrieval import Ranking, RetrievalTask, retrieval_scores
+from .words import count_words, split_terms
+
+_SHORTEST_BUCKET = 64  # words; shorter pairs are in the first bucket, from 0 to 127 words
 
 
 def tfidf_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-    """Cosines ``[Q, N]`` of TF-IDF vectors: 1 + log of the count, without words in more than half
-    of the pool."""
+    """Computes cosines of TF-IDF vectors.
+
+    Counts are scaled to 1 + log of the count. Words in more than half of the documents are ignored.
+
+    Args:
+        queries: Q texts.
+        documents: N texts.
+
+    Returns:
+        ``[Q, N]``.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    vectorizer = TfidfVectorizer(sublinear_tf=True, max_df=0.5, dtype=np.float32)
+    vectorizer = TfidfVectorizer(
+        tokenizer=split_terms,
+        token_pattern=None,
+        sublinear_tf=True,
+        max_df=0.5,
+        dtype=np.float32,
+    )
     pool = vectorizer.fit_transform(documents)  # [N, words], rows of length 1
     return (vectorizer.transform(queries) @ pool.T).toarray()
 
 
 def bm25_scores(queries: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-    """BM25 ``[Q, N]`` as Lucene computes it (`bm25s`: k1 1.5, b 0.75, English stop words left out,
-    no stemming)."""
+    """Computes BM25 as Lucene does (`bm25s`: k1 1.5, b 0.75), without English stop words.
+
+    Args:
+        queries: Q texts. A query of stop words only scores 0 with every document.
+        documents: N texts.
+
+    Returns:
+        ``[Q, N]``.
+    """
     import bm25s
+    from bm25s.tokenization import Tokenizer
+
+    tokenizer = Tokenizer(splitter=split_terms, stopwords="english")
+
+    def words_of(texts: Sequence[str]) -> list[list[str]]:
+        return tokenizer.tokenize(
+            list(texts), return_as="string", show_progress=False, allow_empty=False
+        )
 
     index = bm25s.BM25()
-    index.index(bm25s.tokenize(list(documents), show_progress=False), show_progress=False)
-    words = bm25s.tokenize(list(queries), return_ids=False, show_progress=False)
-    nothing = np.zeros(len(documents), np.float32)  # of a query of stop words only
-    return np.stack([index.get_scores(query) if query else nothing for query in words])
+    index.index(words_of(documents), show_progress=False)
+
+    rows = []
+    for words in words_of(queries):
+        if words:
+            rows.append(index.get_scores(words))
+        else:
+            rows.append(np.zeros(len(documents), np.float32))
+    return np.stack(rows)
 
 
 def scores_by_length(
     task: RetrievalTask, rankings: Mapping[str, Ranking], k: int = 10
 ) -> list[dict[str, float]]:
-    """Scores of queries whose pairs have about the same length (NextLevelBERT, figure 2).
+    """Scores queries in buckets of pairs with about the same length (NextLevelBERT, figure 2).
 
-    The length of a pair is that of its longer side in words, so in BookSum the chapter's; of
-    several relevant documents it is their mean. Buckets, with ``from_words`` and ``below_words``,
-    end at powers of two from 128 on.
+    The length of a pair is the length of its longer side in words: in BookSum, of the chapter. If a
+    query has several relevant documents, their mean length counts.
+
+    Args:
+        task: the queries and documents.
+        rankings: the ranking of each query.
+        k: the cut-off rank of the scores.
+
+    Returns:
+        `retrieval_scores` of each bucket, with ``from_words`` and ``below_words``. Buckets end at
+        powers of two, from 128 on.
     """
-    words = {document: len(text.split()) for document, text in task.documents.items()}
+    words = {document: count_words(text) for document, text in task.documents.items()}
     buckets: dict[int, dict[str, Ranking]] = {}
     for query, ranking in rankings.items():
-        relevant = np.mean(
-            [words[document] for document in task.relevant[query] if document != query]
-        )
-        longer = max(len(task.queries[query].split()), int(relevant), 64)
+        relevant = [words[document] for document in task.relevant[query] if document != query]
+        longer = max(count_words(task.queries[query]), int(np.mean(relevant)), _SHORTEST_BUCKET)
         buckets.setdefault(longer.bit_length(), {})[query] = ranking
-    return [
-        {
-            "from_words": 2.0 ** (power - 1) * (power > 7),
-            "below_words": 2.0**power,
-            **retrieval_scores(rows, k),
-        }
-        for power, rows in sorted(buckets.items())
-    ]
+
+    rows = []
+    for power, bucket in sorted(buckets.items()):
+        start = 0.0
+        if power > _SHORTEST_BUCKET.bit_length():
+            start = 2.0 ** (power - 1)
+        scores = retrieval_scores(bucket, k)
+        rows.append({"from_words": start, "below_words": 2.0**power, **scores})
+    return rows
 
 
 def binary_scores(
     labels: Sequence[int] | np.ndarray, scores: Sequence[float] | np.ndarray
 ) -> dict[str, float]:
-    """Accuracy, and precision, recall and F1 of label 1 (0 where nothing is there), predicted above
-    0.5.
+    """Computes accuracy, and precision, recall and F1 of label 1.
+
+    Args:
+        labels: 0 or 1 for each row.
+        scores: from 0 to 1 for each row; label 1 is predicted above 0.5.
+
+    Returns:
+        ``accuracy``, ``precision``, ``recall`` and ``f1``; a ratio of nothing to nothing is 0.
 
     Example:
         >>> binary_scores([1, 1, 0, 0], [0.9, 0.5, 0.6, 0.1])
@@ -72,8 +122,12 @@ def binary_scores(
     from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
     predictions = np.asarray(scores) > 0.5
-    *values, _ = precision_recall_fscore_support(
+    precision, recall, f1, _ = precision_recall_fscore_support(
         labels, predictions, average="binary", zero_division=0.0
     )
-    names = ("accuracy", "precision", "recall", "f1")
-    return dict(zip(names, map(float, (accuracy_score(labels, predictions), *values)), strict=True))
+    return {
+        "accuracy": float(accuracy_score(labels, predictions)),
+        "precision": float(precision),
+        "recall": float(recall),
+        "f1": float(f1),
+    }

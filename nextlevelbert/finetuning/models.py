@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from ..encoders import LoadedChunkEncoder, load_chunk_encoder
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.chunking import ChunkingRule
 from ..training.trainer import safe_name
-from .seeds import FinetuningArguments, option
+from .seeds import option
 
 logger = logging.getLogger(__name__)
 
@@ -372,9 +372,21 @@ class FirstTokens:
         return chunk_table(self.schema, batch["id"], spans=spans, vectors=vectors)
 
 
+class OutputArguments(Protocol):
+    """Arguments that have an output folder and a device."""
+
+    @property
+    def output_dir(self) -> str | None:
+        """The folder of the run."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where texts are encoded."""
+
+
 def encode_once(
     options: VectorModelArguments,
-    args: FinetuningArguments,
+    args: OutputArguments,
     source: VectorSource,
     texts: Iterable[str],
 ) -> dict[str, torch.Tensor]:

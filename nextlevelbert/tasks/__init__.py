@@ -16,7 +16,7 @@ TASKS = {
         "choose among candidate answers about a document",
     ),
     "retrieval": ("retrieval:main", "search without training, and report scores"),
-    "ranking": ("retrieval:rank", "rank documents for queries"),
+    "ranking": ("ranking:main", "rank documents for queries"),
     "summarization": ("summarization:main", "select the sentences of a summary"),
     "document_matching": ("document_matching:main", "decide whether two documents are related"),
     "coreference": ("coreference:main", "link mentions of the same event across documents"),

@@ -51,6 +51,9 @@ _SMALL = (
     "Scores on small sets are uncertain; the standard deviation over seeds does not include"
     " sampling of the test set."
 )
+# Tokens above which documents are scored apart for every encoder (ChunkBERT, table 3). Documents
+# that an encoder of fewer tokens cannot read at once are long, too.
+LONG_DOCUMENT = 512
 # What the card of each --model_type calls the model, and its limit.
 _CARDS = {
     "nextlevelbert": ("[NextLevelBERT](https://arxiv.org/abs/2402.17682)", _CHUNKS),
@@ -86,8 +89,8 @@ class ClassArguments:
     )
     arrangement: str | None = option(
         None,
-        "Arrangement of a published data set. inverted: EURLEX-57K with the main body first. paired: every two books"
-        " of the CMU Book Summary Corpus as one document.",
+        "Arrangement of a published data set. inverted: EURLEX-57K with the main body first."
+        " paired: every two books of the CMU Book Summary Corpus as one document.",
         choices=["inverted", "paired"],
     )
     sigmoid: bool = option(
@@ -370,7 +373,7 @@ class TrainingRecipe:
         weights: hash of the weights that a training starts from.
         learning_rate: the usual one.
         trained_parts: options that say what is trained, if it is not everything.
-        window: the most tokens that the encoder reads at once; None if that says nothing.
+        window: longer documents (in tokens) are scored apart, too; None if that says nothing.
         lengths: number of tokens of each document, by set, if there is a window.
     """
 
@@ -565,7 +568,7 @@ def recipe_from_text(
         open_trained=open_trained,
         weights=weights_fingerprint(model),
         learning_rate=3e-5,
-        window=window,
+        window=min(window or LONG_DOCUMENT, LONG_DOCUMENT),
         lengths=lengths,
     )
 
@@ -740,8 +743,8 @@ def score_and_save(
         recipe: of the model; None for word counts.
 
     Returns:
-        Scores of the set by its name, and (``"NAME, long"``) of the documents that are longer than
-        the encoder reads at once; nothing for a set without labels.
+        Scores of the set by its name, and (``"NAME, long"``) of its long documents; nothing for a
+        set without labels.
     """
     if args.should_save:
         folder.mkdir(parents=True, exist_ok=True)

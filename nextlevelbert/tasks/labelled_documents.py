@@ -15,6 +15,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from ..data.rows import Place, Rows, Table, columns_of, draw, open_rows, open_text, short
+from ..evaluation.words import split_terms
 from ..finetuning.seeds import option
 from ..training.trainer import write_whole
 
@@ -801,7 +802,13 @@ def tfidf(sets: Mapping[str, LabelledDocuments]) -> dict[str, np.ndarray]:
     )
     if several:
         classifier = OneVsRestClassifier(classifier)
-    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2)
+    words = TfidfVectorizer(
+        tokenizer=split_terms,
+        token_pattern=None,
+        sublinear_tf=True,
+        ngram_range=(1, 2),
+        min_df=2,
+    )
     pipeline = make_pipeline(words, classifier)
     pipeline.fit(_texts_of(train), labels)
 

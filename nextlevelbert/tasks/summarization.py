@@ -1,8 +1,8 @@
 """``--task summarization``: BERT-AL learns which sentences of a document make up its summary.
 
-Reported is the mean of the three evaluations with the lowest loss, as in the paper. Its baselines
-read a document at once, without recurrence: ``truncated`` the first segment, ``extended`` all of it
-by a longer table of positions.
+The reported score is the mean of the three evaluations with the lowest loss, as in the paper. Its
+baselines read a document at once, without recurrence: ``truncated`` reads the first segment, and
+``extended`` the whole document with a longer table of positions.
 """
 
 from __future__ import annotations
@@ -21,16 +21,25 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from scipy.special import expit
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
-from transformers import AutoConfig, TrainerCallback
+from transformers import (
+    AutoConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from ..data.rows import Place, fingerprint, open_rows
 from ..encoders import load_backbone
 from ..evaluation.rouge import ROUGE, greedy_oracle, rouge_scores
 from ..finetuning import seeds
 from ..finetuning.models import BertAlArguments, TextModelArguments, hub_name, public_name
-from ..finetuning.seeds import DataArguments, FinetuningArguments, option
+from ..finetuning.seeds import DataArguments, FinetuningArguments, Result, Scores, option
 from ..models.bert_al_sentences import encode_sentences, pad_batch, select_sentences, split_document
 from ..models.chunk_encoder import weights_fingerprint
 from ..models.modeling_bert_al import BertAlForExtractiveSummarization
@@ -39,15 +48,26 @@ from ..training.trainer import CURVE, CardTrainer, parse, take_option, write_who
 
 logger = logging.getLogger(__name__)
 
+_USUAL_SEGMENT = 128  # tokens
+_LOWEST_LOSSES = 3  # evaluations whose mean is reported, as in the paper
+
+_SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization
+
+model = BertAlForExtractiveSummarization.from_pretrained("{name}")
+summary = str(model.summarize("the text of a whole document", {rule}))"""
+
+
+# --- Options
+
 
 @dataclass(kw_only=True)
 class SummaryArguments(TextModelArguments):
-    """Which model, which columns, and what a summary is."""
+    """The model, the columns of the documents, and the length of a summary."""
 
     model_type: str = option(
         "bert-al",
-        "truncated reads only the first segment; extended has more positions, random after that"
-        " segment.",
+        "truncated: reads the first segment only. extended: enlarges the position table; the new"
+        " positions start at random.",
         choices=["bert-al", "truncated", "extended"],
     )
     text_column: str = option("text", "Column of the documents, texts or lists of sentences.")
@@ -59,7 +79,9 @@ class SummaryArguments(TextModelArguments):
     )
     id_column: str = option("id", "Column of row ids.")
     summary_sentences: int = option(3, "Sentences per summary.")
-    trigram_blocking: bool = option(False, "Skip sentences that share a trigram with a better one.")
+    trigram_blocking: bool = option(
+        default=False, help="Skip sentences that share a trigram with a better one."
+    )
 
     def __post_init__(self) -> None:
         if self.summary_sentences < 1:
@@ -70,15 +92,20 @@ class SummaryArguments(TextModelArguments):
 
 @dataclass(kw_only=True)
 class FirstSegmentArguments:
-    """What the baselines have of a BERT-AL."""
+    """The option that the baselines share with BERT-AL."""
 
     _argument_group_name = "model"
     segment_length: int | None = option(None, "Tokens of the first segment; by default 128.")
 
 
+# --- Documents with summaries
+
+
 class SummarizedDocument(NamedTuple):
-    """A document, its reference summary, and a label of each of its sentences: 1 for one of the
-    summary."""
+    """A document with its reference summary, and a label for each of its sentences.
+
+    Label 1 means that the sentence belongs into the summary.
+    """
 
     id: str
     sentences: list[str]
@@ -89,77 +116,125 @@ class SummarizedDocument(NamedTuple):
 def read_summaries(
     options: SummaryArguments, source: str, split: str, config: str | None = None
 ) -> list[SummarizedDocument]:
-    """Reads documents with reference summaries: from named columns, or CNN/DailyMail as the Hub has
-    it."""
-    name, first, rows, _ = open_rows(source, split, config)
-    columns = [options.text_column, options.summary_column]
-    if columns == ["text", "summary"] and {"article", "highlights"} <= first.keys():
-        columns = ["article", "highlights"]
-    documents, foreign = [], 0
-    for index, (place, values) in enumerate(
-        tqdm(rows, unit="text", desc=f"sentences of {name}", delay=2)
-    ):
-        sentences = sentences_of(place, values, columns[0], "--text_column")
-        reference = sentences_of(place, values, columns[1], "--summary_column", by_line=True)
-        if column := options.label_column:
-            labels = place.value(values, column, "--label_column")
-            if (
-                not isinstance(labels, list)
-                or len(labels) != len(sentences)
-                or not set(labels) <= {0, 1}
-            ):
-                raise place.error(
-                    column, f"must be a list of {len(sentences)} labels, 0 or 1, one per sentence."
-                )
-        else:
-            chosen = greedy_oracle(sentences, reference)
-            labels = [int(number in chosen) for number in range(len(sentences))]
-            foreign += not chosen
-        documents.append(
-            SummarizedDocument(
-                str(values.get(options.id_column, index)), sentences, reference, labels
-            )
+    """Reads documents with reference summaries from named columns.
+
+    CNN/DailyMail is read as it is on the Hub (``article`` and ``highlights``). Without a column of
+    labels, the greedy ROUGE oracle labels the sentences.
+
+    Args:
+        options: the columns.
+        source: a file, folder or name on the Hub, as `open_rows` takes it.
+        split: of a folder or dataset.
+        config: the configuration of a dataset on the Hub.
+
+    Raises:
+        ValueError: for a row that cannot be read, by source, row and column; or if no document
+            shares a word with its summary.
+    """
+    table = open_rows(source, split, config)
+    text_column = options.text_column
+    summary_column = options.summary_column
+    is_usual = (text_column, summary_column) == ("text", "summary")
+    if is_usual and {"article", "highlights"} <= table.first.keys():
+        text_column = "article"
+        summary_column = "highlights"
+
+    documents: list[SummarizedDocument] = []
+    unrelated = 0
+    rows = tqdm(table.rows, unit="text", desc=f"sentences of {table.name}", delay=2)
+    for place, values in rows:
+        sentences = sentences_of(place, values, column=text_column, option="--text_column")
+        reference = sentences_of(
+            place, values, column=summary_column, option="--summary_column", by_line=True
         )
-    if foreign:
+        if options.label_column is None:
+            labels = _oracle_labels(sentences, reference)
+            unrelated += not any(labels)
+        else:
+            labels = place.value(values, options.label_column, "--label_column")
+            _check_labels(labels, len(sentences), place=place, column=options.label_column)
+        name = str(values.get(options.id_column, len(documents)))
+        documents.append(SummarizedDocument(name, sentences, reference=reference, labels=labels))
+
+    if unrelated:
         message = (
-            f"{name}: {foreign} of {len(documents)} documents share no word (a to z) with their"
+            f"{table.name}: {unrelated} of {len(documents)} documents share no word with their"
             " summary."
         )
-        if foreign == len(documents):
+        if unrelated == len(documents):
             raise ValueError(f"{message} Give sentence labels with --label_column.")
         logger.warning(message)
     return documents
 
 
+def _oracle_labels(sentences: list[str], reference: list[str]) -> list[int]:
+    labels = [0] * len(sentences)
+    for index in greedy_oracle(sentences, reference):
+        labels[index] = 1
+    return labels
+
+
+def _check_labels(labels: object, count: int, place: Place, column: str) -> None:
+    if not isinstance(labels, list) or len(labels) != count or not set(labels) <= {0, 1}:
+        raise place.error(column, f"must be a list of {count} labels, 0 or 1, one per sentence.")
+
+
 def sentences_of(
-    place: Place, values: Mapping[str, Any], column: str, option: str, by_line: bool = False
+    place: Place,
+    values: Mapping[str, object],
+    column: str,
+    option: str,
+    by_line: bool = False,
 ) -> list[str]:
-    """The sentences of a text or list of sentences; those of a text of several lines are its lines,
-    `by_line`."""
+    """Returns the sentences of one column of a row.
+
+    Args:
+        place: where the row is from, for errors.
+        values: the row.
+        column: holds a text, which is split into sentences, or a list of sentences.
+        option: names the column on the command line, for errors.
+        by_line: takes the lines of a text of several lines as its sentences.
+
+    Raises:
+        ValueError: if there are no sentences, naming row and column.
+    """
     value = place.value(values, column, option)
-    lines = (
-        [line for line in value.splitlines() if line.strip()]
-        if by_line and isinstance(value, str)
-        else []
-    )
+    if by_line and isinstance(value, str):
+        lines = [line for line in value.splitlines() if line.strip()]
+        if len(lines) > 1:
+            value = lines
     try:
-        text, spans = split_document(lines if len(lines) > 1 else value)
+        text, spans = split_document(value)
     except ValueError as error:
         raise place.error(column, str(error)) from error
     return [text[start:end] for start, end in spans]
 
 
 def tokenized(
-    documents: Sequence[SummarizedDocument], tokenizer: Any, limit: int | None
+    documents: Sequence[SummarizedDocument],
+    tokenizer: PreTrainedTokenizerBase,
+    limit: int | None,
 ) -> list[dict[str, Any]]:
-    """Documents in BERTSUM's format, cut to `limit` tokens; sentences whose [CLS] is past the cut
-    have no label."""
-    rows, lost = [], []
+    """Encodes documents in BERTSUM's format, and truncates them with a warning.
+
+    Args:
+        documents: S sentences each.
+        tokenizer: the tokenizer of the encoder.
+        limit: the most tokens of a document; None for no limit.
+
+    Returns:
+        For each document ``document``, its ids and types ``[T]``, and ``labels`` of the sentences
+        whose [CLS] is within the limit.
+    """
+    rows = []
+    lost = []
     for document in tqdm(documents, unit="text", desc="tokenising", delay=2):
         ids, types = encode_sentences(document.sentences, tokenizer)
-        lost.append(max(0, len(ids) - limit) if limit else 0)
-        labels = torch.tensor(document.labels[: int((ids[:limit] == tokenizer.cls_token_id).sum())])
-        rows.append({"labels": labels, "document": (ids[:limit], types[:limit])})
+        read = ids[:limit]
+        lost.append(len(ids) - len(read))
+        sentences = int((read == tokenizer.cls_token_id).sum())
+        labels = torch.tensor(document.labels[:sentences])
+        rows.append({"labels": labels, "document": (read, types[:limit])})
     if any(lost):
         logger.warning(
             "%d of %d documents lose %d tokens.", np.count_nonzero(lost), len(lost), sum(lost)
@@ -168,45 +243,64 @@ def tokenized(
 
 
 def collate(rows: Sequence[dict[str, Any]], padding: int) -> dict[str, torch.Tensor]:
-    """`labels` ``[B, S]``, -100 after the last sentence, and what `pad_batch` gives."""
+    """Pads rows of `tokenized` to a batch.
+
+    Args:
+        rows: B documents.
+        padding: the id of the padding token.
+
+    Returns:
+        ``labels`` ``[B, S]``, -100 after the last sentence, and the tensors of `pad_batch`.
+    """
     labels = pad_sequence([row["labels"] for row in rows], batch_first=True, padding_value=-100)
     return {"labels": labels, **pad_batch([row["document"] for row in rows], padding)}
+
+
+# --- Models
 
 
 def with_extended_positions(
     name_or_path: str, learnt: int, total: int
 ) -> BertAlForExtractiveSummarization:
-    """A model that reads `total` tokens at once; positions after `learnt` are random (the paper's
-    "Baseline-2")."""
+    """Makes a model that reads a long document at once (the paper's "Baseline-2").
+
+    Args:
+        name_or_path: the encoder, a folder or name on the Hub.
+        learnt: the number of positions to keep of the encoder; later ones start at random.
+        total: the number of tokens to read at once.
+
+    Raises:
+        ValueError: for an encoder without a table of positions.
+    """
     source = BertAlForExtractiveSummarization.from_encoder(
         name_or_path, segment_length=learnt, recurrence="none"
     )
-    encoder, total = source.model.encoder, max(total, learnt)
-    table = [
-        name for name, _ in source.named_parameters() if name.endswith("position_embeddings.weight")
-    ]
-    usable = usable_positions(encoder.config)
-    if len(table) != 1 or usable is None:
+    encoder_config = source.model.encoder.config
+    tables = []
+    for name, _ in source.named_parameters():
+        if name.endswith("position_embeddings.weight"):
+            tables.append(name)
+    usable = usable_positions(encoder_config)
+    if len(tables) != 1 or usable is None:
         raise ValueError(
-            f"--model {name_or_path} is a {encoder.config.model_type}, which has no table of"
+            f"--model {name_or_path} is a {encoder_config.model_type}, which has no table of"
             " positions."
         )
-    unused = (
-        encoder.config.max_position_embeddings - usable
-    )  # RoBERTa's table starts after the padding id
-    longer = {**encoder.config.to_dict(), "max_position_embeddings": total + unused}
-    fields = {
-        **source.config.to_dict(),
-        "encoder_config": longer,
-        "segment_length": total,
-        "tokens_at_once": None,
-    }
+
+    total = max(total, learnt)
+    unused = encoder_config.max_position_embeddings - usable  # RoBERTa: up to its padding id
+    fields = source.config.to_dict()
+    fields["encoder_config"] = encoder_config.to_dict()
+    fields["encoder_config"]["max_position_embeddings"] = total + unused
+    fields["segment_length"] = total
+    fields["tokens_at_once"] = None
     model = BertAlForExtractiveSummarization(type(source.config).from_dict(fields))
+
     weights = source.state_dict()
-    rows = weights.pop(table[0])[: learnt + unused]
+    positions = weights.pop(tables[0])[: learnt + unused]
     model.load_state_dict(weights, strict=False)  # all but the table
     with torch.no_grad():
-        model.get_parameter(table[0])[: len(rows)] = rows
+        model.get_parameter(tables[0])[: len(positions)] = positions
     model.tokenizer = source.tokenizer
     return model.eval()
 
@@ -216,228 +310,389 @@ class LowestLosses(TrainerCallback):
 
     @staticmethod
     def path(folder: str | Path, step: int) -> Path:
+        """Returns the file of the weights at a step."""
         return Path(folder) / "best" / f"step-{step}.safetensors"
 
     @staticmethod
     def steps(log: Sequence[Mapping[str, float]]) -> dict[int, float]:
-        losses = [(entry["eval_loss"], int(entry["step"])) for entry in log if "eval_loss" in entry]
-        ranked = sorted((loss, step) for loss, step in losses if math.isfinite(loss))
-        return {step: loss for loss, step in ranked[:3]}  # the paper's number
+        """Returns the lowest losses of a trainer's log by step, in ascending order."""
+        losses = []
+        for entry in log:
+            loss = entry.get("eval_loss", math.nan)
+            if math.isfinite(loss):
+                losses.append((loss, int(entry["step"])))
+        return {step: loss for loss, step in sorted(losses)[:_LOWEST_LOSSES]}
 
     def on_evaluate(
-        self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: nn.Module | None = None,
+        **kwargs: object,
     ) -> None:
-        path = self.path(args.output_dir, state.global_step)
-        if args.should_save and state.global_step in self.steps(state.log_history):
+        if not args.should_save or model is None:
+            return
+        if state.global_step in self.steps(state.log_history):
+            path = self.path(str(args.output_dir), state.global_step)
             path.parent.mkdir(exist_ok=True)
-            save_file(
-                {name: weight.contiguous() for name, weight in model.state_dict().items()}, path
-            )
+            weights = {name: weight.contiguous() for name, weight in model.state_dict().items()}
+            save_file(weights, path)
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # Not before: a run that goes on from an earlier checkpoint needs the weights that were kept
-        # then.
-        for path in (
-            (Path(args.output_dir) / "best").glob("*.safetensors") if args.should_save else ()
-        ):
-            if int(path.stem.removeprefix("step-")) not in self.steps(state.log_history):
+    def on_save(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: object,
+    ) -> None:
+        # Not earlier: a run that resumes from a checkpoint needs the weights that were kept then.
+        if not args.should_save:
+            return
+        kept = self.steps(state.log_history)
+        for path in (Path(str(args.output_dir)) / "best").glob("*.safetensors"):
+            if int(path.stem.removeprefix("step-")) not in kept:
                 path.unlink()
+
+
+# --- Scores
 
 
 def score_summaries(
     documents: Sequence[SummarizedDocument], chosen: Sequence[Sequence[int]]
 ) -> dict[str, float]:
-    """ROUGE of summaries made of the sentences with these numbers, and the share of them that are
-    labelled."""
-    pairs = list(zip(documents, chosen, strict=True))
-    texts = [[document.sentences[number] for number in numbers] for document, numbers in pairs]
-    labels = [document.labels[number] for document, numbers in pairs for number in numbers]
-    scores = rouge_scores(texts, [document.reference for document in documents])
-    return {**scores, "precision": float(np.mean(labels)) if labels else 0.0}
+    """Scores summaries that are made of sentences of the documents.
+
+    Args:
+        documents: the documents with their references.
+        chosen: for each document, the indices of the sentences of its summary.
+
+    Returns:
+        The scores of `rouge_scores`, and ``precision``, the share of chosen sentences with label 1.
+    """
+    summaries = []
+    labels = []
+    for document, indices in zip(documents, chosen, strict=True):
+        summaries.append([document.sentences[index] for index in indices])
+        labels += [document.labels[index] for index in indices]
+    scores = rouge_scores(summaries, [document.reference for document in documents])
+    scores["precision"] = 0.0
+    if labels:
+        scores["precision"] = float(np.mean(labels))
+    return scores
 
 
 def trivial_summaries(
     documents: Sequence[SummarizedDocument], sentences: int
 ) -> dict[str, dict[str, float]]:
-    """What needs no model: the first sentences, and what a greedy search finds that knows the
-    reference."""
-    first = [list(range(min(sentences, len(document.sentences)))) for document in documents]
-    oracle = [
-        greedy_oracle(document.sentences, document.reference, sentences) for document in documents
-    ]
-    rows = {f"first {sentences} sentences": first, f"oracle, at most {sentences} sentences": oracle}
-    return {name: score_summaries(documents, chosen) for name, chosen in rows.items()}
+    """Scores summaries without a model: the first sentences, and the greedy oracle's choice.
+
+    Args:
+        documents: the documents with their references.
+        sentences: the most sentences of a summary.
+
+    Returns:
+        The scores of `score_summaries` by row of the table.
+    """
+    first = []
+    oracle = []
+    for document in documents:
+        first.append(list(range(min(sentences, len(document.sentences)))))
+        oracle.append(greedy_oracle(document.sentences, document.reference, limit=sentences))
+    return {
+        f"first {sentences} sentences": score_summaries(documents, first),
+        f"oracle, at most {sentences} sentences": score_summaries(documents, oracle),
+    }
 
 
 def record(document: SummarizedDocument, chosen: list[int], logits: np.ndarray) -> str:
-    """The chosen sentences, and a score for every sentence, as a line of JSON."""
-    texts, scores = (
-        [document.sentences[number] for number in chosen],
-        expit(logits.astype(float)).round(6).tolist(),
-    )
-    return json.dumps(
-        {"id": document.id, "indices": chosen, "sentences": texts, "scores": scores},
-        ensure_ascii=False,
-    )
+    """Returns the chosen sentences, and a score for every sentence, as a line of JSON."""
+    values = {
+        "id": document.id,
+        "indices": chosen,
+        "sentences": [document.sentences[index] for index in chosen],
+        "scores": expit(logits.astype(float)).round(6).tolist(),
+    }
+    return json.dumps(values, ensure_ascii=False)
 
 
-_SNIPPET = """from nextlevelbert import BertAlForExtractiveSummarization
-
-model = BertAlForExtractiveSummarization.from_pretrained("{name}")
-summary = str(model.summarize("the text of a whole document", {rule}))"""
+# --- The task
 
 
-def main(words: list[str]) -> None:
-    kind, _ = take_option(words, "model_type", "bert-al")
-    kind_arguments = BertAlArguments if kind == "bert-al" else FirstSegmentArguments
-    classes = (SummaryArguments, DataArguments, FinetuningArguments, kind_arguments)
-    prog = f"--task summarization --model_type {kind}"
-    about = (
-        "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
-        " truncated, extended."
-    )
-    options, places, args, sizes = parse(classes, words, prog, about, recipes="summarization-")
-    args.learning_rate = 2e-5 if args.learning_rate is None else args.learning_rate
-    base = AutoConfig.from_pretrained(options.model)
-    saved, recurrence = base.model_type == "bert-al", getattr(sizes, "recurrence", None)
-    if saved and (recurrence or kind != "bert-al"):
-        raise ValueError(
-            f"--model {options.model} is a BERT-AL already: leave out --recurrence and"
-            " --model_type."
-        )
-    if not saved and hasattr(base, "encoder_config"):
-        raise ValueError(
-            f"--model takes a BERT, or a saved BERT-AL, and {options.model} is a {base.model_type}."
-        )
+@dataclass
+class SummaryRun:
+    """What all seeds of a run share.
 
-    # 1. The sets, and how a new model is made.
-    config = places.dataset_config_name
-    sets = places.read_sets(
-        lambda name, source, split: read_summaries(options, source, split, config), args.seed
-    )
-    reported = "test" if "test" in sets else "validation"
-    documents = sets[reported]
-    learnt = sizes.segment_length or 128
-    limits: dict[str, int | None] = dict.fromkeys(sets, learnt if kind == "truncated" else None)
-    if kind == "bert-al":
-        limits["train"] = sizes.max_training_tokens or getattr(base, "max_training_tokens", None)
-    tokenizer = load_tokenizer(options.model)
-    rows = {name: tokenized(data, tokenizer, limits[name]) for name, data in sets.items()}
-    longest = max(len(row["document"][0]) for rows_of_set in rows.values() for row in rows_of_set)
+    Args:
+        options: the model, and what a summary is.
+        sizes: the options of the model type.
+        base: the configuration of ``--model``.
+        sets: training, validation and perhaps test set, by name.
+        rows: the sets, as `tokenized` returns them.
+        tokenizer: the tokenizer of the encoder.
+        reported: the name of the set to report on.
+    """
 
-    def new_model() -> BertAlForExtractiveSummarization:
-        length: dict[str, Any] = (
-            {} if sizes.segment_length is None else {"segment_length": sizes.segment_length}
-        )
-        if kind == "extended":
-            model = with_extended_positions(options.model, learnt, longest)
-        elif saved:
+    options: SummaryArguments
+    sizes: BertAlArguments | FirstSegmentArguments
+    base: PreTrainedConfig
+    sets: Mapping[str, Sequence[SummarizedDocument]]
+    rows: Mapping[str, list[dict[str, Any]]]
+    tokenizer: PreTrainedTokenizerBase
+    reported: str
+
+    def new_model(self) -> BertAlForExtractiveSummarization:
+        """Returns the model at the start of a seed."""
+        name = self.options.model
+        length = {}
+        if self.sizes.segment_length is not None:
+            length["segment_length"] = self.sizes.segment_length
+
+        if self.options.model_type == "extended":
+            documents = [row["document"] for rows in self.rows.values() for row in rows]
+            longest = max(len(ids) for ids, _ in documents)
+            learnt = length.get("segment_length", _USUAL_SEGMENT)
+            model = with_extended_positions(name, learnt=learnt, total=longest)
+        elif self.base.model_type == "bert-al":
             model = BertAlForExtractiveSummarization.from_pretrained(
-                options.model, dtype=torch.float32, **length
+                name, dtype=torch.float32, **length
             )
         else:
-            length["recurrence"] = (recurrence or "residual") if kind == "bert-al" else "none"
-            model = BertAlForExtractiveSummarization.from_encoder(options.model, **length)
-        model.config.max_training_tokens = None  # the rows are cut
-        if options.attn_implementation:
-            model.set_attn_implementation(options.attn_implementation)
+            model = BertAlForExtractiveSummarization.from_encoder(
+                name, recurrence=self._recurrence(), **length
+            )
+
+        model.config.max_training_tokens = None  # the rows are truncated already
+        if self.options.attn_implementation:
+            model.set_attn_implementation(self.options.attn_implementation)
         return model
 
-    def make_trainer(seed_args: FinetuningArguments) -> CardTrainer:
-        collator, sides = (
-            partial(collate, padding=tokenizer.pad_token_id or 0),
-            (rows["train"], rows["validation"]),
-        )
-        return CardTrainer(new_model(), seed_args, collator, *sides, callbacks=[LowestLosses()])
+    def _recurrence(self) -> str:
+        if not isinstance(self.sizes, BertAlArguments):
+            return "none"
+        if self.sizes.recurrence is None:
+            return "residual"
+        return self.sizes.recurrence
 
-    # 2. A training per seed; its scores are means over the evaluations with the lowest loss.
-    def score(
-        trainer: CardTrainer, folder: Path
-    ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    def make_trainer(self, args: FinetuningArguments) -> CardTrainer:
+        """Returns the trainer of one seed."""
+        padding = self.tokenizer.pad_token_id
+        if padding is None:
+            padding = 0
+        return CardTrainer(
+            model=self.new_model(),
+            args=args,
+            data_collator=partial(collate, padding=padding),
+            train_dataset=self.rows["train"],
+            eval_dataset=self.rows["validation"],
+            callbacks=[LowestLosses()],
+        )
+
+    def score(self, trainer: CardTrainer, folder: Path) -> tuple[dict[str, Scores], Scores]:
+        """Scores the evaluations with the lowest losses, and writes the predictions of the best."""
         losses = LowestLosses.steps(trainer.state.log_history)
         if not losses:
             raise ValueError("No evaluation has a finite validation loss; lower --learning_rate.")
         trainer.accelerator.wait_for_everyone()  # until the weights are written
-        scores: dict[str, dict[str, float]] = {}
-        for number, (step, loss) in reversed(
-            list(enumerate(losses.items(), 1))
-        ):  # the best last, which stays loaded
-            trainer.accelerator.unwrap_model(trainer.model).load_state_dict(
-                load_file(LowestLosses.path(folder, step))
-            )
-            padded = trainer.predict(rows[reported]).predictions  # [documents, S]
-            logits = [
-                line[: len(row["labels"])] for line, row in zip(padded, rows[reported], strict=True)
-            ]
-            chosen = [
-                select_sentences(
-                    line,
-                    options.summary_sentences,
-                    one.sentences if options.trigram_blocking else None,
-                )
-                for line, one in zip(logits, documents, strict=True)
-            ]
-            scores[f"evaluation {number}"] = {
-                "step": step,
-                "loss": loss,
-                **score_summaries(documents, chosen),
-            }
+
+        documents = self.sets[self.reported]
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        scores: dict[str, Scores] = {}
+        # The best comes last, so that its weights stay loaded.
+        for number, (step, loss) in reversed(list(enumerate(losses.items(), start=1))):
+            model.load_state_dict(load_file(LowestLosses.path(folder, step)))
+            logits = self._logits(trainer)
+            chosen = self._choose(documents, logits)
+            evaluation = score_summaries(documents, chosen)
+            scores[f"evaluation {number}"] = {"step": step, "loss": loss, **evaluation}
+
         trainer.save_model(str(folder))
         if trainer.args.should_save:
-            write_whole(
-                folder / f"{reported}_predictions.jsonl",
-                "\n".join(map(record, documents, chosen, logits)),
-            )
-        means = {
-            name: float(np.mean([one[name] for one in scores.values()]))
-            for name in (*ROUGE, "precision")
-        }
+            lines = map(record, documents, chosen, logits)
+            write_whole(folder / f"{self.reported}_predictions.jsonl", "\n".join(lines))
+        means = {}
+        for name in (*ROUGE, "precision"):
+            means[name] = float(np.mean([evaluation[name] for evaluation in scores.values()]))
         scores["validation"] = {"loss": min(losses.values())}
-        return {**scores, reported: scores.get(reported, {}) | means}, {}
+        scores[self.reported] = scores.get(self.reported, {}) | means
+        return scores, {}
 
-    weights = weights_fingerprint(new_model() if saved else load_backbone(options.model))
-    settings = {
-        "task": "summarization",
-        "weights": weights,
-        **vars(options),
-        **vars(sizes),
-        "model": public_name(options.model),
-        **args.signature(),
-        **{f"{name} set": fingerprint(data) for name, data in sets.items()},
-    }
-    results = seeds.run_seeds(args, settings, make_trainer, score)
+    def _logits(self, trainer: CardTrainer) -> list[np.ndarray]:
+        """Returns the logits of the sentences of each document of the reported set."""
+        rows = self.rows[self.reported]
+        padded = trainer.predict(rows).predictions  # [documents, S]
+        return [line[: len(row["labels"])] for line, row in zip(padded, rows, strict=True)]
+
+    def _choose(
+        self, documents: Sequence[SummarizedDocument], logits: list[np.ndarray]
+    ) -> list[list[int]]:
+        chosen = []
+        for document, scores in zip(documents, logits, strict=True):
+            blocked = None
+            if self.options.trigram_blocking:
+                blocked = document.sentences
+            chosen.append(select_sentences(scores, self.options.summary_sentences, blocked))
+        return chosen
+
+
+def main(argv: list[str]) -> None:
+    """Trains a model per seed to select sentences, and publishes the best one."""
+    model_type, _ = take_option(argv, "model_type", "bert-al")
+    type_arguments: type = FirstSegmentArguments
+    if model_type == "bert-al":
+        type_arguments = BertAlArguments
+    options, data, args, sizes = parse(
+        (SummaryArguments, DataArguments, FinetuningArguments, type_arguments),
+        argv,
+        prog=f"--task summarization --model_type {model_type}",
+        about=(
+            "Selects the sentences of a summary. Each --model_type has its own options: bert-al,"
+            " truncated, extended."
+        ),
+        recipes="summarization-",
+    )
+    if args.learning_rate is None:
+        args.learning_rate = 2e-5
+    base = AutoConfig.from_pretrained(options.model)
+    _check_model(options, sizes, base=base, args=args)
+
+    # 1. The sets, as the model reads them.
+    sets = data.read_sets(
+        lambda name, source, split: read_summaries(
+            options, source, split=split, config=data.dataset_config_name
+        ),
+        seed=args.seed,
+    )
+    reported = "validation"
+    if "test" in sets:
+        reported = "test"
+    tokenizer = load_tokenizer(options.model)
+    rows = {}
+    for name, documents in sets.items():
+        limit = _token_limit(name, options, sizes=sizes, base=base)
+        rows[name] = tokenized(documents, tokenizer, limit=limit)
+    run = SummaryRun(
+        options, sizes, base=base, sets=sets, rows=rows, tokenizer=tokenizer, reported=reported
+    )
+
+    # 2. A training per seed; its scores are means over the evaluations with the lowest loss.
+    results = seeds.run_seeds(
+        args,
+        settings=_settings(run, args),
+        make_trainer=run.make_trainer,
+        score=run.score,
+    )
     if not args.should_save:
         return
     for result in results:
-        shutil.rmtree(
-            Path(str(args.output_dir)) / f"seed-{result.seed}" / "best", ignore_errors=True
-        )
+        weights = Path(str(args.output_dir)) / f"seed-{result.seed}" / "best"
+        shutil.rmtree(weights, ignore_errors=True)
 
     # 3. The table, and the model of the best seed with its card.
-    trivial = trivial_summaries(documents, options.summary_sentences)
     best, table = seeds.report(
-        args, results, reported, f"{public_name(options.model)} ({kind})", trivial
+        args,
+        results=results,
+        reported=reported,
+        name=f"{public_name(options.model)} ({model_type})",
+        baselines=trivial_summaries(sets[reported], options.summary_sentences),
     )
-    if kind != "bert-al":
-        seeds.publish(args, best, None, {})  # a baseline: its predictions alone
-        return
-    name, hub = args.repository(), hub_name(options.model)
-    rule = (
-        f"sentences={options.summary_sentences}"
-        + ", trigram_blocking=True" * options.trigram_blocking
-    )
-    facts = {
-        "summaries": rule,
-        "sentence labels": options.label_column or "of the greedy ROUGE oracle",
+    if model_type != "bert-al":
+        seeds.publish(args, best=best, open_model=None, card={})  # its predictions alone
+    else:
+        card = _card(run, args, best=best, table=table)
+        open_model = BertAlForExtractiveSummarization.from_pretrained
+        seeds.publish(args, best=best, open_model=open_model, card=card)
+
+
+def _check_model(
+    options: SummaryArguments,
+    sizes: BertAlArguments | FirstSegmentArguments,
+    base: PreTrainedConfig,
+    args: FinetuningArguments,
+) -> None:
+    """Refuses options that contradict the model."""
+    is_baseline = options.model_type != "bert-al"
+    recurrence = getattr(sizes, "recurrence", None)
+    if base.model_type == "bert-al":
+        if is_baseline or recurrence is not None:
+            raise ValueError(
+                f"--model {options.model} is a BERT-AL already: leave out --recurrence and"
+                " --model_type."
+            )
+    elif hasattr(base, "encoder_config"):
+        raise ValueError(
+            f"--model takes a BERT, or a saved BERT-AL, and {options.model} is a {base.model_type}."
+        )
+    if is_baseline and args.push_to_hub:
+        raise ValueError(
+            f"--model_type {options.model_type} is a baseline, which is not published; leave out"
+            " --push_to_hub."
+        )
+
+
+def _token_limit(
+    name: str,
+    options: SummaryArguments,
+    sizes: BertAlArguments | FirstSegmentArguments,
+    base: PreTrainedConfig,
+) -> int | None:
+    """Returns how many tokens of a document of the set `name` are read; None for all."""
+    limit = None
+    if options.model_type == "truncated":
+        limit = sizes.segment_length
+        if limit is None:
+            limit = _USUAL_SEGMENT
+    elif isinstance(sizes, BertAlArguments) and name == "train":
+        limit = sizes.max_training_tokens
+        if limit is None:
+            limit = getattr(base, "max_training_tokens", None)
+    return limit
+
+
+def _settings(run: SummaryRun, args: FinetuningArguments) -> dict[str, object]:
+    """Returns what decides the result."""
+    if run.base.model_type == "bert-al":
+        weights = weights_fingerprint(run.new_model())
+    else:
+        weights = weights_fingerprint(load_backbone(run.options.model))
+    settings = {
+        "task": "summarization",
+        "weights": weights,
+        **vars(run.options),
+        **vars(run.sizes),
+        "model": public_name(run.options.model),
+        **args.signature(),
     }
-    facts |= {f"{part} set": f"{len(data)} documents" for part, data in sets.items()}
-    card = {
+    for name, documents in run.sets.items():
+        settings[f"{name} set"] = fingerprint(documents)
+    return settings
+
+
+def _card(
+    run: SummaryRun, args: FinetuningArguments, best: Result, table: str
+) -> dict[str, object]:
+    """Returns the arguments of `model_card` for the best model."""
+    options = run.options
+    rule = f"sentences={options.summary_sentences}"
+    if options.trigram_blocking:
+        rule += ", trigram_blocking=True"
+
+    facts = seeds.training_facts(args, best, started_from=public_name(options.model))
+    facts["summaries"] = rule
+    facts["sentence labels"] = "of the greedy ROUGE oracle"
+    if options.label_column is not None:
+        facts["sentence labels"] = options.label_column
+    for part, documents in run.sets.items():
+        facts[f"{part} set"] = f"{len(documents)} documents"
+
+    name = args.repository()
+    return {
         "name": name,
         "pipeline_tag": "summarization",
-        "base_model": hub,
-        "dataset": reported,
+        "base_model": hub_name(options.model),
+        "dataset": run.reported,
         "tags": ["bert-al", "long-documents", "extractive-summarization"],
-        "training": {**seeds.training_facts(args, best, public_name(options.model)), **facts},
+        "training": facts,
         "summary": (
             "A BERT-AL that picks the sentences of a document, of any length, which make up its"
             " summary."
@@ -445,11 +700,11 @@ def main(words: list[str]) -> None:
         "snippet": _SNIPPET.format(name=name, rule=rule),
         "pictures": {CURVE: "Loss over epochs"},
         "measured": (
-            f"The {reported} set, by `summarize(..., {rule})`: F1 of ROUGE with stemming, rougeL on"
-            " the summary as a whole, and precision, the share of chosen sentences with a label."
-            " The first row is the mean of the evaluations with the lowest validation loss, at"
-            " most three; this checkpoint is the best of"
-            f" them.{seeds.caveat(reported, 'the evaluation')}\n\n{table}"
+            f"The {run.reported} set, by `summarize(..., {rule})`: F1 of ROUGE (words of a to z are"
+            " stemmed), rougeL on the summary as a whole, and precision, the share of chosen"
+            " sentences with a label. The first row is the mean of the evaluations with the lowest"
+            " validation loss, at most three; this checkpoint is the best of them."
+            f"{seeds.caveat(run.reported, 'the evaluation')}\n\n{table}"
         ),
         "limits": [
             "Whole sentences are copied, so a pronoun may lose what it refers to.",
@@ -461,4 +716,3 @@ def main(words: list[str]) -> None:
         ],
         "scores": {metric: best.scores["evaluation 1"][metric] for metric in ROUGE},
     }
-    seeds.publish(args, best, BertAlForExtractiveSummarization.from_pretrained, card)

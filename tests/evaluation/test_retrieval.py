@@ -10,6 +10,7 @@ from sklearn.metrics import average_precision_score
 
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
 from nextlevelbert.evaluation import retrieval as module
+from nextlevelbert.evaluation.retrieval import trec_run
 
 
 def task_of(queries: int, documents: int, relevant: dict[int, dict[int, int]]) -> RetrievalTask:
@@ -93,6 +94,20 @@ def test_by_hand():
     scores |= {"recall@3": (1 / 2 + 1) / 2, "ndcg@3": ((1 / 2) / (2 + 1 / np.log2(3)) + 1) / 2}
     assert retrieval_scores(rankings, k=3) == pytest.approx(scores)
     assert retrieval_scores(rankings, k=2)["mrr@2"] == 0.5
+
+
+def test_a_run_has_the_first_hundred_documents_in_trec_s_format():
+    task = task_of(1, 3, {0: {1: 1}})
+    rankings = rank_by_scores(task, np.asarray([[0.5, 0.5, 0.9]]))
+    assert trec_run(rankings, "my model").splitlines() == [
+        "q0 Q0 d2 1 0.900000000 my-model",
+        "q0 Q0 d0 2 0.500000000 my-model",
+        "q0 Q0 d1 3 0.500000000 my-model",  # the relevant one comes last in a tie
+    ]
+    large = task_of(2, 101, {0: {1: 1}, 1: {2: 1}})
+    rankings = rank_by_scores(large, np.arange(202.0).reshape(2, 101))
+    assert [ranking.documents[-1] for ranking in rankings.values()] == ["d1", "d1"]
+    assert [len(ranking.scores) for ranking in rankings.values()] == [100, 100]
 
 
 def test_a_document_is_not_the_answer_to_itself():

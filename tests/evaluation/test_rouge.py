@@ -7,8 +7,9 @@ import json
 
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
+from rouge_score.tokenizers import DefaultTokenizer
 
-from nextlevelbert.evaluation.rouge import greedy_oracle, rouge_scores
+from nextlevelbert.evaluation.rouge import _stemmed_words, greedy_oracle, rouge_scores
 
 
 def test_rouge_reproduces_published_numbers():
@@ -34,6 +35,30 @@ def test_rouge_reproduces_published_numbers():
     assert rouge_scores([[]], [["a word"]]) == {"rouge1": 0.0, "rouge2": 0.0, "rougeL": 0.0}
     with pytest.raises(ValueError, match="zip"):
         rouge_scores([["a"]], [["a"], ["b"]])
+
+
+@pytest.mark.parametrize(
+    ("summary", "reference", "overlap"),
+    [
+        ("Кошка сидела на коврике.", "Кошка спала на коврике.", 3 / 4),
+        ("बिल्ली चटाई पर बैठी थी।", "बिल्ली चटाई पर थी।", 2 * 4 / 9),
+        ("猫坐在垫子上。", "猫在垫子上。", 2 * 5 / 11),
+        ("ネコがすわる", "ネコがねる", 2 * 4 / 11),
+        ("แมวนั่ง", "แมวบิน", 2 * 3 / 10),
+        ("Die Größe zählt", "Die Größe fehlt", 2 / 3),
+        ("Cafe\u0301 Zu\u00adsage", "Café Zusage", 1.0),
+    ],
+)
+def test_rouge_of_other_scripts(summary, reference, overlap):
+    """Counted by hand: words, or characters where a script has no spaces."""
+    assert rouge_scores([[summary]], [[reference]])["rouge1"] == pytest.approx(overlap)
+    assert set(rouge_scores([[summary]], [[summary]]).values()) == {1.0}
+    assert greedy_oracle(["1 2 3", summary], [reference]) == [1]
+
+
+def test_words_of_ascii_are_the_library_s():
+    text = "They said: it's 3.5% of THE_OTHERS' running-costs (e.g. ponies), isn't it?"
+    assert _stemmed_words(text) == DefaultTokenizer(use_stemmer=True).tokenize(text)
 
 
 def test_the_greedy_oracle_worked_by_hand():

@@ -251,6 +251,39 @@ def test_text_models_learn_and_long_documents_are_scored_apart(
     )
 
 
+def test_documents_over_512_tokens_are_long_for_every_encoder(minilm, tmp_path):
+    """Also for an encoder that reads more at once, as Longformer in ChunkBERT's table 3."""
+    config = BertConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=1024,
+    )
+    BertModel(config).save_pretrained(tmp_path / "encoder")
+    minilm.tokenizer.save_pretrained(tmp_path / "encoder")
+    rows = sea_rows(4, 0)
+    rows[0]["text"] = "sea " * 510  # with [CLS] and [SEP], just the limit
+    rows[1]["text"] = "bread " * 511
+    file = write(tmp_path / "rows.jsonl", rows)
+    results = run(
+        tmp_path / "model",
+        "--model_type",
+        "truncated",
+        "--model",
+        str(tmp_path / "encoder"),
+        "--max_steps",
+        "1",
+        "--train_file",
+        file,
+        "--validation_file",
+        file,
+    )
+    titles = [title for title in results["rows"] if "long" in title]
+    assert len(titles) == 1
+    assert "1 of 4 documents over 512 tokens" in titles[0]
+
+
 # Baselines and refusals
 
 

@@ -14,6 +14,7 @@ import torch
 
 from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor
 from nextlevelbert.tasks.coreference import (
+    SPLITS,
     CoreferenceDocument,
     CoreferenceMention,
     MentionPairDataset,
@@ -135,6 +136,14 @@ def test_the_distributions_xml(folder):
     (folder / "1" / "1_3ecb.xml").write_text(xml(["One"], [("1", "TIME_DATE", [9])]))
     with pytest.raises(ValueError, match=r"1_3ecb\.xml"):
         read_ecbplus(folder)
+
+
+def test_the_topics_of_the_splits():
+    """Cybulska and Vossen (2015): 36 to 45 are the test topics."""
+    assert SPLITS["test"] == frozenset(range(36, 46))
+    assert SPLITS["validation"] == {2, 5, 12, 18, 21, 23, 34, 35}
+    assert SPLITS["train"] | SPLITS["validation"] == set(range(1, 36))
+    assert not SPLITS["train"] & SPLITS["validation"]
 
 
 def test_parsed_rows(tmp_path):
@@ -328,6 +337,20 @@ def test_clusters_are_those_of_a_plain_loop():
 # The task.
 
 
+def stories(topics: tuple[int, ...], rng: np.random.Generator) -> list[dict]:
+    """Four documents of each topic, with a quake and a trial in either order."""
+    rows = []
+    for topic, number in itertools.product(topics, range(4)):
+        first, second = rng.permutation(["quake", "trial"]).tolist()
+        lines = [f"They saw the {first} here.", f"They saw the {second} there."]
+        mentions = [(first, f"{topic}-{first}"), (second, f"{topic}-{second}")]
+        story = document(f"{topic}-{number}", f"{topic}_ecb", lines, mentions)
+        marked = [mention._asdict() | {"type": "ACTION_OCCURRENCE"} for mention in story.mentions]
+        row = story._asdict() | {"doc_id": story.id, "mentions": marked}
+        rows.append(row | {"sentence_ids": [0, 1], "validated_sentences": [0, 1]})
+    return rows
+
+
 def test_coreference_is_learnt_and_published(encoder, tmp_path):
     """Of news about quakes and trials, a mention is coreferent with those of the same word."""
     rng, output = np.random.default_rng(0), tmp_path / "linker"
@@ -345,24 +368,7 @@ def test_coreference_is_learnt_and_published(encoder, tmp_path):
         str(output),
     ]
     for name, topics in (("train", (1, 3, 4)), ("test", (2, 5))):
-        rows = []
-        for topic, number in itertools.product(topics, range(4)):
-            order = [str(word) for word in rng.permutation(["quake", "trial"])]
-            lines = [
-                f"They saw the {word} {place}."
-                for word, place in zip(order, ("here", "there"), strict=True)
-            ]
-            story = document(
-                f"{topic}-{number}",
-                f"{topic}_ecb",
-                lines,
-                [(word, f"{topic}-{word}") for word in order],
-            )
-            mentions = [
-                {**mention._asdict(), "type": "ACTION_OCCURRENCE"} for mention in story.mentions
-            ]
-            values = {**story._asdict(), "doc_id": story.id, "mentions": mentions}
-            rows.append({**values, "sentence_ids": [0, 1], "validated_sentences": [0, 1]})
+        rows = stories(topics, rng)
         words += [f"--{name}_file", write(tmp_path / f"{name}.jsonl", rows)]
     main(words)
     results = json.loads((output / "results.json").read_text())

@@ -16,14 +16,12 @@ from torch.nn import functional as F
 
 from nextlevelbert import HateModel, NextLevelBertModel
 from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, rank_documents, retrieval_scores
+from nextlevelbert.evaluation.scores import scores_by_length
+from nextlevelbert.evaluation.words import count_words
 from nextlevelbert.finetuning.seeds import FinetuningArguments
-from nextlevelbert.tasks import main, retrieval
-from nextlevelbert.tasks.retrieval import (
-    PairArguments,
-    RankingData,
-    read_ranking,
-    read_retrieval_task,
-)
+from nextlevelbert.tasks import main, multihop_qa, ranking, retrieval, summarization
+from nextlevelbert.tasks.ranking import RankingData, read_ranking
+from nextlevelbert.tasks.retrieval import PairArguments, read_retrieval_task
 
 from ..finetuning_toys import BREAD, SEA, predictions, write
 
@@ -161,14 +159,24 @@ def toy_task(stories=6, **relevant) -> RetrievalTask:
     )
 
 
-@pytest.mark.parametrize("task", ["retrieval", "ranking"])
-def test_the_configuration_of_a_dataset_is_read(task, toy_checkpoint, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("task", "module", "model"),
+    [
+        ("retrieval", retrieval, "toy_checkpoint"),
+        ("ranking", retrieval, "toy_checkpoint"),
+        ("summarization", summarization, "encoder"),
+        ("multihop_qa", multihop_qa, "encoder"),
+    ],
+)
+def test_the_configuration_of_a_dataset_is_read(
+    task, module, model, request, monkeypatch, tmp_path
+):
     monkeypatch.setattr(
-        retrieval, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
+        module, "open_rows", lambda source, split, config: pytest.fail(f"{source} {config}")
     )
     options = [
         "--model",
-        toy_checkpoint,
+        request.getfixturevalue(model),
         "--dataset_name",
         "me/pairs",
         "--dataset_config_name",
@@ -183,7 +191,7 @@ def test_queries_are_held_out_by_their_documents():
         a={"d0": 1}, b={"d0": 1}, c={"d1": 1}, d={"d2": 1}, e={"d3": 1, "d2": 1}, f={"d4": 1}
     )
     for seed in range(5):
-        parts = retrieval.hold_out_queries(RankingData(task), 0.5, seed)
+        parts = ranking.hold_out_queries(RankingData(task), 0.5, seed)
         named = [
             {document for grades in part.task.relevant.values() for document in grades}
             for part in parts
@@ -192,7 +200,7 @@ def test_queries_are_held_out_by_their_documents():
         assert all(named)
         assert parts[1].task.documents == task.documents  # searched whole
     with pytest.raises(ValueError, match="no queries"):
-        retrieval.hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 42)
+        ranking.hold_out_queries(RankingData(toy_task(a={"d0": 1, "d1": 1})), 0.5, 42)
 
 
 # --- Words and lengths
@@ -224,6 +232,22 @@ def test_bm25_by_hand():
     np.testing.assert_allclose(
         scores, [weight("sea"), weight("sea") + weight("whale"), np.zeros(3)], rtol=1e-5
     )
+
+
+def test_words_of_other_scripts_are_counted():
+    """A word that both texts share is found, also if it is one character of a clause."""
+    pool = ["猫坐在垫子上。", "बिल्ली बैठी थी।", "Кошка спала."]
+    queries = ["垫", "थी", "КОШКА"]
+    for scores in (retrieval.tfidf_scores(queries, pool), retrieval.bm25_scores(queries, pool)):
+        assert (scores > 0).tolist() == np.eye(3, dtype=bool).tolist()
+
+
+def test_length_in_a_script_without_spaces():
+    """Each character counts; a mark of punctuation belongs to the word before it."""
+    assert [count_words(text) for text in ("猫坐在。", "the cat, 猫が", " a  b\n")] == [3, 4, 2]
+    task = RetrievalTask("toy", {"q": "猫"}, {"d": "猫坐在垫子上。" * 50}, {"q": {"d": 1}})
+    rows = retrieval.scores_by_length(task, rank_by_scores(task, np.ones((1, 1))))
+    assert [row["from_words"] for row in rows] == [256]
 
 
 def test_length_is_that_of_the_chapter_in_either_direction(tmp_path):
@@ -291,11 +315,24 @@ def test_the_search(toy_checkpoint, toy_encoder_path, pairs, tmp_path, capsys):
     assert results["rows"]["toy"]["mrr"] == pytest.approx(
         retrieval_scores(by_hand)["mrr"], abs=0.02
     )  # float16
+    by_length = scores_by_length(task, by_hand)
+    assert len(results["by_length"]) == len(by_length) == 1
+    assert results["by_length"][0] == pytest.approx(by_length[0], abs=0.02)
+    means = [torch.stack([book.plain.mean(dim=0) for book in side]) for side in books]
+    mean_scores = retrieval_scores(rank_documents(task, *means))
+    assert results["rows"]["mean of the chunk vectors"] == pytest.approx(mean_scores, abs=0.02)
     [line, *_] = predictions(tmp_path / "toy" / "predictions.jsonl")
     assert line == {
         "query": "query-000000",
         "ranks_of_relevant_documents": by_hand["query-000000"].ranks.tolist(),
     }
+    run_lines = (tmp_path / "toy" / "predictions.trec").read_text().splitlines()
+    assert len(run_lines) == len(task.queries) * len(task.documents)
+    first_line = run_lines[0].split()
+    nearest = by_hand["query-000000"]
+    assert first_line[:4] == ["query-000000", "Q0", nearest.documents[0], "1"]
+    assert float(first_line[4]) == pytest.approx(nearest.scores[0], abs=1e-3)
+    assert first_line[5] == "toy"
     assert (tmp_path / "toy" / "mrr_by_length.png").read_bytes().startswith(b"\x89PNG")
     words = ["--chunk_encoder", toy_encoder_path, "--chunk_size", "16", "--test_file", pairs]
     rows = {
@@ -333,7 +370,7 @@ def test_no_query_and_no_document_stands_twice_in_a_batch(stories, answers, size
     """Answers about a few stories: by chance nearly every batch would hold a story twice."""
     task = toy_task(stories, **{f"q{n}": {f"d{n % stories}": 1} for n in range(stories * answers)})
     pairs = [(query, document) for query, grades in task.relevant.items() for document in grades]
-    sampler = retrieval.batches_of(pairs, size, 0)
+    sampler = ranking.batches_of(pairs, size, 0)
     epochs = []
     for epoch in range(2):
         sampler.set_epoch(epoch)
@@ -358,7 +395,7 @@ def test_the_loss_is_the_cross_entropy_of_twenty_times_the_cosine(model, tmp_pat
         text: torch.randn(5, 32) for text in (*task.queries.values(), *task.documents.values())
     }
     args = FinetuningArguments(output_dir=str(tmp_path), report_to=[])
-    trainer = retrieval.RankingTrainer(task, vectors, lambda model: {}, model=model, args=args)
+    trainer = ranking.RankingTrainer(task, vectors, lambda model: {}, model=model, args=args)
     batch = trainer.collate(trainer.train_dataset)
     queries, documents = (model(**batch[name]).pooler_output for name in ("query", "document"))
     scores = 20 * F.cosine_similarity(queries[:, None], documents[None], dim=-1)
@@ -388,6 +425,24 @@ def test_ranking_ms_marco_s_files(model, msmarco, tmp_path):
     assert results["rows"]["base, test"]["hit_rate@10"] == 0.5
     card = (tmp_path / "ranker" / "README.md").read_text()
     assert "2 queries of msmarco-docdev, each ranking its candidates" in card
+    # The ranked lists of the best seed: candidates only.
+    run_lines = (tmp_path / "ranker" / "test_predictions.trec").read_text().splitlines()
+    fields = [line.split() for line in run_lines]
+    assert sorted((query, document) for query, _, document, *_ in fields) == [
+        ("q1", "d0"),
+        ("q1", "d1"),
+        ("q2", "d4"),
+    ]
+    assert [rank for _, _, _, rank, *_ in fields] == ["1", "2", "1"]
+    assert {name for *_, name in fields} == {"base"}
+
+
+def test_a_baseline_of_ranking_makes_no_repository(pairs, toy_encoder_path, tmp_path, capsys):
+    words = ["--model", "avg_sbert", "--chunk_encoder", toy_encoder_path, "--chunk_size", "16"]
+    words += ["--train_file", pairs, "--output_dir", str(tmp_path), "--push_to_hub"]
+    with pytest.raises(SystemExit):
+        main(["--task", "ranking", *words])
+    assert "avg_sbert is a baseline, which is not published" in capsys.readouterr().err
 
 
 def test_another_metric_than_the_rank_is_refused(pairs, capsys):

@@ -68,12 +68,22 @@ def test_rows_that_are_refused(tmp_path):
     path = write(tmp_path / "rows.jsonl", [good, {**good, "labels": [1]}])
     with pytest.raises(ValueError, match="line 2, column 'labels'"):
         read_summaries(columns(label_column="labels"), path, "train")
-    # A language that ROUGE does not know.
-    foreign = write(
-        tmp_path / "foreign.jsonl", [{"text": "Мама мыла раму. Да.", "summary": "Мама мыла раму."}]
-    )
-    with pytest.raises(ValueError, match="--label_column"):
-        read_summaries(columns(), foreign, "train")
+    apart = write(tmp_path / "apart.jsonl", [{"text": "It rained. Yes.", "summary": "Tea time."}])
+    with pytest.raises(ValueError, match=r"share no word with their summary\..*--label_column"):
+        read_summaries(columns(), apart, "train")
+
+
+@pytest.mark.parametrize(
+    ("text", "summary"),
+    [("Да. Мама мыла раму.", "Мама мыла окно."), ("下雨了。猫坐在垫子上。", "猫在垫子上。")],
+)
+def test_other_scripts_are_labelled_and_scored(tmp_path, text, summary):
+    path = write(tmp_path / "rows.jsonl", [{"text": text, "summary": summary}])
+    data = read_summaries(columns(), path, "train")
+    assert data[0].labels == [0, 1]
+    scores = trivial_summaries(data, 1)
+    assert scores["oracle, at most 1 sentences"]["rouge1"] > 0.6
+    assert scores["first 1 sentences"]["rouge1"] == 0.0
 
 
 def test_a_batch_by_hand(minilm, tmp_path, caplog):
@@ -229,6 +239,7 @@ def test_the_paper_s_baselines_read_at_once(encoder, files, tmp_path):
     [
         (("--model_type", "truncated", "--recurrence", "none"), "--recurrence"),
         (("--summary_sentences", "0"), "--summary_sentences"),
+        (("--model_type", "truncated", "--push_to_hub"), "is a baseline, which is not published"),
     ],
 )
 def test_what_it_refuses(capsys, encoder, files, tmp_path, words, name):

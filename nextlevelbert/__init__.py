@@ -60,6 +60,7 @@ from .pretraining.sequences import (
     DataCollatorForSegmentPairs,
     DataCollatorForVectorMasking,
     DocumentVectorDataset,
+    MaskedVectorMetrics,
     PackedVectorDataset,
     SegmentPairDataset,
 )
@@ -136,6 +137,7 @@ __all__ = [
     "HateForMaskedSentencePrediction",
     "HateForSequenceClassification",
     "HateModel",
+    "MaskedVectorMetrics",
     "NextLevelBertConfig",
     "NextLevelBertForContrastiveLearning",
     "NextLevelBertForMaskedVectorModeling",

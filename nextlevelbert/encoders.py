@@ -30,7 +30,7 @@ from .models.chunk_encoder import (
 )
 from .models.chunking import ChunkingRule, special_token_ids
 from .models.hybrid_encoder import STATIC_MODELS
-from .models.pretrained import LOADING_ARGUMENTS, load_tokenizer
+from .models.pretrained import LOADING_ARGUMENTS, NO_LENGTH_LIMIT, load_tokenizer
 
 
 def static_checkpoint() -> str:
@@ -63,7 +63,8 @@ def load_chunk_encoder(
             its chunk encoder.
         name: where others find this encoder, if `name_or_path` is a folder of this machine.
         pooling: how a vector is made of token vectors, in place of the encoder's own way; ``"cls"``
-            is HATE's.
+            is HATE's. A plain transformers model, which does not say how it pools, needs it; its
+            vectors are not normalised.
 
     FileNotFoundError where there is no encoder; ValueError for an unsupported step, or an unknown
     pooling.
@@ -84,12 +85,12 @@ def load_chunk_encoder(
         encoder.model = model
         tokenizer = load_tokenizer(path, config=model.config)
         return LoadedChunkEncoder(encoder.train(False), tokenizer, public, encoder.fingerprint())
-    if (
-        modules is None and plain is not None
-    ):  # sentence-transformers would take the mean, without normalisation
+    if modules is None and plain is not None and pooling is None:
+        # sentence-transformers would take the mean, without normalisation
         raise ValueError(
-            f"{path!r} has no modules.json, which says how it pools. A plain transformers model"
-            " becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
+            f"{path!r} has no modules.json, which says how it pools. Give pooling='cls'"
+            " (--sentence_pooling cls) or another mode for vectors that are not normalised; or the"
+            " model becomes a sentence encoder by SentenceTransformer(modules=[Transformer(path),"
             " Pooling(size, 'mean'), Normalize()]).save(…)."
         )
     return _from_sentence_transformer(path, public, pooling)
@@ -198,7 +199,9 @@ def _static_parts(module: Any) -> tuple[StaticEmbeddingConfig, PreTrainedTokeniz
         plain.get_vocab(),
     )
     known = {key: token for key, tokens in special.items() for token in tokens if token in words}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, model_max_length=int(1e30), **known)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=plain, model_max_length=NO_LENGTH_LIMIT, **known
+    )
     rows, size = module.embedding.weight.shape
     if rows <= max(words.values()):
         raise ValueError(

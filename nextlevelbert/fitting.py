@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from .encoders import LoadedChunkEncoder, load_chunk_encoder
 from .models.chunking import ChunkingRule, special_token_ids, tokenize_document
 from .models.hybrid_encoder import HashedTfidfConfig, HashedTfidfModel, HybridConfig, HybridModel
+from .models.pretrained import NO_LENGTH_LIMIT
 
 _ROWS_PER_PRODUCT = (
     4_096  # of chunk vectors: many documents in one product, since each takes D x D sums
@@ -218,6 +219,6 @@ def _saved(
     """The fitted encoder, saved with a tokenizer that reads whole documents, and opened again."""
     model.save_pretrained(folder)
     tokenizer = copy.deepcopy(source.tokenizer)
-    tokenizer.model_max_length = int(1e30)
+    tokenizer.model_max_length = NO_LENGTH_LIMIT
     tokenizer.save_pretrained(folder)
     return load_chunk_encoder(folder, name or Path(folder).name)

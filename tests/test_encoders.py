@@ -17,16 +17,18 @@ from tokenizers.models import Unigram
 from tokenizers.pre_tokenizers import Metaspace
 from tokenizers.processors import TemplateProcessing
 from torch.nn import GELU
-from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
+from transformers import BertModel, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaModel
 
 from nextlevelbert import (
     CachedEncoder,
     ChunkingRule,
     Document,
+    HateModel,
     NextLevelBertModel,
     encode_corpus,
     load_chunk_encoder,
 )
+from nextlevelbert.encoders import bert_over_vectors, load_backbone
 from nextlevelbert.models.chunk_encoder import micro_batches, weights_fingerprint
 from nextlevelbert.models.chunking import tokenize_document
 
@@ -287,6 +289,59 @@ def test_another_pooling_than_the_encoder_s_own(toy_encoder_path):
         else states[:, 0]
     )
     torch.testing.assert_close(vectors, expected)
+
+
+def test_a_plain_transformer_is_an_encoder_if_its_pooling_is_given(encoder):
+    """HATE's sentence model: BERT's output at [CLS], as it is."""
+    source = load_chunk_encoder(encoder, pooling="cls")
+    assert (source.encoder.pooling, source.encoder.normalize) == ("cls", False)
+    batch = source.tokenizer(["The ship sailed home."], return_tensors="pt")
+    bert = BertModel.from_pretrained(encoder)
+    with torch.no_grad():
+        expected = bert(**batch).last_hidden_state[:, 0]
+        vectors = source.encoder(batch["input_ids"], batch["attention_mask"])
+    torch.testing.assert_close(vectors, expected)
+    model = HateModel.from_chunk_encoder(source, hidden_size=16, num_hidden_layers=1, chunk_size=64)
+    assert model.config.vector_scale == 1.0
+
+
+class EightBitLinear(torch.nn.Module):
+    """A linear layer that stores its weight in 8 bits, as libraries for quantisation do."""
+
+    def __init__(self, linear: torch.nn.Linear) -> None:
+        super().__init__()
+        self.scale = linear.weight.abs().max().item() / 127
+        whole_numbers = (linear.weight / self.scale).round().to(torch.int8)
+        self.weight = torch.nn.Parameter(whole_numbers, requires_grad=False)
+        self.bias = linear.bias
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        weight = self.weight.to(inputs.dtype) * self.scale
+        return torch.nn.functional.linear(inputs, weight, self.bias)
+
+
+def test_dense_layers_can_be_quantised(toy_encoder_path, tmp_path):
+    """The dtype to compute in is not that of the weights, which have 8 bits."""
+    torch.manual_seed(1)
+    toy = SentenceTransformer(toy_encoder_path, device="cpu")[0]
+    steps = [toy, modules.Pooling(32), modules.Dense(32, 24), modules.Dense(24, 32)]
+    source = load_chunk_encoder(saved(tmp_path / "encoder", steps))
+    expected = encode_sentences(source, SENTENCES)
+    source.encoder.to(torch.bfloat16)
+    half = encode_sentences(source, SENTENCES)
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half, expected, atol=2e-2, rtol=0)
+    source.encoder.to(torch.float32)
+    for layer in source.encoder.dense:
+        layer.linear = EightBitLinear(layer.linear)
+    quantised = encode_sentences(source, SENTENCES)
+    assert torch.nn.functional.cosine_similarity(quantised, expected).min() > 0.95
+
+
+def test_new_layers_have_the_usual_dropout_and_a_loaded_backbone_none_on_its_attention(encoder):
+    new = bert_over_vectors(32, 2)
+    assert (new.hidden_dropout_prob, new.attention_probs_dropout_prob) == (0.1, 0.0)
+    assert load_backbone(encoder).config.attention_probs_dropout_prob == 0.0
 
 
 def test_every_route_gives_the_same(source, model, tmp_path):

@@ -1,12 +1,17 @@
-"""The plan of the house: who may import whom."""
+"""The plan of the house: who may import whom, and how plain the code is."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from .plainness import count
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nextlevelbert"
@@ -101,3 +106,83 @@ def test_a_checkpoint_carries_at_most_ten_files():
     source = PACKAGE / "models" / "modeling_nextlevelbert.py"
     files = {source, *map(Path, get_relative_import_files(source))}
     assert len(files) <= 10
+
+
+# What each measure has reached, and the law that it falls to. A ceiling may only go down.
+CEILINGS = {
+    # measure of the package: (ceiling, law)
+    "nodes": (76_000, 65_000),
+    "nodes per code line": (6.3, 6.3),
+    "hidden branches of all branches": (0.34, 0.28),
+    "tuple assignments per 1,000": (12.0, 3.0),
+    "walruses per 1,000": (4.7, 2.0),
+    "products with a flag per 1,000": (0.6, 0.0),
+    "calls by position per 1,000": (9.7, 5.0),
+}
+NODES_OF_TESTS = 86_000  # falls to 80,000
+NODES_PER_LINE_OF_TESTS = 6.5
+DENSEST_FILE = 9.3  # falls to 7.0
+
+
+def measures(counts: Counter[str]) -> dict[str, float]:
+    """The shares and rates that the law names."""
+    branches = counts["branches"] + counts["hidden branches"]
+    rates = {
+        "nodes": float(counts["nodes"]),
+        "nodes per code line": counts["nodes"] / counts["code lines"],
+        "hidden branches of all branches": counts["hidden branches"] / branches,
+    }
+    for name in ("tuple assignments", "walruses", "products with a flag", "calls by position"):
+        rates[f"{name} per 1,000"] = 1_000 * counts[name] / counts["code lines"]
+    return rates
+
+
+@pytest.fixture(scope="module")
+def package_counts() -> dict[Path, Counter[str]]:
+    return {path: count(path) for path in PACKAGE.rglob("*.py")}
+
+
+@pytest.mark.parametrize("name", CEILINGS)
+def test_the_package_is_as_plain_as_it_was(name, package_counts):
+    ceiling, _ = CEILINGS[name]
+    assert measures(sum(package_counts.values(), Counter()))[name] <= ceiling
+
+
+def test_no_file_is_dense(package_counts):
+    dense = []
+    for path, counts in package_counts.items():
+        is_code = counts["code lines"] > 0
+        if is_code and counts["nodes"] > DENSEST_FILE * counts["code lines"]:
+            dense.append(path.name)
+    assert dense == []
+
+
+def test_tests_are_plain():
+    counts: Counter[str] = Counter()
+    for path in (ROOT / "tests").rglob("*.py"):
+        counts += count(path)
+    assert counts["nodes"] <= NODES_OF_TESTS
+    assert counts["nodes"] <= NODES_PER_LINE_OF_TESTS * counts["code lines"]
+
+
+def test_hidden_decisions_are_counted(tmp_path):
+    """Each line of this file holds what its comment says."""
+    path = tmp_path / "dense.py"
+    path.write_text(
+        "a, b = x, y  # a tuple assignment\n"
+        "a, b = b, a  # a swap\n"
+        "c = a or b  # a hidden branch\n"
+        "d = [c] * (a == b)  # a hidden branch, a product with a flag\n"
+        "if a or b:  # a branch\n"
+        "    f(a, b, c, d)  # a call by position\n"
+        "g = (h := a) if b else c  # a hidden branch, a walrus\n",
+        encoding="utf-8",
+    )
+    counts = count(path)
+    assert counts["code lines"] == 7
+    assert counts["branches"] == 1
+    assert counts["hidden branches"] == 3
+    assert counts["tuple assignments"] == 1
+    assert counts["products with a flag"] == 1
+    assert counts["calls by position"] == 1
+    assert counts["walruses"] == 1

@@ -168,3 +168,26 @@ def test_every_triple_trains_evaluates_and_opens(make, source, encoder, tmp_path
     assert all(
         torch.equal(tensor, opened[name]) for name, tensor in triple.model.state_dict().items()
     )
+
+
+@pytest.mark.parametrize("loss", ["smooth_l1", "cross_entropy"])
+def test_what_was_learned_is_in_the_log(source, tmp_path, loss):
+    model = nlb.NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
+        source, chunk_size=16, loss=loss
+    )
+    rows = nlb.PackedVectorDataset(corpus_for(model, source, tmp_path / "v"), sequence_length=16)
+    metrics = nlb.MaskedVectorMetrics(loss)
+    trainer = Trainer(
+        model,
+        TrainingArguments(str(tmp_path), label_names=["mask_positions"], disable_tqdm=True),
+        nlb.DataCollatorForVectorMasking(),
+        eval_dataset=rows,
+        preprocess_logits_for_metrics=metrics.score_batch,
+        compute_metrics=metrics,
+    )
+    trainer.evaluate()
+    [logged] = trainer.state.log_history
+    masked = sum(int(batch["mask_positions"].sum()) for batch in trainer.get_eval_dataloader())
+    batches = len(trainer.get_eval_dataloader())
+    assert logged["eval_chance_accuracy"] == pytest.approx(batches / masked)
+    assert ("eval_r2" in logged) == (loss == "smooth_l1")

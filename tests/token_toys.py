@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import torch
-from transformers import BertConfig, DistilBertConfig, ModernBertConfig, MPNetConfig, RobertaConfig
+from transformers import (
+    BertConfig,
+    DistilBertConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    RobertaConfig,
+    XLNetConfig,
+)
 
 CLS = 7
 SIZE = {"vocab_size": 200, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
@@ -17,6 +24,7 @@ ENCODERS = {
     "modernbert": ModernBertConfig(
         **SIZE, pad_token_id=0, cls_token_id=1, sep_token_id=2, local_attention=16
     ),
+    "xlnet": XLNetConfig(vocab_size=200, d_model=32, n_layer=4, n_head=4, d_inner=48),
 }
 
 

@@ -17,7 +17,7 @@ from transformers.utils import logging
 from benchmarks.common.measuring import interleaved, parser_with_encoder, print_header, print_table
 from nextlevelbert import CdlmModel
 from nextlevelbert.models import modeling_cdlm
-from nextlevelbert.models.modeling_cdlm import AttentionPlan, plan_attention
+from nextlevelbert.models.cdlm_attention import AttentionPlan, plan_attention
 
 
 def square_plan(real: torch.Tensor, is_global: torch.Tensor, window: int) -> AttentionPlan:

@@ -71,10 +71,23 @@ def scores_of(attentions: torch.Tensor, global_attentions: torch.Tensor) -> torc
 
 
 def percentile_rank(scores: np.ndarray, inside: np.ndarray, target: np.ndarray) -> float:
-    """Share, in percent, of the other tokens of the document that are below the target's mean; ties
-    count half."""
-    mean, rest = scores[target].mean(), scores[inside & ~target]
-    return float(100 * (np.mean(rest < mean) + np.mean(rest == mean) / 2))
+    """Ranks the target among the other tokens of its document (section 3.5).
+
+    A token's score is the exponential of its attention; the target's is the mean over its tokens.
+
+    Args:
+        scores: ``[L]``, summed attention of `scores_of`.
+        inside: ``[L]`` bool, true at the tokens of the target's document.
+        target: ``[L]`` bool, true at the tokens of the target.
+
+    Returns:
+        The share of the other tokens with a lower score, in percent; ties count half.
+    """
+    # Divided by the largest score, which changes no rank and cannot overflow.
+    exponentials = np.exp(scores.astype(np.float64) - scores.max())
+    target_score = exponentials[target].mean()
+    rest = exponentials[inside & ~target]
+    return float(100 * (np.mean(rest < target_score) + np.mean(rest == target_score) / 2))
 
 
 @torch.no_grad()

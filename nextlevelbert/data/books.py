@@ -1,118 +1,398 @@
-"""The text of HTML, PDF, EPUB and Word files; PDF and DOCX need ``pip install
-nextlevelbert[files]``."""
+"""Reads the text of HTML, PDF, EPUB and Word files.
+
+PDF and DOCX need ``pip install nextlevelbert[files]``. lxml parses HTML, the pages of an EPUB, and
+what mammoth makes of a DOCX; `_Blocks` gathers the text from its events.
+"""
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import io
+import logging
 import posixpath
 import re
 import zipfile
-from html.parser import HTMLParser
+import zlib
+from collections.abc import Mapping
+from itertools import accumulate
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import unquote
-from xml.etree import ElementTree
 
-_SILENT = {"script", "style", "template", "title"}
-_INLINE = set(
-    "a abbr b bdi bdo big cite code data dfn em font i img ins kbd label mark q s samp small span".split()
+from lxml import etree
+
+from .files import (
+    UNPACKED_LIMIT,
+    TooLargeError,
+    decode,
+    named_errors,
+    read_bytes,
+    readable_name,
+    reason,
 )
-_INLINE |= set("strike strong sub sup time tt u var wbr".split())
+
+# Tags that begin and end a paragraph; browsers treat tags that they do not know as part of a line.
+_BLOCK_TAGS = frozenset(
+    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset"
+    " figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend level level1"
+    " level2 level3 li listing main menu nav ol optgroup option p plaintext pre search section"
+    " select summary table tbody td text tfoot th thead tr ul xmp".split()
+)
+_PREFORMATTED_TAGS = frozenset("listing plaintext pre xmp".split())
+_SILENT_TAGS = frozenset("rp rt script style template".split())
+# XHTML may close these at once, where HTML would take the rest of the page for their content.
+_CLOSED_AT_ONCE = re.compile(
+    r"<(iframe|noscript|script|style|template|textarea|title)\b([^<>]*)/>", flags=re.IGNORECASE
+)
+_DECLARATION = re.compile(
+    rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)|<meta\s[^>]*?charset\s*=\s*["']?\s*([\w.:-]+)""",
+    flags=re.IGNORECASE,
+)
+_DECLARED_WITHIN = 4096  # bytes
+# What browsers read by these names (https://encoding.spec.whatwg.org), where it is more.
+_BROWSER_CODECS = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "tis-620": "cp874",
+    "shift_jis": "cp932",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+}
+# mammoth's marks of notes in the text, and its links back from the notes.
+_NOTE_LINKS = re.compile(
+    r'<sup><a href="#(?:foot|end)note-[^<>]*>[^<>]*</a></sup>'
+    r'|<a href="#(?:foot|end)note-ref-[^<>]*>[^<>]*</a>'
+)
+# PDFium's sign for a hyphen that only ends a line: the word goes on in the next one.
+_LINE_END_HYPHEN = re.compile("[\x02\ufffe](\r?\n)?")
+# Stands for <br> until white space is joined.
+_LINE_BREAK = "\v"
+# What reading one page of an EPUB raises.
+_PAGE_ERRORS = (
+    KeyError,
+    ValueError,
+    OSError,
+    EOFError,
+    RuntimeError,  # locked, or packed in a way that zipfile does not know
+    zipfile.BadZipFile,
+    zlib.error,
+)
+_NAMED_NOTES = 10
+logger = logging.getLogger(__name__)
 
 
-class _Page(HTMLParser):
-    """Gathers blocks of text; all tags begin one but those within a line."""
+class _Book(NamedTuple):
+    """The text of a file, one or more pages, and what of the file was not read."""
+
+    pages: list[str]
+    notes: list[str]
+
+
+class _Blocks:
+    """Gathers paragraphs of text from the events of lxml's parser, which calls its methods."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.silent, self.blocks = "", [""]
+        self.title = ""
+        self.blocks = list[str]()
+        self.pieces = list[str]()
+        self.title_pieces = list[str]()
+        self.in_title = False
+        self.silent_depth = 0
+        self.preformatted_depth = 0
 
-    def handle_starttag(self, tag: str, attrs: object = ()) -> None:
-        self.silent = self.silent or (tag if tag in _SILENT else "")
-        self.blocks += [] if tag in _INLINE else [""]
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        name = _local_name(tag)
+        if name in _SILENT_TAGS:
+            self.silent_depth += 1
+        elif name == "title":
+            self.in_title = True
+        elif name == "br":
+            self.pieces.append(_LINE_BREAK)
+        elif name in _PREFORMATTED_TAGS:
+            self._end_paragraph()
+            self.preformatted_depth += 1
+        elif name in _BLOCK_TAGS:
+            self._end_paragraph()
 
-    def handle_endtag(self, tag: str) -> None:
-        self.silent = "" if tag == self.silent else self.silent
-        self.blocks += [] if tag in _INLINE else [""]
+    def end(self, tag: str) -> None:
+        name = _local_name(tag)
+        if name in _SILENT_TAGS:
+            self.silent_depth -= 1
+        elif name == "title":
+            self.in_title = False
+            self.title = self.title or " ".join("".join(self.title_pieces).split())
+        elif name in _PREFORMATTED_TAGS:
+            self.preformatted_depth -= 1
+            self._end_paragraph(preformatted=True)
+        elif name in _BLOCK_TAGS:
+            self._end_paragraph()
 
-    def handle_data(self, data: str) -> None:
-        if not self.silent:
-            self.blocks[-1] += data
+    def data(self, text: str) -> None:
+        if self.silent_depth > 0:
+            return
+        if self.in_title:
+            self.title_pieces.append(text)
+        else:
+            self.pieces.append(text)
+
+    def close(self) -> _Blocks:
+        self._end_paragraph()
+        return self
+
+    def _end_paragraph(self, preformatted: bool = False) -> None:
+        if self.preformatted_depth > 0:
+            if self.pieces and not self.pieces[-1].endswith("\n"):
+                self.pieces.append("\n")
+            return
+        text = "".join(self.pieces)
+        self.pieces.clear()
+        if preformatted:
+            lines = text.replace(_LINE_BREAK, "\n").split("\n")
+            block = "\n".join(line.rstrip() for line in lines)
+        else:
+            block = "\n".join(" ".join(line.split()) for line in text.split(_LINE_BREAK))
+        if block.strip():
+            self.blocks.append(block.strip("\n"))
 
 
-def _html(data: bytes) -> str:
-    page = _Page()
-    page.feed(data.decode("utf-8-sig"))
-    page.close()
-    return "\n\n".join(filter(None, (" ".join(block.split()) for block in page.blocks)))
+def _local_name(tag: str) -> str:
+    """Returns the name of a tag without its prefix, as in ``html:p``."""
+    return tag.rpartition(":")[2]
 
 
-def _epub(data: bytes) -> str:
-    """The pages in reading order. An EPUB is a zip archive of HTML pages; its package file lists
-    them (EPUB 3.3)."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        container = ElementTree.fromstring(archive.read("META-INF/container.xml"))
-        package_name = next(container.iterfind(".//{*}rootfile")).attrib["full-path"]
-        package = ElementTree.fromstring(archive.read(package_name))
-        items = {
-            item.attrib["id"]: item.attrib for item in package.iterfind(".//{*}manifest/{*}item")
+def _parse_html(markup: str) -> _Blocks:
+    closed = _CLOSED_AT_ONCE.sub(r"<\1\2></\1>", markup).replace("\r\n", "\n")
+    parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, target=_Blocks())
+    parser.feed(closed.encode())
+    return parser.close()
+
+
+def _decode_page(data: bytes) -> str:
+    """Decodes HTML by its byte order mark, else by what it declares, else as UTF-8."""
+    declaration = _DECLARATION.search(data, 0, _DECLARED_WITHIN)
+    if declaration is None:
+        return decode(data)
+    label = (declaration[1] or declaration[2]).decode()
+    try:
+        codec = codecs.lookup(label).name
+    except LookupError:
+        codec = "utf-8"
+    if codec.startswith(("utf-16", "utf-32")):  # its declaration could not have been read
+        codec = "utf-8"
+    return decode(data, declared=_BROWSER_CODECS.get(codec, codec))
+
+
+def _read_html(data: bytes) -> _Book:
+    page = _parse_html(_decode_page(data))
+    blocks = page.blocks
+    if page.title and page.title not in blocks[:1]:
+        blocks = [page.title, *blocks]
+    return _Book(["\n\n".join(blocks)], notes=[])
+
+
+class _EpubArchive:
+    """The files of an EPUB, which is a zip archive of HTML pages (EPUB 3.3)."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self.archive = archive
+        self.left = UNPACKED_LIMIT
+        # Makers of books on Windows mix up capitals and the two slashes.
+        self.names = {name.replace("\\", "/").lower(): name for name in archive.namelist()}
+        self.encrypted = self._encrypted_names()
+
+    def read(self, path: str) -> bytes:
+        """Reads one file; KeyError if the archive lacks it."""
+        name = self.names[path.lower()]
+        self.left -= self.archive.getinfo(name).file_size
+        if self.left < 0:
+            raise TooLargeError("it")
+        if path.lower() in self.encrypted:
+            raise ValueError("encrypted (DRM)")
+        return self.archive.read(name)
+
+    def xml(self, path: str) -> Any:
+        """Parses one XML file as far as it goes."""
+        parser = etree.XMLParser(recover=True, resolve_entities=False, huge_tree=True)
+        return etree.fromstring(self.read(path), parser)
+
+    def package_name(self) -> str:
+        """Returns the name of the file that lists the pages."""
+        if "meta-inf/container.xml" in self.names:
+            for root_file in self.xml("META-INF/container.xml").iterfind(".//{*}rootfile"):
+                name = root_file.get("full-path", "")
+                if name.lower() in self.names:
+                    return name
+        for name in self.names.values():
+            if name.lower().endswith(".opf"):
+                return name
+        raise ValueError("it has no package file, which lists the pages")
+
+    def _encrypted_names(self) -> set[str]:
+        self.encrypted = set[str]()
+        if "meta-inf/encryption.xml" not in self.names:
+            return set()
+        references = self.xml("META-INF/encryption.xml").iterfind(".//{*}CipherReference")
+        return {unquote(reference.get("URI", "")).lower() for reference in references}
+
+
+def _read_epub(data: bytes) -> _Book:
+    """Reads the pages in reading order; a page that cannot be read costs no other."""
+    texts = list[str]()
+    notes = list[str]()
+    with zipfile.ZipFile(io.BytesIO(data)) as zip_file:
+        archive = _EpubArchive(zip_file)
+        package_name = archive.package_name()
+        package = archive.xml(package_name)
+        hrefs = {
+            item.get("id"): item.get("href", "")
+            for item in package.iterfind(".//{*}manifest/{*}item")
         }
-        spine = (
-            items[reference.attrib["idref"]]
-            for reference in package.iterfind(".//{*}spine/{*}itemref")
-        )
-        names = [unquote(item["href"]) for item in spine if "html" in item["media-type"]]
-        paths = (
-            posixpath.normpath(posixpath.join(posixpath.dirname(package_name), name))
-            for name in names
-        )
-        return "\n\n".join(filter(None, (_html(archive.read(path)) for path in paths)))
+        for reference in package.iterfind(".//{*}spine/{*}itemref"):
+            name = reference.get("idref", "")
+            if name not in hrefs:
+                notes.append(f"page {name!r} is not in the manifest")
+                continue
+            href = unquote(hrefs[name].partition("#")[0])
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(package_name), href))
+            try:
+                page = _parse_html(_decode_page(archive.read(path)))
+            except _PAGE_ERRORS as error:
+                notes.append(f"page {href} cannot be read ({_page_reason(error)})")
+            else:
+                texts.extend(page.blocks)
+    if not texts and notes:
+        raise ValueError("; ".join(notes[:_NAMED_NOTES]))
+    return _Book(["\n\n".join(texts)], notes)
 
 
-def _pdf(data: bytes) -> list[str]:
-    from pypdfium2 import PdfDocument
+def _page_reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return "the archive lacks it"
+    return reason(error).rstrip(".")
 
+
+def _read_pdf(data: bytes) -> _Book:
+    from pypdfium2 import PdfDocument, PdfiumError
+
+    pages = list[str]()
+    pictures = list[int]()
+    damaged = list[int]()
     with PdfDocument(data) as document:
-        pages = [page.get_textpage().get_text_range() for page in document]
-    # PDFium's sign for a hyphen that only ends a line: the word goes on in the next one.
-    return [
-        re.sub("[\x02\ufffe](\r?\n)?", "", page).replace("\r\n", "\n").strip() for page in pages
-    ]
+        has_form = document.get_formtype() != 0
+        if has_form:
+            document.init_forms()
+        for number in range(len(document)):
+            try:
+                text, has_content = _read_pdf_page(document, number, has_form)
+            except PdfiumError:
+                text, has_content = "", False
+                damaged.append(number + 1)
+            pages.append(text)
+            if has_content and not text:
+                pictures.append(number + 1)
+
+    notes = list[str]()
+    if pictures:
+        notes.append(
+            f"{len(pictures)} of {len(pages)} pages hold no text ({_numbers(pictures)}); if they are"
+            " pictures, run OCR over the file"
+        )
+    if damaged:
+        notes.append(f"{len(damaged)} of {len(pages)} pages are damaged ({_numbers(damaged)})")
+    return _Book(pages, notes)
 
 
-def _docx(data: bytes) -> str:
-    from mammoth import extract_raw_text
+def _read_pdf_page(document: Any, number: int, has_form: bool) -> tuple[str, bool]:
+    """Returns the text of a page, and whether it shows anything."""
+    page = document[number]
+    if has_form:
+        page.flatten()  # what was filled in becomes text of the page
+        page.close()
+        page = document[number]
+    text_page = page.get_textpage()
+    text = _LINE_END_HYPHEN.sub("", text_page.get_text_range())
+    has_content = next(page.get_objects(max_depth=1), None) is not None
+    text_page.close()
+    page.close()
+    return text.replace("\r\n", "\n").strip(), has_content
 
-    return extract_raw_text(io.BytesIO(data)).value.strip()
+
+def _numbers(numbers: list[int]) -> str:
+    """Returns the first few of some page numbers, for messages."""
+    shown = ", ".join(str(number) for number in numbers[:_NAMED_NOTES])
+    if len(numbers) > _NAMED_NOTES:
+        return f"{shown}, …"
+    return shown
 
 
-BOOKS = {".html": _html, ".htm": _html, ".epub": _epub, ".pdf": _pdf, ".docx": _docx}
+def _read_docx(data: bytes) -> _Book:
+    """Reads what mammoth makes of a Word file: HTML with its notes at the end."""
+    from mammoth import convert_to_html
+    from mammoth.images import img_element
+
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        size = sum(part.file_size for part in archive.infolist() if part.filename.endswith(".xml"))
+    if size > UNPACKED_LIMIT:
+        raise TooLargeError("it")
+    no_image = img_element(lambda image: {"src": ""})
+    html = convert_to_html(io.BytesIO(data), convert_image=no_image).value
+    return _Book(["\n\n".join(_parse_html(_NOTE_LINKS.sub("", html)).blocks)], notes=[])
+
+
+_READERS = {
+    ".html": _read_html,
+    ".htm": _read_html,
+    ".xhtml": _read_html,
+    ".epub": _read_epub,
+    ".pdf": _read_pdf,
+    ".docx": _read_docx,
+}
+BOOKS = tuple(_READERS)
 
 
 def read_book(path: Path, kind: str) -> tuple[str, dict[str, list[int]]]:
-    """The text, a blank line between blocks; for a PDF also ``{"pages": the character at which each
-    page begins}``.
+    """Reads the text of a book, with a blank line between paragraphs and between pages.
 
-    ValueError for a file that is damaged, locked or without text, or whose package is not
-    installed.
+    What of the file cannot be read, such as a page of an EPUB, is named in a warning.
+
+    Args:
+        path: the file, perhaps packed as ``.gz``.
+        kind: its suffix, one of `BOOKS`.
+
+    Returns:
+        The text, and for a PDF ``{"pages": the character at which each page begins}``.
+
+    Raises:
+        ValueError: if the file is damaged, locked or without text, or a package is missing.
     """
+    with named_errors(path):
+        data = read_bytes(path)
     try:
-        data = path.read_bytes()
-        text = BOOKS[kind](gzip.decompress(data) if path.suffix.lower() == ".gz" else data)
+        book = _READERS[kind](data)
     except ImportError as error:
         raise ValueError(
             f"{path} needs {error.name}: pip install 'nextlevelbert[files]', or leave it out."
         ) from error
+    except (UnicodeError, TooLargeError) as error:
+        raise ValueError(f"{path} cannot be read: {reason(error)}") from error
     except Exception as error:  # what the parsers raise for damaged bytes is told nowhere
         raise ValueError(
             f"{path} cannot be read as {kind[1:].upper()} ({error}): damaged, or locked."
         ) from error
-    if not "".join(text).strip():
-        raise ValueError(
-            f"{path} holds no text. If its pages are pictures, run OCR over it first, or leave it"
-            " out."
-        )
-    if isinstance(text, str):
+
+    text = "\n\n".join(book.pages)
+    notes = "; ".join(book.notes)
+    if not text.strip():
+        if notes:
+            raise ValueError(f"{path} holds no text: {notes}.")
+        raise ValueError(f"{path} holds no text.")
+    if notes:
+        logger.warning("%s was read in part: %s.", readable_name(path), notes)
+    if kind != ".pdf":
         return text, {}
-    starts = [sum(len(page) + 2 for page in text[:number]) for number in range(len(text))]
-    return "\n\n".join(text), {"pages": starts}
+    lengths = [len(page) + 2 for page in book.pages]
+    return text, {"pages": list(accumulate(lengths[:-1], initial=0))}

@@ -5,27 +5,40 @@ from __future__ import annotations
 
 import ast
 import csv
-import glob
-import gzip
 import hashlib
 import itertools
 import json
 import logging
+import os
 import re
 import sysconfig
-import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from pydoc_data.topics import topics
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from .books import BOOKS, read_book
+from .files import (
+    UNPACKED_LIMIT,
+    NulError,
+    check_utf8,
+    files_below,
+    find_paths,
+    is_saved_dataset,
+    named_errors,
+    open_text,
+    packed,
+    read_text,
+    readable_name,
+    reason,
+    suffix,
+    table_lines,
+)
 
 TABLES = (".jsonl", ".json", ".csv", ".parquet")  # one document a row
 TEXTS = (".txt", ".md", ".markdown", *BOOKS)  # one document a file
@@ -97,47 +110,66 @@ def as_documents(
         TypeError: for a dict, set or table, which would be gone through by its keys.
         ValueError: for a row without the column, and what is no text or no valid Unicode.
     """
-    documents = [documents] if isinstance(documents, str) else documents
+    if isinstance(documents, str):
+        documents = [documents]
     if isinstance(documents, Mapping | Set) or getattr(documents, "ndim", 1) != 1:
         raise TypeError(
             f"Expected documents in a list, data set or generator, got {type(documents).__name__}."
         )
     for number, item in enumerate(documents, start=start):
-        if isinstance(item, Mapping):
-            if text_column not in item:
-                raise ValueError(
-                    f"Document {number} has no column {text_column!r} (text_column); it has"
-                    f" {[*item]}."
-                )
-            name = item.get(id_column)
-            metadata = {
-                column: value
-                for column, value in item.items()
-                if column not in (text_column, id_column)
-            }
-            item = Document(
-                str(number if name in (None, "") else name), item[text_column], metadata
-            )
-        elif not isinstance(item, Document):
-            name, text = (
-                item if isinstance(item, tuple | list) and len(item) == 2 else (number, item)
-            )
-            item = Document(str(name), text)
+        yield _as_document(item, number, text_column=text_column, id_column=id_column)
+
+
+def _as_document(item: Any, number: int, *, text_column: str, id_column: str) -> Document:
+    if isinstance(item, Document):
+        document = item
+    elif isinstance(item, Mapping):
+        document = _row_as_document(item, number, text_column=text_column, id_column=id_column)
+    elif isinstance(item, tuple | list) and len(item) == 2:
+        name, text = item
+        document = Document(str(name), text)
+    else:
+        document = Document(str(number), item)
+
+    for value in (document.id, document.text):
         try:
-            item.text.isascii() or item.text.encode()
+            value.isascii() or value.encode()
         except (AttributeError, UnicodeEncodeError) as error:
             raise ValueError(
-                f"The text of document {item.id!r} is not a valid str: {short(item.text)}."
+                f"The text of document {document.id!r} is not a valid str: {short(value)}. Correct"
+                " it, or leave it out."
             ) from error
-        yield item
+    return document
+
+
+def _row_as_document(
+    row: Mapping[str, Any], number: int, *, text_column: str, id_column: str
+) -> Document:
+    if text_column not in row:
+        raise ValueError(
+            f"Document {number} has no column {text_column!r} (text_column); it has {[*row]}."
+        )
+    name = row.get(id_column)
+    if name in (None, ""):
+        name = number
+    metadata = {
+        column: value for column, value in row.items() if column not in (text_column, id_column)
+    }
+    return Document(str(name), row[text_column], metadata)
+
+
+OnError = Callable[[ValueError], object]
 
 
 def read_documents(
-    source: str | Path | Iterable[str | Path], text_column: str = "text", id_column: str = "id"
+    source: str | Path | Iterable[str | Path],
+    text_column: str = "text",
+    id_column: str = "id",
+    on_error: OnError | None = None,
 ) -> Iterator[Document]:
     """Streams the documents of files, one in memory at a time, always in the same order.
 
-    A text file is one document: ``.txt`` and ``.md`` as they stand, ``.html``, ``.epub``, ``.pdf``
+    A text file is one document: ``.txt`` and ``.md`` as they are, ``.html``, ``.epub``, ``.pdf``
     and ``.docx`` without their markup (the last two with ``pip install nextlevelbert[files]``). Its
     id is its path below the folder, without suffix where no other file has that path. In a table
     every row is one: ``.jsonl``, ``.json``, ``.csv``, ``.parquet``, and a folder of
@@ -147,77 +179,240 @@ def read_documents(
         source: a file; a folder, with all folders in it; a pattern such as ``books/**/*.txt``;
             several of these; or ``"python-manual"``, which needs no file at all. A pattern is one
             only where no file has that very name.
-        text_column, id_column: the columns of tables; see `as_documents`.
+        text_column: the column of the text in tables.
+        id_column: the column of the id in tables; see `as_documents`.
+        on_error: what to do with a file or row that cannot be read, such as `print` or the `append`
+            of a list: it is called with the ValueError, and reading continues. By default the first
+            error is raised. Of each table at most ten rows are named, then the others are counted.
 
     Raises:
         FileNotFoundError: if there is nothing at `source`.
-        ValueError: for a kind of file that is not supported; while reading, naming the file, for
-            what cannot be read.
+        ValueError: for a kind of file that is not supported; without `on_error` also, while
+            reading, for what cannot be read, by file and row.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "good.txt").write_text("Call me Ishmael.")
+        >>> _ = (folder / "bad.txt").write_bytes(b"caf\\xe9")
+        >>> errors = []
+        >>> [document.id for document in read_documents(folder, on_error=errors.append)]
+        ['good']
+        >>> len(errors)
+        1
     """
     if isinstance(source, (str, Path)) and str(source) == PYTHON_MANUAL:
         return python_manual()
-    return _documents(source_files(source), text_column, id_column)
+    files = source_files(source)
+    return _documents(files, text_column=text_column, id_column=id_column, on_error=on_error)
 
 
 def _documents(
-    files: Iterable[tuple[Path, str | None]], text_column: str, id_column: str
+    files: Iterable[tuple[Path, str | None]],
+    *,
+    text_column: str,
+    id_column: str,
+    on_error: OnError | None,
 ) -> Iterator[Document]:
-    count = 0  # of rows
+    row_count = 0
     for path, name in files:
         if name is None:
-            rows: Any = (
-                saved_dataset(path) if path.is_dir() else (row for _, row in placed_rows(path))
-            )
-            with named_errors(path):
-                for document in as_documents(rows, text_column, id_column, start=count):
-                    yield document
-                    count += 1
-        elif suffix(path) in BOOKS:
-            yield Document(name, *read_book(path, suffix(path)))
+            table = _TableReader(path, text_column, id_column=id_column, on_error=on_error)
+            yield from table.documents(first_number=row_count)
+            row_count += table.row_count
+            continue
+        try:
+            document = _read_document(path, name)
+        except (OSError, ValueError) as error:
+            if on_error is None:
+                raise
+            on_error(_with_file(path, error))
         else:
-            with open_text(path) as file:
-                yield Document(name, file.read())
+            yield document
+
+
+def _read_document(path: Path, name: str) -> Document:
+    if suffix(path) in BOOKS:
+        text, metadata = read_book(path, suffix(path))
+        return Document(name, text, metadata)
+    return Document(name, read_text(path))
+
+
+def _with_file(path: Path, error: Exception) -> ValueError:
+    """Returns the error as a ValueError that names the file."""
+    if isinstance(error, ValueError) and str(path) in str(error):
+        return error
+    return ValueError(f"{path} cannot be read: {reason(error)}")
+
+
+class _TableReader:
+    """Reads a document from each row of a table; a row that cannot be read costs no other.
+
+    Args:
+        path: the file, or a folder of ``save_to_disk``.
+        text_column: the column of the text.
+        id_column: the column of the id.
+        on_error: as in `read_documents`.
+    """
+
+    named_rows = 10
+
+    def __init__(
+        self, path: Path, text_column: str, *, id_column: str, on_error: OnError | None
+    ) -> None:
+        self.path = path
+        self.text_column = text_column
+        self.id_column = id_column
+        self.on_error = on_error
+        self.row_count = 0
+        self.errors = list[ValueError]()
+        self.error_count = 0
+
+    def documents(self, first_number: int) -> Iterator[Document]:
+        """Streams the documents; those without id are numbered from `first_number` on."""
+        try:
+            for where, row in self._rows():
+                document = self._document(where, row, number=first_number + self.row_count)
+                self.row_count += 1
+                if document is not None:
+                    yield document
+        except (OSError, ValueError) as error:
+            if self.on_error is None:
+                raise
+            self._report(self.on_error)
+            self.on_error(_with_file(self.path, error))
+        else:
+            if self.on_error is not None:
+                self._report(self.on_error)
+
+    def _rows(self) -> Iterator[tuple[str, Any]]:
+        if self.path.is_dir():
+            with named_errors(self.path):
+                for number, row in enumerate(saved_dataset(self.path)):
+                    yield f"row {number}", row
+        else:
+            yield from _rows_or_errors(self.path)
+
+    def _document(self, where: str, row: Any, *, number: int) -> Document | None:
+        try:
+            if isinstance(row, Exception):
+                raise row
+            return _as_document(row, number, text_column=self.text_column, id_column=self.id_column)
+        except ValueError as error:
+            named = ValueError(f"{self.path}, {where}: {reason(error)}")
+            if self.on_error is None:
+                raise named from error
+            self.error_count += 1
+            if len(self.errors) < self.named_rows:
+                self.errors.append(named)
+            return None
+
+    def _report(self, on_error: OnError) -> None:
+        """Names the rows that could not be read: one where none could, ten at most."""
+        named = self.errors
+        if self.error_count == self.row_count:
+            named = self.errors[:1]
+        for error in named:
+            on_error(error)
+        others = self.error_count - len(named)
+        if others > 0:
+            on_error(ValueError(f"{self.path}: {others} more rows cannot be read."))
 
 
 def source_files(source: str | Path | Iterable[str | Path]) -> list[tuple[Path, str | None]]:
-    """The files of a source for `read_documents`, in order, with the id of each document, or None
-    for a table."""
-    files, passed = dict[Path, str](), dict[Path, str]()
-    for name in [source] if isinstance(source, (str, Path)) else source:
-        start = Path(re.split(r"[*?[]", str(name))[0] + "x").parent  # the folder before a pattern
-        root = (
-            Path(name)
-            if Path(name).is_dir()
-            else Path(name).parent
-            if Path(name).exists()
-            else start
-        )
-        if not (paths := find_paths(name)):
-            raise FileNotFoundError(f"There is no file or folder {str(name)!r}. Check the path.")
-        for path in paths:
-            inside = (
-                sorted(path.rglob("*")) if path.is_dir() and not is_saved_dataset(path) else [path]
+    """Lists the files of a source for `read_documents`, in order.
+
+    What is left out, such as files of other kinds, is counted in a warning.
+
+    Args:
+        source: as in `read_documents`.
+
+    Returns:
+        The files, each with the id of its document, or None for a table.
+
+    Raises:
+        FileNotFoundError: if there is nothing at `source`.
+        ValueError: if no file is of a kind that is supported.
+    """
+    names = dict[Path, str]()
+    others = dict[Path, str]()
+    if isinstance(source, (str, Path)):
+        sources: Iterable[str | Path] = [source]
+    else:
+        sources = source
+    for one_source in sources:
+        paths = find_paths(one_source)
+        if not paths:
+            raise FileNotFoundError(
+                f"There is no file or folder {str(one_source)!r}. Check the path."
             )
-            saved = {folder for folder in inside if is_saved_dataset(folder)}
-            for file in inside:
-                relative, whole = file.relative_to(root).as_posix(), file in saved
-                hidden = re.search(r"(^|/)\.[^/]", relative)
-                if not hidden and (whole or (file.is_file() and not saved & set(file.parents))):
-                    (files if whole or suffix(file) in TEXTS + TABLES else passed)[file] = relative
-    if not files:
+        root = _root_of(one_source)
+        for path in paths:
+            for file in _files_of(path):
+                relative = readable_name(file.relative_to(root).as_posix())
+                if re.search(r"(^|/)\.[^/]", relative):
+                    continue
+                if is_saved_dataset(file) or (
+                    os.path.isfile(file) and suffix(file) in TEXTS + TABLES
+                ):
+                    names[file] = relative
+                elif not file.is_dir():
+                    others[file] = relative
+    if not names:
         raise ValueError(
             f"{source} holds nothing to read; supported are {', '.join(TEXTS + TABLES)}, also .gz."
         )
-    if passed:
-        logger.warning(
-            "Left out (unsupported kinds): %d, %s first.", len(passed), next(iter(passed.values()))
-        )
+    if others:
+        _warn_of_other_kinds(others)
+    return _with_ids(names)
+
+
+def _root_of(source: str | Path) -> Path:
+    """Returns the folder that the ids of a source begin below."""
+    path = Path(source)
+    if os.path.isdir(path):
+        return path
+    if os.path.exists(path):
+        return path.parent
+    before_pattern = re.split(r"[*?[]", str(source))[0]
+    return Path(f"{before_pattern}x").parent
+
+
+def _files_of(path: Path) -> list[Path]:
+    if path.is_dir():
+        return files_below(path)
+    return [path]
+
+
+def _warn_of_other_kinds(others: Mapping[Path, str]) -> None:
+    kinds = Counter[str]()
+    for path in others:
+        if not os.path.isfile(path):
+            kinds["broken links and other things that are no files"] += 1
+        else:
+            kinds[suffix(path) or "without suffix"] += 1
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    logger.warning(
+        "Left out (unsupported kinds): %s; %s first.", counts, next(iter(others.values()))
+    )
+
+
+def _with_ids(names: Mapping[Path, str]) -> list[tuple[Path, str | None]]:
+    """Gives each text its name without suffix, where no other text has the same; a table None."""
     stems = {
-        path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.I) for path, name in files.items()
+        path: re.sub(r"(\.[^./]+)(\.gz)?$", "", name, flags=re.IGNORECASE)
+        for path, name in names.items()
     }
     times = Counter(stem for path, stem in stems.items() if suffix(path) in TEXTS)
-    names = {path: stem if times[stem] == 1 else files[path] for path, stem in stems.items()}
-    return [(path, name if suffix(path) in TEXTS else None) for path, name in names.items()]
+    files = list[tuple[Path, str | None]]()
+    for path, stem in stems.items():
+        if suffix(path) not in TEXTS:
+            files.append((path, None))
+        elif times[stem] == 1:
+            files.append((path, stem))
+        else:
+            files.append((path, names[path]))
+    return files
 
 
 def python_manual(smallest: int = 400) -> Iterator[Document]:
@@ -320,105 +515,104 @@ def not_a_table(name: str) -> ValueError:
 
 
 def placed_rows(path: Path) -> Rows:
-    """Streams the rows of a file, as `open_rows`; the values of a CSV are text."""
+    """Streams the rows of a file, as `open_rows`; the values of a CSV are text.
+
+    Raises:
+        ValueError: for a row that cannot be read, by file and line.
+    """
+    for where, row in _rows_or_errors(path):
+        if isinstance(row, Exception):
+            raise ValueError(f"{path} cannot be read: {where} {reason(row)}") from row
+        yield Place(str(path), where), row
+
+
+def _rows_or_errors(path: Path) -> Iterator[tuple[str, dict[str, Any] | Exception]]:
+    """Streams the rows of a file with their places; of a row that cannot be read, the error."""
     kind = suffix(path)
+    if kind == ".parquet":
+        rows = _parquet_rows(path)
+    elif kind == ".csv":
+        rows = _csv_rows(path)
+    else:
+        rows = _json_rows(path)
     with named_errors(path):
-        for where, row in (_parquet if kind == ".parquet" else _csv if kind == ".csv" else _json)(
-            path
-        ):
-            if (
-                not isinstance(row, dict)
-                or None in row
-                or (kind == ".csv" and None in row.values())
-            ):
-                expected = "as many fields as line 1" if kind == ".csv" else "a JSON object"
-                raise ValueError(f"{where} is not {expected}, but {short(row)}")
-            yield Place(str(path), where), row
+        for where, row in rows:
+            if isinstance(row, (dict, Exception)):
+                yield where, row
+            else:
+                yield where, ValueError(f"is not a JSON object, but {short(row)}")
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
     with pq.ParquetFile(path) as table:
-        rows = itertools.chain.from_iterable(batch.to_pylist() for batch in table.iter_batches(16))
-        yield from ((f"row {number}", row) for number, row in enumerate(rows))
+        batches = (batch.to_pylist() for batch in table.iter_batches(16))
+        for number, row in enumerate(itertools.chain.from_iterable(batches)):
+            yield f"row {number}", row
 
 
-def _csv(path: Path) -> Iterator[tuple[str, Any]]:
-    csv.field_size_limit(2**31 - 1)  # csv's own limit of 131,072 is less than a long document
-    with open_text(path, newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        yield from ((f"line {reader.line_num}", row) for row in reader)
-
-
-def _json(path: Path) -> Iterator[tuple[str, Any]]:
-    with open_text(path) as file:
-        if suffix(path) == ".json":
-            try:
-                value = json.load(file)
-                yield from (
-                    (f"row {n}", row)
-                    for n, row in enumerate(value if isinstance(value, list) else [value])
-                )
-                return
-            except json.JSONDecodeError as error:
-                if error.msg != "Extra data":
-                    raise
-            file.seek(0)  # JSON lines by another name
-        for number, line in enumerate(file, start=1):
-            try:
-                if line.strip():
-                    yield f"line {number}", json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(
-                    f"line {number}, column {error.colno} is not JSON ({error.msg})"
-                ) from error
-
-
-@contextmanager
-def named_errors(path: Path) -> Iterator[None]:
-    """Errors of reading a file, as a ValueError that names it."""
-    try:
-        yield
-    except (
-        ValueError,
-        TypeError,
-        OSError,
-        EOFError,
-        zlib.error,
-        csv.Error,
-        RecursionError,
-    ) as error:
-        if isinstance(error, FileNotFoundError) or str(path) in str(error):
-            raise
-        hint = " Save it in UTF-8." * isinstance(error, UnicodeError)
-        raise ValueError(f"{path} cannot be read: {str(error).rstrip('.')}.{hint}") from error
-
-
-@contextmanager
-def open_text(path: Path, newline: str | None = None) -> Iterator[TextIO]:
-    """A text file in UTF-8, without a byte order mark, perhaps packed as ``.gz``; ValueError names
-    it."""
-    opener: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with named_errors(path), opener(path, "rt", encoding="utf-8-sig", newline=newline) as file:
-        yield file
-
-
-def suffix(path: Path) -> str:
-    """The suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
-    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
-
-
-def find_paths(source: str | Path) -> list[Path]:
-    """The file or folder of this name, else all that match it as a pattern, in order."""
-    return (
-        [Path(source)]
-        if Path(source).exists()
-        else sorted(map(Path, glob.glob(str(source), recursive=True)))
+def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    csv.field_size_limit(UNPACKED_LIMIT)  # csv's own, 131,072, is less than a long document
+    lines = table_lines(path, newline="")
+    header = next(lines, "")
+    reader = csv.DictReader(
+        itertools.chain([header], lines), strict=True, delimiter=_delimiter(header)
     )
+    if reader.fieldnames is None:
+        return
+    while True:
+        try:
+            row: Any = next(reader)
+            _check_csv_row(row)
+        except StopIteration:
+            return
+        except (csv.Error, ValueError) as error:
+            row = error
+        yield f"line {reader.line_num}", row
 
 
-def is_saved_dataset(folder: Path) -> bool:
-    """Whether `datasets` wrote this folder by ``save_to_disk``."""
-    return (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file()
+def _delimiter(header: str) -> str:
+    """Returns what stands between the names of columns: a semicolon or tab where no comma does."""
+    for delimiter in (",", ";", "\t"):
+        if delimiter in header:
+            return delimiter
+    return ","
+
+
+def _check_csv_row(row: Mapping[Any, Any]) -> None:
+    if None in row or None in row.values():
+        raise ValueError(f"is not as many fields as line 1, but {short(row)}")
+    for value in row.values():
+        check_utf8(value)
+        if "\0" in value:
+            raise NulError
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    if suffix(path) == ".json":
+        try:
+            value = json.loads(read_text(path))
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":  # else JSON lines by another name
+                raise
+        else:
+            if not isinstance(value, list):
+                value = [value]
+            for number, row in enumerate(value):
+                yield f"row {number}", row
+            return
+    for number, line in enumerate(table_lines(path), start=1):
+        if line.strip():
+            yield _json_row(line, number)
+
+
+def _json_row(line: str, number: int) -> tuple[str, Any]:
+    try:
+        check_utf8(line)
+        return f"line {number}", json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"line {number}, column {error.colno}", ValueError(f"is not JSON ({error.msg})")
+    except (ValueError, RecursionError) as error:
+        return f"line {number}", error
 
 
 def saved_dataset(folder: Path, split: str | None = None) -> Any:
@@ -496,12 +690,6 @@ def draw(items: Sequence[Any], share: float, seed: int, what: str) -> set[Any]:
 def fingerprint(values: Iterable[Any]) -> str:
     """SHA-256 of values as one JSON array."""
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()
-
-
-def packed(path: Path) -> Path:
-    """The file, or the same with ``.gz`` where only that is there."""
-    compressed = path.with_name(f"{path.name}.gz")
-    return compressed if compressed.exists() and not path.exists() else path
 
 
 def columns_of(path: Path, delimiter: str | None, count: int) -> Iterator[list[str]]:

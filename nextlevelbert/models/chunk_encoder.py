@@ -138,8 +138,8 @@ class DenseLayer(nn.Module):
         self.linear = nn.Linear(in_features, out_features, bias)
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """``[N, D]`` float32 to ``[N, K]`` float32, computed in the dtype of the weights."""
-        return self.activation_function(self.linear(vectors.to(self.linear.weight.dtype))).float()
+        """Maps ``[N, D]`` to ``[N, K]``, in the dtype that the chunk encoder computes in."""
+        return self.activation_function(self.linear(vectors))
 
 
 @strict
@@ -284,17 +284,32 @@ class ChunkEncoder(nn.Module):
     ) -> torch.Tensor:
         """Chunk vectors ``[N, D]`` of chunk ids ``[N, C]``, special tokens included; no mask means
         no padding."""
-        hidden = self.model(
-            input_ids=input_ids, attention_mask=attention_mask
-        ).last_hidden_state  # [N, C, D]
+        output = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+        hidden = output.last_hidden_state  # [N, C, D]
         if self.pooling == "mean":  # in float32 whatever the encoder computes in
-            return self._finished(masked_mean(hidden, attention_mask))
+            return self._project_and_normalize(masked_mean(hidden, attention_mask))
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return self._finished(pool(hidden, mask, self.pooling).float())
+        return self._project_and_normalize(pool(hidden, mask, self.pooling).float())
 
-    def _finished(self, pooled: torch.Tensor) -> torch.Tensor:
-        vectors = self.dense(pooled)
+    def _project_and_normalize(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Applies Dense layers and normalisation to ``[N, D]`` float32; the result is float32."""
+        vectors = pooled
+        if len(self.dense) > 0:
+            # Not the dtype of their weights, which quantised layers store in 8 bits.
+            vectors = self.dense(pooled.to(self.model.dtype)).float()
         return F.normalize(vectors, dim=-1) if self.normalize else vectors
+
+    def _check_ids(self, input_ids: np.ndarray) -> None:
+        """Raises a ValueError for token ids that the encoder has no embedding for."""
+        vocab_size = getattr(self.model.config, "vocab_size", None)
+        if vocab_size is None or len(input_ids) == 0:
+            return
+        highest = int(input_ids.max())
+        if highest >= vocab_size:
+            raise ValueError(
+                f"The tokenizer gives token id {highest}, but the chunk encoder has embeddings for"
+                f" {vocab_size} tokens and is frozen. Use its own tokenizer, without new tokens."
+            )
 
     @torch.no_grad()
     def encode(
@@ -317,8 +332,9 @@ class ChunkEncoder(nn.Module):
         Returns:
             ``[N, D]`` float32 on the encoder's device, in the order of the chunks.
         """
+        self._check_ids(input_ids)
         if not self.has_layers:  # a bag of tokens needs no micro-batches
-            return self._finished(
+            return self._project_and_normalize(
                 self.model.encode(input_ids, boundaries, rule, tokens_per_batch, bar)
             )
         device = self.device

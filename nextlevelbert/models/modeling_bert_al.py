@@ -1,5 +1,4 @@
-"""BERT-AL: a pretrained BERT in which, after every layer, a segment receives information from those
-before it.
+"""BERT-AL: a pretrained BERT whose segments receive information from those before them.
 
 "BERT-AL: BERT for Arbitrarily Long Document Understanding", under review at ICLR 2020. Shapes: B
 documents in a batch, T positions and N real tokens of it, m of these and R segments in a pass, n
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,14 +39,22 @@ from .token_document import (
 )
 
 State = tuple[Tensor, Tensor]  # h and c of an LSTM, [channels, D]
-Place = tuple[Tensor, Tensor]  # step and document of every segment of a pass, [R]
 _GATES = 4  # input, forget, cell and output, in torch's order
+# Encoders whose layers give [position, segment, D]; all others give [segment, position, D].
+_POSITIONS_FIRST = ("xlnet",)
+
+
+class SegmentIndex(NamedTuple):
+    """Where the segments of a pass belong, ``[R]`` each: their step, and their document."""
+
+    step: Tensor
+    document: Tensor
 
 
 class LayerNormLSTM(nn.Module):
-    """One layer, one direction, all channels at once; every gate and the cell have a layer
-    normalisation of their own.
+    """An LSTM of one layer and one direction over all channels at once.
 
+    Every gate and the cell have a layer normalisation of their own:
     ``[i; f; g; o] = LN_gate(W_x x + W_h h)``, ``c = σ(f) c + σ(i) tanh(g)``, ``h = σ(o)
     tanh(LN_c(c))`` (Ba et al., "Layer Normalization", 2016; paper, section "Multi-channel LSTM").
     """
@@ -57,33 +64,48 @@ class LayerNormLSTM(nn.Module):
         self.input_projection = nn.Linear(hidden_size, _GATES * hidden_size, bias=False)
         self.recurrent_weight = nn.Parameter(torch.zeros(_GATES * hidden_size, hidden_size))
         self.gate_weight = nn.Parameter(torch.ones(_GATES, hidden_size))
-        self.gate_bias = nn.Parameter(
-            torch.zeros(_GATES, hidden_size)
-        )  # of the normalisation; there is no other
+        # The only bias of the gates is the normalisation's.
+        self.gate_bias = nn.Parameter(torch.zeros(_GATES, hidden_size))
         self.cell_weight = nn.Parameter(torch.ones(hidden_size))
         self.cell_bias = nn.Parameter(torch.zeros(hidden_size))
 
     def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """h of all steps, ``[n, channels, D]`` as the inputs, and the state after the last, c at
-        least in float32."""
-        # The inputs of all steps in one multiplication; only that with h has to wait for the step
-        # before.
+        """Runs over the steps of all channels.
+
+        Args:
+            inputs: ``[n, channels, D]``.
+            state: h and c after the step before, ``[channels, D]`` each; zeros if there is none.
+
+        Returns:
+            h of all steps, ``[n, channels, D]``; and the state after the last step, with c at least
+            in float32.
+        """
+        # The inputs of all steps are multiplied at once; only h has to wait for the step before.
         projected = self.input_projection(inputs)  # [n, channels, 4D]
-        dtype, size = projected.dtype, inputs.shape[-1:]
-        exact = torch.promote_types(dtype, torch.float32)
-        h, c = state or (projected.new_zeros(inputs.shape[1:]),) * 2
-        h, c, recurrent = h.to(dtype), c.to(exact), self.recurrent_weight.to(dtype)
-        scales = self.gate_weight, self.gate_bias, self.cell_weight, self.cell_bias
-        gate_weight, gate_bias, cell_weight, cell_bias = (weight.to(exact) for weight in scales)
+        dtype = projected.dtype
+        exact_dtype = torch.promote_types(dtype, torch.float32)
+        size = inputs.shape[-1:]
+        if state is None:
+            zeros = projected.new_zeros(inputs.shape[1:])
+            state = (zeros, zeros)
+
+        h = state[0].to(dtype)
+        c = state[1].to(exact_dtype)
+        recurrent_weight = self.recurrent_weight.to(dtype)
+        gate_weight = self.gate_weight.to(exact_dtype)
+        gate_bias = self.gate_bias.to(exact_dtype)
+        cell_weight = self.cell_weight.to(exact_dtype)
+        cell_bias = self.cell_bias.to(exact_dtype)
         outputs = []
         with torch.autocast(inputs.device.type, enabled=False):  # dtypes are settled above
             for step in projected:
-                gates = (
-                    (step + h @ recurrent.T).to(exact).unflatten(-1, (_GATES, *size))
-                )  # [channels, 4, D]
-                i, f, g, o = (layer_norm(gates, size) * gate_weight + gate_bias).unbind(dim=1)
+                gates = (step + h @ recurrent_weight.T).to(exact_dtype)
+                gates = gates.unflatten(-1, (_GATES, *size))  # [channels, 4, D]
+                gates = layer_norm(gates, size) * gate_weight + gate_bias
+                i, f, g, o = gates.unbind(dim=1)
                 c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-                h = (o.sigmoid() * layer_norm(c, size, cell_weight, cell_bias).tanh()).to(dtype)
+                cell = layer_norm(c, size, weight=cell_weight, bias=cell_bias)
+                h = (o.sigmoid() * cell.tanh()).to(dtype)
                 outputs.append(h)
         return torch.stack(outputs), (h, c)
 
@@ -93,101 +115,109 @@ class RecurrenceProjection(nn.Linear):
 
 
 class SegmentRecurrence(nn.Module):
-    """What comes after one layer: an LSTM whose steps are segments (paper, section "Multi-channel
-    LSTM")."""
+    """Follows one layer: an LSTM whose steps are segments (section "Multi-channel LSTM")."""
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__()
         size = config.hidden_size
         self.lstm = LayerNormLSTM(size)
-        self.residual = (
-            RecurrenceProjection(size, size) if config.recurrence == "residual" else None
-        )
+        self.residual = None
+        if config.recurrence == "residual":
+            self.residual = RecurrenceProjection(size, size)
 
     def forward(
-        self, states: Tensor, place: Place, batch: int, before: State | None
+        self, states: Tensor, index: SegmentIndex, batch: int, before: State | None
     ) -> tuple[Tensor, State]:
-        """A layer's output ``[R, C, D]`` after the LSTM, and the LSTM's state, from that of the
-        pass before."""
-        steps = states.new_zeros(int(place[0].max()) + 1, batch, *states.shape[1:])
-        steps = steps.index_put(place, states)  # [n, B, C, D]
-        outputs, after = self.lstm(steps.flatten(1, 2), before)  # [n, B · C, D]
-        outputs = outputs.view(steps.shape)[place]  # [R, C, D]
-        return (outputs if self.residual is None else states + self.residual(outputs)), after
+        """Passes information from segment to segment.
+
+        Args:
+            states: output of the layer, ``[R, C, D]``.
+            index: where the segments belong.
+            batch: B.
+            before: the LSTM's state after the pass before, if there was one.
+
+        Returns:
+            The states after the LSTM, ``[R, C, D]``, and its state.
+        """
+        steps = int(index.step.max()) + 1
+        by_step = states.new_zeros((steps, batch, *states.shape[1:]))  # [n, B, C, D]
+        by_step = by_step.index_put(index, states)
+        outputs, after = self.lstm(by_step.flatten(1, 2), before)  # [n, B · C, D]
+        outputs = outputs.view(by_step.shape)[index]  # [R, C, D]
+        if self.residual is not None:
+            outputs = states + self.residual(outputs)
+        return outputs, after
 
 
-# In a pass, and in its thread: from the number of a layer and its output to what comes behind the
-# recurrence.
-_AFTER_LAYER: ContextVar[Callable[[int, Tensor], Tensor] | None] = ContextVar(
-    "bert_al_after_layer", default=None
-)
+# The recurrence must run between the layers of any encoder, outside their gradient checkpointing
+# (which would run it, and its change of state, a second time), and without new names for the
+# weights. So the stack of layers is replaced by one that hands out wrapped layers during a pass.
+# A context variable holds what the pass adds, because several threads may use one model.
+AfterLayer = Callable[[int, Tensor], Tensor]  # from the layer's number and its output
+_AFTER_LAYER: ContextVar[AfterLayer | None] = ContextVar("bert_al_after_layer", default=None)
 
 
 class RecurrentLayers(nn.ModuleList):
-    """The layers alone, so that weights keep their names; in a pass, iteration gives each with what
-    follows it."""
+    """A stack of layers that are followed by a recurrence if a pass of `BertAlModel` iterates."""
 
     def __iter__(self) -> Iterator[Any]:
         after = _AFTER_LAYER.get()
+        layers = super().__iter__()
         if after is None:
-            return super().__iter__()
-        return (
-            RecurrentLayer(layer, partial(after, number))
-            for number, layer in enumerate(super().__iter__())
-        )
+            return layers
+        return (RecurrentLayer(layer, partial(after, i)) for i, layer in enumerate(layers))
 
 
 class RecurrentLayer:
-    """A layer, with its attributes, and what comes after it; some layers give a tuple."""
+    """A layer and what follows it; its attributes are the layer's, because some encoders ask."""
 
     def __init__(self, layer: nn.Module, after: Callable[[Tensor], Tensor]) -> None:
-        self.layer, self.after = layer, after
+        self.layer = layer
+        self.after = after
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         output = self.layer(*args, **kwargs)
-        return (
-            (self.after(output[0]), *output[1:])
-            if isinstance(output, tuple)
-            else self.after(output)
-        )
+        if isinstance(output, tuple):
+            return (self.after(output[0]), *output[1:])
+        return self.after(output)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.layer, name)
 
 
 def wrap_layers(encoder: PreTrainedModel) -> None:
-    """Puts `RecurrentLayers` in place of the one stack that has a module for each layer (ALBERT and
-    XLM have none)."""
+    """Puts `RecurrentLayers` in place of the encoder's stack of layers.
+
+    Raises:
+        ValueError: there is not exactly one stack with a module for each layer. ALBERT has none,
+            and XLM has a stack of attentions, one of normalisations, and so on.
+    """
     count = encoder.config.num_hidden_layers
-    children = [
-        (parent, *child) for parent in encoder.modules() for child in parent.named_children()
-    ]
-    stacks = [
-        child
-        for child in children
-        if isinstance(child[2], nn.ModuleList) and len(child[2]) == count
-    ]
-    if len(stacks) != 1:  # XLM has a stack of attentions, one of normalisations, and so on
-        needed = (
-            "one with separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or"
-            " similar"
-        )
+    stacks = []
+    for parent in encoder.modules():
+        for name, child in parent.named_children():
+            if isinstance(child, nn.ModuleList) and len(child) == count:
+                stacks.append((parent, name, child))
+    if len(stacks) != 1:
         raise ValueError(
-            f"{type(encoder).__name__} has no stack of {count} layers for a recurrence; use"
-            f" {needed}."
+            f"{type(encoder).__name__} has no stack of {count} layers for a recurrence; use one"
+            " with separate weights for every layer: BERT, RoBERTa, MPNet, DistilBERT, MiniLM or"
+            " similar."
         )
-    [(parent, name, layers)] = stacks
+    parent, name, layers = stacks[0]
     setattr(parent, name, RecurrentLayers(layers))
 
 
 class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
+    """What all BERT-AL classes share: configuration, heads, and the start of new layers."""
+
     config: BertAlConfig
     config_class = BertAlConfig
     family_auto_map = {
         "AutoConfig": "configuration_bert_al.BertAlConfig",
         "AutoModel": "modeling_bert_al.BertAlModel",
         "AutoModelForSequenceClassification": "modeling_bert_al.BertAlForSequenceClassification",
-        # The closest auto class of transformers: every [CLS] stands for a sentence and gets a
+        # The closest auto class of transformers: every [CLS] represents a sentence and gets a
         # score.
         "AutoModelForTokenClassification": "modeling_bert_al.BertAlForExtractiveSummarization",
     }
@@ -195,27 +225,29 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
     accepts_loss_kwargs = False  # losses are means over the documents of the batch
 
     def add_head(self, scores: int) -> None:
+        """Adds the base model and a linear head that gives so many scores."""
         self.model = BertAlModel(self.config)
         self.dropout = nn.Dropout(self.config.classifier_dropout or 0.0)
         self.classifier = nn.Linear(self.config.hidden_size, scores)
         self.post_init()
 
     def modules_to_train_whole(self) -> list[str]:
-        recurrences = (
-            ["lstm", "residual"] if self.config.recurrence != "none" else []
-        )  # they start at random
-        return [*super().modules_to_train_whole(), *recurrences]
+        """Returns the heads and the recurrence, which start at random."""
+        names = super().modules_to_train_whole()
+        if self.config.recurrence != "none":
+            names = [*names, "lstm", "residual"]
+        return names
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(
-            module, LayerNormLSTM
-        ):  # normalised gates do not notice the scale of their weights
+        if isinstance(module, LayerNormLSTM):
+            # Normalised gates do not notice the scale of their weights.
             init.normal_(module.recurrent_weight, std=self.config.initializer_range)
             init.ones_(module.gate_weight)
-            forget_gate = torch.arange(_GATES).eq(1)[:, None].expand_as(module.gate_bias)
-            init.copy_(module.gate_bias, forget_gate.to(module.gate_bias))  # it starts open
+            forget_gate = torch.zeros_like(module.gate_bias)
+            forget_gate[1] = 1.0  # it starts open
+            init.copy_(module.gate_bias, forget_gate)
             init.ones_(module.cell_weight)
             init.zeros_(module.cell_bias)
         elif isinstance(module, RecurrenceProjection):
@@ -224,10 +256,10 @@ class BertAlPreTrainedModel(TokenDocumentPreTrainedModel):
 
 
 class BertAlModel(BertAlPreTrainedModel):
-    """A feature for every token of whole documents, which depends on its own segment and those
-    before it.
+    """Computes a feature for every token of whole documents.
 
-    With one segment and ``recurrence="none"``, the features are those of the encoder itself.
+    A feature depends on the token's own segment and the segments before it. With one segment and
+    ``recurrence="none"``, the features are the encoder's own.
     """
 
     _keys_to_ignore_on_load_unexpected = [r"^classifier\."]  # heads are dropped on purpose
@@ -239,9 +271,8 @@ class BertAlModel(BertAlPreTrainedModel):
         self.recurrences = nn.ModuleList()
         if config.recurrence != "none":
             wrap_layers(self.encoder)
-            self.recurrences.extend(
-                SegmentRecurrence(config) for _ in range(self.encoder.config.num_hidden_layers)
-            )
+            for _ in range(self.encoder.config.num_hidden_layers):
+                self.recurrences.append(SegmentRecurrence(config))
         self.post_init()
 
     @can_return_tuple
@@ -252,55 +283,108 @@ class BertAlModel(BertAlPreTrainedModel):
         token_type_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenFeaturesOutput:
-        """Cuts documents of any length ``[B, T]``, padded anywhere, into segments and reads them in
-        order.
+        """Splits documents of any length into segments and reads them in order.
 
-        What adapters pass on in `kwargs` has no meaning.
+        Args:
+            input_ids: ``[B, T]``, padded anywhere.
+            attention_mask: ``[B, T]``; default: no padding.
+            token_type_ids: ``[B, T]``.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
         """
+        self.refuse_outputs_of_layers(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
-        tokens, features = zip(*self.passes(input_ids, mask, token_type_ids), strict=True)
-        return at_their_places(torch.cat(features)[torch.cat(tokens).argsort()], mask)
+        tokens = []
+        features = []
+        for part, states in self.passes(input_ids, mask=mask, types=token_type_ids):
+            tokens.append(part)
+            features.append(states)
+        order = torch.cat(tokens).argsort()
+        return at_their_places(torch.cat(features)[order], mask=mask)
 
     def passes(
         self, input_ids: Tensor, mask: Tensor, types: Tensor | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Reads some segments of every document at a time, so that a caller keeps only what it
-        needs.
+        """Reads some segments of every document at a time, so that a caller keeps what it needs.
 
-        Yields the numbers ``[m]`` of a pass's tokens among the N of `mask` ``[B, T]``, and their
-        features ``[m, D]``.
+        Args:
+            input_ids: ``[B, T]``.
+            mask: ``[B, T]`` bool, true at the N tokens to read.
+            types: token types ``[B, T]``.
+
+        Yields:
+            The numbers ``[m]`` of a pass's tokens among the N tokens, and their features ``[m, D]``.
         """
-        length, batch = self.config.segment_length, len(mask)
-        segment, offset, _ = place_in_chunks(mask, length)  # [N], [N]
-        fields, real = self.lay_out(input_ids, types, mask, (segment, offset))  # [all segments, C]
+        length = self.config.segment_length
+        batch = len(mask)
+        segment, offset, _ = place_in_chunks(mask, chunk_size=length)  # [N], [N]
+        fields, real = self.lay_out(
+            input_ids, token_type_ids=types, mask=mask, place=(segment, offset)
+        )  # [all segments, C]
         step = (mask.cumsum(dim=1)[mask] - 1) // length  # [N]
-        step_of, document_of = step[offset == 0], mask.nonzero()[offset == 0, 0]  # [all segments]
-        states: list[State | None] = [None] * len(self.recurrences)
-        total = int(step.max()) + 1
-        at_once = max(1, (self.config.tokens_at_once or total * length * batch) // (length * batch))
-        for first in range(0, total, at_once):
-            rows = ((step_of >= first) & (step_of < first + at_once)).nonzero().flatten()  # [R]
-            tokens = ((step >= first) & (step < first + at_once)).nonzero().flatten()  # [m]
-            inputs = {name: values[rows] for name, values in fields.items()}
-            place = (step_of[rows] - first, document_of[rows])
-            before = _AFTER_LAYER.set(partial(self._recur, states, place, batch))
-            try:
-                output = self.encoder(**inputs, attention_mask=real[rows].long(), return_dict=True)
-            finally:
-                _AFTER_LAYER.reset(before)
-            yield tokens, output.last_hidden_state[real[rows]]
+        is_first = offset == 0
+        step_of_segment = step[is_first]
+        document_of_segment = mask.nonzero()[is_first, 0]
+
+        total_steps = int(step.max()) + 1
+        steps_at_once = total_steps
+        if self.config.tokens_at_once is not None:
+            steps_at_once = max(1, self.config.tokens_at_once // (length * batch))
+        lstm_states: list[State | None] = [None] * len(self.recurrences)
+        for first in range(0, total_steps, steps_at_once):
+            end = first + steps_at_once
+            in_pass = (step_of_segment >= first) & (step_of_segment < end)
+            segments = in_pass.nonzero().flatten()  # [R]
+            tokens = ((step >= first) & (step < end)).nonzero().flatten()  # [m]
+            index = SegmentIndex(
+                step=step_of_segment[segments] - first, document=document_of_segment[segments]
+            )
+            output = self._read_segments(
+                {name: values[segments] for name, values in fields.items()},
+                real=real[segments],
+                after_layer=partial(self._recur, lstm_states, index, batch),
+            )
+            yield tokens, output[real[segments]]
+
+    def _read_segments(
+        self, inputs: dict[str, Tensor], real: Tensor, after_layer: AfterLayer
+    ) -> Tensor:
+        """Runs the encoder over segments ``[R, C]``: states ``[R, C, D]``."""
+        token = _AFTER_LAYER.set(after_layer)
+        try:
+            output = self.encoder(**inputs, attention_mask=real.long(), return_dict=True)
+        finally:
+            _AFTER_LAYER.reset(token)
+        return output.last_hidden_state
 
     def _recur(
-        self, states: list[State | None], place: Place, batch: int, number: int, output: Tensor
+        self,
+        lstm_states: list[State | None],
+        index: SegmentIndex,
+        batch: int,
+        number: int,
+        output: Tensor,
     ) -> Tensor:
-        output, states[number] = self.recurrences[number](output, place, batch, states[number])
+        """Applies the recurrence behind one layer, and keeps its state for the next pass."""
+        positions_first = self.encoder.config.model_type in _POSITIONS_FIRST
+        if positions_first:
+            output = output.transpose(0, 1)
+        output, lstm_states[number] = self.recurrences[number](
+            output, index=index, batch=batch, before=lstm_states[number]
+        )
+        if positions_first:
+            output = output.transpose(0, 1)
         return output
 
 
 @dataclass
 class ExtractiveSummarizationOutput(ModelOutput):
-    """Loss, the mean over documents of that over their sentences; logits ``[B, S]``; mask ``[B,
-    S]`` of sentences."""
+    """Scores of sentences.
+
+    Attributes:
+        loss: the mean over documents of the mean over their sentences.
+        logits: ``[B, S]``, zero at padding.
+        sentence_mask: ``[B, S]`` bool, true at sentences.
+    """
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -308,12 +392,14 @@ class ExtractiveSummarizationOutput(ModelOutput):
 
 
 class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
-    """Scores every sentence by the output at its [CLS]; documents come in BERTSUM's format (see
-    `encode_sentences`).
+    """Scores every sentence by the output at its [CLS].
+
+    Documents come in BERTSUM's format (see `encode_sentences`).
 
     Example:
         >>> model = BertAlForExtractiveSummarization.from_encoder(minilm)
-        >>> summary = model.summarize("It rained all day. The match was called off. Tea was served.", sentences=2)
+        >>> text = "It rained all day. The match was called off. Tea was served."
+        >>> summary = model.summarize(text, sentences=2)
         >>> len(summary.sentences)
         2
     """
@@ -331,62 +417,83 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> ExtractiveSummarizationOutput:
-        """Scores of the sentences that `config.cls_token_id` starts, zero where there is none.
+        """Scores the sentences, each of which starts with `config.cls_token_id`.
 
-        `labels` are ``[B, S]``: 1 for a sentence of the summary, 0 for another, -100 where that is
-        unknown.
+        Args:
+            input_ids: ``[B, T]``, padded anywhere.
+            attention_mask: ``[B, T]``; default: no padding.
+            token_type_ids: ``[B, T]``.
+            labels: ``[B, S]``: 1 for a sentence of the summary, 0 for another, -100 if unknown.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
         """
+        self.refuse_outputs_of_layers(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
         starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
-        is_start, numbers, features = starts[mask], [], []
+        is_start = starts[mask]  # [N]
+        tokens = []
+        features = []
         # Only the states of [CLS] are kept of each pass, so that memory does not grow with length.
-        for tokens, states in self.model.passes(input_ids, mask, token_type_ids):
-            numbers.append(tokens[is_start[tokens]])
-            features.append(states[is_start[tokens]])
-        in_order = torch.cat(features)[
-            torch.cat(numbers).argsort()
-        ]  # [sentences of all documents, D]
-        scores = self.classifier(self.dropout(in_order)).squeeze(-1)
+        for part, states in self.model.passes(input_ids, mask=mask, types=token_type_ids):
+            tokens.append(part[is_start[part]])
+            features.append(states[is_start[part]])
+        order = torch.cat(tokens).argsort()
+        sentence_features = torch.cat(features)[order]  # [sentences of all documents, D]
+        scores = self.classifier(self.dropout(sentence_features)).squeeze(-1)
+
         counts = starts.sum(dim=1)  # [B]
-        sentences = torch.arange(int(counts.max()), device=mask.device) < counts[:, None]  # [B, S]
-        logits = scores.new_zeros(sentences.shape).masked_scatter(sentences, scores)
+        number = torch.arange(int(counts.max()), device=mask.device)
+        sentence_mask = number < counts[:, None]  # [B, S]
+        logits = scores.new_zeros(sentence_mask.shape).masked_scatter(sentence_mask, scores)
         loss = None
-        if labels is not None:  # of sentences that training cuts off, too
-            loss = labelled_loss(
-                logits, labels[:, : sentences.shape[1]].masked_fill(~sentences, -100)
-            )
-        return ExtractiveSummarizationOutput(loss, logits, sentences)
+        if labels is not None:
+            # There may be labels of sentences that training leaves out.
+            labels = labels[:, : sentence_mask.shape[1]].masked_fill(~sentence_mask, -100)
+            loss = labelled_loss(logits, labels)
+        return ExtractiveSummarizationOutput(loss=loss, logits=logits, sentence_mask=sentence_mask)
 
     @torch.no_grad()
     def summarize(
         self, document: str | Sequence[str], sentences: int = 3, trigram_blocking: bool = False
     ) -> ExtractiveSummary:
-        """The sentences of a text (or list of sentences) with the highest scores, in the order of
-        the document.
+        """Selects the sentences with the highest scores, in the order of the document.
 
-        `trigram_blocking` skips a sentence that shares three words in a row with one of a higher
-        score.
+        Args:
+            document: a text, or a list of sentences.
+            sentences: how many to select.
+            trigram_blocking: skips a sentence that shares three words in a row with one of a higher
+                score.
+
+        Raises:
+            ValueError: `sentences` is below 1, or the document has no words.
         """
         if sentences < 1:
             raise ValueError(f"sentences must be 1 or more, got {sentences}.")
         text, spans = split_document(document)
         texts = [text[start:end] for start, end in spans]
-        batch = pad_batch([encode_sentences(texts, self.tokenizer)], self.config.pad_token_id or 0)
+        padding = self.config.pad_token_id or 0
+        batch = pad_batch([encode_sentences(texts, self.tokenizer)], pad_token_id=padding)
+
         self.eval()
-        logits = (
-            self(**{name: values.to(self.device) for name, values in batch.items()})
-            .logits[0]
-            .float()
-            .cpu()
+        inputs = {name: values.to(self.device) for name, values in batch.items()}
+        output = self(**inputs, return_dict=True)
+        logits = output.logits[0].float().cpu()
+        blocked_texts = None
+        if trigram_blocking:
+            blocked_texts = texts
+        chosen = select_sentences(logits.numpy(), count=sentences, block_trigrams_in=blocked_texts)
+        return ExtractiveSummary(
+            sentences=[texts[index] for index in chosen],
+            indices=chosen,
+            spans=[spans[index] for index in chosen],
+            scores=logits.sigmoid().tolist(),
         )
-        chosen = select_sentences(logits.numpy(), sentences, texts if trigram_blocking else None)
-        texts, spans = [texts[number] for number in chosen], [spans[number] for number in chosen]
-        return ExtractiveSummary(texts, chosen, spans, logits.sigmoid().tolist())
 
 
 class BertAlForSequenceClassification(BertAlPreTrainedModel):
-    """Classifies documents by the mean of their token features (the first [CLS] knows nothing of
-    later segments)."""
+    """Classifies documents by the mean of their token features.
+
+    The first [CLS] cannot represent a document, because it does not see later segments.
+    """
 
     def __init__(self, config: BertAlConfig) -> None:
         super().__init__(config)
@@ -401,11 +508,24 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Scores ``[B, K]``; `labels` are ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or
-        ``[B]`` values."""
-        pooled = self.model(
-            input_ids, attention_mask, token_type_ids, return_dict=True
-        ).pooler_output
-        logits = self.classifier(self.dropout(pooled))  # [B, K]
-        loss = None if labels is None else classification_loss(logits, labels, self.config)
+        """Scores the K classes of each document: `logits` ``[B, K]``.
+
+        Args:
+            input_ids: ``[B, T]``, padded anywhere.
+            attention_mask: ``[B, T]``; default: no padding.
+            token_type_ids: ``[B, T]``.
+            labels: ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
+        """
+        self.refuse_outputs_of_layers(kwargs)
+        output = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            return_dict=True,
+        )
+        logits = self.classifier(self.dropout(output.pooler_output))  # [B, K]
+        loss = None
+        if labels is not None:
+            loss = classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits)

@@ -1,12 +1,11 @@
-"""CDLM: one encoder that reads a set of related documents, with global attention on what it has to
-predict.
+"""CDLM: an encoder that reads a set of related documents, with global attention on what it predicts.
 
 Caciularu et al., "CDLM: Cross-Document Language Modeling", Findings of EMNLP 2021 (arXiv
 2101.00406). The encoder is transformers' Longformer; weights have its names, so that
-`allenai/longformer-base-4096` and `biu-nlp/cdlm` load as they are. Shapes: B sequences in a batch
-(each a set of documents), L token positions, D hidden size, V words; M mentions and P pairs of
-them, S sentences, T titles, G global positions in the sequence with most; H heads of d dimensions,
-n blocks of c queries.
+`allenai/longformer-base-4096` and `biu-nlp/cdlm` load as they are.
+
+Shapes: B sequences in a batch (each a set of documents), L token positions, D hidden size, V words;
+M mentions and P pairs of them, S sentences, T titles, A places of an answer.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM, PreTrainedTokenizerBase
 from transformers import initialization as init
 from transformers.models.longformer import modeling_longformer as longformer
 from transformers.utils import ModelOutput, can_return_tuple
 
+from .cdlm_attention import CdlmSelfAttention, plan_attention, take_positions
 from .configuration_cdlm import CdlmConfig
 from .pretrained import (
     NextLevelPreTrainedModel,
@@ -34,12 +34,12 @@ from .pretrained import (
     single_label_loss,
 )
 
-_OFFSET = (
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-)  # these count positions from the padding id, as Longformer does
-_FIELDS = (
+# These count positions from the padding id, as Longformer does.
+_OFFSET_TYPES = ("roberta", "xlm-roberta", "camembert")
+_ENCODER_TYPES = ("bert", *_OFFSET_TYPES)
+
+# Fields that a new configuration takes over from the encoder's.
+_COPIED_FIELDS = (
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -51,18 +51,26 @@ _FIELDS = (
     "layer_norm_eps",
     "initializer_range",
 )
+# Entries of a Longformer's config.json that say nothing about a CDLM.
+_DROPPED_FIELDS = (
+    "model_type",
+    "architectures",
+    "auto_map",
+    "transformers_version",
+    "mask_token_id",
+)
+
 # The parts of a word head: BERT's names, and Longformer's, which RoBERTa has as well.
 _BERT_HEAD = (
     "cls.predictions.transform.dense.",
     "cls.predictions.transform.LayerNorm.",
     "cls.predictions.bias",
 )
-_HEAD = ("lm_head.dense.", "lm_head.layer_norm.", "lm_head.bias")
+_LONGFORMER_HEAD = ("lm_head.dense.", "lm_head.layer_norm.", "lm_head.bias")
 
 
 class CdlmPreTrainedModel(NextLevelPreTrainedModel):
-    """A family around transformers' Longformer: opened from a Longformer, or made from a BERT or
-    RoBERTa."""
+    """Opens a CDLM or a Longformer, or makes a new CDLM from a BERT or RoBERTa."""
 
     config: CdlmConfig
     config_class = CdlmConfig
@@ -86,31 +94,31 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(
-            module, longformer.LongformerLMHead
-        ):  # transformers leaves this bias uninitialised
+        # transformers leaves this bias uninitialised.
+        if isinstance(module, longformer.LongformerLMHead):
             init.zeros_(module.bias)
 
     @classmethod
     def _read_as(
         cls, source: Any, stored: Mapping[str, Any], arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """As in the base class; a Longformer, such as `biu-nlp/cdlm`, is opened, too."""
+        """Opens a Longformer, such as `allenai/longformer-base-4096`, beside CDLM's own checkpoints.
+
+        Args:
+            source: folder or Hub name.
+            stored: its configuration.
+            arguments: keyword arguments of `from_pretrained`; for a Longformer, fields of the
+                configuration are taken out.
+        """
         if stored.get("model_type") != "longformer":
             return super()._read_as(source, stored, arguments)
-        names = (
-            {*cls.config_class.__dataclass_fields__} - {"dtype"} | {"num_labels"}
-        ) & arguments.keys()
-        fields = {name: arguments.pop(name) for name in names}
-        dropped = (
-            "model_type",
-            "architectures",
-            "auto_map",
-            "transformers_version",
-            "mask_token_id",
-        )
-        values = {key: value for key, value in stored.items() if key not in dropped}
-        return {"config": cls.config_class(**{"mask_token_id": None, **values, **fields})}
+
+        field_names = {*cls.config_class.__dataclass_fields__, "num_labels"} - {"dtype"}
+        values = {key: value for key, value in stored.items() if key not in _DROPPED_FIELDS}
+        values["mask_token_id"] = None
+        for name in field_names & arguments.keys():
+            values[name] = arguments.pop(name)
+        return {"config": cls.config_class(**values)}
 
     @classmethod
     def from_encoder(
@@ -120,28 +128,32 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
         attention_window: int | list[int] = 512,
         **config_kwargs: Any,
     ) -> Self:
-        """A CDLM around a pretrained BERT or RoBERTa: its position table repeated, its projections
-        used twice.
+        """Makes a CDLM from a pretrained BERT or RoBERTa.
 
-        The projections of global attention start as copies of the local ones, as in Longformer's
-        own conversion. The word head is the encoder's if its checkpoint has one; otherwise it is
-        new. Where the `attention_window` is twice the sequence's length, the outputs are the
-        encoder's own.
+        The encoder's position table is repeated up to `max_length`. The projections of global
+        attention start as copies of the local ones, as in Longformer's own conversion. The word
+        head is the encoder's if its checkpoint has one; otherwise it is new. If `attention_window`
+        is twice the length of a sequence, the outputs are the encoder's own.
 
-        A sequence has at most `max_length` tokens, and each sees `attention_window` others, half on
-        either side; `config_kwargs` are fields of the configuration, and loading arguments such as
-        `revision` and `token`.
+        Args:
+            name_or_path: folder or Hub name of the encoder.
+            max_length: most tokens in a sequence.
+            attention_window: tokens that a token without global attention attends to, half of them
+                on either side; or one such number for each layer.
+            **config_kwargs: fields of the configuration, and loading arguments such as `revision`
+                and `token`.
         """
         loading, fields = encoders_of_package().split_arguments(cls.config_class, config_kwargs)
-        values, weights, tokenizer = longformer_weights(name_or_path, max_length, loading)
+        values, weights, tokenizer = longformer_weights(
+            name_or_path, max_length=max_length, loading=loading
+        )
         if cls.has_word_head:
-            weights |= word_head(name_or_path, loading)
-        model = cls(cls.config_class(**{**values, "attention_window": attention_window, **fields}))
-        prefix = "" if model.base_model is model else "longformer."
-        weights = {
-            name if name.startswith("lm_head") else prefix + name: value
-            for name, value in weights.items()
-        }
+            weights |= word_head(name_or_path, loading=loading)
+
+        values["attention_window"] = attention_window
+        model = cls(cls.config_class(**{**values, **fields}))
+        if model.base_model is not model:
+            weights = _with_prefix(weights, "longformer.")
         model.load_state_dict(weights, strict=False)
         model.tie_weights()
         model.base_model.copy_local_to_global()
@@ -150,231 +162,158 @@ class CdlmPreTrainedModel(NextLevelPreTrainedModel):
 
     @torch.no_grad()
     def copy_local_to_global(self) -> None:
-        """Copies the projections of local attention to those of global attention, as in
-        Longformer's fine-tuning."""
+        """Copies the local attention's projections to the global attention's.
+
+        Longformer does the same before fine-tuning, because its pretraining has no global tokens.
+        """
         for layer in self.base_model.encoder.layer:
             attention = layer.attention.self
             for name in ("query", "key", "value"):
-                getattr(attention, f"{name}_global").load_state_dict(
-                    getattr(attention, name).state_dict()
-                )
+                local = getattr(attention, name)
+                getattr(attention, f"{name}_global").load_state_dict(local.state_dict())
+
+
+def _with_prefix(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Puts the prefix of the base model before the names of all weights but the word head's."""
+    renamed = {}
+    for name, value in weights.items():
+        if name.startswith("lm_head"):
+            renamed[name] = value
+        else:
+            renamed[prefix + name] = value
+    return renamed
 
 
 def longformer_weights(
     name_or_path: str | PathLike[str], max_length: int, loading: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Tensor], Any]:
-    """Configuration fields, weights of the base model and tokenizer of a Longformer that starts
-    from an encoder."""
+) -> tuple[dict[str, Any], dict[str, Tensor], PreTrainedTokenizerBase]:
+    """Reads what a Longformer that starts from an encoder has.
+
+    Args:
+        name_or_path: folder or Hub name of a BERT or RoBERTa.
+        max_length: most tokens in a sequence; the encoder's positions are repeated up to it.
+        loading: arguments such as `revision`.
+
+    Returns:
+        Fields of the configuration, weights of the base model, and the tokenizer.
+
+    Raises:
+        ValueError: the encoder is of another type, or has no padding token.
+    """
     source = encoders_of_package().load_backbone(name_or_path, **loading)
     tokenizer = load_tokenizer(name_or_path, **loading)
-    kind, pad = source.config.model_type, tokenizer.pad_token_id
-    if kind not in (known := ("bert", *_OFFSET)) or pad is None:
+    model_type = source.config.model_type
+    padding = tokenizer.pad_token_id
+    if model_type not in _ENCODER_TYPES or padding is None:
         raise ValueError(
-            f"{str(name_or_path)!r} is a {kind}; a CDLM starts from one of {', '.join(known)} with"
-            " a padding token. A Longformer is opened by from_pretrained."
+            f"{str(name_or_path)!r} is a {model_type}; a CDLM starts from one of"
+            f" {', '.join(_ENCODER_TYPES)} with a padding token. A Longformer is opened by"
+            " from_pretrained."
         )
-    fields = {
-        **{name: getattr(source.config, name) for name in _FIELDS},
+
+    fields = {name: getattr(source.config, name) for name in _COPIED_FIELDS}
+    fields |= {
         "attention_probs_dropout_prob": 0.0,
-        "max_position_embeddings": max_length + pad + 1,
-        "pad_token_id": pad,
+        "max_position_embeddings": max_length + padding + 1,
+        "pad_token_id": padding,
         "bos_token_id": tokenizer.cls_token_id,
         "eos_token_id": tokenizer.sep_token_id,
         "sep_token_id": tokenizer.sep_token_id,
         "mask_token_id": tokenizer.mask_token_id,
     }
+
     weights = source.state_dict()
-    table = weights["embeddings.position_embeddings.weight"]
-    learnt = table[source.config.pad_token_id + 1 :] if kind in _OFFSET else table
-    unused = torch.zeros(pad + 1, table.shape[1])  # up to the padding id
-    rows = torch.arange(max_length) % len(learnt)
-    weights["embeddings.position_embeddings.weight"] = torch.cat([unused, learnt[rows]])
+    positions = weights["embeddings.position_embeddings.weight"]
+    unused = torch.zeros(padding + 1, positions.shape[1])  # rows up to the padding id
+    if model_type in _OFFSET_TYPES:
+        positions = positions[source.config.pad_token_id + 1 :]
+    repeated = positions[torch.arange(max_length) % len(positions)]
+    weights["embeddings.position_embeddings.weight"] = torch.cat([unused, repeated])
     return fields, weights, tokenizer
 
 
 def word_head(name_or_path: str | PathLike[str], loading: dict[str, Any]) -> dict[str, Tensor]:
-    """The word head under Longformer's names; nothing if the checkpoint has none, or one with
-    another activation."""
-    loading = {"dtype": torch.float32, "output_loading_info": True, **loading}
-    model, info = AutoModelForMaskedLM.from_pretrained(name_or_path, **loading)
-    names = _BERT_HEAD if model.config.model_type == "bert" else _HEAD
-    if model.config.hidden_act != "gelu" or any(
-        name.startswith(names) for name in info["missing_keys"]
-    ):
-        return {}
-    return {
-        new + name.removeprefix(old): weight
-        for name, weight in model.state_dict().items()
-        for old, new in zip(names, _HEAD, strict=True)
-        if name.startswith(old)
-    }
+    """Reads the word head of an encoder under Longformer's names.
 
-
-@dataclass(frozen=True)
-class AttentionPlan:
-    """Who sees whom, worked out once for all layers with the same window.
-
-    Attributes:
-        real, is_global: ``[B, L]`` bool.
-        global_index: ``[B, G]``, positions of the global tokens, then of others where a sequence
-            has fewer.
-        global_real: ``[B, G]`` bool, where `global_index` means something.
-        allowed: which keys a query may see: ``[B, 1, L, L]``, or with blocks ``[B · n, 1, c, c +
-            window + G]``.
-        block: c; None where every query sees the keys of all positions, because blocks would have
-            as many.
+    Returns:
+        The weights; none if the checkpoint has no word head, or one with another activation.
     """
-
-    real: Tensor
-    is_global: Tensor
-    global_index: Tensor
-    global_real: Tensor
-    allowed: Tensor
-    block: int | None
-
-
-def plan_attention(real: Tensor, is_global: Tensor, window: int) -> AttentionPlan:
-    """Who sees whom, of ``[B, L]`` real and global (and real) positions, with a window of both
-    sides together.
-
-    A token with local attention sees the tokens around it and every global one; a global token sees
-    all, through projections of its own (Beltagy et al., 2020, section 3.1). Queries are taken in
-    blocks: each sees the keys of its windows, laid out next to each other, and the global keys
-    after them. CDLM's global tokens (the masked ones) are everywhere, so a block mask over the
-    whole square would have no empty block.
-    """
-    rows, length = real.shape
-    half = window // 2
-    counts = is_global.sum(dim=1)
-    most = int(counts.max())
-    # A stable sort puts the global positions first and keeps their order.
-    global_index = (~is_global).long().argsort(dim=1, stable=True)[:, :most]  # [B, G]
-    global_real = torch.arange(most, device=real.device) < counts[:, None]
-    position = torch.arange(length, device=real.device)
-    if 3 * half + most >= length:
-        near = (position[:, None] - position).abs() <= half  # [L, L]
-        allowed = (near & real[:, None, :]) | is_global[:, None, :]
-        allowed = (
-            allowed | ~real[:, :, None]
-        )  # a query without keys would give NaN; padding is set to zero later
-        return AttentionPlan(real, is_global, global_index, global_real, allowed[:, None], None)
-    blocks = -(-length // half)
-    # Global keys are seen as such, not a second time in the window.
-    local = _windows(
-        nn.functional.pad((real & ~is_global).unsqueeze(-1), (0, 0, 0, blocks * half - length)),
-        half,
+    arguments = {"dtype": torch.float32, **loading}
+    model, info = AutoModelForMaskedLM.from_pretrained(
+        name_or_path, output_loading_info=True, **arguments
     )
-    query = torch.arange(half, device=real.device)
-    key = torch.arange(3 * half, device=real.device) - half
-    near = (query[:, None] - key).abs() <= half  # [c, 3c]
-    allowed = near & local.squeeze(-1)[:, :, None, :]  # [B, n, c, 3c]
-    wide = global_real[:, None, None, :].expand(rows, blocks, half, most)
-    allowed = torch.cat([allowed, wide], dim=-1)
-    query_real = nn.functional.pad(real, (0, blocks * half - length)).view(rows, blocks, half, 1)
-    allowed = (allowed | ~query_real).flatten(0, 1).unsqueeze(1)
-    return AttentionPlan(real, is_global, global_index, global_real, allowed, half)
+    names = _LONGFORMER_HEAD
+    if model.config.model_type == "bert":
+        names = _BERT_HEAD
+    is_new = any(key.startswith(names) for key in info["missing_keys"])
+    if is_new or model.config.hidden_act != "gelu":
+        return {}
 
-
-def _windows(values: Tensor, block: int) -> Tensor:
-    """Every block of ``[B, n · c, …]`` between its neighbours: ``[B, n, 3c, …]``, zero outside."""
-    parts = values.unflatten(1, (-1, block))  # [B, n, c, …]
-    edge = torch.zeros_like(parts[:, :1])
-    padded = torch.cat([edge, parts, edge], dim=1)
-    return torch.cat([padded[:, :-2], padded[:, 1:-1], padded[:, 2:]], dim=2)
-
-
-class CdlmSelfAttention(longformer.LongformerSelfAttention):
-    """Longformer's self-attention; with an `AttentionPlan` in place of its mask, the same through
-    SDPA, faster."""
-
-    def forward(
-        self, hidden_states: Tensor, attention_mask: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        """As in transformers, or with a plan: ``([B, L, D],)``, zero at padding."""
-        if not isinstance(attention_mask, AttentionPlan):
-            return super().forward(hidden_states, attention_mask, *args, **kwargs)
-        plan = attention_mask
-        query, key, value = (
-            project(hidden_states).unflatten(-1, (self.num_heads, self.head_dim))
-            for project in (self.query, self.key, self.value)
-        )  # [B, L, H, d] each
-        if plan.block is None:
-            output = self._attend(query, key, value, plan.allowed)
-        else:
-            length = hidden_states.shape[1]
-            missing = (0, 0, 0, 0, 0, -length % plan.block)
-            query, keys, values = (
-                nn.functional.pad(heads, missing) for heads in (query, key, value)
-            )
-            keys, values = (
-                _windows(heads, plan.block) for heads in (keys, values)
-            )  # [B, n, 3c, H, d]
-            if plan.global_index.shape[1]:
-                blocks = keys.shape[1]
-                keys, values = (
-                    torch.cat(
-                        [
-                            near,
-                            take_positions(heads, plan.global_index)[:, None].expand(
-                                -1, blocks, -1, -1, -1
-                            ),
-                        ],
-                        dim=2,
-                    )
-                    for near, heads in ((keys, key), (values, value))
-                )
-            query = query.unflatten(1, (-1, plan.block)).flatten(0, 1)  # [B · n, c, H, d]
-            output = self._attend(query, keys.flatten(0, 1), values.flatten(0, 1), plan.allowed)
-            output = output.reshape(len(hidden_states), -1, self.num_heads, self.head_dim)[
-                :, :length
-            ]
-        output = output.flatten(-2)  # [B, L, D]
-        if plan.global_index.shape[1]:
-            seen = self._attend(
-                self.query_global(take_positions(hidden_states, plan.global_index)).unflatten(
-                    -1, (self.num_heads, -1)
-                ),
-                self.key_global(hidden_states).unflatten(-1, (self.num_heads, -1)),
-                self.value_global(hidden_states).unflatten(-1, (self.num_heads, -1)),
-                plan.real[:, None, None, :],
-            ).flatten(-2)  # [B, G, D]
-            # Both masks are read row by row, in the order of positions.
-            output = output.masked_scatter(plan.is_global.unsqueeze(-1), seen[plan.global_real])
-        return (output.masked_fill(~plan.real.unsqueeze(-1), 0.0),)
-
-    def _attend(self, query: Any, key: Any, value: Any, allowed: Tensor) -> Tensor:
-        """Attention over ``[…, positions, H, d]``; `allowed` broadcasts over the heads."""
-        query, key, value = (heads.transpose(1, 2) for heads in (query, key, value))
-        dropout = self.dropout if self.training else 0.0
-        output = nn.functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=allowed, dropout_p=dropout
-        )
-        return output.transpose(1, 2)
+    weights = {}
+    for key, weight in model.state_dict().items():
+        for name, longformer_name in zip(names, _LONGFORMER_HEAD, strict=True):
+            if key.startswith(name):
+                weights[longformer_name + key.removeprefix(name)] = weight
+    return weights
 
 
 def real_tokens(
     input_ids: Tensor | None, attention_mask: Tensor | None, inputs_embeds: Tensor | None = None
 ) -> Tensor:
-    """Where a batch has tokens, ``[B, L]`` bool: everywhere without a mask."""
-    if (values := inputs_embeds if input_ids is None else input_ids) is None:
-        raise ValueError("Give input_ids or inputs_embeds.")
-    whole = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
-    return whole if attention_mask is None else attention_mask.bool()
+    """Finds the positions of a batch that hold tokens: ``[B, L]`` bool, all of them without a mask."""
+    if attention_mask is not None:
+        return attention_mask.bool()
+    if input_ids is not None:
+        return torch.ones_like(input_ids, dtype=torch.bool)
+    if inputs_embeds is not None:
+        return torch.ones_like(inputs_embeds[..., 0], dtype=torch.bool)
+    raise ValueError("Give input_ids or inputs_embeds.")
+
+
+def global_tokens(
+    real: Tensor, attention_mask: Tensor | None, global_attention_mask: Tensor | None
+) -> Tensor:
+    """Finds the tokens with global attention.
+
+    A token has global attention if `global_attention_mask` is 1 or, as in transformers' Longformer,
+    if `attention_mask` is 2. Padding never has it.
+
+    Args:
+        real: ``[B, L]`` bool, true at tokens.
+        attention_mask: ``[B, L]`` of 0, 1 and 2.
+        global_attention_mask: ``[B, L]`` of 0 and 1.
+
+    Returns:
+        ``[B, L]`` bool.
+
+    Raises:
+        ValueError: `attention_mask` has other values, such as those of an additive mask.
+    """
+    is_global = torch.zeros_like(real)
+    if global_attention_mask is not None:
+        is_global = global_attention_mask.bool()
+
+    if attention_mask is not None:
+        marked = attention_mask == 2
+        unknown = real & (attention_mask != 1) & ~marked
+        if unknown.any():
+            value = attention_mask[unknown][0].item()
+            raise ValueError(
+                "attention_mask must be 0 at padding, 1 at tokens and 2 at tokens with global"
+                f" attention; it has {value}. An additive mask has to be turned into zeros and ones."
+            )
+        is_global = is_global | marked
+
+    return is_global & real
 
 
 def first_token(real: Tensor) -> Tensor:
-    """True at the first real position of each row, its [CLS]: ``[B, L]``."""
+    """Finds the first token of each row, its [CLS]: ``[B, L]`` bool."""
     return (real.cumsum(dim=1) == 1) & real
 
 
-def take_positions(states: Tensor, index: Tensor) -> Tensor:
-    """States ``[B, S, …]`` at positions ``[B, S]`` of ``[B, L, …]``; position 0 where the index is
-    -1."""
-    return states[torch.arange(len(states), device=states.device)[:, None], index.clamp(min=0)]
-
-
 class CdlmModel(CdlmPreTrainedModel):
-    """A set of documents in one sequence to a state for every token."""
+    """Turns a set of documents in one sequence into a state for every token."""
 
     _keys_to_ignore_on_load_unexpected = [
         r"pooler",
@@ -405,79 +344,115 @@ class CdlmModel(CdlmPreTrainedModel):
         """Reads sets of documents, each laid out in one sequence by a `CdlmProcessor`.
 
         Args:
-            global_attention_mask: ``[B, L]``, 1 where a token sees, and is seen by, all others,
-                else 0. All 0 by default, as in transformers' Longformer; the models for tasks
+            input_ids: ``[B, L]``.
+            attention_mask: ``[B, L]``, 0 at padding, 1 at tokens, 2 at tokens with global
+                attention (the older way of transformers' Longformer). Default: no padding.
+            global_attention_mask: ``[B, L]``, 1 at tokens that attend to, and are attended to by,
+                all others; else 0. Default: 0, as in transformers' Longformer; the models for tasks
                 choose by what they predict.
-            output_attentions: attentions exist only in ``"eager"`` mode, which the pass then uses.
+            token_type_ids: ``[B, L]``.
+            inputs_embeds: ``[B, L, D]``, in place of `input_ids`.
+            output_attentions: whether to return attentions. They exist only in ``"eager"`` mode,
+                which the pass then uses.
+            output_hidden_states: whether to return the states of all layers.
 
         Returns:
-            As transformers' Longformer, with `pooler_output` ``[B, D]``, the mean over the tokens
-            of a sequence.
+            The outputs of transformers' Longformer; `pooler_output` ``[B, D]`` is the mean over the
+            tokens of a sequence.
+
+        Raises:
+            ValueError: a sequence has more tokens than the model has positions.
         """
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+
         real = real_tokens(input_ids, attention_mask, inputs_embeds)
-        is_global = (
-            torch.zeros_like(real)
-            if global_attention_mask is None
-            else global_attention_mask.bool() & real
-        )
-        if (longest := int(real.sum(dim=1).max())) > self.config.max_sequence_length:
+        is_global = global_tokens(real, attention_mask, global_attention_mask)
+        longest = int(real.sum(dim=1).max())
+        if longest > self.config.max_sequence_length:
             raise ValueError(
                 f"A sequence has {longest} tokens, but the model reads"
                 f" {self.config.max_sequence_length}: let a CdlmProcessor cut the documents, or"
                 " make the model from an encoder with a larger max_length."
             )
-        positions = real.cumsum(dim=1) * real + self.embeddings.padding_idx  # counted as in RoBERTa
-        hidden = self.embeddings(input_ids, token_type_ids, positions, inputs_embeds)
-        attentions = (
-            self.config.output_attentions if output_attentions is None else output_attentions
+
+        # Positions are counted as in RoBERTa.
+        position_ids = real.cumsum(dim=1) * real + self.embeddings.padding_idx
+        hidden = self.embeddings(
+            input_ids=input_ids,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
         )
-        states = (
-            self.config.output_hidden_states
-            if output_hidden_states is None
-            else output_hidden_states
-        )
-        if self.config._attn_implementation == "eager" or attentions:
-            output = self._eager(hidden, real, is_global, attentions, states)
-        else:
-            windows = self.config.windows()
-            plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
-            seen: tuple[Tensor, ...] = (hidden,)
-            for layer, window in zip(self.encoder.layer, windows, strict=True):
-                hidden = layer(hidden, attention_mask=plans[window])[0]
-                seen = (*seen, hidden) if states else ()
-            output = longformer.LongformerBaseModelOutputWithPooling(
-                hidden, hidden_states=seen or None
+        if self.config._attn_implementation == "eager" or output_attentions:
+            output = self._eager_layers(
+                hidden,
+                real=real,
+                is_global=is_global,
+                output_attentions=output_attentions,
+                output_hidden_states=output_hidden_states,
             )
-        total = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0).sum(
-            dim=1, dtype=torch.float32
-        )
-        output.pooler_output = (total / real.sum(dim=1, keepdim=True).clamp(min=1)).to(
-            hidden.dtype
-        )  # [B, D]
+        else:
+            output = self._layers(
+                hidden, real=real, is_global=is_global, output_hidden_states=output_hidden_states
+            )
+
+        states = output.last_hidden_state.masked_fill(~real.unsqueeze(-1), 0.0)
+        counts = real.sum(dim=1, keepdim=True).clamp(min=1)
+        mean = states.sum(dim=1, dtype=torch.float32) / counts
+        output.pooler_output = mean.to(states.dtype)  # [B, D]
         return output
 
-    def _eager(
-        self, hidden: Tensor, real: Tensor, is_global: Tensor, attentions: bool, states: bool
+    def _layers(
+        self, hidden: Tensor, real: Tensor, is_global: Tensor, output_hidden_states: bool
     ) -> longformer.LongformerBaseModelOutputWithPooling:
-        """transformers' own attention, which takes a length that all windows divide and shows its
-        weights."""
-        extra = -real.shape[1] % math.lcm(*self.config.windows())
-        ends = torch.finfo(hidden.dtype)
+        """Passes states ``[B, L, D]`` through the layers with an `AttentionPlan` for each window."""
+        windows = self.config.windows()
+        plans = {window: plan_attention(real, is_global, window) for window in set(windows)}
+        all_states = [hidden]
+        for layer, window in zip(self.encoder.layer, windows, strict=True):
+            hidden = layer(hidden, attention_mask=plans[window])[0]
+            if output_hidden_states:
+                all_states.append(hidden)
+
+        output = longformer.LongformerBaseModelOutputWithPooling(last_hidden_state=hidden)
+        if output_hidden_states:
+            output.hidden_states = tuple(all_states)
+        return output
+
+    def _eager_layers(
+        self,
+        hidden: Tensor,
+        real: Tensor,
+        is_global: Tensor,
+        output_attentions: bool,
+        output_hidden_states: bool,
+    ) -> longformer.LongformerBaseModelOutputWithPooling:
+        """Passes states ``[B, L, D]`` through transformers' own attention, which shows its weights."""
+        # All windows have to divide the length.
+        padding = -real.shape[1] % math.lcm(*self.config.windows())
+        limits = torch.finfo(hidden.dtype)
         mask = torch.zeros_like(real, dtype=hidden.dtype)
-        mask = mask.masked_fill(~real, ends.min).masked_fill(is_global, ends.max)
-        mask, hidden = (
-            nn.functional.pad(mask, (0, extra), value=ends.min),
-            nn.functional.pad(hidden, (0, 0, 0, extra)),
+        mask = mask.masked_fill(~real, limits.min)
+        mask = mask.masked_fill(is_global, limits.max)
+        output = self.encoder(
+            nn.functional.pad(hidden, (0, 0, 0, padding)),
+            attention_mask=nn.functional.pad(mask, (0, padding), value=limits.min),
+            padding_len=padding,
+            output_attentions=output_attentions,
+            output_hidden_states=output_hidden_states,
+            return_dict=True,
         )
-        output = self.encoder(hidden, mask, extra, attentions, states, return_dict=True)
         return longformer.LongformerBaseModelOutputWithPooling(**output)
 
 
 class CdlmForMaskedLM(CdlmPreTrainedModel):
     """Predicts masked words of a set of documents (paper, section 2.2).
 
-    Unless a global attention mask is given, the [MASK] tokens have global attention, as in the
-    paper's pretraining.
+    Unless a global attention mask is given, `config.global_attention` decides: by default the
+    [MASK] tokens have global attention, as in the paper's pretraining.
     """
 
     has_word_head = True
@@ -498,6 +473,32 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         self.lm_head.decoder = new_embeddings
 
+    def usual_global_attention(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor | None:
+        """Makes the global attention mask of the pattern that the model was trained with.
+
+        Args:
+            input_ids: ``[B, L]``.
+            attention_mask: ``[B, L]``; None if there is no padding.
+
+        Returns:
+            ``[B, L]`` bool, true at the [MASK] tokens (``config.global_attention`` is
+            ``"masked"``), or at as many first tokens of each sequence (``"prefix"``); None for
+            ``"none"``, and if the configuration has no `mask_token_id`.
+        """
+        pattern = self.config.global_attention
+        if pattern == "none" or self.config.mask_token_id is None:
+            return None
+
+        is_mask = input_ids == self.config.mask_token_id
+        if pattern == "masked":
+            return is_mask
+
+        real = real_tokens(input_ids, attention_mask)
+        count = (is_mask & real).sum(dim=1, keepdim=True)  # [B, 1]
+        return real & (real.cumsum(dim=1) <= count)
+
     @can_return_tuple
     def forward(
         self,
@@ -508,42 +509,49 @@ class CdlmForMaskedLM(CdlmPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> longformer.LongformerMaskedLMOutput:
-        """Scores of words, ``[B, L, V]``; inputs as in `CdlmModel`.
+        """Scores the words of the vocabulary at every position.
 
-        `labels` ``[B, L]`` are ids of the true words, -100 where nothing is predicted, but not
-        everywhere. With them and `config.sparse_prediction`, the N positions that have one are
-        scored, row by row: ``[N, V]``.
+        Args:
+            input_ids: ``[B, L]``.
+            attention_mask: ``[B, L]``, as in `CdlmModel`.
+            global_attention_mask: ``[B, L]``; default: see `usual_global_attention`.
+            token_type_ids: ``[B, L]``.
+            labels: ``[B, L]``, ids of the true words, -100 at positions without a prediction. The
+                loss is zero if they are -100 everywhere.
+            **kwargs: further arguments of `CdlmModel`.
+
+        Returns:
+            `logits` ``[B, L, V]``. With labels and `config.sparse_prediction`, the N positions that
+            have a label are scored, row by row: ``[N, V]``.
         """
-        if (
-            global_attention_mask is None
-            and input_ids is not None
-            and self.config.mask_token_id is not None
-        ):
-            global_attention_mask = input_ids == self.config.mask_token_id
+        if global_attention_mask is None and input_ids is not None:
+            global_attention_mask = self.usual_global_attention(input_ids, attention_mask)
         output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            global_attention_mask=global_attention_mask,
+            token_type_ids=token_type_ids,
+            return_dict=True,
+            **kwargs,
         )
+
         states = output.last_hidden_state
+        loss = None
         if labels is None:
-            return longformer.LongformerMaskedLMOutput(
-                logits=self.lm_head(states), **_extras(output)
-            )
-        masked = labels != -100
-        if not masked.any():
-            raise ValueError(
-                "No position of the batch is masked (labels are -100 everywhere): mask some."
-            )
-        sparse = self.config.sparse_prediction
-        logits = self.lm_head(states[masked] if sparse else states)  # [N, V] or [B, L, V]
-        loss = nn.functional.cross_entropy(
-            (logits if sparse else logits[masked]).float(), labels[masked]
-        )
+            logits = self.lm_head(states)  # [B, L, V]
+        elif self.config.sparse_prediction:
+            labelled = labels != -100
+            logits = self.lm_head(states[labelled])  # [N, V]
+            loss = single_label_loss(logits, labels[labelled])
+        else:
+            labelled = labels != -100
+            logits = self.lm_head(states)  # [B, L, V]
+            loss = single_label_loss(logits[labelled], labels[labelled])
         return longformer.LongformerMaskedLMOutput(loss=loss, logits=logits, **_extras(output))
 
 
 class CdlmForDocumentMatching(CdlmPreTrainedModel):
-    """Says whether two documents belong together, by the state of [CLS] (paper, section 3.3 and
-    appendix C.2)."""
+    """Predicts whether two documents match, from the state of [CLS] (sections 3.3 and C.2)."""
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
@@ -561,26 +569,41 @@ class CdlmForDocumentMatching(CdlmPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> longformer.LongformerSequenceClassifierOutput:
-        """Scores ``[B, num_labels]``; inputs as in `CdlmModel`, with global attention on [CLS] by
-        default.
+        """Scores the classes of each sequence: `logits` ``[B, num_labels]``.
 
-        `labels` are ``[B]``, or as `config.problem_type` says.
+        Args:
+            input_ids: ``[B, L]``.
+            attention_mask: ``[B, L]``, as in `CdlmModel`.
+            global_attention_mask: ``[B, L]``; default: 1 at [CLS].
+            token_type_ids: ``[B, L]``.
+            labels: ``[B]``, or as `config.problem_type` says.
+            **kwargs: further arguments of `CdlmModel`.
         """
-        first = first_token(real_tokens(input_ids, attention_mask, kwargs.get("inputs_embeds")))
-        wide = first if global_attention_mask is None else global_attention_mask
-        output = self.longformer(input_ids, attention_mask, wide, token_type_ids, **kwargs)
-        # [CLS] is where the padding on the left ends.
-        logits = self.classifier(
-            take_positions(output.last_hidden_state, first.long().argmax(dim=1)[:, None])
+        is_first = first_token(real_tokens(input_ids, attention_mask, kwargs.get("inputs_embeds")))
+        if global_attention_mask is None:
+            global_attention_mask = is_first
+        output = self.longformer(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            global_attention_mask=global_attention_mask,
+            token_type_ids=token_type_ids,
+            return_dict=True,
+            **kwargs,
         )
-        loss = None if labels is None else classification_loss(logits, labels, self.config)
+
+        # [CLS] is at the end of padding on the left.
+        cls_position = is_first.long().argmax(dim=1)[:, None]  # [B, 1]
+        logits = self.classifier(take_positions(output.last_hidden_state, cls_position))
+        loss = None
+        if labels is not None:
+            loss = classification_loss(logits, labels, self.config)
         return longformer.LongformerSequenceClassifierOutput(
             loss=loss, logits=logits, **_extras(output)
         )
 
 
 class PairScorer(nn.Module):
-    """One hidden layer with tanh over [s ; m_i ; m_j ; m_i ∘ m_j] (paper, appendix C.1)."""
+    """Scores pairs by one hidden layer with tanh over [s ; m_i ; m_j ; m_i ∘ m_j] (section C.1)."""
 
     def __init__(self, hidden_size: int, units: int, dropout: float) -> None:
         super().__init__()
@@ -588,26 +611,43 @@ class PairScorer(nn.Module):
         self.dense = nn.Linear(4 * hidden_size, units)
         self.projection = nn.Linear(units, 1)
 
-    def forward(self, states: Tensor, first: Tensor, spans: Tensor, pairs: Tensor) -> Tensor:
-        """Scores ``[B, P]`` of `pairs` ``[B, P, 2]`` of `spans` ``[B, M, 2]``; `first` ``[B]`` is
-        where [CLS] is."""
+    def forward(self, states: Tensor, cls_position: Tensor, spans: Tensor, pairs: Tensor) -> Tensor:
+        """Scores pairs of mentions, a mention being the sum of its tokens' states.
+
+        Args:
+            states: ``[B, L, D]``.
+            cls_position: ``[B]``.
+            spans: ``[B, M, 2]``, first position of each mention and one past its last.
+            pairs: ``[B, P, 2]``, numbers of the mentions.
+
+        Returns:
+            ``[B, P]``.
+        """
         position = torch.arange(states.shape[1], device=states.device)
         inside = (position >= spans[..., :1]) & (position < spans[..., 1:])  # [B, M, L]
         mentions = inside.to(states.dtype) @ states  # [B, M, D]
-        left, right = (take_positions(mentions, pairs[..., side]) for side in (0, 1))  # [B, P, D]
-        document = take_positions(states, first[:, None]).expand_as(left)
-        features = torch.cat([document, left, right, left * right], dim=-1)  # [B, P, 4D]
-        return self.projection(self.dense(self.dropout(features)).tanh()).squeeze(-1)
+        first = take_positions(mentions, pairs[..., 0])  # [B, P, D]
+        second = take_positions(mentions, pairs[..., 1])  # [B, P, D]
+        document = take_positions(states, cls_position[:, None]).expand_as(first)
+        features = torch.cat([document, first, second, first * second], dim=-1)  # [B, P, 4D]
+        hidden = self.dense(self.dropout(features)).tanh()
+        return self.projection(hidden).squeeze(-1)
 
 
 def check_spans(spans: Tensor, real: Tensor) -> None:
-    """Raises a ValueError for the first span ``[B, M, 2]`` that is empty or outside its sequence
-    (-1: padding)."""
-    ends = real.long().cumsum(dim=1).argmax(dim=1)[:, None] + 1  # one past the last real position
-    bad = (spans[..., 0] < 0) | (spans[..., 1] <= spans[..., 0]) | (spans[..., 1] > ends)
-    bad &= (spans != -1).any(dim=-1)  # [B, M]
-    if bad.any():
-        row, mention = bad.nonzero()[0].tolist()
+    """Raises a ValueError for the first span that is empty or outside its sequence.
+
+    Args:
+        spans: ``[B, M, 2]``; -1 is padding.
+        real: ``[B, L]`` bool, true at tokens.
+    """
+    ends = real.long().cumsum(dim=1).argmax(dim=1)[:, None] + 1  # one past the last token
+    start = spans[..., 0]
+    end = spans[..., 1]
+    is_given = (spans != -1).any(dim=-1)  # [B, M]
+    is_wrong = is_given & ((start < 0) | (end <= start) | (end > ends))
+    if is_wrong.any():
+        row, mention = is_wrong.nonzero()[0].tolist()
         raise ValueError(
             f"Mention {mention} of row {row} has the span {spans[row, mention].tolist()}; it must"
             f" not be empty, and must lie between 0 and {int(ends[row])}, the end of its sequence."
@@ -616,8 +656,16 @@ def check_spans(spans: Tensor, real: Tensor) -> None:
 
 @dataclass
 class MentionPairOutput(ModelOutput):
-    """`loss`, the mean over sets of the mean over their pairs; `logits` ``[B, P]``, zero without a
-    pair."""
+    """Scores of pairs of mentions.
+
+    Attributes:
+        loss: the mean over sets of the mean over their pairs.
+        logits: ``[B, P]``, zero at the padding of pairs.
+        pair_mask: ``[B, P]`` bool, true at pairs.
+        hidden_states: as in `CdlmModel`.
+        attentions: as in `CdlmModel`.
+        global_attentions: as in `CdlmModel`.
+    """
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -628,19 +676,21 @@ class MentionPairOutput(ModelOutput):
 
 
 class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
-    """Says which mentions in one or two documents mean the same (paper, section 3.2 and appendix
-    C.1).
+    """Predicts which mentions in one or two documents corefer (paper, sections 3.2 and C.1).
 
-    No auto class of transformers scores pairs. Without this package, a checkpoint `path` opens by
-    transformers' ``get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference",
+    Transformers has no auto class for scoring pairs. Without this package, open a checkpoint `path`
+    by transformers' ``get_class_from_dynamic_module("modeling_cdlm.CdlmForCrossDocumentCoreference",
     path).from_pretrained(path)``.
     """
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
         self.longformer = CdlmModel(config)
+        dropout = 0.0
+        if config.classifier_dropout is not None:
+            dropout = config.classifier_dropout
         self.scorer = PairScorer(
-            config.hidden_size, config.pair_scorer_hidden_size, config.classifier_dropout or 0.0
+            config.hidden_size, units=config.pair_scorer_hidden_size, dropout=dropout
         )
         self.post_init()
 
@@ -656,63 +706,96 @@ class CdlmForCrossDocumentCoreference(CdlmPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> MentionPairOutput:
-        """Scores pairs of mentions; `CdlmProcessor.mentions` makes the inputs, other arguments as
-        in `CdlmModel`.
+        """Scores pairs of mentions; `CdlmProcessor.mentions` makes the inputs.
 
         Args:
+            input_ids: ``[B, L]``.
             mention_spans: ``[B, M, 2]``, first position of each mention and one past its last,
                 without the markers; -1 is padding.
-            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. By default the pair of
+            mention_pairs: ``[B, P, 2]``, numbers of mentions; -1 is padding. Default: the pair of
                 the first two.
-            global_attention_mask: ``[B, L]``; by default 1 at [CLS], at the mentions and at their
+            attention_mask: ``[B, L]``, as in `CdlmModel`.
+            global_attention_mask: ``[B, L]``; default: 1 at [CLS], at the mentions and at their
                 markers.
-            labels: ``[B, P]``, 1 for a pair that means the same, else 0; -100 if unknown.
+            token_type_ids: ``[B, L]``.
+            labels: ``[B, P]``, 1 for a pair that corefers, else 0; -100 if unknown.
+            **kwargs: further arguments of `CdlmModel`.
         """
         real = real_tokens(input_ids, attention_mask)
         check_spans(mention_spans, real)
-        first = first_token(real)
+        is_first = first_token(real)
         if mention_pairs is None:
-            mention_pairs = torch.tensor([0, 1], device=input_ids.device).expand(
-                len(input_ids), 1, 2
-            )
+            first_two = torch.tensor([0, 1], device=input_ids.device)
+            mention_pairs = first_two.expand(len(input_ids), 1, 2)
         if global_attention_mask is None:
-            position = torch.arange(input_ids.shape[1], device=input_ids.device)
-            marked = (position >= mention_spans[..., :1] - 1) & (
-                position <= mention_spans[..., 1:]
-            )  # [B, M, L]
-            global_attention_mask = (marked & (mention_spans[..., :1] >= 0)).any(dim=1) | first
+            global_attention_mask = is_first | _marked_tokens(mention_spans, input_ids.shape[1])
         output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            global_attention_mask=global_attention_mask,
+            token_type_ids=token_type_ids,
+            return_dict=True,
+            **kwargs,
+        )
+
+        logits = self.scorer(
+            states=output.last_hidden_state,
+            cls_position=is_first.long().argmax(dim=1),
+            spans=mention_spans.clamp(min=0),
+            pairs=mention_pairs.clamp(min=0),
         )
         pair_mask = (mention_pairs != -1).any(dim=-1)  # [B, P]
-        spans, pairs = mention_spans.clamp(min=0), mention_pairs.clamp(min=0)
-        logits = self.scorer(output.last_hidden_state, first.long().argmax(dim=1), spans, pairs)
         logits = logits.masked_fill(~pair_mask, 0.0)
-        loss = None if labels is None else labelled_loss(logits, labels)
+        loss = None
+        if labels is not None:
+            loss = labelled_loss(logits, labels)
         return MentionPairOutput(loss=loss, logits=logits, pair_mask=pair_mask, **_extras(output))
 
 
-def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
-    """Minus the log-probability that any one of several positions is meant (Clark and Gardner,
-    2018).
+def _marked_tokens(spans: Tensor, length: int) -> Tensor:
+    """Finds mentions ``[B, M, 2]`` and the markers on both sides of them: ``[B, L]`` bool."""
+    start = spans[..., :1]
+    end = spans[..., 1:]
+    position = torch.arange(length, device=spans.device)
+    marked = (position >= start - 1) & (position <= end) & (start >= 0)  # [B, M, L]
+    return marked.any(dim=1)
 
-    `logits` are ``[B, L]``, minus infinity at padding; `positions` ``[B, A]``, -1 is padding. Rows
-    without an answer do not count in the mean.
+
+def any_of_loss(logits: Tensor, positions: Tensor) -> Tensor:
+    """Computes minus the log-probability that any of several positions is meant.
+
+    See Clark and Gardner, 2018. Rows without an answer do not count in the mean.
+
+    Args:
+        logits: ``[B, L]``, minus infinity at padding.
+        positions: ``[B, A]``; -1 is padding.
+
+    Returns:
+        The mean over rows; zero (with a gradient path) without an answer.
     """
-    log_probabilities = logits.float().log_softmax(dim=-1).gather(1, positions.clamp(min=0))
     answered = (positions >= 0).any(dim=1)
     if not answered.any():
         return logits.float().flatten()[:1].sum() * 0.0
-    return (
-        -log_probabilities.masked_fill(positions < 0, -torch.inf)[answered].logsumexp(dim=1).mean()
-    )
+
+    log_probabilities = logits.float().log_softmax(dim=-1).gather(1, positions.clamp(min=0))
+    log_probabilities = log_probabilities.masked_fill(positions < 0, -torch.inf)
+    return -log_probabilities[answered].logsumexp(dim=1).mean()
 
 
 @dataclass
 class MultiHopQuestionAnsweringOutput(ModelOutput):
-    """`loss`, the sum over all heads with labels, and logits: where the answer begins and at which
-    token it ends, ``[B, L]``; its type (a span, yes, no), ``[B, 3]``; whether a sentence supports
-    it, ``[B, S]``, and a paragraph, ``[B, T]``, zero where there is none.
+    """Scores of answers and of what supports them.
+
+    Attributes:
+        loss: the sum over all heads with labels.
+        start_logits: ``[B, L]``, the answer's first token.
+        end_logits: ``[B, L]``, the answer's last token.
+        type_logits: ``[B, 3]``: a span, yes, no.
+        sentence_logits: ``[B, S]``, whether a sentence supports the answer; zero at padding.
+        paragraph_logits: ``[B, T]``, whether a paragraph supports the answer; zero at padding.
+        hidden_states: as in `CdlmModel`.
+        attentions: as in `CdlmModel`.
+        global_attentions: as in `CdlmModel`.
     """
 
     loss: Tensor | None = None
@@ -726,9 +809,13 @@ class MultiHopQuestionAnsweringOutput(ModelOutput):
     global_attentions: tuple[Tensor, ...] | None = None
 
 
+def _two_layers(size: int, outputs: int) -> nn.Sequential:
+    """Makes a head of two linear layers (Beltagy et al., 2020, appendix D)."""
+    return nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, outputs))
+
+
 class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
-    """Answers a question from several paragraphs, and says which sentences support it (paper, 3.4
-    and appendix C.3).
+    """Answers a question from several paragraphs and names its evidence (sections 3.4 and C.3).
 
     The heads are those of Beltagy et al. (2020, appendix D): a span over the tokens, and two layers
     each over [CLS] (span, yes or no), over sentence starts and over title starts (whether they
@@ -737,13 +824,12 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
 
     def __init__(self, config: CdlmConfig) -> None:
         super().__init__(config)
-        self.longformer = CdlmModel(config)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
         size = config.hidden_size
-        self.qa_type, self.qa_sentence, self.qa_paragraph = (
-            nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, outputs))
-            for outputs in (3, 1, 1)
-        )
+        self.longformer = CdlmModel(config)
+        self.qa_outputs = nn.Linear(size, 2)
+        self.qa_type = _two_layers(size, outputs=3)
+        self.qa_sentence = _two_layers(size, outputs=1)
+        self.qa_paragraph = _two_layers(size, outputs=1)
         self.post_init()
 
     @can_return_tuple
@@ -763,60 +849,80 @@ class CdlmForMultiHopQuestionAnswering(CdlmPreTrainedModel):
         paragraph_labels: Tensor | None = None,
         **kwargs: Any,
     ) -> MultiHopQuestionAnsweringOutput:
-        """Scores spans, kinds of answers, sentences and paragraphs; `CdlmProcessor.question` makes
-        the inputs.
+        """Scores spans, kinds of answers, sentences and paragraphs.
+
+        `CdlmProcessor.question` makes the inputs.
 
         Args:
-            sentence_index, paragraph_index: ``[B, S]`` and ``[B, T]``, starts of sentences and
-                titles; -1 is padding.
-            context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; all real ones by
-                default.
-            start_positions, end_positions: ``[B, A]``, first and last token of every place where
-                the answer occurs in the supporting paragraphs; -1 is padding. The loss asks for any
-                one of them.
+            input_ids: ``[B, L]``.
+            global_attention_mask: ``[B, L]``, as in `CdlmModel`.
+            sentence_index: ``[B, S]``, starts of sentences; -1 is padding.
+            paragraph_index: ``[B, T]``, starts of titles; -1 is padding.
+            attention_mask: ``[B, L]``, as in `CdlmModel`.
+            context_mask: ``[B, L]``, 1 at tokens that can be part of an answer; default: all tokens.
+            token_type_ids: ``[B, L]``.
+            start_positions: ``[B, A]``, first token of every place where the answer occurs in the
+                supporting paragraphs; -1 is padding. The loss asks for any one of them.
+            end_positions: ``[B, A]``, the last tokens.
             type_labels: ``[B]``: 0 span, 1 yes, 2 no, -100 unknown.
-            sentence_labels, paragraph_labels: ``[B, S]`` and ``[B, T]``, 1 where one supports the
-                answer, 0, or -100.
+            sentence_labels: ``[B, S]``, 1 if the sentence supports the answer, 0, or -100.
+            paragraph_labels: ``[B, T]``, 1 if the paragraph supports the answer, 0, or -100.
+            **kwargs: further arguments of `CdlmModel`.
         """
         output = self.longformer(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, **kwargs
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            global_attention_mask=global_attention_mask,
+            token_type_ids=token_type_ids,
+            return_dict=True,
+            **kwargs,
         )
         states = output.last_hidden_state
         real = real_tokens(input_ids, attention_mask)
-        possible = real if context_mask is None else context_mask.bool()
-        spans = (
-            self.qa_outputs(states)
-            .float()
-            .masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
-        )
-        first = first_token(real).long().argmax(dim=1)
-        sentence, paragraph = (
-            head(take_positions(states, index)).squeeze(-1).masked_fill(index < 0, 0.0)
-            for head, index in (
-                (self.qa_sentence, sentence_index),
-                (self.qa_paragraph, paragraph_index),
-            )
-        )  # [B, S] and [B, T]
-        start, end = spans.unbind(dim=-1)  # [B, L]
-        kind = self.qa_type(take_positions(states, first[:, None]).squeeze(1))  # [B, 3]
-        heads = (
-            (any_of_loss, start, start_positions),
-            (any_of_loss, end, end_positions),
-            (single_label_loss, kind, type_labels),
-            (labelled_loss, sentence, sentence_labels),
-            (labelled_loss, paragraph, paragraph_labels),
-        )
-        losses = [
-            of_head(logits, labels) for of_head, logits, labels in heads if labels is not None
-        ]
-        loss = torch.stack(losses).sum() if losses else None
+        cls_position = first_token(real).long().argmax(dim=1)[:, None]  # [B, 1]
+
+        possible = real
+        if context_mask is not None:
+            possible = context_mask.bool()
+        spans = self.qa_outputs(states).float()  # [B, L, 2]
+        spans = spans.masked_fill(~possible.unsqueeze(-1), torch.finfo(torch.float32).min)
+        start_logits, end_logits = spans.unbind(dim=-1)  # [B, L]
+        type_logits = self.qa_type(take_positions(states, cls_position)).squeeze(1)  # [B, 3]
+        sentence_logits = self.qa_sentence(take_positions(states, sentence_index)).squeeze(-1)
+        sentence_logits = sentence_logits.masked_fill(sentence_index < 0, 0.0)  # [B, S]
+        paragraph_logits = self.qa_paragraph(take_positions(states, paragraph_index)).squeeze(-1)
+        paragraph_logits = paragraph_logits.masked_fill(paragraph_index < 0, 0.0)  # [B, T]
+
+        losses = []
+        if start_positions is not None:
+            losses.append(any_of_loss(start_logits, start_positions))
+        if end_positions is not None:
+            losses.append(any_of_loss(end_logits, end_positions))
+        if type_labels is not None:
+            losses.append(single_label_loss(type_logits, type_labels))
+        if sentence_labels is not None:
+            losses.append(labelled_loss(sentence_logits, sentence_labels))
+        if paragraph_labels is not None:
+            losses.append(labelled_loss(paragraph_logits, paragraph_labels))
+        loss = None
+        if losses:
+            loss = torch.stack(losses).sum()
+
         return MultiHopQuestionAnsweringOutput(
-            loss, start, end, kind, sentence, paragraph, **_extras(output)
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            type_logits=type_logits,
+            sentence_logits=sentence_logits,
+            paragraph_logits=paragraph_logits,
+            **_extras(output),
         )
 
 
 def _extras(output: longformer.LongformerBaseModelOutputWithPooling) -> dict[str, Any]:
-    """The parts of the base model's output that every head passes on."""
+    """Collects the parts of the base model's output that every head passes on."""
     return {
-        name: getattr(output, name) for name in ("hidden_states", "attentions", "global_attentions")
+        "hidden_states": output.hidden_states,
+        "attentions": output.attentions,
+        "global_attentions": output.global_attentions,
     }

@@ -10,7 +10,6 @@ documents joined, K labels.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
@@ -29,51 +28,61 @@ from .token_document import (
 
 
 class TextCnnClassifier(nn.Module):
-    """Convolutions of several widths, the maximum over time, and one linear layer (paper, section
-    3.3; Kim, 2014)."""
+    """Convolutions of several widths, the maximum over time, and one linear layer.
+
+    See section 3.3 of the paper, and Kim, 2014.
+    """
 
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__()
         self.filter_sizes = list(config.filter_sizes)
-        self.convolutions = nn.ModuleList(
-            nn.Conv1d(config.hidden_size, config.num_filters, width) for width in self.filter_sizes
-        )
+        self.convolutions = nn.ModuleList()
+        for width in self.filter_sizes:
+            self.convolutions.append(nn.Conv1d(config.hidden_size, config.num_filters, width))
         self.dropout = nn.Dropout(config.classifier_dropout or 0.0)
         self.projection = nn.Linear(config.num_filters * len(self.filter_sizes), config.num_labels)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Scores ``[B, K]`` from features ``[N, D]`` of all documents, one after another, and their
-        lengths ``[B]``.
+        """Scores documents.
 
-        A document shorter than a filter is padded with zeros to its width; otherwise no window
-        reaches beyond one.
+        A document shorter than the widest filter is padded with zeros to its width; otherwise no
+        window reaches beyond a document.
+
+        Args:
+            features: ``[N, D]``, document after document.
+            lengths: tokens of each document, ``[B]``.
+
+        Returns:
+            ``[B, K]``.
         """
-        widest, counts = max(self.filter_sizes), lengths.tolist()
+        widest = max(self.filter_sizes)
+        counts = lengths.tolist()
         # One row for all documents: memory grows with their tokens, not with the longest times
         # their number.
-        documents = (
-            nn.functional.pad(rows, (0, 0, 0, max(widest - len(rows), 0)))
-            for rows in features.split(counts)
-        )
-        packed = torch.cat(list(documents))  # [P, D]
-        starts = list(
-            itertools.accumulate((max(count, widest) for count in counts[:-1]), initial=0)
-        )
+        documents = []
+        starts = []
+        positions = 0
+        for document in features.split(counts):
+            missing = max(widest - len(document), 0)
+            documents.append(nn.functional.pad(document, (0, 0, 0, missing)))
+            starts.append(positions)
+            positions += len(document) + missing
+        packed = torch.cat(documents).T.unsqueeze(0)  # [1, D, P]
+
         maxima = []
         for width, convolution in zip(self.filter_sizes, self.convolutions, strict=True):
-            windows = convolution(packed.T.unsqueeze(0))[0].relu()  # [F, P - width + 1]
-            ends = [
-                start + max(count - width, 0) + 1
-                for start, count in zip(starts, counts, strict=True)
-            ]
-            over_time = [
-                windows[:, start:end].amax(dim=-1) for start, end in zip(starts, ends, strict=True)
-            ]
+            windows = convolution(packed)[0].relu()  # [F, P - width + 1]
+            over_time = []
+            for start, count in zip(starts, counts, strict=True):
+                end = start + max(count - width, 0) + 1
+                over_time.append(windows[:, start:end].amax(dim=-1))
             maxima.append(torch.stack(over_time))  # [B, F]
-        return self.projection(self.dropout(torch.cat(maxima, dim=-1)))  # [B, K]
+        return self.projection(self.dropout(torch.cat(maxima, dim=-1)))
 
 
 class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
+    """What all ChunkBERT classes share."""
+
     config: ChunkBertConfig
     config_class = ChunkBertConfig
     family_auto_map = {
@@ -88,11 +97,11 @@ class ChunkBertPreTrainedModel(TokenDocumentPreTrainedModel):
 
 
 class ChunkBertModel(ChunkBertPreTrainedModel):
-    """Whole documents to a feature for every token; attention stays within a chunk (paper, sections
-    3.1 and 3.2).
+    """Computes a feature for every token of whole documents (paper, sections 3.1 and 3.2).
 
-    For a document of at most `chunk_size` tokens the features are those of the encoder itself.
-    Padding costs no computation, except within a chunk where others of the same pass are longer.
+    Attention stays within a chunk. For a document of at most `chunk_size` tokens the features are
+    the encoder's own. Padding costs no computation, except within a chunk if others of the same
+    pass are longer.
 
     Example:
         >>> model = ChunkBertModel.from_encoder(minilm)
@@ -106,11 +115,8 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
     def __init__(self, config: ChunkBertConfig) -> None:
         super().__init__(config)
         config.check("chunk_size")
-        if (
-            not 1
-            <= config.num_averaged_layers
-            <= (states := config.encoder_config.num_hidden_layers + 1)
-        ):
+        states = config.encoder_config.num_hidden_layers + 1
+        if not 1 <= config.num_averaged_layers <= states:
             raise ValueError(
                 f"num_averaged_layers must be 1 to {states}, the hidden states of the encoder, got "
                 f"{config.num_averaged_layers}."
@@ -126,36 +132,50 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
         token_type_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenFeaturesOutput:
-        """Cuts documents of any length ``[B, T]``, padded anywhere, into chunks, and joins the
-        encoder's outputs.
+        """Splits documents of any length into chunks and joins the encoder's outputs.
 
-        What adapters pass on in `kwargs` has no meaning.
+        Args:
+            input_ids: ``[B, T]``, padded anywhere.
+            attention_mask: ``[B, T]``; default: no padding.
+            token_type_ids: ``[B, T]``.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
         """
-        return at_their_places(*self.token_features(input_ids, attention_mask, token_type_ids))
+        self.refuse_outputs_of_layers(kwargs)
+        features, mask = self.token_features(input_ids, attention_mask, token_type_ids)
+        return at_their_places(features, mask=mask)
 
     def token_features(
         self, input_ids: Tensor, attention_mask: Tensor | None, types: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Features ``[N, D]``, document after document, and the mask ``[B, T]`` of their tokens."""
+        """Computes the features of tokens without padding; arguments as in `forward`.
+
+        Returns:
+            Features ``[N, D]``, document after document, and the mask ``[B, T]`` of their tokens.
+        """
         mask = self.tokens_to_read(input_ids, attention_mask)
-        row, offset, chunks = place_in_chunks(mask, self.config.chunk_size)  # [N], [N], R
-        fields, real = self.lay_out(input_ids, types, mask, (row, offset))  # [R, C]
-        last = list(
-            range(-self.config.num_averaged_layers, 0)
-        )  # of a list, the encoder does not keep the others
+        chunk, offset, chunks = place_in_chunks(mask, chunk_size=self.config.chunk_size)
+        fields, real = self.lay_out(
+            input_ids, token_type_ids=types, mask=mask, place=(chunk, offset)
+        )  # [R, C]
+        # With a list of states, the encoder does not keep the others.
+        averaged = list(range(-self.config.num_averaged_layers, 0))
+        chunks_at_once = chunks
+        if self.config.chunk_batch_size is not None:
+            chunks_at_once = self.config.chunk_batch_size
+
         features = []
-        for part in torch.arange(chunks, device=mask.device).split(
-            self.config.chunk_batch_size or chunks
-        ):
-            keep = real[part, : int(real[part].sum(dim=1).max())]  # [r, C]
-            inputs = {name: values[part, : keep.shape[1]] for name, values in fields.items()}
+        for part in torch.arange(chunks, device=mask.device).split(chunks_at_once):
+            longest = int(real[part].sum(dim=1).max())
+            part_real = real[part, :longest]  # [r, C]
+            inputs = {name: values[part, :longest] for name, values in fields.items()}
             output = self.encoder(
-                **inputs, attention_mask=keep.long(), output_hidden_states=last, return_dict=True
+                **inputs,
+                attention_mask=part_real.long(),
+                output_hidden_states=averaged,
+                return_dict=True,
             )
-            states = torch.stack(
-                [output.hidden_states[number] for number in last]
-            )  # [averaged, r, C, D]
-            features.append(states.mean(dim=0)[keep])
+            states = torch.stack([output.hidden_states[number] for number in averaged])
+            features.append(states.mean(dim=0)[part_real])  # [tokens of the part, D]
         return torch.cat(features), mask
 
 
@@ -166,7 +186,8 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
 
     Example:
         >>> model = ChunkBertForSequenceClassification.from_encoder(minilm, num_labels=20)
-        >>> posts = model.tokenizer(["A short post.", "A long one. " * 2000], padding=True, return_tensors="pt")
+        >>> texts = ["A short post.", "A long one. " * 2000]
+        >>> posts = model.tokenizer(texts, padding=True, return_tensors="pt")
         >>> model(**posts).logits.shape
         torch.Size([2, 20])
     """
@@ -186,9 +207,19 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Scores ``[B, K]``; `labels` are ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or
-        ``[B]`` values."""
+        """Scores the K classes of each document: `logits` ``[B, K]``.
+
+        Args:
+            input_ids: ``[B, T]``, padded anywhere.
+            attention_mask: ``[B, T]``; default: no padding.
+            token_type_ids: ``[B, T]``.
+            labels: ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
+        """
+        self.refuse_outputs_of_layers(kwargs)
         features, mask = self.model.token_features(input_ids, attention_mask, token_type_ids)
-        logits = self.classifier(features, mask.sum(dim=1))  # [B, K]
-        loss = None if labels is None else classification_loss(logits, labels, self.config)
+        logits = self.classifier(features, lengths=mask.sum(dim=1))  # [B, K]
+        loss = None
+        if labels is not None:
+            loss = classification_loss(logits, labels, self.config)
         return SequenceClassifierOutput(loss=loss, logits=logits)

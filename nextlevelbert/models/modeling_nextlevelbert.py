@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -258,6 +258,26 @@ class NextLevelBertPreTrainedModel(NextLevelPreTrainedModel):
         model = self.base_model
         return model.special_embeddings if model.encoder is None else model.encoder.embeddings
 
+    def set_input_embeddings(self, value: nn.Module) -> NoReturn:
+        """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
+        self.resize_token_embeddings()
+
+    def resize_position_embeddings(self, *args: object, **kwargs: object) -> NoReturn:
+        """Raises a ValueError: a longer document is read in further windows."""
+        raise ValueError(
+            "The position table is not resized; documents of any length are read in windows of"
+            " max_chunks. For longer windows make a new model with an encoder_config of more"
+            " positions."
+        )
+
+    def resize_token_embeddings(self, *args: object, **kwargs: object) -> NoReturn:
+        """Raises a ValueError: the tokens belong to the frozen chunk encoder."""
+        raise ValueError(
+            "The chunk encoder is frozen, so its token embeddings cannot be changed for new tokens."
+            " Add them to the sentence encoder, train it, and make a new model of it with"
+            f" {type(self).__name__}.from_chunk_encoder."
+        )
+
 
 class NextLevelBertModel(NextLevelBertPreTrainedModel):
     """Whole documents to contextual chunk vectors and one document vector (paper, section 2.2).
@@ -317,24 +337,37 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
             special_ids: ``[B, S]`` for packed sequences, where `inputs_embeds` already has a place
                 for every special vector: -1 at chunk vectors, else the row of the special table.
             token_type_ids: accepted because tokenizers return it; has no meaning here.
-            output_hidden_states, output_attentions: as in transformers; see `DocumentModelOutput`.
+            output_hidden_states, output_attentions: as in transformers, by default as the
+                configuration says; see `DocumentModelOutput`.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(
                 "Give either input_ids [B, T] of whole documents or inputs_embeds [B, L, D] of"
                 " chunks."
             )
-        flags = {
-            "output_hidden_states": output_hidden_states,
-            "output_attentions": output_attentions,
-        }
-        extras = {name: True for name, value in flags.items() if value}
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if output_attentions is None:
+            output_attentions = self.config.output_attentions
+        extras = {}
+        if output_hidden_states:
+            extras["output_hidden_states"] = True
+        if output_attentions:
+            extras["output_attentions"] = True
         if input_ids is not None:
             documents = self.encode_ids(input_ids, attention_mask)
             lengths = torch.tensor([len(rows) for rows in documents], device=self.device)
-            inputs_embeds = pad_sequence(
-                [*documents, self.special_embeddings.weight[:1]], batch_first=True
-            )[:-1]
+            if self.training and self.encoder is None and torch.is_grad_enabled():
+                warnings.warn(
+                    "pooling='plain' has nothing to train: training changes only layers that you"
+                    " put over this model. To train the model itself, make it with"
+                    " NextLevelBertModel.from_chunk_encoder(…, pooling='residual').",
+                    stacklevel=2,
+                )
+            # A last row that is dropped, so that a batch of empty documents can be padded, too.
+            # Without a gradient: a loss over a model with nothing to train is an error.
+            no_chunk = self.special_embeddings.weight[:1].detach()
+            inputs_embeds = pad_sequence([*documents, no_chunk], batch_first=True)[:-1]
             attention_mask = (
                 torch.arange(inputs_embeds.shape[1], device=self.device) < lengths[:, None]
             )
@@ -489,7 +522,7 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         mask = (
             real.long() if traced() or not real.all() else None
         )  # kernels without a mask are faster
-        return self.encoder(inputs_embeds=embeds, attention_mask=mask, **extras)
+        return self.encoder(inputs_embeds=embeds, attention_mask=mask, return_dict=True, **extras)
 
     def _pool(self, chunks: Tensor, hidden: Tensor, first: Tensor, mask: Tensor) -> Tensor:
         """Document vectors ``[B, H]`` by the configured pooling; zero where a document has no
@@ -543,7 +576,13 @@ class NextLevelBertModel(NextLevelBertPreTrainedModel):
         for rows in (filled[part] for part in micro_batches(lengths[filled], _POSITIONS_PER_PASS)):
             batch = pad_sequence([documents[row].to(self.device) for row in rows], batch_first=True)
             mask = torch.arange(batch.shape[1]) < torch.from_numpy(lengths[rows])[:, None]
-            output = self(inputs_embeds=batch, attention_mask=mask.to(self.device))
+            output = self(
+                inputs_embeds=batch,
+                attention_mask=mask.to(self.device),
+                output_hidden_states=False,
+                output_attentions=False,
+                return_dict=True,
+            )
             for place, row in enumerate(rows):
                 contextual[row] = output.last_hidden_state[
                     place, : int(output.chunk_mask[place].sum())
@@ -800,7 +839,9 @@ class NextLevelBertForMaskedVectorModeling(NextLevelBertPreTrainedModel):
                 whitened.
             kwargs: `output_hidden_states`, `output_attentions`.
         """
-        output = self.model(inputs_embeds=inputs_embeds, special_ids=special_ids, **kwargs)
+        output = self.model(
+            inputs_embeds=inputs_embeds, special_ids=special_ids, return_dict=True, **kwargs
+        )
         selected, config = mask_positions.bool(), self.config
         predictions, targets, loss = (
             self.head(output.last_hidden_state[selected]),
@@ -861,7 +902,9 @@ class NextLevelBertForContrastiveLearning(NextLevelBertPreTrainedModel):
             return_loss: not read: by this name `Trainer` knows that there is a loss without labels.
         """
         output = self.model(
-            inputs_embeds=inputs_embeds.flatten(0, 1), special_ids=special_ids.flatten(0, 1)
+            inputs_embeds=inputs_embeds.flatten(0, 1),
+            special_ids=special_ids.flatten(0, 1),
+            return_dict=True,
         )
         first, second = output.pooler_output.unflatten(0, (-1, 2)).unbind(dim=1)  # [N, D] each
         with torch.autocast(first.device.type, enabled=False):
@@ -956,7 +999,13 @@ class NextLevelBertForTask(NextLevelBertPreTrainedModel):
                 f"This model reads {what}: pair_input_ids, pair_embeds or token_type_ids of 1."
                 " Where the tokenizer gives no such types, take DataCollatorForDocumentChoice."
             )
-        output = self.model(input_ids, attention_mask, inputs_embeds, **kwargs)
+        output = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
         logits = self.classifier(
             concatenate_pairs(output.pooler_output, pairs, document_index)
         )  # [N, (C,) outputs]

@@ -7,9 +7,11 @@ own `Transformer` module it names: any other class would need `trust_remote_code
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -17,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 from transformers import (
     AutoModel,
@@ -27,6 +30,7 @@ from transformers import (
 )
 from transformers.dynamic_module_utils import custom_object_save
 from transformers.loss.loss_utils import ForSequenceClassificationLoss
+from transformers.utils import output_capturing
 
 try:
     from nextlevelbert import hub_card
@@ -35,11 +39,9 @@ except (
 ):  # a checkpoint that is opened without the package is published with transformers' own card
     hub_card: Any = None  # type: ignore[no-redef]
 
-# The limit in a saved tokenizer, which sentence-transformers shows as `max_seq_length` and cuts at.
-# No document gets
-# there: characters are counted in int32. transformers has no value for "no limit": it makes 1e30 of
-# None.
-LONGEST_DOCUMENT = 2**31 - 1
+# The `model_max_length` of a tokenizer without a limit, which is transformers' own default: above
+# 1e20 it neither truncates at the limit nor pads to it, so sentence-transformers does not either.
+NO_LENGTH_LIMIT = int(1e30)
 
 # Arguments of `from_pretrained` that the tokenizer has to be read with, too.
 LOADING_ARGUMENTS = (
@@ -82,7 +84,7 @@ _OFFSET_POSITIONS = (
     "xmod",
 )
 
-_SENTENCE_TRANSFORMER_FILES: dict[str, object] = {
+_SENTENCE_TRANSFORMER_FILES: dict[str, Any] = {
     "modules.json": [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
     ],
@@ -90,6 +92,8 @@ _SENTENCE_TRANSFORMER_FILES: dict[str, object] = {
         "transformer_task": "feature-extraction",
         "module_output_name": "sentence_embedding",
         "modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}},
+        # Overrides the limit of a tokenizer that something else wrote into the folder.
+        "max_seq_length": NO_LENGTH_LIMIT,
     },
     "config_sentence_transformers.json": {
         "model_type": "SentenceTransformer",
@@ -170,6 +174,7 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         ):
             trainer.Trainer._plain_card = trainer.Trainer.create_model_card
             trainer.Trainer.create_model_card = hub_card.card_of_trainer
+        is_update = self._is_saved_in(Path(save_directory))
         super().save_pretrained(save_directory, *args, **kwargs)
         if not (args[0] if args else kwargs.get("is_main_process", True)):
             return
@@ -177,14 +182,44 @@ class NextLevelPreTrainedModel(PreTrainedModel):
             not self.is_remote_code()
         ):  # otherwise opened by `trust_remote_code`, and transformers has written the code
             custom_object_save(self, save_directory)
-        for name, content in _SENTENCE_TRANSFORMER_FILES.items():
-            (Path(save_directory) / name).write_text(json.dumps(content, indent=2) + "\n")
+        self._write_sentence_transformers_files(Path(save_directory), is_update=is_update)
         if tokenizer is not None:
-            limit, tokenizer.model_max_length = tokenizer.model_max_length, LONGEST_DOCUMENT
             tokenizer.save_pretrained(save_directory)
-            tokenizer.model_max_length = limit
         if push:
             self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), **hub)
+
+    def _is_saved_in(self, folder: Path) -> bool:
+        """Returns whether the folder holds a checkpoint of this family, which a save replaces."""
+        config_file = folder / "config.json"
+        if not config_file.is_file():
+            return False
+        stored = json.loads(config_file.read_text(encoding="utf-8"))
+        return stored.get("model_type") == self.config.model_type
+
+    def _write_sentence_transformers_files(self, folder: Path, is_update: bool) -> None:
+        """Writes what sentence-transformers opens the folder by, and keeps what was set there.
+
+        sentence-transformers writes `config_sentence_transformers.json` (prompts, similarity)
+        before the model and the other two files after it, so the first is never overwritten.
+
+        Args:
+            folder: the folder of the checkpoint.
+            is_update: whether the folder held a checkpoint of this family before. Only then its
+                `modules.json` and `sentence_bert_config.json` belong to this model.
+        """
+        for name, content in _SENTENCE_TRANSFORMER_FILES.items():
+            path = folder / name
+            is_first = name == "config_sentence_transformers.json"
+            if path.exists() and (is_first or is_update):
+                stored = json.loads(path.read_text(encoding="utf-8"))
+            else:
+                stored = copy.deepcopy(content)
+            if name == "sentence_bert_config.json":
+                stored = content | stored
+                if hasattr(self.config, "max_position_embeddings"):
+                    # The model itself has a limit, at which sentence-transformers truncates.
+                    del stored["max_seq_length"]
+            path.write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
 
     def _upload_modified_files(
         self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any
@@ -213,7 +248,11 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return base._tokenizer
 
     @tokenizer.setter
-    def tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def tokenizer(self, tokenizer: PreTrainedTokenizerBase | None) -> None:
+        """Sets the tokenizer; of one with a length limit, a copy without it."""
+        if tokenizer is not None and tokenizer.model_max_length < NO_LENGTH_LIMIT:
+            tokenizer = copy.deepcopy(tokenizer)
+            tokenizer.model_max_length = NO_LENGTH_LIMIT
         self.base_model._tokenizer = tokenizer
 
     def _find_tokenizer(self) -> PreTrainedTokenizerBase | None:
@@ -233,6 +272,14 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         ) as error:  # what was loaded from is gone; the weights must be saved all the same
             warnings.warn(f"{error} Saved without a tokenizer.", stacklevel=3)
             return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what is pickled or copied: everything but the hooks of transformers' output capture.
+
+        The hooks are local functions, which cannot be pickled; transformers installs them again when
+        hidden states or attentions are asked for.
+        """
+        return without_capturing_hooks(self, {}).__dict__
 
     def lora_targets(self) -> dict[str, Any]:
         """Arguments of peft's `LoraConfig`: ``get_peft_model(model, LoraConfig(r=8,
@@ -264,6 +311,33 @@ class NextLevelPreTrainedModel(PreTrainedModel):
         return [
             name for name, head in heads if head is not self.base_model and [*head.parameters()]
         ]
+
+
+def without_capturing_hooks(module: nn.Module, twins: dict[int, nn.Module]) -> nn.Module:
+    """Copies a tree of modules without the hooks with which transformers captures outputs.
+
+    Args:
+        module: the root; the copy shares its tensors and settings.
+        twins: copies made so far, by the `id` of the original, so that shared modules stay shared.
+    """
+    if id(module) in twins:
+        return twins[id(module)]
+
+    twin = object.__new__(type(module))
+    twins[id(module)] = twin
+    twin.__dict__.update(module.__dict__)
+    twin.__dict__.pop("_output_capturing_hooks_installed", None)
+    hooks = {
+        key: hook
+        for key, hook in module._forward_hooks.items()
+        if getattr(hook, "__module__", None) != output_capturing.__name__
+    }
+    twin.__dict__["_forward_hooks"] = OrderedDict(hooks)
+    twin.__dict__["_modules"] = {
+        name: None if child is None else without_capturing_hooks(child, twins)
+        for name, child in module._modules.items()
+    }
+    return twin
 
 
 def encoders_of_package() -> Any:
@@ -332,7 +406,7 @@ def load_tokenizer(name_or_path: str | PathLike[str], **arguments: Any) -> PreTr
     """The stock tokenizer of an encoder, without its length limit, because no document is too long
     here."""
     tokenizer = AutoTokenizer.from_pretrained(
-        name_or_path, **{"model_max_length": int(1e30), **arguments}
+        name_or_path, **{"model_max_length": NO_LENGTH_LIMIT, **arguments}
     )
     if not set(tokenizer.get_vocab()) - set(
         tokenizer.all_special_tokens

@@ -1,5 +1,4 @@
-"""From documents to the inputs of CDLM: separators around documents, marked mentions, questions and
-paragraphs."""
+"""CDLM's inputs: documents between separators, marked mentions, questions with paragraphs."""
 
 from __future__ import annotations
 
@@ -7,25 +6,26 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.processing_utils import ProcessorMixin
 
-Row = dict[str, Any]  # one sequence, before padding, under the names by which the models take them
+Row = dict[str, Any]  # one sequence, before padding, under the names of the models' arguments
 
-DOCUMENT, MENTION, QUESTION = ("<doc-s>", "</doc-s>"), ("<m>", "</m>"), ("[q]", "[/q]")
-TITLE, SENTENCE = ("<t>", "</t>"), ("<s>", "</s>")
+DOCUMENT = ("<doc-s>", "</doc-s>")
+MENTION = ("<m>", "</m>")
+QUESTION = ("[q]", "[/q]")
+TITLE = ("<t>", "</t>")
+SENTENCE = ("<s>", "</s>")
 MARKERS = (*DOCUMENT, *MENTION, *QUESTION, *TITLE, *SENTENCE)
 
-# A token of a sequence: its id, whether it has global attention, its text by number, and its
-# characters there.
-Token = tuple[int, bool, int, int, int]
+_NO_TEXT = (-1, -1, -1)  # the span of a token that belongs to no text
 
-# What pads each entry of a row to the longest of the batch; others, such as `lost_tokens`, are not
-# for the model.
+# What pads each entry of a row to the longest of the batch. Other entries, such as `lost_tokens`,
+# are not for the model.
 _FILL = {
     "input_ids": 0,
     "attention_mask": 0,
@@ -42,24 +42,37 @@ _FILL = {
     "sentence_labels": -100,
     "paragraph_labels": -100,
 }
-_PLAIN = {"add_special_tokens": False, "return_offsets_mapping": True, "split_special_tokens": True}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A tokenised text: ids, and the characters ``[start, end)`` of each."""
+    """A tokenised text.
+
+    Attributes:
+        text: the text.
+        ids: its token ids.
+        offsets: characters ``[start, end)`` of each token.
+    """
 
     text: str
     ids: list[int]
     offsets: list[tuple[int, int]]
 
     def tokens_of(self, start: int, end: int, name: str) -> tuple[int, int]:
-        """First token that covers one of the characters, and one past the last."""
-        tokens = [
-            number
-            for number, (first, last) in enumerate(self.offsets)
-            if first < end and last > start
-        ]
+        """Finds the first token that covers one of the characters, and one past the last.
+
+        Args:
+            start: first character.
+            end: one past the last character.
+            name: what the span is called in an error.
+
+        Raises:
+            ValueError: the span is empty, outside the text, or has no token.
+        """
+        tokens = []
+        for index, (token_start, token_end) in enumerate(self.offsets):
+            if token_start < end and token_end > start:
+                tokens.append(index)
         if start < 0 or end <= start or end > len(self.text) or not tokens:
             raise ValueError(
                 f"{name} spans {start} to {end}, which are no words of its {len(self.text)}"
@@ -68,14 +81,65 @@ class Piece:
         return tokens[0], tokens[-1] + 1
 
 
-class CdlmProcessor(ProcessorMixin):
-    """Lays sets of documents out in sequences: ``[CLS] <doc-s> … </doc-s> <doc-s> … </doc-s>
-    [SEP]``.
+class MarkedMention(NamedTuple):
+    """A mention in a document: its first token, one past its last, and its number in the set."""
 
-    If a set is too long, its documents are cut, the longest first, and a warning counts the lost
-    tokens; markers are never cut. Markers within a document are plain text; only the tokenizer's
-    mask token keeps its meaning. The tokenizer has to know the markers: `from_model` adds them.
-    Methods take a smaller `max_length`.
+    first: int
+    end: int
+    number: int
+
+
+class _Layout:
+    """A sequence that is laid out token by token."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        self.ids: list[int] = []
+        self.is_global: list[int] = []
+        # For each token the number of its text, and its characters there.
+        self.spans: list[tuple[int, int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def add_tokens(self, ids: Sequence[int], is_global: bool = False) -> None:
+        """Appends tokens that belong to no numbered text."""
+        self.ids += ids
+        self.is_global += [int(is_global)] * len(ids)
+        self.spans += [_NO_TEXT] * len(ids)
+
+    def add_marker(self, marker: str, is_global: bool = False) -> None:
+        """Appends one special token."""
+        number = self.tokenizer.convert_tokens_to_ids(marker)
+        if number is None or number == self.tokenizer.unk_token_id:
+            raise ValueError(
+                f"The tokenizer does not know {marker}; CdlmProcessor.from_model(model) adds it."
+            )
+        self.add_tokens([number], is_global=is_global)
+
+    def add_text(self, piece: Piece, count: int, number: int) -> None:
+        """Appends the first `count` tokens of a text with its number."""
+        self.add_tokens(piece.ids[:count])
+        offsets = piece.offsets[:count]
+        self.spans[len(self) - count :] = [(number, start, end) for start, end in offsets]
+
+    def row(self) -> Row:
+        """Returns ids and masks of the sequence."""
+        return {
+            "input_ids": self.ids,
+            "attention_mask": [1] * len(self),
+            "global_attention_mask": self.is_global,
+        }
+
+
+class CdlmProcessor(ProcessorMixin):
+    """Lays sets of documents out in sequences.
+
+    A sequence is ``[CLS] <doc-s> … </doc-s> <doc-s> … </doc-s> [SEP]``. If a set is too long, its
+    documents are truncated, the longest first, and a warning counts the lost tokens; markers are
+    never lost. Markers within a document are plain text; only the tokenizer's mask token keeps its
+    meaning. The tokenizer has to know the markers: `from_model` adds them. Methods take a smaller
+    `max_length`.
 
     Example:
         >>> from nextlevelbert import CdlmModel
@@ -93,26 +157,38 @@ class CdlmProcessor(ProcessorMixin):
 
     @classmethod
     def from_model(cls, model: PreTrainedModel, max_length: int | None = None) -> CdlmProcessor:
-        """The processor of any CDLM; adds missing markers to its tokenizer, and embeddings for them
-        to the model.
+        """Makes the processor of any CDLM.
 
-        The vocabulary grows in place the first time; new rows are random, as in the paper.
+        Missing markers are added to the tokenizer of the model, and embeddings for them to the
+        model itself, whose vocabulary grows in place the first time. New embeddings are random, as
+        in the paper.
+
+        Args:
+            model: a CDLM.
+            max_length: most tokens in a sequence; default: as many as the model reads.
+
+        Raises:
+            ValueError: `max_length` is larger than the model's limit.
         """
         limit = model.config.max_sequence_length
-        if max_length is not None and not 1 <= max_length <= limit:
+        if max_length is None:
+            max_length = limit
+        if not 1 <= max_length <= limit:
             raise ValueError(
                 f"max_length must be 1 to {limit}, the model's limit, got {max_length}."
             )
+
         tokenizer = model.tokenizer
         vocabulary = tokenizer.get_vocab()
-        if new := [marker for marker in MARKERS if marker not in vocabulary]:
+        new_markers = [marker for marker in MARKERS if marker not in vocabulary]
+        if new_markers:
             tokenizer.add_special_tokens(
-                {"extra_special_tokens": new}, replace_extra_special_tokens=False
+                {"extra_special_tokens": new_markers}, replace_extra_special_tokens=False
             )
         if len(tokenizer) > model.get_input_embeddings().num_embeddings:
             model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         model.config.mask_token_id = tokenizer.mask_token_id
-        return cls(tokenizer, max_length or limit)
+        return cls(tokenizer, max_length)
 
     def __call__(
         self,
@@ -121,29 +197,36 @@ class CdlmProcessor(ProcessorMixin):
         text: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> BatchEncoding:
-        """A batch of the documents of one set, or of a list of sets, with global attention on
-        [CLS].
+        """Makes a batch of sets of documents, with global attention on [CLS].
 
-        `text` and `kwargs` come from sentence-transformers, which passes plain texts: they go to
-        the tokenizer.
+        Args:
+            documents: the documents of one set, or a list of sets.
+            max_length: most tokens in a sequence; default: the processor's own.
+            text: plain texts from sentence-transformers, which go to the tokenizer.
+            **kwargs: arguments for the tokenizer from sentence-transformers.
+
+        Raises:
+            ValueError: `documents` is neither of both, or comes with other arguments.
         """
         if text is not None and documents is None:
-            return self.tokenizer(
-                text, **kwargs.get("text_kwargs", {}), **kwargs.get("common_kwargs", {})
-            )
-        kinds = {isinstance(item, str) for item in documents or ()}
-        if isinstance(documents, str) or len(kinds) != 1 or kwargs or text is not None:
+            text_arguments = kwargs.get("text_kwargs", {})
+            return self.tokenizer(text, **text_arguments, **kwargs.get("common_kwargs", {}))
+
+        if text is not None or kwargs or not _is_set_or_sets(documents):
             raise ValueError(
                 "Give the documents of a set in a list, or a list of such lists, and max_length"
                 " alone."
             )
-        sets: Any = [documents] if kinds == {True} else documents
-        rows = [self.cluster(texts, max_length) for texts in sets]
+
+        sets: Any = documents
+        if isinstance(sets[0], str):
+            sets = [documents]
+        rows = [self.cluster(texts, max_length=max_length) for texts in sets]
         warn_of_cuts(rows)
         return self.pad(rows)
 
     def cluster(self, documents: Sequence[str | Piece], max_length: int | None = None) -> Row:
-        """One set of documents, not padded; `lost_tokens` counts what each document lost."""
+        """Lays out one set of documents, not padded; `lost_tokens` counts what each one lost."""
         return self.mentions(documents, [], max_length=max_length)
 
     def mentions(
@@ -154,75 +237,55 @@ class CdlmProcessor(ProcessorMixin):
         labels: Sequence[int] | None = None,
         max_length: int | None = None,
     ) -> Row:
-        """One set of documents with mentions marked by ``<m>`` and ``</m>``, not padded.
+        """Lays out one set of documents with mentions between ``<m>`` and ``</m>``, not padded.
 
         Global attention is on [CLS], the markers of mentions and their tokens (paper, appendix
-        C.1). A document that has to be cut keeps its mentions: it loses its end first, and its
-        beginning if they are too far from it.
+        C.1). A document that has to be truncated keeps its mentions: it loses its end first, and
+        its beginning if the mentions are too far from it.
 
-        `mentions` are document, first character and one past the last of each; the markers of
-        nested ones count as tokens of the outer one. `pairs` are numbers of the mentions to
-        compare, `labels` those of the pairs. A ValueError names a blank document and a mention that
-        is outside its document or does not fit.
+        Args:
+            documents: the texts.
+            mentions: document, first character and one past the last of each mention. The markers
+                of nested mentions count as tokens of the outer one.
+            pairs: which mentions to compare, by index.
+            labels: one label for each pair.
+            max_length: most tokens in the sequence; default: the processor's own.
+
+        Raises:
+            ValueError: a document is blank, or a mention is outside its document or does not fit.
         """
         limit = self._limit(max_length)
         if not documents:
             raise ValueError("There is no document in the set; give at least one.")
         pieces = [
-            self.tokenize(text, f"document {number}") for number, text in enumerate(documents)
+            self.tokenize(text, name=f"document {index}") for index, text in enumerate(documents)
         ]
-        marked: list[list[tuple[int, int, int]]] = [[] for _ in pieces]  # tokens, and which mention
-        for number, (document, start, end) in enumerate(mentions):
-            if not 0 <= document < len(documents):
-                raise ValueError(
-                    f"Mention {number} is in document {document}, but there are {len(documents)}."
-                )
-            first, last = pieces[document].tokens_of(
-                start, end, f"Mention {number} (document {document})"
-            )
-            marked[document].append((first, last, number))
-        kept = share_tokens(
-            [len(piece.ids) for piece in pieces], limit - 2 - 2 * len(documents) - 2 * len(mentions)
-        )
-        tokens, spans = self._mark(self.tokenizer.cls_token, True), [[-1, -1] for _ in mentions]
-        for number, (piece, count) in enumerate(zip(pieces, kept, strict=True)):
-            first = keep_around(marked[number], count, f"document {number}", piece)
-            tokens += self._mark(DOCUMENT[0])
-            self._add_marked(tokens, piece.ids[: first + count], first, marked[number], spans)
-            tokens += self._mark(DOCUMENT[1])
-        row = self._row(tokens + self._mark(self.tokenizer.sep_token))
+        marked = _mentions_by_document(pieces, mentions)
+        lengths = [len(piece.ids) for piece in pieces]
+        counts = share_tokens(lengths, budget=limit - 2 - 2 * len(documents) - 2 * len(mentions))
+
+        layout = _Layout(self.tokenizer)
+        layout.add_marker(self.tokenizer.cls_token, is_global=True)
+        spans = [[-1, -1] for _ in mentions]
+        for index, (piece, count) in enumerate(zip(pieces, counts, strict=True)):
+            first = keep_around(marked[index], count=count, name=f"document {index}", piece=piece)
+            ids = piece.ids[: first + count]
+            layout.add_marker(DOCUMENT[0])
+            _add_marked(layout, ids=ids, first=first, mentions=marked[index], spans=spans)
+            layout.add_marker(DOCUMENT[1])
+        layout.add_marker(self.tokenizer.sep_token)
+
+        row = layout.row()
         for start, end in spans:
             row["global_attention_mask"][start - 1 : end + 1] = [1] * (end - start + 2)
-        row["lost_tokens"] = [
-            len(piece.ids) - count for piece, count in zip(pieces, kept, strict=True)
-        ]
-        row |= {"mention_spans": spans} if mentions else {}
-        row |= {} if pairs is None else {"mention_pairs": [list(pair) for pair in pairs]}
-        return row if labels is None else {**row, "labels": list(labels)}
-
-    def _add_marked(
-        self,
-        tokens: list[Token],
-        ids: list[int],
-        at: int,
-        marked: list[tuple[int, int, int]],
-        spans: list[list[int]],
-    ) -> None:
-        """Adds a document from token `at` on with the markers of its mentions, whose positions go
-        to `spans`."""
-        # Where one mention ends and another begins, the end comes first; outer ones open first and
-        # close last, and of two with the same span the one that opened last closes first.
-        opening = [(begin, 1, -end, mention) for begin, end, mention in marked]
-        closing = [(end, 0, -begin, -mention) for begin, end, mention in marked]
-        for token, opens, _, mention in sorted([*opening, *closing]):
-            tokens += [(number, False, -1, -1, -1) for number in ids[at:token]]
-            at = token
-            if not opens:
-                spans[-mention][1] = len(tokens)
-            tokens += self._mark(MENTION[0] if opens else MENTION[1])
-            if opens:
-                spans[mention][0] = len(tokens)
-        tokens += [(number, False, -1, -1, -1) for number in ids[at:]]
+        row["lost_tokens"] = [length - count for length, count in zip(lengths, counts, strict=True)]
+        if mentions:
+            row["mention_spans"] = spans
+        if pairs is not None:
+            row["mention_pairs"] = [list(pair) for pair in pairs]
+        if labels is not None:
+            row["labels"] = list(labels)
+        return row
 
     def question(
         self,
@@ -230,168 +293,309 @@ class CdlmProcessor(ProcessorMixin):
         paragraphs: Sequence[tuple[str, Sequence[str]]],
         max_length: int | None = None,
     ) -> Row:
-        """One question with its paragraphs, not padded (paper, appendix C.3).
+        """Lays out one question with its paragraphs, not padded (paper, appendix C.3).
 
         ``[CLS] [q] question [/q] <doc-s> <t> title </t> <s> sentence </s> … </doc-s> … [SEP]``,
         with global attention on [CLS], the question, title starts and sentence starts. (``<s>`` and
-        ``</s>``, which are RoBERTa's [CLS] and [SEP], then mark sentences, as in the paper.)
-        `paragraphs` are title and sentences of each; long ones lose their ends.
+        ``</s>``, which are RoBERTa's [CLS] and [SEP], then mark sentences, as in the paper.) Long
+        paragraphs lose their ends.
+
+        Args:
+            question: the question.
+            paragraphs: title and sentences of each.
+            max_length: most tokens in the sequence; default: the processor's own.
 
         Returns:
             Ids and masks; `sentence_index` and `paragraph_index`, positions of the starts of all
-            sentences and titles in order, -1 for a sentence after the cut; `context_mask`; and
+            sentences and titles in order, -1 for a sentence that was lost; `context_mask`; and
             `token_spans`, for each position the number of its text (titles and sentences in order,
             -1 at markers) and its characters in that text.
+
+        Raises:
+            ValueError: the question or a title is blank, or there is no paragraph.
         """
         limit = self._limit(max_length)
-        asked = self.tokenize(question, "the question")
+        question_piece = self.tokenize(question, name="the question")
         if not paragraphs:
             raise ValueError("There is no paragraph to answer from; give at least one.")
+
         texts = []
-        for number, (title, sentences) in enumerate(paragraphs):
-            heading = self.tokenize(title, f"the title of paragraph {number}")
-            texts.append(
-                [heading, *(self.tokenize(sentence, blank=True) for sentence in sentences)]
-            )
-        lengths = [
-            sum(len(piece.ids) + 2 for piece in pieces) for pieces in texts
-        ]  # with the markers of each part
-        titles = max(len(pieces[0].ids) + 2 for pieces in texts)
-        kept = share_tokens(lengths, limit - 4 - len(asked.ids) - 2 * len(texts), least=titles)
-        tokens = self._mark(self.tokenizer.cls_token, True) + self._mark(QUESTION[0], True)
-        tokens += [(number, True, -1, -1, -1) for number in asked.ids] + self._mark(
-            QUESTION[1], True
-        )
-        index: dict[tuple[str, str], list[int]] = {TITLE: [], SENTENCE: []}
-        text, lost = 0, []
-        for pieces, room in zip(texts, kept, strict=True):
-            tokens += self._mark(DOCUMENT[0])
-            lost.append(sum(len(piece.ids) for piece in pieces))
-            for place, piece in enumerate(pieces):
-                markers, count = SENTENCE if place else TITLE, min(len(piece.ids), room - 2)
-                if count < 0 or (count == 0 and piece.ids):  # after the cut
-                    index[markers].append(-1)
-                    room = 0
-                else:
-                    index[markers].append(len(tokens))
-                    tokens += self._mark(markers[0], True)
-                    parts = zip(piece.ids[:count], piece.offsets, strict=False)
-                    tokens += [(number, False, text, *span) for number, span in parts]
-                    tokens += self._mark(markers[1])
-                    room -= count + 2
-                    lost[-1] -= count
-                text += 1
-            tokens += self._mark(DOCUMENT[1])
-        tokens += self._mark(self.tokenizer.sep_token)
-        row = self._row(tokens) | {
-            "sentence_index": index[SENTENCE],
-            "paragraph_index": index[TITLE],
+        for index, (title, sentences) in enumerate(paragraphs):
+            pieces = [self.tokenize(title, name=f"the title of paragraph {index}")]
+            pieces += [self.tokenize(sentence, blank=True) for sentence in sentences]
+            texts.append(pieces)
+        # With the two markers of each title and sentence.
+        lengths = [sum(len(piece.ids) + 2 for piece in pieces) for pieces in texts]
+        longest_title = max(len(pieces[0].ids) + 2 for pieces in texts)
+        budget = limit - 4 - len(question_piece.ids) - 2 * len(texts)
+        rooms = share_tokens(lengths, budget=budget, least=longest_title)
+
+        layout = _Layout(self.tokenizer)
+        layout.add_marker(self.tokenizer.cls_token, is_global=True)
+        layout.add_marker(QUESTION[0], is_global=True)
+        layout.add_tokens(question_piece.ids, is_global=True)
+        layout.add_marker(QUESTION[1], is_global=True)
+        paragraph_index = []
+        sentence_index: list[int] = []
+        lost_tokens = []
+        first_number = 0
+        for pieces, room in zip(texts, rooms, strict=True):
+            layout.add_marker(DOCUMENT[0])
+            starts, lost = _add_paragraph(layout, pieces, room=room, first_number=first_number)
+            layout.add_marker(DOCUMENT[1])
+            paragraph_index.append(starts[0])
+            sentence_index += starts[1:]
+            lost_tokens.append(lost)
+            first_number += len(pieces)
+        layout.add_marker(self.tokenizer.sep_token)
+
+        row = layout.row()
+        row |= {
+            "sentence_index": sentence_index,
+            "paragraph_index": paragraph_index,
+            "context_mask": [int(number >= 0) for number, _, _ in layout.spans],
+            "token_spans": layout.spans,
+            "lost_tokens": lost_tokens,
         }
-        row["context_mask"] = [int(text >= 0) for _, _, text, _, _ in tokens]
-        return row | {"token_spans": [token[2:] for token in tokens], "lost_tokens": lost}
+        return row
 
     def pad(self, rows: Sequence[Row]) -> BatchEncoding:
-        """A batch of rows: tensors padded to the longest; entries that no model reads are left
-        out."""
+        """Makes a batch of rows: tensors padded to the longest, without entries no model reads."""
+        fills = {**_FILL, "input_ids": self.tokenizer.pad_token_id}
         batch = {}
-        for name, fill in {**_FILL, "input_ids": self.tokenizer.pad_token_id}.items():
-            if any(name in row for row in rows):
-                values = [
-                    torch.as_tensor(row[name], dtype=torch.long) for row in rows
-                ]  # [] would be of floats
-                batch[name] = (
-                    pad_sequence(values, True, fill) if values[0].ndim else torch.stack(values)
-                )
+        for name, fill in fills.items():
+            if not any(name in row for row in rows):
+                continue
+            # An empty list would make a tensor of floats.
+            values = [torch.as_tensor(row[name], dtype=torch.long) for row in rows]
+            if values[0].ndim == 0:
+                batch[name] = torch.stack(values)
+            else:
+                batch[name] = pad_sequence(values, batch_first=True, padding_value=fill)
         return BatchEncoding(batch)
 
     def tokenize(self, text: str | Piece, name: str = "a document", blank: bool = False) -> Piece:
-        """Token ids of a text with their characters; the mask token keeps its meaning, other
-        markers are plain text.
+        """Tokenises a text; the mask token keeps its meaning, other markers are plain text.
 
-        A piece is returned as it is; `name` is for messages; a `blank` text may have no words.
+        Args:
+            text: the text; a `Piece` is returned as it is.
+            name: what the text is called in an error.
+            blank: whether the text may have no words.
+
+        Raises:
+            ValueError: the text is no string, or has no words.
         """
         if isinstance(text, Piece):
             return text
         if not isinstance(text, str):
             raise ValueError(f"A text is needed for {name}, got {text!r}.")
-        mask, at = self.tokenizer.mask_token, 0
+
+        mask = self.tokenizer.mask_token
+        parts = [text]
+        if mask:
+            parts = re.split(f"({re.escape(mask)})", text)
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
-        for part in re.split(f"({re.escape(mask)})", text) if mask else [text]:
+        begin = 0  # of the part within the text
+        for part in parts:
             if part == mask:
                 ids.append(self.tokenizer.mask_token_id)
-                offsets.append((at, at + len(mask)))
+                offsets.append((begin, begin + len(part)))
             elif part:
-                encoding = self.tokenizer(part, **_PLAIN)
+                encoding = self.tokenizer(
+                    part,
+                    add_special_tokens=False,
+                    return_offsets_mapping=True,
+                    split_special_tokens=True,
+                )
                 ids += encoding["input_ids"]
-                offsets += [(start + at, end + at) for start, end in encoding["offset_mapping"]]
-            at += len(part)
+                spans = encoding["offset_mapping"]
+                offsets += [(begin + start, begin + end) for start, end in spans]
+            begin += len(part)
+
         if not ids and not blank:
             raise ValueError(f"A text with words is needed for {name}, got {text[:40]!r}.")
-        return Piece(text, ids, offsets)
-
-    def _mark(self, marker: str, is_global: bool = False) -> list[Token]:
-        number = self.tokenizer.convert_tokens_to_ids(marker)
-        if number is None or number == self.tokenizer.unk_token_id:
-            raise ValueError(
-                f"The tokenizer does not know {marker}; CdlmProcessor.from_model(model) adds it."
-            )
-        return [(number, is_global, -1, -1, -1)]
-
-    @staticmethod
-    def _row(tokens: Sequence[Token]) -> Row:
-        ids, is_global = [token[0] for token in tokens], [int(token[1]) for token in tokens]
-        return {
-            "input_ids": ids,
-            "attention_mask": [1] * len(ids),
-            "global_attention_mask": is_global,
-        }
+        return Piece(text=text, ids=ids, offsets=offsets)
 
     def _limit(self, max_length: int | None) -> int:
-        if max_length is not None and not 1 <= max_length <= self.max_length:
+        if max_length is None:
+            return self.max_length
+        if not 1 <= max_length <= self.max_length:
             raise ValueError(
                 f"max_length must be 1 to {self.max_length}, the processor's own, got {max_length}."
             )
-        return max_length or self.max_length
+        return max_length
+
+
+def _is_set_or_sets(documents: Any) -> bool:
+    """Tells whether all items of a list are texts, or none is."""
+    if not documents or isinstance(documents, str):
+        return False
+    texts = [item for item in documents if isinstance(item, str)]
+    return len(texts) in (0, len(documents))
+
+
+def _mentions_by_document(
+    pieces: Sequence[Piece], mentions: Sequence[tuple[int, int, int]]
+) -> list[list[MarkedMention]]:
+    """Sorts mentions (document, first character, one past the last) by document, as tokens."""
+    by_document: list[list[MarkedMention]] = [[] for _ in pieces]
+    for number, (document, start, end) in enumerate(mentions):
+        if not 0 <= document < len(pieces):
+            raise ValueError(
+                f"Mention {number} is in document {document}, but there are {len(pieces)}."
+            )
+        name = f"Mention {number} (document {document})"
+        first_token, end_token = pieces[document].tokens_of(start, end, name=name)
+        mention = MarkedMention(first=first_token, end=end_token, number=number)
+        by_document[document].append(mention)
+    return by_document
+
+
+def _add_marked(
+    layout: _Layout,
+    ids: Sequence[int],
+    first: int,
+    mentions: Sequence[MarkedMention],
+    spans: list[list[int]],
+) -> None:
+    """Adds a document with the markers of its mentions.
+
+    Args:
+        layout: the sequence that grows.
+        ids: tokens of the document up to the last to keep.
+        first: the first token to keep.
+        mentions: the document's mentions.
+        spans: by number of the mention, its positions in the sequence; filled here.
+    """
+    markers = []
+    for mention in mentions:
+        # At one token the closing markers come first. Outer mentions open first and close last; of
+        # two with the same span the one that opened last closes first.
+        opening = (mention.first, 1, -mention.end, mention.number)
+        closing = (mention.end, 0, -mention.first, -mention.number)
+        markers.append((opening, mention.number))
+        markers.append((closing, mention.number))
+
+    done = first
+    for (token, opens, _, _), number in sorted(markers):
+        layout.add_tokens(ids[done:token])
+        done = token
+        if opens:
+            layout.add_marker(MENTION[0])
+            spans[number][0] = len(layout)
+        else:
+            spans[number][1] = len(layout)
+            layout.add_marker(MENTION[1])
+    layout.add_tokens(ids[done:])
+
+
+def _add_paragraph(
+    layout: _Layout, pieces: Sequence[Piece], room: int, first_number: int
+) -> tuple[list[int], int]:
+    """Adds a title and its sentences, as far as there is room.
+
+    Args:
+        layout: the sequence that grows.
+        pieces: the title and the sentences.
+        room: tokens for them and their markers.
+        first_number: the title's number among all texts.
+
+    Returns:
+        Positions where title and sentences start, -1 for a sentence that was lost; and the number
+        of lost tokens.
+    """
+    starts = []
+    lost = sum(len(piece.ids) for piece in pieces)
+    for part, piece in enumerate(pieces):
+        count = min(len(piece.ids), room - 2)
+        if count < 0 or (count == 0 and len(piece.ids) > 0):
+            # No token fits, so that the rest is lost.
+            starts.append(-1)
+            room = 0
+            continue
+
+        markers = SENTENCE
+        if part == 0:
+            markers = TITLE
+        starts.append(len(layout))
+        layout.add_marker(markers[0], is_global=True)
+        layout.add_text(piece, count=count, number=first_number + part)
+        layout.add_marker(markers[1])
+        room -= count + 2
+        lost -= count
+    return starts, lost
 
 
 def share_tokens(lengths: Sequence[int], budget: int, least: int = 1) -> list[int]:
-    """How many tokens each text keeps: all if there is room, otherwise at most an equal share, but
-    the `least`."""
+    """Shares a budget of tokens among texts.
+
+    A text keeps all its tokens if there is room, otherwise at most an equal share.
+
+    Args:
+        lengths: tokens of each text.
+        budget: tokens of all together.
+        least: tokens that each text must keep, if it has so many.
+
+    Returns:
+        How many tokens each text keeps.
+
+    Raises:
+        ValueError: the budget is too small for the least.
+    """
     if budget < sum(min(length, least) for length in lengths):
-        size = (
+        raise ValueError(
             f"{len(lengths)} documents ({sum(lengths):,} tokens) do not fit the {max(budget, 0)}"
-            " beside the markers"
+            " beside the markers; give fewer documents, or a larger max_length."
         )
-        raise ValueError(f"{size}; give fewer documents, or a larger max_length.")
-    kept, room = [0] * len(lengths), budget
-    order = sorted(range(len(lengths)), key=lambda number: lengths[number])
-    for done, number in enumerate(
-        order
-    ):  # the shortest first: the others get what it does not need
-        kept[number] = min(lengths[number], room // (len(lengths) - done))
-        room -= kept[number]
-    return kept
+
+    counts = [0] * len(lengths)
+    # The shortest text first: the others get what it does not need.
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index])
+    for done, index in enumerate(order):
+        equal_share = budget // (len(lengths) - done)
+        counts[index] = min(lengths[index], equal_share)
+        budget -= counts[index]
+    return counts
 
 
-def keep_around(marked: Sequence[tuple[int, int, int]], count: int, name: str, piece: Piece) -> int:
-    """The first of the `count` tokens to keep of a document, such that they contain its
-    mentions."""
-    first = max(0, max((end for _, end, _ in marked), default=0) - count)
-    for begin, end, number in marked:
-        if begin < first:
-            words = piece.text[piece.offsets[begin][0] : piece.offsets[end - 1][1]]
+def keep_around(mentions: Sequence[MarkedMention], count: int, name: str, piece: Piece) -> int:
+    """Chooses the stretch of a document to keep, so that it contains the document's mentions.
+
+    Args:
+        mentions: the document's mentions.
+        count: tokens to keep.
+        name: what the document is called in an error.
+        piece: the document.
+
+    Returns:
+        The first token to keep.
+
+    Raises:
+        ValueError: the mentions are further apart than `count` tokens.
+    """
+    last_end = max((mention.end for mention in mentions), default=0)
+    first = max(0, last_end - count)
+    for mention in mentions:
+        if mention.first < first:
+            start = piece.offsets[mention.first][0]
+            end = piece.offsets[mention.end - 1][1]
             raise ValueError(
-                f"Mention {number} ({words!r}, tokens {begin} to {end} of {name}) would be lost:"
-                f" {count} tokens are left for the document. Give a larger max_length, or fewer"
-                " mentions at a time."
+                f"Mention {mention.number} ({piece.text[start:end]!r}, tokens {mention.first} to"
+                f" {mention.end} of {name}) would be lost: {count} tokens are left for the"
+                " document. Give a larger max_length, or fewer mentions at a time."
             )
     return first
 
 
 def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """A text without the ``<m>`` and ``</m>`` in it (perhaps nested), and the spans ``[start,
-    end)`` they enclose.
+    """Removes ``<m>`` and ``</m>`` (perhaps nested) from a text.
+
+    Returns:
+        The text, and the spans ``[start, end)`` that the markers enclosed.
+
+    Raises:
+        ValueError: a marker has no partner.
 
     Example:
         >>> read_marked("Stocks <m>fell</m> on Friday.")
@@ -410,7 +614,8 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
                     f"There is a {part} after {plain[-30:]!r} without a {MENTION[0]} before it."
                 )
             number = opened.pop()
-            spans[number] = (spans[number][0], len(plain))
+            start = spans[number][0]
+            spans[number] = (start, len(plain))
         else:
             plain += part
     if opened:
@@ -421,8 +626,12 @@ def read_marked(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def warn_of_cuts(rows: Iterable[Row]) -> None:
-    """Warns once of how many tokens the documents of these rows lose."""
+    """Warns once if the documents of these rows lose tokens, and says how many."""
     lost = [tokens for row in rows for tokens in row["lost_tokens"]]
     if any(lost):
-        cut = f"{sum(map(bool, lost))} of {len(lost)} documents lose {sum(lost):,} tokens"
-        warnings.warn(f"{cut}; raise max_length, or give fewer documents in a set.", stacklevel=3)
+        documents = sum(tokens > 0 for tokens in lost)
+        warnings.warn(
+            f"{documents} of {len(lost)} documents lose {sum(lost):,} tokens; raise max_length, or"
+            " give fewer documents in a set.",
+            stacklevel=3,
+        )

@@ -1,12 +1,12 @@
-"""What ChunkBERT and BERT-AL share: an encoder reads whole documents piece by piece.
+"""Shared by ChunkBERT and BERT-AL: an encoder reads whole documents piece by piece.
 
 B documents in a batch, T token positions of the batch, N real tokens in all of it, D hidden size.
 """
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not
-# strings.
+# No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 import copy
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Self
@@ -26,11 +26,15 @@ from .pretrained import (
     usable_positions,
 )
 
+_DROPOUT_FIELDS = ("hidden_dropout_prob", "dropout", "mlp_dropout")  # of different encoders
+
 
 @strict
 class TokenDocumentConfig(PreTrainedConfig):
-    """Fields of both families; `encoder_config` is a configuration, a dictionary of one, or None
-    for BERT's."""
+    """Fields of ChunkBERT and BERT-AL.
+
+    `encoder_config` is a configuration, a dictionary of one, or None for BERT's.
+    """
 
     sub_configs_defaults = {
         "encoder_config": SubConfigSpec(config_class=AutoConfig, model_type="bert")
@@ -42,9 +46,8 @@ class TokenDocumentConfig(PreTrainedConfig):
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
     cls_token_id: int | None = None
-    bos_token_id: int | None = (
-        None  # transformers looks for these two when it warns of padding without a mask
-    )
+    # transformers reads these two when it warns of padding without a mask.
+    bos_token_id: int | None = None
     eos_token_id: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -52,23 +55,31 @@ class TokenDocumentConfig(PreTrainedConfig):
         self.encoder_config = copy.deepcopy(self.encoder_config)  # it may belong to a model in use
         self.encoder_config._name_or_path = ""  # otherwise a path of this machine is published
         if self.classifier_dropout is None:
-            names = ("hidden_dropout_prob", "dropout", "mlp_dropout")
-            dropouts = (
-                getattr(self.encoder_config, name)
-                for name in names
-                if hasattr(self.encoder_config, name)
-            )
-            self.classifier_dropout = next(dropouts, 0.1)
+            self.classifier_dropout = self._dropout_of_encoder()
+
+    def _dropout_of_encoder(self) -> float:
+        for name in _DROPOUT_FIELDS:
+            if hasattr(self.encoder_config, name):
+                return getattr(self.encoder_config, name)
+        return 0.1
 
     @property
     def hidden_size(self) -> int:
+        """D, which is the encoder's."""
         return self.encoder_config.hidden_size
 
     def check(self, piece: str) -> None:
-        """Raises a ValueError if `piece`, the field of tokens in a piece, is not what the encoder
-        can read."""
+        """Checks the sizes that depend on the encoder.
+
+        Args:
+            piece: the field that holds the tokens in a piece.
+
+        Raises:
+            ValueError: the encoder cannot read pieces of this size, or training reads no token.
+        """
+        tokens = getattr(self, piece)
         most = usable_positions(self.encoder_config)
-        if not 1 <= (tokens := getattr(self, piece)) <= (most or tokens):
+        if tokens < 1 or (most is not None and tokens > most):
             raise ValueError(
                 f"{piece} must be 1 to {most}, the positions of the encoder; got {tokens}."
             )
@@ -80,8 +91,13 @@ class TokenDocumentConfig(PreTrainedConfig):
 
 @dataclass
 class TokenFeaturesOutput(ModelOutput):
-    """Token features ``[B, T, D]``, 0 at padding; their means ``[B, D]``; mask ``[B, T]`` of the
-    tokens read."""
+    """Features of the tokens of whole documents.
+
+    Attributes:
+        last_hidden_state: ``[B, T, D]``, zero at padding.
+        pooler_output: their means, ``[B, D]``.
+        token_mask: ``[B, T]`` bool, true at the tokens that were read.
+    """
 
     last_hidden_state: Tensor | None = None
     pooler_output: Tensor | None = None
@@ -89,32 +105,39 @@ class TokenFeaturesOutput(ModelOutput):
 
 
 class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
-    """All classes of ChunkBERT and BERT-AL: the base model is built around one `encoder`."""
+    """What ChunkBERT and BERT-AL share: the base model is built around one `encoder`."""
 
     config: TokenDocumentConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
 
     @classmethod
     def from_encoder(cls, name_or_path: str | PathLike[str], **config_kwargs: Any) -> Self:
-        """A new model around a pretrained encoder such as BERT, RoBERTa, MPNet, ModernBERT or
-        MiniLM.
+        """Makes a model from a pretrained encoder such as BERT, RoBERTa, MPNet or ModernBERT.
 
         Encoders whose result depends on padding (FNet, Funnel, ConvBERT, Nyströmformer, YOSO) do
-        not suit. Attention dropout is 0. Arguments are fields of the configuration (`num_labels`),
-        and those of loading (`revision`).
+        not suit. Attention dropout is 0.
+
+        Args:
+            name_or_path: folder or Hub name of the encoder.
+            **config_kwargs: fields of the configuration such as `num_labels`, and loading arguments
+                such as `revision`.
         """
         encoders = encoders_of_package()
         loading, fields = encoders.split_arguments(cls.config_class, config_kwargs)
-        source, tokenizer = (
-            encoders.load_backbone(name_or_path, **loading),
-            load_tokenizer(name_or_path, **loading),
-        )
-        ids = {"pad_token_id": tokenizer.pad_token_id, "cls_token_id": tokenizer.cls_token_id}
-        model = cls(
-            cls.config_class(**{"encoder_config": source.config.to_dict(), **ids, **fields})
-        )
+        source = encoders.load_backbone(name_or_path, **loading)
+        tokenizer = load_tokenizer(name_or_path, **loading)
+        values = {
+            "encoder_config": source.config.to_dict(),
+            "pad_token_id": tokenizer.pad_token_id,
+            "cls_token_id": tokenizer.cls_token_id,
+            **fields,
+        }
+        model = cls(cls.config_class(**values))
         model.base_model.encoder.load_state_dict(source.state_dict())
         model.base_model.tokenizer = tokenizer
         return model.eval()
@@ -123,28 +146,56 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         return self.base_model.encoder.get_input_embeddings()
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Resizes the encoder's embeddings; arguments as in `PreTrainedModel`."""
         embeddings = self.base_model.encoder.resize_token_embeddings(*args, **kwargs)
         self.config.encoder_config.vocab_size = embeddings.num_embeddings
         return embeddings
 
+    def refuse_outputs_of_layers(self, arguments: Mapping[str, Any]) -> None:
+        """Checks that nobody asks for hidden states or attentions, which belong to single pieces.
+
+        Args:
+            arguments: further keyword arguments of a forward pass; not used otherwise.
+
+        Raises:
+            ValueError: the arguments or the configuration ask for them.
+        """
+        for name in ("output_hidden_states", "output_attentions"):
+            asked = arguments.get(name)
+            if asked is None:
+                asked = getattr(self.config, name)
+            if asked:
+                raise ValueError(
+                    f"{type(self).__name__} reads documents piece by piece and has no {name}; leave"
+                    " it out. For the layers of one piece, call the `encoder` of the base model."
+                )
+
     def tokens_to_read(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The mask ``[B, T]`` of all real tokens; in training, of the first `max_training_tokens`,
-        with a warning."""
+        """Finds the tokens to read: all of them, or the first `max_training_tokens` in training.
+
+        A warning counts the tokens that training leaves out.
+
+        Args:
+            input_ids: ``[B, T]``.
+            attention_mask: ``[B, T]``; None if there is no padding.
+
+        Returns:
+            ``[B, T]`` bool.
+        """
         self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
         mask = token_mask(input_ids, attention_mask)
         limit = self.config.max_training_tokens
-        if (
-            not self.training
-            or limit is None
-            or not (lost := (mask.sum(dim=1) - limit).clamp(min=0)).any()
-        ):
+        if limit is None or not self.training:
             return mask
-        cut = (
-            f"{int((lost > 0).sum())} of {len(mask)} documents of this batch lose {int(lost.sum())}"
-            " tokens"
-        )
+
+        lost = (mask.sum(dim=1) - limit).clamp(min=0)  # [B]
+        if not lost.any():
+            return mask
         warnings.warn(
-            f"Training reads the first {limit} tokens (max_training_tokens): {cut}.", stacklevel=4
+            f"Training reads the first {limit} tokens (max_training_tokens):"
+            f" {int((lost > 0).sum())} of {len(mask)} documents of this batch lose"
+            f" {int(lost.sum())} tokens.",
+            stacklevel=4,
         )
         return mask & (mask.cumsum(dim=1) <= limit)
 
@@ -155,42 +206,62 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         mask: Tensor,
         place: tuple[Tensor, Tensor],
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """Inputs of the encoder by name, and the mask of real tokens: each at its `place`, row and
-        column ``[N]``."""
-        config, shape = self.base_model.encoder.config, [int(index.max()) + 1 for index in place]
-        padding = (
-            getattr(config, "pad_token_id", None) or 0
-        )  # some encoders count positions from it
-        fields = {"input_ids": input_ids.new_full(shape, padding, dtype=torch.long)}
-        fields["input_ids"][place] = input_ids[mask].long()
-        if (
-            token_type_ids is not None and getattr(config, "type_vocab_size", 0) > 1
-        ):  # others have no types
-            fields["token_type_ids"] = input_ids.new_zeros(shape, dtype=torch.long)
-            fields["token_type_ids"][place] = token_type_ids[mask].long()
-        return fields, mask.new_zeros(shape).index_put(place, mask.new_ones(()))
+        """Lays the tokens of documents out in pieces.
+
+        Args:
+            input_ids: ``[B, T]``.
+            token_type_ids: ``[B, T]``; left out if the encoder has no types.
+            mask: ``[B, T]`` bool, true at the N tokens to read.
+            place: row and column of each token among the pieces, ``[N]`` each.
+
+        Returns:
+            Inputs of the encoder by name, and the mask of real tokens.
+        """
+        config = self.base_model.encoder.config
+        shape = [int(index.max()) + 1 for index in place]
+        # Some encoders count positions from the padding id.
+        padding = getattr(config, "pad_token_id", None) or 0
+        ids = input_ids.new_full(shape, padding, dtype=torch.long)
+        ids[place] = input_ids[mask].long()
+        fields = {"input_ids": ids}
+        if token_type_ids is not None and getattr(config, "type_vocab_size", 0) > 1:
+            types = torch.zeros_like(ids)
+            types[place] = token_type_ids[mask].long()
+            fields["token_type_ids"] = types
+        real = mask.new_zeros(shape)
+        real[place] = True
+        return fields, real
 
 
 def at_their_places(features: Tensor, mask: Tensor) -> TokenFeaturesOutput:
-    """Features ``[N, D]`` of the real tokens at their places in the batch ``[B, T]``."""
-    states = features.new_zeros(*mask.shape, features.shape[-1]).masked_scatter(
-        mask.unsqueeze(-1), features
-    )
+    """Puts the features of tokens at their places in the batch, and averages them.
+
+    Args:
+        features: ``[N, D]``, document after document.
+        mask: ``[B, T]`` bool, true at the N tokens.
+    """
+    states = features.new_zeros((*mask.shape, features.shape[-1]))
+    states = states.masked_scatter(mask.unsqueeze(-1), features)
+    counts = mask.sum(dim=1, keepdim=True).clamp(min=1)
     return TokenFeaturesOutput(
-        states, states.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp(min=1), mask
+        last_hidden_state=states, pooler_output=states.sum(dim=1) / counts, token_mask=mask
     )
 
 
 def place_in_chunks(mask: Tensor, chunk_size: int) -> tuple[Tensor, Tensor, int]:
-    """For the N tokens of `mask` ``[B, T]``, when each document is cut into chunks without its
-    padding: the chunk of each, numbered through the batch ``[N]``, and the place in it ``[N]``;
-    then the number of chunks.
+    """Assigns every token to a chunk of its document; padding is in none.
+
+    Args:
+        mask: ``[B, T]`` bool, true at N tokens.
+        chunk_size: tokens in a chunk.
+
+    Returns:
+        The chunk of each token, numbered through the batch, ``[N]``; the token's position in it,
+        ``[N]``; and the number of chunks.
     """
-    number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the real ones of its document
+    number = mask.cumsum(dim=1) - 1  # [B, T], of each token among the tokens of its document
     chunks = (mask.sum(dim=1) + chunk_size - 1) // chunk_size  # [B]
-    first = chunks.cumsum(dim=0) - chunks  # [B]
-    return (
-        (first[:, None] + number // chunk_size)[mask],
-        (number % chunk_size)[mask],
-        int(chunks.sum()),
-    )
+    first_chunk = chunks.cumsum(dim=0) - chunks  # [B]
+    chunk = first_chunk[:, None] + number // chunk_size  # [B, T]
+    position = number % chunk_size
+    return chunk[mask], position[mask], int(chunks.sum())

@@ -51,7 +51,9 @@ class VectorModelArguments:
         " HATE.",
     )
     temperature: float | None = option(
-        None, "Of cross_entropy; contrastive training starts from it. By default 0.05."
+        None,
+        "Temperature of cross_entropy, and initial temperature of contrastive training (default:"
+        " 0.05).",
     )
 
 
@@ -78,7 +80,9 @@ class NextLevelBertArguments:
         False, "Start from random layers, not from those of --chunk_encoder."
     )
     attention_dropout: float = option(
-        0.0, "Of the layers over chunks; the paper's 0.1 is half as fast on a CPU."
+        0.0,
+        "Dropout on the attention of the chunk-level layers. The paper uses 0.1, which halves the"
+        " speed on a CPU.",
     )
     whiten_chunks: bool = option(
         False, "Whiten chunk vectors within documents, fitted to the training documents."
@@ -157,8 +161,14 @@ class CorpusArguments:
     characters_per_part: int = option(
         4_000_000, "Size of a corpus part; smaller ones suit more processes."
     )
+    validation_file: str | None = option(
+        None,
+        "Documents to evaluate on, as --train_file; without it, some of those are held out. Their"
+        " vectors are kept in CORPUS_DIR-validation.",
+    )
     validation_share: float = option(
-        0.05, "Share of the documents to hold out, at least one; 0 for none."
+        0.05,
+        "Share of the documents to hold out without --validation_file, at least one; 0 for none.",
     )
 
 

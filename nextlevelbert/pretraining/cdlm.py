@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from transformers import AutoConfig, set_seed
 
 from ..data.rows import fingerprint
 from ..models.chunk_encoder import weights_fingerprint
-from ..models.modeling_cdlm import CdlmForMaskedLM
+from ..models.modeling_cdlm import CdlmForMaskedLM, CdlmPreTrainedModel
 from ..models.processing_cdlm import CdlmProcessor
 from ..training.trainer import (
     CURVE,
@@ -39,13 +40,17 @@ from .document_sets import (
 
 logger = logging.getLogger(__name__)
 
+Model = TypeVar("Model", bound=CdlmPreTrainedModel)
+Sets = dict[str, list[str]]  # sets of documents by name
+Scores = dict[str, dict[str, float]]  # loss and perplexity by set
+
 SUMMARY = """\
 A [CDLM](https://arxiv.org/abs/2101.00406): a Longformer that reads a set of related documents in one sequence, with
 global attention on what it has to predict."""
 LIMITS = (
     (
-        "Sets that are longer than a sequence are cut, the longest documents first; the processor"
-        " says how much is lost."
+        "Sets that are longer than a sequence are truncated, the longest documents first; the"
+        " processor says how much is lost."
     ),
     "The language and domain are those of the encoder and of the training documents.",
 )
@@ -77,25 +82,29 @@ class CdlmModelArguments:
     )
     model_type: Literal["cdlm"] = option("cdlm", "Other model types have their own options.")
     max_length: int | None = option(
-        None, "Tokens in a sequence; usually 4096, or as many as a saved model reads."
+        None, "Tokens in a sequence (default: 4096, or as many as a saved model reads)."
     )
     attention_window: int | None = option(
-        None, "Tokens that each token attends to; usually 512, or a saved model's."
+        None, "Tokens that each token attends to (default: 512, or a saved model's)."
     )
 
-    def load(self, model_class: Any) -> tuple[Any, CdlmProcessor]:
-        """The model in float32, opened as `model_class` or made from an encoder, and its
-        processor."""
-        window = (
-            {} if self.attention_window is None else {"attention_window": self.attention_window}
-        )
+    def load(self, model_class: type[Model]) -> tuple[Model, CdlmProcessor]:
+        """Opens a saved model, or makes one from an encoder.
+
+        Returns:
+            The model as `model_class`, in float32, and its processor.
+        """
+        fields: dict[str, int] = {}
+        if self.attention_window is not None:
+            fields["attention_window"] = self.attention_window
+
         if AutoConfig.from_pretrained(self.model).model_type in ("cdlm", "longformer"):
-            model = model_class.from_pretrained(self.model, dtype=torch.float32, **window)
+            model = model_class.from_pretrained(self.model, dtype=torch.float32, **fields)
         else:
-            model = model_class.from_encoder(
-                self.model, max_length=self.max_length or 4096, **window
-            )
-        return model, CdlmProcessor.from_model(model, self.max_length)
+            if self.max_length is not None:
+                fields["max_length"] = self.max_length
+            model = model_class.from_encoder(self.model, **fields)
+        return model, CdlmProcessor.from_model(model, max_length=self.max_length)
 
 
 @dataclass
@@ -105,13 +114,14 @@ class CdlmMaskingArguments:
     _argument_group_name = "masked words"
 
     document_share: float = option(1 / 3, "Largest share of a sequence for one document.")
-    global_attention: Literal["masked", "prefix", "none"] = option(
-        "masked",
-        "Tokens with global attention: those to predict (the paper's), as many first ones (prefix),"
-        " or none.",
+    global_attention: Literal["masked", "prefix", "none"] | None = option(
+        None,
+        "Tokens with global attention: the tokens to predict (masked, as in the paper), as many"
+        " first tokens (prefix), or none. Default: as the saved model was trained, and masked for"
+        " a new model.",
     )
     random_clusters: bool = option(
-        False, "Train on sets of unrelated documents (the paper's Rand CDLM)."
+        default=False, text="Train on sets of unrelated documents (the paper's Rand CDLM)."
     )
     mlm_probability: float = option(0.15, "Share of the words to predict.")
 
@@ -124,13 +134,15 @@ class CdlmDataArguments:
 
     train_file: str | None = option(
         None,
-        "A .jsonl, .json or .parquet (also .gz), a quoted pattern, or Multi-News's .src: a document"
-        " or a set a row.",
+        "A .jsonl, .json or .parquet (also .gz), a quoted pattern, or Multi-News's .src, with a"
+        " document or a set in each row.",
     )
     validation_file: str | None = option(
-        None, "The same, to evaluate on; usually some of the sets are held out."
+        None, "Sets to evaluate on, in the same format (default: a share of the training sets)."
     )
-    test_file: str | None = option(None, "The same, to report the perplexity on at the end.")
+    test_file: str | None = option(
+        None, "Sets to report the perplexity on at the end, in the same format."
+    )
     dataset_name: str | None = option(None, "A dataset on the Hub, instead of files.")
     dataset_config_name: str | None = option(None, "Configuration of that dataset.")
     train_split: str = option("train", "Split to train on.")
@@ -140,83 +152,85 @@ class CdlmDataArguments:
         None, "Column that names a document's set; leave it out if a row is a set."
     )
     text_column: str | None = option(
-        None, "Column of a document's text (usually text), or of a set's (document)."
+        None, "Column of a document's text (default: text), or of a set's (default: document)."
     )
     validation_share: float = option(
-        0.05, "Share of the sets that is held out without a validation set."
+        0.05, "Share of the sets that is held out if there is no validation set."
     )
 
-    def read(self, args: PretrainingArguments) -> dict[str, dict[str, list[str]]]:
-        """Sets by ``train``, ``validation``, ``test``; some of the first are held out where the
-        second is missing."""
+    def read(self, args: PretrainingArguments) -> dict[str, Sets]:
+        """Reads the sets; a share of the training sets is held out if there is no validation set.
+
+        Returns:
+            Sets of documents by ``train``, ``validation``, ``test``.
+
+        Raises:
+            ValueError: the options name no documents, or none to train on.
+        """
+        sources = {
+            "train": (self.train_file, self.train_split),
+            "validation": (self.validation_file, self.validation_split),
+            "test": (self.test_file, self.test_split),
+        }
         sets = {}
-        for name in ("train", "validation", "test"):
-            source, split = getattr(self, f"{name}_file"), getattr(self, f"{name}_split")
-            if source := source or (split and self.dataset_name):
-                columns = self.cluster_column, self.text_column
-                sets[name] = read_document_sets(
-                    source, *columns, split or "train", self.dataset_config_name
-                )
+        for name, (file, split) in sources.items():
+            source = file
+            if source is None and split is not None:
+                source = self.dataset_name
+            if source is None:
+                continue
+            sets[name] = read_document_sets(
+                source,
+                set_column=self.cluster_column,
+                text_column=self.text_column,
+                split=split or "train",
+                dataset_config=self.dataset_config_name,
+            )
         if not sets or (args.do_train and "train" not in sets):
             raise ValueError(
                 "Give documents: --train_file or --dataset_name with --do_train, or --test_file"
                 " without."
             )
+
         if "train" in sets and "validation" not in sets:
             sets["train"], sets["validation"] = hold_out_sets(
-                sets["train"], self.validation_share, args.seed
+                sets["train"], share=self.validation_share, seed=args.seed
             )
         return sets
 
 
-def main(words: list[str]) -> None:
-    """Pretrains a CDLM, or tells the perplexity of one; a run that was killed goes on where it
-    stopped."""
+def main(argv: list[str]) -> None:
+    """Pretrains a CDLM, or reports the perplexity of one; an interrupted run resumes."""
     classes = (CdlmModelArguments, CdlmDataArguments, CdlmMaskingArguments, PretrainingArguments)
-    options, data_args, masking, args = parse(classes, words, about=__doc__, recipes="")
+    model_args, data_args, masking_args, args = parse(classes, argv, about=__doc__, recipes="")
     set_seed(args.seed)
     args.check_best_metric([])
     sets = data_args.read(args)
     args.prediction_loss_only = True  # scores of all words would fill the memory
 
     # 1. The model, and sequences of documents.
-    model, processor = options.load(CdlmForMaskedLM)
-    model.config.sparse_prediction = True  # only masked words are scored
-    if (
-        masking.global_attention == "none"
-    ):  # no gradient would reach these, and several processes would wait for one
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_("_global." not in name)
-    rows = {}
-    for name, texts in sets.items():
-        # Whatever a model has learned from, it is evaluated on related documents (paper, section
-        # 3.1).
-        related = name != "train" or not masking.random_clusters
-        rows[name] = ClusterDataset(
-            [*texts.values()], processor, None, related, args.seed, masking.document_share
-        )
+    model, processor = model_args.load(CdlmForMaskedLM)
+    _prepare_model(model, masking_args)
+    rows = _sequences(sets, processor=processor, masking_args=masking_args, seed=args.seed)
     collator = DataCollatorForCrossDocumentMasking(
-        processor, masking.global_attention, masking.mlm_probability
+        processor,
+        pattern=masking_args.global_attention,
+        mlm_probability=masking_args.mlm_probability,
     )
     trainer = CardTrainer(
-        model, args, collator, rows.get("train"), rows.get("validation", rows.get("test"))
+        model=model,
+        args=args,
+        data_collator=collator,
+        train_dataset=rows.get("train"),
+        eval_dataset=rows.get("validation", rows.get("test")),
     )
 
     # 2. Training, and the perplexity on held-out sets.
     output = Path(str(args.output_dir))
-    hub = None if Path(options.model).exists() else options.model
-    settings = {
-        "model": safe_name(hub or Path(options.model).resolve().name),
-        **args.signature(),
-        **vars(masking),
-    }
-    settings |= {
-        "attention_window": model.config.attention_window,
-        "tokens in a sequence": processor.max_length,
-    }
-    prints = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
+    settings = _settings(model_args, masking_args, args, model=model, processor=processor)
+    documents = {f"{name} documents": fingerprint(texts.items()) for name, texts in sets.items()}
     weights = weights_fingerprint(model.base_model)
-    claim(output, {**settings, **prints, "weights": weights, "do_train": args.do_train})
+    claim(output, {**settings, **documents, "weights": weights, "do_train": args.do_train})
     if args.do_train:
         if read_json(output / "results.json") is not None:
             args.upload(output)
@@ -225,71 +239,180 @@ def main(words: list[str]) -> None:
                 output,
             )
             return
-        checkpoint = last_whole_checkpoint(output)
-        args.eval_on_start = (
-            args.eval_on_start and checkpoint is None
-        )  # else the log would have one more
-        trainer.train(resume_from_checkpoint=checkpoint)
+        _train(trainer, output)
+    scores = _perplexities(trainer, rows)
+    logger.info("Cross-document perplexity:\n%s", results_table(scores))
+
+    # 3. A checkpoint that needs nothing else; the results are written last.
+    if args.do_train:
+        counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
+        _publish(
+            trainer,
+            processor=processor,
+            base_model=_hub_name(model_args),
+            scores=scores,
+            settings={**counts, **settings},
+        )
+    else:
+        if args.should_save:
+            write_whole(output / "results.json", json.dumps({"rows": scores}, indent=2))
+        logger.info("Results are in %s. Nothing was trained: add --do_train for that.", output)
+
+
+def _prepare_model(model: CdlmForMaskedLM, masking_args: CdlmMaskingArguments) -> None:
+    """Settles the pattern of global attention, and what of the model is trained with it."""
+    model.config.sparse_prediction = True  # only masked words are scored
+    if masking_args.global_attention is None:
+        masking_args.global_attention = model.config.global_attention
+    model.config.global_attention = masking_args.global_attention
+    if masking_args.global_attention == "none":
+        # No gradient would reach these, and several processes would wait for one.
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("_global." not in name)
+
+
+def _sequences(
+    sets: Mapping[str, Sets],
+    processor: CdlmProcessor,
+    masking_args: CdlmMaskingArguments,
+    seed: int,
+) -> dict[str, ClusterDataset]:
+    """Makes the sequences of each set; a set is evaluated on related documents (section 3.1)."""
+    rows = {}
+    for name, documents in sets.items():
+        rows[name] = ClusterDataset(
+            list(documents.values()),
+            processor=processor,
+            related=name != "train" or not masking_args.random_clusters,
+            seed=seed,
+            document_share=masking_args.document_share,
+        )
+    return rows
+
+
+def _settings(
+    model_args: CdlmModelArguments,
+    masking_args: CdlmMaskingArguments,
+    args: PretrainingArguments,
+    model: CdlmForMaskedLM,
+    processor: CdlmProcessor,
+) -> dict[str, object]:
+    """Collects the settings that decide the result; the output folder belongs to them."""
+    name = _hub_name(model_args)
+    if name is None:
+        name = Path(model_args.model).resolve().name
+    return {
+        "model": safe_name(name),
+        **args.signature(),
+        **vars(masking_args),
+        "attention_window": model.config.attention_window,
+        "tokens in a sequence": processor.max_length,
+    }
+
+
+def _hub_name(model_args: CdlmModelArguments) -> str | None:
+    """Returns the model's name on the Hub; None for a folder."""
+    if Path(model_args.model).exists():
+        return None
+    return model_args.model
+
+
+def _train(trainer: CardTrainer, output: Path) -> None:
+    """Trains from the beginning, or from the last checkpoint of the folder."""
+    checkpoint = last_whole_checkpoint(output)
+    if checkpoint is not None:
+        trainer.args.eval_on_start = False  # otherwise the log would have one evaluation more
+    trainer.train(resume_from_checkpoint=checkpoint)
+
+
+def _perplexities(trainer: CardTrainer, rows: Mapping[str, ClusterDataset]) -> Scores:
+    """Evaluates the model on the validation and test sets."""
     scores = {}
     for name in ("validation", "test"):
         if name in rows:
             loss = trainer.evaluate(rows[name], metric_key_prefix=name)[f"{name}_loss"]
             scores[name] = {"loss": loss, "perplexity": math.exp(loss)}
-    logger.info("Cross-document perplexity:\n%s", results_table(scores))
-    if not args.do_train:
-        if args.should_save:
-            write_whole(output / "results.json", json.dumps({"rows": scores}, indent=2))
-        logger.info("Results are in %s. Nothing was trained: add --do_train for that.", output)
-        return
+    return scores
 
-    # 3. A checkpoint that needs nothing else; the results are written last.
+
+def _publish(
+    trainer: CardTrainer,
+    processor: CdlmProcessor,
+    base_model: str | None,
+    scores: Scores,
+    settings: Mapping[str, object],
+) -> None:
+    """Saves the model with its card and results, and uploads them if that is asked for."""
+    args = trainer.args
+    output = Path(str(args.output_dir))
+    model = trainer.model
     model.config.sparse_prediction = False  # whoever opens it expects scores at all positions
-    if masking.global_attention == "none":
-        model.requires_grad_(True)
-        # for what is fine-tuned on it, as a Longformer's (paper, "Baseline LMs")
+    if model.config.global_attention == "none":
+        model.requires_grad_(requires_grad=True)
+        # For fine-tuning, as Longformer does (paper, "Baseline LMs").
         model.copy_local_to_global()
     trainer.save_model(_internal_call=True)  # without an upload
-    if args.should_save:
-        processor.save_pretrained(output)
-        steps = [entry for entry in trainer.state.log_history if "train_loss" not in entry]
-        log = [
-            {k: v for k, v in entry.items() if not k.endswith(("_runtime", "_per_second"))}
-            for entry in steps
-        ]
-        counts = {f"{name} set": f"{len(texts)} sets of documents" for name, texts in sets.items()}
-        _write_card(args, hub, log, {**counts, **settings}, scores)
-        write_whole(
-            output / "results.json",
-            json.dumps({"rows": scores, "log": log}, indent=2, sort_keys=True),
+    if not args.should_save:
+        return
+
+    processor.save_pretrained(output)
+    log = _log_of_results(trainer.state.log_history)
+    _write_card(args, base_model=base_model, log=log, settings=settings, scores=scores)
+    results = {"rows": scores, "log": log}
+    write_whole(output / "results.json", json.dumps(results, indent=2, sort_keys=True))
+    args.upload(output)
+    logger.info("The model is in %s, with its card (README.md) and results.json.", output)
+
+
+def _log_of_results(history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Keeps the entries of a training log that a repeated run would have, too: no times."""
+    log = []
+    for entry in history:
+        if "train_loss" in entry:  # the summary at the end
+            continue
+        log.append(
+            {
+                name: value
+                for name, value in entry.items()
+                if not name.endswith(("_runtime", "_per_second"))
+            }
         )
-        args.upload(output)
-        logger.info("The model is in %s, with its card (README.md) and results.json.", output)
+    return log
 
 
-def _write_card(args: Any, hub: str | None, log: list, facts: dict[str, Any], scores: dict) -> None:
-    """The card and the learning curve."""
-    name, losses = args.repository(), [entry["eval_loss"] for entry in log if "eval_loss" in entry]
-    plot_curves([log], None, Path(args.output_dir) / CURVE, x="step")
+def _write_card(
+    args: PretrainingArguments,
+    base_model: str | None,
+    log: list[dict[str, Any]],
+    settings: Mapping[str, object],
+    scores: Scores,
+) -> None:
+    """Writes the card and the learning curve."""
+    output = Path(str(args.output_dir))
+    plot_curves([log], metrics=None, path=output / CURVE, x="step")
+    rows = dict(scores)
+    losses = [entry["eval_loss"] for entry in log if "eval_loss" in entry]
     if losses:
-        scores = {
-            "first evaluation": {"loss": losses[0], "perplexity": math.exp(losses[0])},
-            **scores,
-        }
-    model_card(
+        first = {"loss": losses[0], "perplexity": math.exp(losses[0])}
+        rows = {"first evaluation": first, **scores}
+
+    name = args.repository()
+    card = model_card(
         name=name,
         summary=SUMMARY,
         snippet=_SNIPPET.replace("{name}", name),
         pipeline_tag="fill-mask",
         tags=("cdlm", "longformer", "multi-document", "fill-mask"),
-        base_model=hub,
-        training={name: value for name, value in facts.items() if value is not None},
+        base_model=base_model,
+        training={name: value for name, value in settings.items() if value is not None},
         pictures={CURVE: "Loss over training"},
         measured=(
             "Masked words of sets of related documents that were held out, with the attention"
             " pattern of the training; perplexity is the exponential of the"
-            f" loss.\n\n{results_table(scores)}"
+            f" loss.\n\n{results_table(rows)}"
         ),
         scores={"perplexity": scores["validation"]["perplexity"]},
         dataset="held-out sets",
         limits=LIMITS,
-    ).save(f"{args.output_dir}/README.md")
+    )
+    card.save(output / "README.md")

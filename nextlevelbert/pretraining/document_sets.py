@@ -1,12 +1,11 @@
-"""Sets of related documents for a CDLM: read, sampled into sequences, masked (CDLM, sections 2.2
-and 2.3)."""
+"""Sets of related documents for a CDLM: reading, sampling sequences, masking (sections 2.2, 2.3)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +16,8 @@ from .sequences import EpochDataset, draw_vector_mask
 
 logger = logging.getLogger(__name__)
 
-LEAST_DOCUMENTS = 3  # in a set, the paper's (section 2.3)
-_MULTI_NEWS = "|||||"  # what separates the documents of a set there
+LEAST_DOCUMENTS = 3  # in a set, as in the paper (section 2.3)
+_SEPARATOR = "|||||"  # between the documents of a set in Multi-News
 
 
 def read_document_sets(
@@ -28,69 +27,118 @@ def read_document_sets(
     split: str = "train",
     dataset_config: str | None = None,
 ) -> dict[str, list[str]]:
-    """Reads sets of related documents, each under its name; blank documents are left out.
+    """Reads sets of related documents; blank documents are left out.
 
     Args:
         source: a .jsonl or .parquet (also .gz), a dataset on the Hub, or Multi-News as its authors
-            give it: a ``.src`` or ``.src.cleaned`` with a set a line.
-        set_column: where a row is a document, what names the set it belongs to. None where a row is
-            a set.
-        text_column: the text of a document (default ``"text"``); where a row is a set, a list of
-            texts, or one with ``|||||`` between documents, as Multi-News has them (default
-            ``"document"``).
+            publish it: a ``.src`` or ``.src.cleaned`` with a set in each line.
+        set_column: if a row is a document, the column that names its set. None if a row is a set.
+        text_column: if a row is a document, the column of its text (default ``"text"``); if a row
+            is a set, the column of a list of texts, or of one text with ``|||||`` between documents
+            as in Multi-News (default ``"document"``).
+        split: split of a dataset; a file is read whole.
+        dataset_config: configuration of a dataset.
+
+    Returns:
+        The documents of each set by its name, or by the row's number.
+
+    Raises:
+        ValueError: a row does not fit, or no set has two documents.
     """
-    column = text_column or ("document" if set_column is None else "text")
     if ".src" in Path(source).suffixes:
-        rows, set_column, column = _multi_news(Path(source)), None, "document"
+        rows = _multi_news(Path(source))
+        set_column = None
+        text_column = "document"
     else:
         rows = open_rows(source, split, dataset_config).rows
+    if text_column is None and set_column is None:
+        text_column = "document"
+    elif text_column is None:
+        text_column = "text"
+
     sets: dict[str, list[str]] = {}
     for number, (place, values) in enumerate(rows):
-        value = place.value(values, column, "--text_column")
-        if set_column is None:
-            key, texts = str(number), value.split(_MULTI_NEWS) if isinstance(value, str) else value
-        else:
-            key, texts = (
-                str(place.value(values, set_column, "--cluster_column") or "").strip(),
-                [value],
-            )
-            if not key:
-                raise place.error(set_column, "must name the set of the document.")
-        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise place.error(column, f"must be text, or a list of texts, got {short(value)}.")
-        sets.setdefault(key, []).extend(text.strip() for text in texts if text.strip())
-    if max(map(len, sets.values()), default=0) < 2:
+        name = str(number)
+        if set_column is not None:
+            name = _name_of_set(place, values, set_column)
+        texts = _texts_of_row(place, values, text_column, is_set=set_column is None)
+        documents = [text.strip() for text in texts]
+        sets.setdefault(name, []).extend(text for text in documents if text)
+
+    if not any(len(texts) >= 2 for texts in sets.values()):
         raise ValueError(
-            f"{Path(source).name} has no two documents of one set in column {column!r}: put"
-            f" {_MULTI_NEWS} between the documents of a row, or name the column of their set with"
+            f"{Path(source).name} has no two documents of one set in column {text_column!r}: put"
+            f" {_SEPARATOR} between the documents of a row, or name the column of their set with"
             " --cluster_column."
         )
     return sets
 
 
+def _name_of_set(place: Place, values: Mapping[str, Any], column: str) -> str:
+    """Reads the name of the set that a document belongs to."""
+    value = place.value(values, column, "--cluster_column")
+    if value is None or not str(value).strip():
+        raise place.error(column, "must name the set of the document.")
+    return str(value).strip()
+
+
+def _texts_of_row(place: Place, values: Mapping[str, Any], column: str, is_set: bool) -> list[str]:
+    """Reads the text of one document, or the texts of a set."""
+    value = place.value(values, column, "--text_column")
+    if not is_set:
+        texts = [value]
+    elif isinstance(value, str):
+        texts = value.split(_SEPARATOR)
+    else:
+        texts = value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise place.error(column, f"must be text, or a list of texts, got {short(value)}.")
+    return texts
+
+
 def _multi_news(path: Path) -> Rows:
-    """The lines of Multi-News's own files, where NEWLINE_CHAR stands for the end of a line."""
+    """Reads Multi-News's own files, in which NEWLINE_CHAR stands for the end of a line."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file):
-            yield (
-                Place(path.name, f"row {number}"),
-                {"document": line.replace("NEWLINE_CHAR", "\n")},
-            )
+            place = Place(path.name, f"row {number}")
+            yield place, {"document": line.replace("NEWLINE_CHAR", "\n")}
 
 
 def hold_out_sets(
     sets: Mapping[str, list[str]], share: float, seed: int
 ) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Splits off a share of the sets that have enough documents: the other sets, and those."""
+    """Holds out a share of the sets that have enough documents.
+
+    Args:
+        sets: documents by the name of their set.
+        share: of the sets with at least three documents.
+        seed: of the draw.
+
+    Returns:
+        The sets to train on, and those held out.
+    """
     large = [name for name, texts in sets.items() if len(texts) >= LEAST_DOCUMENTS]
-    held = draw(large, share, seed, f"sets with {LEAST_DOCUMENTS} documents or more")
-    rest = {name: texts for name, texts in sets.items() if name not in held}
-    return rest, {name: texts for name, texts in sets.items() if name in held}
+    held = draw(
+        large, share=share, seed=seed, what=f"sets with {LEAST_DOCUMENTS} documents or more"
+    )
+    training = {}
+    held_out = {}
+    for name, texts in sets.items():
+        if name in held:
+            held_out[name] = texts
+        else:
+            training[name] = texts
+    return training, held_out
 
 
 class TokenSequence(NamedTuple):
-    """One sequence: ``input_ids [L]``, ``maskable [L]`` bool (false at separators), and the key of
-    its masks."""
+    """One sequence of documents.
+
+    Attributes:
+        input_ids: ``[L]``.
+        maskable: ``[L]`` bool, false at separators and special tokens.
+        mask_key: what the masks of the sequence are drawn from.
+    """
 
     input_ids: np.ndarray
     maskable: np.ndarray
@@ -98,17 +146,23 @@ class TokenSequence(NamedTuple):
 
 
 class ClusterDataset(EpochDataset):
-    """A sequence of documents of each set, drawn anew in every epoch until the sequence is full.
+    """Draws, in every epoch, documents of each set until a sequence is full.
 
-    A document that is longer than its share of a sequence gives a stretch of that length, also
-    drawn anew; the last document of a sequence is cut where the sequence is full.
+    A document that is longer than its share of a sequence is represented by a stretch of that
+    length, which is drawn anew, too; the last document of a sequence ends where the sequence is
+    full.
 
     Args:
-        sets: texts of each; those of fewer than three are left out (section 2.3).
-        max_length: tokens in a sequence; by default the processor's.
+        sets: texts of each set; sets of fewer than three are left out (section 2.3).
+        processor: lays out the sequences.
+        max_length: tokens in a sequence; default: the processor's.
         related: False draws each document of a sequence from another set (the paper's "Rand CDLM").
-        document_share: of a sequence, the most that one document fills; a third, so that three
-            documents fit.
+        seed: of what is drawn.
+        document_share: the largest share of a sequence for one document; a third by default, so
+            that three documents fit.
+
+    Raises:
+        ValueError: there are too few sets, or three documents do not fit a sequence.
     """
 
     def __init__(
@@ -120,37 +174,46 @@ class ClusterDataset(EpochDataset):
         seed: int = 42,
         document_share: float = 1 / LEAST_DOCUMENTS,
     ) -> None:
-        self.max_length, self.related, self.seed = max_length or processor.max_length, related, seed
-        tokenizer = processor.tokenizer
-        kept = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
-        needed = 1 if related else LEAST_DOCUMENTS
-        if len(kept) < needed:
+        super().__init__(seed)
+        if max_length is None:
+            max_length = processor.max_length
+        self.max_length = max_length
+        self.related = related
+        large = [texts for texts in sets if len(texts) >= LEAST_DOCUMENTS]
+        least_sets = LEAST_DOCUMENTS
+        if related:
+            least_sets = 1
+        if len(large) < least_sets:
             raise ValueError(
-                f"{len(kept)} sets have {LEAST_DOCUMENTS} documents; at least {needed} are needed."
+                f"{len(large)} sets have {LEAST_DOCUMENTS} documents; at least {least_sets} are"
+                " needed."
             )
-        self._longest = (
-            int((self.max_length - 2) * document_share + 1e-6) - 2
-        )  # 1e-6: a third of 30 is 10
-        if self.max_length < 2 + 4 * LEAST_DOCUMENTS or self._longest < 1 or document_share > 1:
+
+        # The small number mends rounding: a third of 30 is 10.
+        share = int((max_length - 2) * document_share + 1e-6)
+        self._longest = share - 2  # without the separators
+        if max_length < 2 + 4 * LEAST_DOCUMENTS or self._longest < 1 or document_share > 1:
             raise ValueError(
-                f"A sequence of {self.max_length} tokens has no room for {LEAST_DOCUMENTS}"
+                f"A sequence of {max_length} tokens has no room for {LEAST_DOCUMENTS}"
                 f" documents of which each fills at most {document_share:.2f}; give a larger"
                 " max_length, or another share."
             )
+
+        tokenizer = processor.tokenizer
         self._special = tokenizer.convert_tokens_to_ids(
             [tokenizer.cls_token, *DOCUMENT, tokenizer.sep_token]
         )
-        self._sets = [
-            [np.array(processor.tokenize(text).ids, dtype=np.int32) for text in texts]
-            for texts in kept
-        ]
+        self._sets = []
+        for texts in large:
+            pieces = [processor.tokenize(text) for text in texts]
+            self._sets.append([np.array(piece.ids, dtype=np.int32) for piece in pieces])
         lengths = np.array([len(ids) for documents in self._sets for ids in documents])
         logger.info(
             "%d sets with %d tokens (%d smaller ones left out); %d documents are cut to %d tokens"
             " in a sequence.",
-            len(kept),
+            len(large),
             lengths.sum(),
-            len(sets) - len(kept),
+            len(sets) - len(large),
             (lengths > self._longest).sum(),
             self._longest,
         )
@@ -161,33 +224,47 @@ class ClusterDataset(EpochDataset):
     def _row(self, index: int, key: tuple[int, ...]) -> TokenSequence:
         rng = np.random.default_rng([*key, 2])
         cls, begin, end, sep = self._special
-        ids, room = [cls], self.max_length - 2
+        ids = [cls]
+        room = self.max_length - 2
         for document in self._documents(index, rng):
             if room < 3:  # not even for one token between separators
                 break
-            start = int(rng.integers(0, max(len(document) - self._longest, 0) + 1))
-            taken = document[start : start + min(self._longest, room - 2)]
-            ids += [begin, *taken, end]
-            room -= len(taken) + 2
-        sequence = np.array([*ids, sep])
-        return TokenSequence(sequence, ~np.isin(sequence, self._special), key)
+            latest_start = max(len(document) - self._longest, 0)
+            start = int(rng.integers(0, latest_start + 1))
+            count = min(self._longest, room - 2)
+            stretch = document[start : start + count]
+            ids += [begin, *stretch, end]
+            room -= len(stretch) + 2
+        ids.append(sep)
 
-    def _documents(self, number: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """Documents in the order in which they fill a sequence."""
+        input_ids = np.array(ids)
+        maskable = ~np.isin(input_ids, self._special)
+        return TokenSequence(input_ids=input_ids, maskable=maskable, mask_key=key)
+
+    def _documents(self, index: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        """Yields documents in the order in which they fill a sequence."""
+        documents = self._sets[index]
         if self.related:
-            for document in rng.permutation(len(self._sets[number])):
-                yield self._sets[number][document]
-        else:  # at most as many, each of another set
-            for other in rng.permutation(len(self._sets))[: len(self._sets[number])]:
-                yield self._sets[other][int(rng.integers(len(self._sets[other])))]
+            for number in rng.permutation(len(documents)):
+                yield documents[number]
+        else:
+            # At most as many documents, each of another set.
+            for other in rng.permutation(len(self._sets))[: len(documents)]:
+                number = int(rng.integers(len(self._sets[other])))
+                yield self._sets[other][number]
 
 
 class DataCollatorForCrossDocumentMasking:
     """Masks 15 % of the words, 80/10/10, and gives them global attention (CDLM, section 2.2).
 
     Separators and special tokens are never masked. The masks depend on each sequence's own key
-    alone. By `pattern`, those to predict have global attention (``"masked"``), as many first ones
-    (``"prefix"``), or none (``"none"``).
+    alone.
+
+    Args:
+        processor: pads the batch.
+        pattern: the tokens with global attention: those to predict (``"masked"``), as many first
+            tokens (``"prefix"``), or none (``"none"``).
+        mlm_probability: share of the words to predict.
 
     Returns (on call):
         `input_ids`, `attention_mask`, `global_attention_mask` and `labels` (-100 elsewhere), ``[B,
@@ -199,24 +276,37 @@ class DataCollatorForCrossDocumentMasking:
     ) -> None:
         if pattern not in ("masked", "prefix", "none"):
             raise ValueError(f"pattern must be masked, prefix or none, got {pattern!r}.")
-        self.processor, self.pattern, self.mlm_probability = processor, pattern, mlm_probability
+        self.processor = processor
+        self.pattern = pattern
+        self.mlm_probability = mlm_probability
         tokenizer = processor.tokenizer
         self._words = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
 
     def __call__(self, sequences: Sequence[TokenSequence]) -> dict[str, torch.Tensor]:
-        rows = []
-        for sequence in sequences:
-            ids, key = np.array(sequence.input_ids), sequence.mask_key
-            selected, masked, replaced = draw_vector_mask(
-                sequence.maskable, key, self.mlm_probability
-            )
-            labels = np.where(selected, ids, -100)
-            ids[masked] = self.processor.tokenizer.mask_token_id
-            ids[replaced] = np.random.default_rng([*key, 1]).choice(
-                self._words, int(replaced.sum())
-            )
-            first = round(self.mlm_probability * len(ids)) if self.pattern == "prefix" else 0
-            wide = selected if self.pattern == "masked" else np.arange(len(ids)) < first
-            row = {"input_ids": ids, "attention_mask": np.ones_like(ids), "labels": labels}
-            rows.append({**row, "global_attention_mask": wide})
+        """Makes a masked batch."""
+        rows = [self._masked_row(sequence) for sequence in sequences]
         return dict(self.processor.pad(rows))
+
+    def _masked_row(self, sequence: TokenSequence) -> dict[str, np.ndarray]:
+        ids = np.array(sequence.input_ids)
+        selected, masked, replaced = draw_vector_mask(
+            sequence.maskable, sequence.mask_key, self.mlm_probability
+        )
+        labels = np.where(selected, ids, -100)
+        ids[masked] = self.processor.tokenizer.mask_token_id
+        rng = np.random.default_rng([*sequence.mask_key, 1])
+        ids[replaced] = rng.choice(self._words, int(replaced.sum()))
+
+        if self.pattern == "masked":
+            global_mask = selected
+        elif self.pattern == "prefix":
+            count = round(self.mlm_probability * len(ids))
+            global_mask = np.arange(len(ids)) < count
+        else:
+            global_mask = np.zeros_like(selected)
+        return {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "global_attention_mask": global_mask,
+            "labels": labels,
+        }

@@ -96,11 +96,6 @@ class BaseTrainingArguments(TrainingArguments):
                     " faster."
                 )
         super().__post_init__()
-        if self.dataloader_persistent_workers:
-            raise ValueError(
-                "--dataloader_persistent_workers would repeat the first epoch's masks; leave it"
-                " out."
-            )
         for name in self.report_to or ():
             if name not in get_available_reporting_integrations():
                 raise ValueError(

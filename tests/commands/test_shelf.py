@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
         assert said.out.count(".txt") > 3
         for name in ("blank.txt", "latin.txt", "scan.pdf"):
             assert f"left out: {name}: " in said.err
-    assert "Left out (unsupported kinds): 1, letter.rtf first" in caplog.text
+    assert "Left out (unsupported kinds): 1 .rtf; letter.rtf first" in caplog.text
     assert command("plan", books / "blank.txt").status == 1
     for name in ("sea", "kitchen", "far/court"):
         (books / f"{name}.txt").unlink()

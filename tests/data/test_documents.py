@@ -30,15 +30,15 @@ Caf&eacute; &#x1F40B; <![if !IE]>1 < 2<![endif]></body>
 </html>
 """
 PARAGRAPHS = [
+    "A title",
     "Loomings",
     "Call me Ishmael. Some years ago — never mind.",
-    "A line,",
-    "and another <here>.",
+    "A line,\nand another <here>.",
     "one",
     "two",
     "left",
     "right",
-    "as it stands",
+    "  as it\n    stands",
     "Café 🐋 1 < 2",
 ]
 
@@ -151,7 +151,7 @@ def test_the_text_of_books(tmp_path):
     (tmp_path / "d.html").write_text(PAGE)
     pdf, *rest = read_documents(tmp_path)
     assert pairs(rest) == [
-        ("b", f"One\n\n{WHALE}\n\nSome\n\n{SEA}"),
+        ("b", f"One\n\n{WHALE}\nSome\n\n{SEA}"),
         ("c", f"{WHALE}\n\n{SEA}"),
         ("d", "\n\n".join(PARAGRAPHS)),
     ]

@@ -157,7 +157,7 @@ def masked(folder: Path) -> Tensors:
     filled(model), filled(model.base_model.special_embeddings)
     tensors: Tensors = {"sequences": torch.tensor(len(data))}
     for epoch in (0, 4):
-        data.epoch = epoch
+        data.set_epoch(epoch)
         batch = nlb.DataCollatorForVectorMasking(0.3)([data[index] for index in range(5)])
         tensors |= {
             f"{epoch}/{name}": batch[name].float() for name in ("special_ids", "mask_positions")

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from nextlevelbert.models.modeling_cdlm import plan_attention
+from nextlevelbert.models.cdlm_attention import plan_attention
 
 from ..cdlm_toys import GLOBALS, LENGTHS, PAD, WINDOWS, batch, globals_of, tiny
 

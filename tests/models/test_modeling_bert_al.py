@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from transformers import AlbertConfig, AutoModel
+from transformers import AlbertConfig, AutoModel, XLNetConfig
 
 from nextlevelbert import BertAlConfig, BertAlForExtractiveSummarization, BertAlModel
 from nextlevelbert.models import modeling_bert_al
@@ -45,9 +45,9 @@ def test_one_step_worked_by_hand():
         lstm.input_projection.weight.zero_()
         lstm.cell_weight.copy_(torch.tensor([3.0, 2.0]))
         lstm.cell_bias.copy_(torch.tensor([0.5, 0.0]))
-        lstm.input_projection.weight[0::2, 0] = (
-            100.0  # the first value of each gate is 100 x, the second 0
-        )
+        # The first value of each gate is 100, 200, 300 or 400 times the input, the second is 0, so
+        # that one normalisation over all gates would give other values.
+        lstm.input_projection.weight[0::2, 0] = torch.tensor([100.0, 200.0, 300.0, 400.0])
         lstm.gate_weight.copy_(torch.tensor([[1.0, 2.0], [0.5, 0.5], [2.0, 1.0], [1.0, 3.0]]))
         lstm.gate_bias.copy_(torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 0.5], [0.2, 0.0]]))
     outputs, (h, c) = lstm(
@@ -57,7 +57,7 @@ def test_one_step_worked_by_hand():
     def sigmoid(value):
         return 1 / (1 + math.exp(-value))
 
-    # 100 and 0 are 1 and -1 when normalised.
+    # Each gate's two values are 1 and -1 when normalised.
     first = sigmoid(1.5) * 0.4 + sigmoid(1.0) * math.tanh(2.0)
     second = sigmoid(0.5) * -0.6 + sigmoid(-2.0) * math.tanh(-0.5)
     assert c[0].tolist() == pytest.approx([first, second], abs=1e-5)
@@ -172,6 +172,36 @@ def test_layer_by_layer_and_channel_by_channel(recurrence):
     )
 
 
+@torch.no_grad()
+def test_the_recurrence_around_xlnet_worked_by_hand():
+    """XLNet's layers give [position, segment, D]: eight segments of eight must not be confused."""
+    config = XLNetConfig(vocab_size=200, d_model=32, n_layer=1, n_head=4, d_inner=48)
+    model = tiny(encoder_config=config, recurrence="replace")
+    _, ids, _ = batch(lengths=(64,))
+    states = model.encoder(ids.view(8, 8)).last_hidden_state  # [segment, position, D]
+    lstm = model.recurrences[0].lstm
+    expected = torch.stack([lstm(states[:, position, None])[0][:, 0] for position in range(8)], 1)
+    torch.testing.assert_close(
+        model(ids).last_hidden_state[0], expected.flatten(0, 1), atol=1e-5, rtol=0
+    )
+
+
+@torch.no_grad()
+def test_each_segment_is_read_with_its_own_token_types():
+    model = tiny(recurrence="none")
+    _, ids, mask = batch(lengths=(20, 13))
+    types = (ids == CLS).cumsum(dim=1) % 2  # in turn by sentence
+    features = model(ids, mask, types).last_hidden_state
+    for row, length in ((0, 20), (1, 13)):
+        parts = zip(ids[row, :length].split(8), types[row, :length].split(8), strict=True)
+        expected = [
+            model.encoder(part[None], token_type_ids=kinds[None]).last_hidden_state[0]
+            for part, kinds in parts
+        ]
+        torch.testing.assert_close(features[row, :length], torch.cat(expected), atol=1e-5, rtol=0)
+    assert not torch.allclose(features, model(ids, mask).last_hidden_state, atol=0.01)
+
+
 @pytest.mark.parametrize("encoder", ENCODERS)
 @torch.no_grad()
 def test_any_pass_and_any_padding_give_the_same(encoder):
@@ -259,6 +289,9 @@ def test_a_summary_stands_in_its_document(summarizer):
     assert [
         "\n".join(everything.sentences)[start:end] for start, end in same.spans
     ] == summary.sentences
+    summarizer.config.return_dict = False
+    assert summarizer.summarize(text, sentences=2) == summary
+    summarizer.config.return_dict = True
     repeated = summarizer.summarize(["The match was off again."] * 3, trigram_blocking=True)
     assert len(repeated.indices) == 1
     with pytest.raises(ValueError, match="sentences"):

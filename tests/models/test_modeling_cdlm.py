@@ -64,6 +64,64 @@ def test_masked_words_have_global_attention_by_default():
     assert torch.equal(model(ids, mask).logits, model(ids, mask, torch.zeros_like(ids)).logits)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "places"),
+    [("masked", [[2, 30], [], [5], [8]]), ("prefix", [[0, 1], [], [0], [0]]), ("none", [[]] * 4)],
+)
+@torch.no_grad()
+def test_the_pattern_of_the_training_is_the_default_of_a_saved_model(tmp_path, pattern, places):
+    tiny(CdlmForMaskedLM, attention_window=4, global_attention=pattern).save_pretrained(tmp_path)
+    model = CdlmForMaskedLM.from_pretrained(tmp_path)
+    ids, mask, _ = masked_batch()
+    wide = globals_of(places, ids.shape[1])
+    assert torch.equal(model(ids, mask).logits, model(ids, mask, wide).logits)
+    # The same with padding on the left.
+    left_ids, left_mask = (torch.nn.functional.pad(rows, (3, 0)) for rows in (ids, mask))
+    left = model(left_ids, left_mask).logits[:, 3:]
+    real = mask.bool()
+    torch.testing.assert_close(left[real], model(ids, mask).logits[real], atol=1e-4, rtol=0)
+
+
+def test_a_batch_without_a_masked_word_has_a_loss_of_zero():
+    ids, mask = batch()
+    for sparse in (False, True):
+        model = tiny(CdlmForMaskedLM, sparse_prediction=sparse)
+        loss = model(ids, mask, labels=torch.full_like(ids, -100)).loss
+        assert loss.item() == 0.0
+        loss.backward()
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        assert gradients
+        assert not any(gradient.any() for gradient in gradients)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@torch.no_grad()
+def test_a_two_in_the_attention_mask_is_global_attention(attention):
+    """Longformer's older way of marking, beside the other mask and a head's own default."""
+    ids, mask = batch()
+    wide = globals_of([[0, 20], [], [3], [8]], ids.shape[1])
+    model = tiny(attention=attention, attention_window=4)
+    expected = model(ids, mask, wide).last_hidden_state
+    assert not torch.allclose(model(ids, mask).last_hidden_state, expected, atol=0.1)
+    torch.testing.assert_close(model(ids, mask + wide).last_hidden_state, expected)
+    first = globals_of([[0], [], [3], []], ids.shape[1])
+    torch.testing.assert_close(model(ids, mask + wide, first).last_hidden_state, expected)
+    matching = tiny(CdlmForDocumentMatching, attention, attention_window=4)
+    with_cls = wide | globals_of([[0]] * 4, ids.shape[1])
+    torch.testing.assert_close(
+        matching(ids, mask + wide).logits, matching(ids, mask, with_cls).logits
+    )
+
+
+def test_the_defaults_of_the_configuration_are_those_of_the_paper():
+    config = CdlmConfig()
+    assert config.pair_scorer_hidden_size == 1024
+    assert config.windows() == [512] * 12
+    assert (config.max_sequence_length, config.global_attention) == (4096, "masked")
+    assert (config.sparse_prediction, config.coreference_threshold) == (False, 0.5)
+    assert config.classifier_dropout == config.hidden_dropout_prob == 0.1
+
+
 # Document matching.
 
 
@@ -269,12 +327,13 @@ def test_new_words_keep_the_head_tied():
 
 
 def test_what_the_models_refuse():
-    ids, mask, labels = masked_batch()
+    ids, mask, _ = masked_batch()
     spans = torch.tensor([[[3, 5], [5, 6]], [[0, 1], [0, 2]], [[0, 1], [1, 2]]])
     for word, call in (
         ("attention_window", lambda: CdlmConfig(**{**SIZE, "attention_window": [4, 4, 7]})),
         ("65 tokens", lambda: tiny()(torch.full((1, 65), 7))),
-        ("masked", lambda: tiny(CdlmForMaskedLM)(ids, mask, labels=torch.full_like(labels, -100))),
+        ("it has -10000", lambda: tiny()(ids, (1 - mask) * -10_000)),
+        ("it has 3", lambda: tiny()(ids, mask * 3)),
         (
             "Mention 1 of row 1",
             lambda: tiny(CdlmForCrossDocumentCoreference)(

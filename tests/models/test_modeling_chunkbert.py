@@ -42,9 +42,15 @@ def test_features_are_those_of_the_encoder_chunk_by_chunk(encoder):
         torch.testing.assert_close(features[row, : len(document)], expected, atol=1e-5, rtol=0)
         assert not features[row, len(document) :].any()
         torch.testing.assert_close(model(document[None]).logits[0], logits[row], atol=1e-5, rtol=0)
-    for at_once in (1, 5):
+    chunks = []
+    model.model.encoder.register_forward_pre_hook(
+        lambda _, args, kwargs: chunks.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    for at_once, passes in ((1, [1] * 10), (5, [5, 5]), (4, [4, 4, 2]), (None, [10])):
+        chunks.clear()
         model.config.chunk_batch_size = at_once
         torch.testing.assert_close(model(ids, mask).logits, logits, atol=1e-5, rtol=0)
+        assert chunks == passes
     _, left, left_mask = batch(side="left")
     torch.testing.assert_close(model(left, left_mask).logits, logits, atol=1e-5, rtol=0)
 

@@ -172,6 +172,8 @@ def test_masked_sentences_are_predicted_in_their_own_space(loss, hidden_size):
     if loss == "p_norm":
         chosen = (output.predictions @ output.targets.T).softmax(-1)
         close(output.loss, F.pairwise_distance(chosen, torch.eye(2), eps=0.0).mean())
+        model.config.norm_order = 1.0
+        close(model(**batch).loss, (chosen - torch.eye(2)).abs().sum(-1).mean())
     other = dict(
         batch,
         inputs_embeds=torch.where(

@@ -23,15 +23,16 @@ from transformers import (
 
 from nextlevelbert import (
     NextLevelBertForMaskedVectorModeling,
+    NextLevelBertForSequenceClassification,
     NextLevelBertModel,
     encoders,
     load_chunk_encoder,
 )
-from nextlevelbert.models.configuration_nextlevelbert import CLS, SEP
+from nextlevelbert.models.configuration_nextlevelbert import CLS, PAD, SEP
 from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 
 from ..conftest import toy_config
-from ..vector_toys import TEXTS, close, save_random_table
+from ..vector_toys import TEXTS, close, packed_batch, save_random_table
 
 SIZE = {
     "hidden_size": 32,
@@ -95,8 +96,9 @@ def test_truncation_keeps_the_first_window_and_says_so(toy, caplog):
     vectors = torch.randn(2, 11, 32)
     toy.config.long_documents = "truncate"
     with torch.no_grad():
-        output = toy(inputs_embeds=vectors)
         first = toy(inputs_embeds=vectors[:, :8])
+        assert not caplog.text  # a document of exactly one window is whole
+        output = toy(inputs_embeds=vectors)
     assert "Documents [0, 1]" in caplog.text
     assert "cuts 6 off" in caplog.text
     close(output.pooler_output, first.pooler_output)
@@ -246,6 +248,69 @@ def test_a_checkpoint_without_its_encoder_borrows_it_when_text_arrives(
     assert torch.cosine_similarity(rough, expected, dim=0) > 0.999
 
 
+def test_hidden_states_are_given_if_the_configuration_asks_for_them(toy):
+    vectors = torch.randn(1, 5, 32)
+    toy.config.output_hidden_states = True
+    with torch.no_grad():
+        output = toy(inputs_embeds=vectors)
+        assert len(output.hidden_states) == 3
+        assert toy(inputs_embeds=vectors, output_hidden_states=False).hidden_states is None
+    toy.encode("word " * 60)  # two windows, whose hidden states nobody gets
+
+
+@pytest.mark.parametrize(
+    "model_class", [NextLevelBertForSequenceClassification, NextLevelBertForMaskedVectorModeling]
+)
+def test_tuples_are_given_if_the_configuration_asks_for_them(model_class, minilm):
+    model = model_class(toy_config(return_dict=False, num_labels=3)).eval()
+    model.tokenizer = minilm.tokenizer
+    model.base_model.encode(TEXTS[2])
+    if model_class is NextLevelBertForSequenceClassification:
+        batch = {"inputs_embeds": torch.randn(1, 5, 32)}
+        shape = (1, 3)
+    else:
+        batch = packed_batch()
+        del batch["labels"]
+        shape = (4, 32)
+    output = model(**batch)
+    assert isinstance(output, tuple)
+    assert output[0].shape == shape
+
+
+def test_new_tokens_and_positions_are_refused(toy):
+    with pytest.raises(ValueError, match=r"frozen.*new tokens.*from_chunk_encoder"):
+        toy.resize_token_embeddings(31_000)
+    with pytest.raises(ValueError, match=r"frozen.*new tokens"):
+        toy.set_input_embeddings(torch.nn.Embedding(9, 32))
+    with pytest.raises(ValueError, match="max_chunks"):
+        toy.resize_position_embeddings(20)
+    toy.tokenizer = copy.deepcopy(toy.tokenizer)
+    toy.tokenizer.add_tokens(["zzqpharmacol"])
+    with pytest.raises(ValueError, match=r"token id 30522, .* 30522 tokens and is frozen"):
+        toy.encode("the zzqpharmacol dose")
+
+
+def test_training_a_model_without_anything_to_train_warns_and_ends_in_an_error(minilm, tmp_path):
+    save_random_table(minilm.tokenizer, 32, tmp_path)
+    model = NextLevelBertModel.from_chunk_encoder(tmp_path, chunk_size=16, pooling="plain")
+    batch = model.tokenizer(TEXTS[2:], padding=True, return_tensors="pt")
+    model(**batch)  # in evaluation mode
+    with pytest.warns(UserWarning, match=r"nothing to train.*pooling='residual'"):
+        output = model.train()(**batch)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        output.pooler_output.sum().backward()
+
+
+def test_the_targets_are_the_labels_and_not_the_corrupted_vectors():
+    model = NextLevelBertForMaskedVectorModeling(toy_config()).eval()
+    batch = packed_batch()
+    masked = batch["mask_positions"]
+    batch["inputs_embeds"][masked] = 0.0
+    output = model(**batch)
+    close(output.targets, batch["labels"][masked])
+    close(output.loss, masked_vector_loss("smooth_l1", output.predictions, output.targets))
+
+
 def test_what_forward_refuses(toy):
     too_long = {"inputs_embeds": torch.ones(2, 11, 32), "special_ids": torch.ones(2, 11).long()}
     for inputs, word in (({}, "either"), (too_long, "--sequence_length")):
@@ -280,6 +345,10 @@ def test_it_starts_from_the_encoders_own_layers(minilm):
     assert set(source) - set(state) == {"embeddings.word_embeddings.weight"}
     assert all(torch.equal(tensor, source[name]) for name, tensor in state.items())
     assert model.config.max_chunks == 510
+    # Special vectors are as long as the chunk vectors between them, and padding is zero.
+    special = model.special_embeddings.weight
+    assert not special[PAD].any()
+    assert ((special[CLS:].norm(dim=-1) - 1).abs() < 0.2).all()
     with pytest.raises(ValueError, match="random_layers"):
         NextLevelBertModel.from_chunk_encoder(
             minilm, encoder_config={**config, "num_hidden_layers": 7}

@@ -277,6 +277,7 @@ def test_sentences_are_marked_by_the_special_tokens_of_roberta(roberta):
 
 def test_markers_are_added_once(toy_encoder_path):
     model = CdlmForMaskedLM.from_encoder(toy_encoder_path, max_length=64)
+    torch.nn.init.normal_(model.get_input_embeddings().weight, mean=1.0)
     before = model.get_input_embeddings().weight.detach().clone()
     with pytest.raises(ValueError, match="does not know <doc-s>"):
         CdlmProcessor(model.tokenizer)(["Rain."])
@@ -291,6 +292,7 @@ def test_markers_are_added_once(toy_encoder_path):
     assert torch.equal(weight[:30522], before)
     assert len(weight[30522:].unique(dim=0)) == 10  # drawn, every one by itself
     assert weight[30522:].std(dim=1).min() > 0
+    assert weight[30522:].abs().max() < 0.2  # not the mean of the old rows, which is 1 here
     assert model.config.mask_token_id == processor.tokenizer.mask_token_id
     after = weight.detach().clone()
     again = CdlmProcessor.from_model(model)

@@ -328,6 +328,18 @@ def test_perplexity_without_training_and_on_a_test_set(run, news, toy_encoder_pa
         run(tmp_path, "--metric_for_best_model", "perplexity")
 
 
+@pytest.mark.parametrize("pattern", ["none", "prefix"])
+def test_a_model_is_evaluated_with_the_pattern_it_was_trained_with(run, tmp_path, pattern):
+    folder = tmp_path / "cdlm"
+    trained = run(folder, "--do_train", "--global_attention", pattern, "--max_steps", "2")
+    assert AutoModel.from_pretrained(folder).config.global_attention == pattern
+    again = run(tmp_path / "again", model=folder)
+    assert again["rows"]["validation"] == pytest.approx(trained["rows"]["validation"], abs=1e-4)
+    other = run(tmp_path / "other", "--global_attention", "masked", model=folder)
+    assert other["rows"] != again["rows"]
+    assert f"| global_attention | `{pattern}` |" in (folder / "README.md").read_text()
+
+
 def test_global_projections_that_learn_nothing_end_as_copies(run, toy_encoder_path, tmp_path):
     run(tmp_path, "--do_train", "--global_attention", "none", "--max_steps", "2")
     before = CdlmModel.from_encoder(toy_encoder_path, max_length=48).encoder.layer[0].attention.self

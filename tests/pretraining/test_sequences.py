@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -10,15 +11,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader
+from transformers import EvalPrediction
 
 from nextlevelbert import (
     DataCollatorForSegmentPairs,
     DataCollatorForVectorMasking,
     DocumentVectorDataset,
+    MaskedVectorMetrics,
     PackedVectorDataset,
     SegmentPairDataset,
 )
 from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, PAD, SEP
+from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
 from nextlevelbert.pretraining.sequences import (
     SegmentPair,
     VectorSequence,
@@ -27,7 +32,6 @@ from nextlevelbert.pretraining.sequences import (
     draw_vector_mask,
     masked_vector_scores,
     pairs_found,
-    summarize,
 )
 
 from ..vector_toys import close, corpus_of
@@ -298,6 +302,23 @@ def test_documents_too_short_are_counted(stories, caplog):
             SegmentPairDataset(stories, **values)
 
 
+@pytest.mark.parametrize("prepare", [lambda data: data, copy.deepcopy], ids=["itself", "copy"])
+def test_workers_that_persist_draw_anew_in_every_epoch(corpus, prepare):
+    data = prepare(PackedVectorDataset(corpus, sequence_length=16))
+    loader = DataLoader(
+        data,
+        batch_size=4,
+        collate_fn=DataCollatorForVectorMasking(),
+        num_workers=1,
+        persistent_workers=True,
+    )
+    for epoch in range(2):
+        data.set_epoch(epoch)
+        masks = torch.cat([batch["mask_positions"] for batch in loader])
+        here = DataLoader(data, batch_size=4, collate_fn=DataCollatorForVectorMasking())
+        assert torch.equal(masks, torch.cat([batch["mask_positions"] for batch in here]))
+
+
 # --- Scores
 
 
@@ -321,24 +342,58 @@ def test_scores_by_sequence():
     assert table[:, 0].tolist() == [2, 1, 0]
     assert table[:, 1].tolist() == pytest.approx([cosines[0] + cosines[1], cosines[2], 0], abs=1e-6)
     assert table[:, 2].tolist() == [1, 0, 0]
-    summary = summarize(table)
+    summary = MaskedVectorMetrics().summarize(table)
     assert summary["masked_accuracy"] == pytest.approx(1 / 3)
     assert summary["chance_accuracy"] == pytest.approx(1 / 3)
     assert summary["masked_cosine"] == pytest.approx(sum(cosines) / 3, abs=1e-6)
+    around_the_mean = (targets - targets.mean(dim=0)).square().sum()
+    r2 = 1 - (predictions - targets).square().sum() / around_the_mean
+    assert summary["r2"] == pytest.approx(r2.item(), abs=1e-6)
+    assert "r2" not in MaskedVectorMetrics("cross_entropy").summarize(table)
+
+
+def test_r2_is_the_loss_against_that_of_the_mean():
+    """Of all sequences, not of each batch; the mean has 0, the target 1."""
+    draw = torch.Generator().manual_seed(0)
+    targets = torch.nn.functional.normalize(torch.randn(6, 8, generator=draw) + 1, dim=-1)
+    predictions = targets + 0.1 * torch.randn(6, 8, generator=draw)
+    mean = targets.mean(dim=0).expand(6, 8)
+    positions = torch.tensor([[True, True], [False, True]])
+
+    def r2(vectors: torch.Tensor) -> float:
+        batches = [slice(0, 3), slice(3, 6)]
+        tables = [masked_vector_scores(vectors[rows], targets[rows], positions) for rows in batches]
+        return MaskedVectorMetrics().summarize(torch.cat(tables))["r2"]
+
+    loss = masked_vector_loss("smooth_l1", predictions, targets)
+    loss_of_mean = masked_vector_loss("smooth_l1", mean, targets)
+    assert r2(predictions) == pytest.approx(1 - (loss / loss_of_mean).item(), abs=1e-5)
+    assert r2(mean) == pytest.approx(0, abs=1e-5)
+    assert r2(targets) == 1
+
+
+def test_metrics_say_what_a_trainer_must_be_given():
+    metrics = MaskedVectorMetrics()
+    vectors = torch.zeros(1, 4)
+    with pytest.raises(ValueError, match="label_names"):
+        metrics.score_batch((vectors, vectors), torch.zeros(1, 2, 4))
+    with pytest.raises(ValueError, match="preprocess_logits_for_metrics"):
+        metrics(EvalPrediction(predictions=(vectors, vectors), label_ids=None))
 
 
 def test_a_constant_prediction_scores_as_chance_and_no_selection_as_nothing():
     for constant in (torch.zeros(5, 4), torch.ones(5, 4)):
         targets = torch.ones(5, 4) if constant.any() else torch.randn(5, 4)
         table = masked_vector_scores(constant, targets, torch.ones(1, 5, dtype=torch.bool))
-        assert summarize(table)["masked_accuracy"] == pytest.approx(1 / 5)
+        assert MaskedVectorMetrics().summarize(table)["masked_accuracy"] == pytest.approx(1 / 5)
     table = masked_vector_scores(
         torch.zeros(0, 4), torch.zeros(0, 4), torch.zeros(2, 3, dtype=torch.bool)
     )
-    assert summarize(table) == {
-        "masked_cosine": 0.0,
+    assert MaskedVectorMetrics().summarize(table) == {
         "masked_accuracy": 0.0,
         "chance_accuracy": 0.0,
+        "r2": 0.0,
+        "masked_cosine": 0.0,
     }
 
 
@@ -350,10 +405,16 @@ def test_the_mean_of_the_context():
         "special_ids": torch.tensor([[CLS, NOT_SPECIAL, NOT_SPECIAL, NOT_SPECIAL, SEP]]),
         "mask_positions": torch.tensor([[False, False, False, True, False]]),
     }
-    assert context_mean_baseline([None], lambda rows: batch, 8, lambda v: v)[
-        "masked_cosine"
-    ] == pytest.approx(1.0)
-    only_y = context_mean_baseline(
-        [None], lambda rows: batch, 8, lambda labels: labels * torch.tensor([0.0, 1.0])
-    )
+
+    def baseline(prepare) -> dict[str, float]:
+        return context_mean_baseline(
+            [None],
+            lambda rows: batch,
+            batch_size=8,
+            prepare=prepare,
+            metrics=MaskedVectorMetrics("cosine"),
+        )
+
+    assert baseline(lambda labels: labels)["masked_cosine"] == pytest.approx(1.0)
+    only_y = baseline(lambda labels: labels * torch.tensor([0.0, 1.0]))
     assert only_y["masked_cosine"] == pytest.approx(1.0)

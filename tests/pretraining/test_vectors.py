@@ -18,9 +18,21 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-from nextlevelbert import ChunkingRule, VectorCorpus, encode_corpus, load_chunk_encoder
+from nextlevelbert import (
+    ChunkingRule,
+    DataCollatorForVectorMasking,
+    DocumentVectorDataset,
+    PackedVectorDataset,
+    VectorCorpus,
+    encode_corpus,
+    load_chunk_encoder,
+)
 from nextlevelbert.fitting import fit_whitening
-from nextlevelbert.pretraining.arguments import NextLevelBertArguments, VectorModelArguments
+from nextlevelbert.pretraining.arguments import (
+    MaskingArguments,
+    NextLevelBertArguments,
+    VectorModelArguments,
+)
 from nextlevelbert.pretraining.vectors import new_model, pretrain, share_out
 from nextlevelbert.training.trainer import read_json
 
@@ -213,6 +225,34 @@ def test_what_it_refuses(run, books, corpus, tmp_path, words, culprit, capsys):
         run(tmp_path / "model", *[word.format(books=books, corpus=corpus.path) for word in words])
     assert culprit in str(error.value) + capsys.readouterr().err
     assert not (tmp_path / "model").exists()
+
+
+def test_a_validation_set_is_evaluated_in_place_of_a_share(run, books, tmp_path):
+    others = tmp_path / "others.jsonl"
+    others.write_text("".join(json.dumps(book) + "\n" for book in BOOKS[:5]))
+    words = ["--train_file", str(books), "--chunk_size", "12", "--max_steps", "1"]
+    run(tmp_path / "model", *words, "--validation_file", str(others))
+    assert len(VectorCorpus(f"{tmp_path}/model-corpus")) == 12
+    assert len(VectorCorpus(f"{tmp_path}/model-corpus-validation")) == 5
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "| documents held out | `5` |" in card
+    assert "| training corpus | 12 documents" in card
+    with pytest.raises(ValueError, match="validation_documents"):
+        run(tmp_path / "model", *words)
+    words += ["--objective", "contrastive", "--min_segment", "2", "--max_segment", "8"]
+    others.write_text(json.dumps(BOOKS[0]))
+    with pytest.raises(ValueError, match="--validation_file has 1 document"):
+        run(tmp_path / "pairs", *words, "--validation_file", str(others))
+
+
+def test_masks_and_sequences_are_by_default_the_papers(corpus):
+    options = MaskingArguments()
+    collator = DataCollatorForVectorMasking()
+    paper = {"masking_probability": 0.15, "mask_share": 0.8, "random_share": 0.1}
+    assert vars(options) == {"sequence_length": 512, **paper}
+    assert list(vars(collator).values()) == [*paper.values(), (1, 1)]
+    for kind in (PackedVectorDataset, DocumentVectorDataset):
+        assert kind(corpus).sequence_length == 512
 
 
 def test_layers_start_as_copies_or_at_random(source, toy_encoder_path):

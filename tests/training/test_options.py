@@ -67,10 +67,6 @@ def test_a_file_stands_for_options_and_those_beside_it_win(tmp_path, suffix, cap
         (["--see", "1"], "--see"),  # no abbreviations
         (["--chunk_size", "many"], "many"),
         (
-            ["--dataloader_persistent_workers", "true", "--dataloader_num_workers", "1"],
-            "persistent",
-        ),
-        (
             ["--resume_from_checkpoint", "run"],
             "--resume_from_checkpoint",
         ),  # a killed run goes on by itself
@@ -173,7 +169,6 @@ PAPERS = {
         "adam_epsilon": 1e-6,
         "weight_decay": 0.01,
         "mlm_probability": 0.15,
-        "global_attention": "masked",
         "max_length": 4096,
     },
     "classification-nextlevelbert": {"learning_rate": 5e-5, "seeds": [0, 1, 2, 3, 4]},

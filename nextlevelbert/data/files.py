@@ -1,0 +1,255 @@
+"""Finds files and reads their text: UTF-8, or what a byte order mark says, perhaps packed as
+``.gz``."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import glob
+import gzip
+import logging
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, TextIO
+
+# A text, or a line of a table, that takes more than this when it is unpacked is refused.
+UNPACKED_LIMIT = 2**28
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",  # begins like UTF-16, so it comes before it
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+logger = logging.getLogger(__name__)
+
+
+class TooLargeError(ValueError):
+    """What is packed takes more memory than the package gives to one text."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} takes more than {UNPACKED_LIMIT:,} bytes when it is unpacked. Unpack or divide"
+            " it yourself, or leave it out."
+        )
+
+
+class NulError(UnicodeError):
+    """A text holds NUL characters, as no text does."""
+
+    def __init__(self) -> None:
+        super().__init__("it holds NUL characters; perhaps it is UTF-16 without a byte order mark")
+
+
+def suffix(path: Path) -> str:
+    """Returns the suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
+    name = path.name
+    if is_packed(path):
+        name = path.stem
+    return Path(name).suffix.lower()
+
+
+def is_packed(path: Path) -> bool:
+    """Returns whether the file is packed as ``.gz``."""
+    return path.suffix.lower() == ".gz"
+
+
+def packed(path: Path) -> Path:
+    """Returns the file, or the same with ``.gz`` where only that exists."""
+    compressed = path.with_name(f"{path.name}.gz")
+    if compressed.exists() and not path.exists():
+        return compressed
+    return path
+
+
+def readable_name(path: str | Path) -> str:
+    """Returns a name that can be printed and stored, also where its bytes are not UTF-8.
+
+    Example:
+        >>> readable_name("caf\\udce9.txt")
+        'caf\\\\xe9.txt'
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def find_paths(source: str | Path) -> list[Path]:
+    """Returns the file or folder of this name, else all that match it as a pattern, in order."""
+    if os.path.exists(source):
+        return [Path(source)]
+    return sorted(Path(name) for name in glob.glob(str(source), recursive=True))
+
+
+def is_saved_dataset(folder: Path) -> bool:
+    """Returns whether `datasets` wrote this folder by ``save_to_disk``."""
+    return any(os.path.isfile(folder / name) for name in ("state.json", "dataset_dict.json"))
+
+
+def files_below(root: Path) -> list[Path]:
+    """Returns the files and saved data sets in a folder and those below it, in order.
+
+    Links to folders are followed, each folder once. What begins with a dot is left out. Folders
+    that may not be opened are named in a warning.
+    """
+    found = list[Path]()
+    visited = set[str]()
+    waiting = [root]
+    for start in waiting:  # grows by the links that are found: folders come before links to them
+        for folder, folders, files in os.walk(start, onerror=_warn_of_folder):
+            real_folder = os.path.realpath(folder)
+            if real_folder in visited:
+                folders.clear()
+                continue
+            visited.add(real_folder)
+
+            if is_saved_dataset(Path(folder)):
+                found.append(Path(folder))
+                folders.clear()
+                continue
+
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            links = [Path(folder, name) for name in folders if os.path.islink(Path(folder, name))]
+            waiting.extend(links)
+            found.extend(Path(folder, name) for name in files if not name.startswith("."))
+    return sorted(found)
+
+
+def _warn_of_folder(error: OSError) -> None:
+    logger.warning("Left out: folder %s: %s.", readable_name(error.filename), error.strerror)
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Turns errors of reading a file into a ValueError that names it."""
+    try:
+        yield
+    except (
+        ValueError,
+        TypeError,
+        OSError,
+        EOFError,
+        zlib.error,
+        csv.Error,
+        RecursionError,
+    ) as error:
+        if isinstance(error, FileNotFoundError) or str(path) in str(error):
+            raise
+        raise ValueError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """Returns the message of an error as a sentence, with the remedy where the encoding is wrong.
+
+    Args:
+        error: what reading a file raised.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}. Give yourself the right to read it, or leave it out."
+    sentence = f"{str(error).rstrip('.')}."
+    if isinstance(error, UnicodeError):
+        return f"{sentence} Save it in UTF-8."
+    return sentence
+
+
+def read_bytes(path: Path) -> bytes:
+    """Reads a whole file, unpacked if it is a ``.gz``.
+
+    Raises:
+        ValueError: if it takes more than 256 MB when it is unpacked.
+    """
+    if not is_packed(path):
+        return path.read_bytes()
+    pieces = list[bytes]()
+    size = 0
+    with gzip.open(path) as file:
+        for piece in iter(partial(file.read, 2**20), b""):
+            size += len(piece)
+            if size > UNPACKED_LIMIT:
+                raise TooLargeError(str(path))
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def read_text(path: Path) -> str:
+    """Reads a text file with "\\n" at the ends of its lines; a ValueError names the file."""
+    with named_errors(path):
+        text = decode(read_bytes(path))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode(data: bytes, declared: str = "utf-8") -> str:
+    """Decodes a text by its byte order mark, else by the encoding that it declares.
+
+    Args:
+        data: the bytes of the whole text.
+        declared: a codec of Python.
+
+    Raises:
+        ValueError: if the bytes are in another encoding.
+    """
+    encoding = _encoding_of_mark(data)
+    if encoding is not None:
+        return data.decode(encoding)
+    if b"\0" in data:
+        raise NulError
+    return data.decode(declared)
+
+
+def _encoding_of_mark(data: bytes) -> str | None:
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
+        if data.startswith(mark):
+            return encoding
+    return None
+
+
+def check_utf8(text: str) -> None:
+    """Raises a UnicodeError if a text from ``open_text(errors="surrogateescape")`` was not
+    UTF-8."""
+    if not text.isascii():
+        text.encode("utf-8", "surrogateescape").decode("utf-8")
+
+
+@contextmanager
+def open_text(path: Path, newline: str | None = None, errors: str = "strict") -> Iterator[TextIO]:
+    """Opens a text file in UTF-8 (or UTF-16 with a byte order mark), perhaps packed as ``.gz``.
+
+    Args:
+        path: the file, which a ValueError names.
+        newline: as in `open`.
+        errors: as in `open`.
+    """
+    with named_errors(path):
+        with _open_binary(path) as file:
+            encoding = _encoding_of_mark(file.read(4)) or "utf-8"
+        opener = gzip.open if is_packed(path) else open
+        with opener(path, "rt", encoding=encoding, newline=newline, errors=errors) as text_file:
+            yield text_file  # type: ignore[misc]
+
+
+def _open_binary(path: Path) -> IO[bytes]:
+    if is_packed(path):
+        return gzip.open(path)  # type: ignore[return-value]
+    return path.open("rb")
+
+
+def table_lines(path: Path, newline: str | None = None) -> Iterator[str]:
+    """Streams the lines of a table, with their ends; bytes that are not UTF-8 are escaped.
+
+    See `check_utf8`, which tells such lines from others, so that they cost no other line.
+
+    Raises:
+        ValueError: for a table in UTF-16 without a byte order mark, and a packed line without end.
+    """
+    limit = -1
+    if is_packed(path):
+        limit = UNPACKED_LIMIT
+    with open_text(path, newline=newline, errors="surrogateescape") as file:
+        for number, line in enumerate(iter(partial(file.readline, limit), ""), start=1):
+            if number == 1 and "\0" in line:
+                raise NulError
+            if len(line) == limit:
+                raise TooLargeError(f"line {number}")
+            yield line

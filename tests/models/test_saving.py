@@ -1,0 +1,109 @@
+"""What other libraries write into a checkpoint's folder, before and after the model is saved."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
+from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
+
+from nextlevelbert import (
+    CdlmForMaskedLM,
+    NextLevelBertForSequenceClassification,
+    NextLevelBertModel,
+    static_checkpoint,
+)
+
+TEXT = "The cat sat on the mat. " * 100 + "Stock markets fell on Monday and bonds rose. " * 100
+
+
+def vector(folder) -> np.ndarray:
+    return SentenceTransformer(str(folder), device="cpu").encode(TEXT)
+
+
+def test_prompts_and_similarity_survive_a_save_through_sentence_transformers(
+    toy_checkpoint, tmp_path
+):
+    prompts = {"query": "query: ", "document": "passage: "}
+    model = SentenceTransformer(
+        toy_checkpoint,
+        prompts=prompts,
+        default_prompt_name="document",
+        similarity_fn_name="dot",
+        device="cpu",
+    )
+    for _ in range(2):  # into a new folder, and over the checkpoint that is there
+        model.save(str(tmp_path))
+        opened = SentenceTransformer(str(tmp_path), device="cpu")
+        assert opened.prompts == prompts
+        assert opened.default_prompt_name == "document"
+        assert opened.similarity_fn_name == "dot"
+        np.testing.assert_allclose(opened.encode(TEXT), model.encode(TEXT), atol=1e-6)
+
+
+def test_modules_over_the_model_survive_a_save_of_the_model_alone(toy_checkpoint, tmp_path):
+    model = SentenceTransformer(toy_checkpoint, device="cpu")
+    model.append(modules.Dense(32, 8))
+    model.save(str(tmp_path))
+    NextLevelBertModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    np.testing.assert_allclose(vector(tmp_path), model.encode(TEXT), atol=1e-6)
+
+
+def test_a_folder_of_another_model_becomes_one_of_this_model(
+    toy_checkpoint, toy_encoder_path, tmp_path
+):
+    shutil.copytree(toy_encoder_path, tmp_path, dirs_exist_ok=True)
+    model = NextLevelBertModel.from_pretrained(toy_checkpoint)
+    model.save_pretrained(tmp_path)
+    np.testing.assert_allclose(vector(tmp_path), model.encode(TEXT).document, atol=1e-5)
+
+
+def test_a_limit_that_is_set_in_sentence_transformers_is_kept(toy_checkpoint, tmp_path):
+    model = SentenceTransformer(toy_checkpoint, device="cpu")
+    model.max_seq_length = 100
+    model.save(str(tmp_path))
+    assert SentenceTransformer(str(tmp_path), device="cpu").max_seq_length == 100
+
+
+@pytest.mark.parametrize("tokenizer", ["the model's", "the chunk encoder's"])
+def test_a_tokenizer_that_a_trainer_saves_truncates_no_document(
+    toy_encoder_path, minilm, tmp_path, tokenizer
+):
+    model = NextLevelBertForSequenceClassification.from_chunk_encoder(
+        toy_encoder_path, chunk_size=64
+    )
+    processing_class = model.tokenizer
+    if tokenizer == "the chunk encoder's":
+        processing_class = minilm.tokenizer
+        assert processing_class.model_max_length == 256
+    arguments = TrainingArguments(str(tmp_path / "run"), report_to="none", use_cpu=True)
+    trainer = Trainer(model, arguments, processing_class=processing_class)
+    trainer.save_model(str(tmp_path / "model"))
+    whole = AutoModel.from_pretrained(tmp_path / "model").encode(TEXT).document
+    np.testing.assert_allclose(vector(tmp_path / "model"), whole, atol=1e-5)
+    assert minilm.tokenizer.model_max_length == 256  # a model has a tokenizer of its own
+
+
+def test_the_tokenizer_lines_of_tutorials(toy_encoder_path):
+    model = NextLevelBertModel.from_chunk_encoder(toy_encoder_path, chunk_size=64)
+    stored = AutoTokenizer.from_pretrained(static_checkpoint())
+    texts = ["a b c", "d"]
+    for tokenizer in (model.tokenizer, stored):
+        rows = tokenizer(texts, padding="max_length", truncation=True)["input_ids"]
+        special = tokenizer.num_special_tokens_to_add()
+        assert [len(row) for row in rows] == [3 + special, 1 + special]
+        batch = tokenizer(
+            texts, padding=True, truncation=True, pad_to_multiple_of=8, return_tensors="pt"
+        )
+        assert batch["input_ids"].shape == (2, 8)
+        assert len(tokenizer(TEXT, truncation=True)["input_ids"]) > 1_000
+
+
+def test_a_family_with_a_limit_of_its_own_states_no_other(encoder, tmp_path):
+    CdlmForMaskedLM.from_encoder(encoder, max_length=64).save_pretrained(tmp_path)
+    stored = json.loads((tmp_path / "sentence_bert_config.json").read_text(encoding="utf-8"))
+    assert "max_seq_length" not in stored

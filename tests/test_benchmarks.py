@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib
 import json
+import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,11 +17,16 @@ import torch
 from scipy import stats
 from transformers import LongformerConfig, LongformerModel
 
-from benchmarks.studies import attention_alignment, book_context, compare_runs
+from benchmarks.studies import (
+    attention_alignment,
+    book_context,
+    compare_runs,
+    masked_objectives,
+)
 from nextlevelbert import CdlmModel, CdlmProcessor
 from nextlevelbert.commands.search import Library
 from nextlevelbert.commands.shelf import open_model, open_shelf
-from nextlevelbert.evaluation import coreference_scores
+from nextlevelbert.evaluation import RetrievalTask, coreference_scores
 from nextlevelbert.tasks.coreference import CoreferenceDocument, CoreferenceMention
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -87,6 +95,71 @@ def test_two_runs_compared(tmp_path):
     assert compare_runs.value({"query": "q", "ranks_of_relevant_documents": [4, 7]}) == 0.25
     assert compare_runs.value({"id": 1, "probability": 0.4, "label": 0}) == 1.0
     assert compare_runs.value({"id": 1, "prediction": "a", "label": "b"}) == 0.0
+
+
+@pytest.fixture(scope="module")
+def study(toy_encoder_path, tmp_path_factory):
+    """Folder of a study of tiny novels, encoded."""
+    folder = tmp_path_factory.mktemp("study")
+    novels = []
+    for number, subject in enumerate(["the whale swims", "a train departs", "bread is baked"]):
+        text = " ".join(f"{subject} {day} times." for day in range(80))
+        novels.append({"id": f"novel-{number}", "text": text})
+    (folder / "novels").mkdir()
+    rows = "".join(json.dumps(novel) + "\n" for novel in novels)
+    (folder / "novels" / "train.jsonl").write_text(rows)
+    with gzip.open(folder / "novels" / "validation.jsonl.gz", "wt") as file:
+        file.write(rows)
+    chapters = {f"{novel['id']}#{n}": novel["text"][n::2] for novel in novels for n in range(2)}
+    same = {name: {f"{name[:-1]}{1 - int(name[-1])}": 1} for name in chapters}
+    tasks = [
+        RetrievalTask("books, names masked", chapters, chapters, same),
+        RetrievalTask("squality", {"answer": "It swims."}, chapters, {"answer": {"novel-0#0": 1}}),
+    ]
+    words = ["encode", "--folder", str(folder), "--data", str(folder)]
+    words += ["--novels", str(folder / "novels"), "--encoder", toy_encoder_path]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(masked_objectives, "load_tasks", lambda data, masked: tasks)
+        patch.setattr(sys, "argv", ["masked_objectives", *words, "--chunk_size", "12"])
+        masked_objectives.main()
+    return folder
+
+
+def objective_run(study, monkeypatch, *words: str) -> None:
+    sizes = ["--sequence_length", "16", "--batch_size", "2", "--classes", "8"]
+    lengths = ["--positions", "192", "--evaluate_every", "64"]
+    words = ("train", "--folder", str(study), *sizes, *lengths, *words)
+    monkeypatch.setattr(sys, "argv", ["masked_objectives", *words])
+    masked_objectives.main()
+
+
+LONG = [pytest.param([row], marks=pytest.mark.long) for row in "abcef"]
+
+
+@pytest.mark.parametrize("words", [["d"], ["g", "--best", "e"], *LONG])
+def test_every_masked_objective_is_trained_and_measured(study, monkeypatch, words):
+    objective_run(study, monkeypatch, "--row", *words)
+    lines = list(masked_objectives.read_lines(study / "results.jsonl"))
+    lines = [line for line in lines if line["row"][0] == words[0]]
+    assert [line["positions"] for line in lines] == [0, 64, 128, 192]
+    assert all(0 <= line["found_in_pool"] <= 1 for line in lines)
+    assert all(math.isfinite(line["r2"]) for line in lines)
+
+
+@pytest.mark.long
+def test_a_masked_objective_goes_on_where_it_was_stopped(study, monkeypatch):
+    final = study / "runs" / "f-e-3-192-16" / "checkpoint-6" / "model.safetensors"
+    words = ["--row", "f", "--best", "e", "--seed", "3"]
+    objective_run(study, monkeypatch, *words, "--until", "64")
+    assert not final.exists()
+    objective_run(study, monkeypatch, *words)
+    resumed = final.read_bytes()
+    shutil.rmtree(study / "runs")
+    objective_run(study, monkeypatch, *words)
+    assert final.read_bytes() == resumed
+    monkeypatch.setattr(sys, "argv", ["masked_objectives", "draw", "--folder", str(study)])
+    masked_objectives.main()
+    assert (study / "masked_objectives.png").stat().st_size > 10_000
 
 
 def test_questions_name_what_the_rest_of_their_book_names(tmp_path, monkeypatch):

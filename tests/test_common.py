@@ -54,6 +54,7 @@ HEADS = {
     "cdlm-questions": (nlb.CdlmForMultiHopQuestionAnswering, "AutoModelForQuestionAnswering"),
 }
 OVER_VECTORS = [name for name in HEADS if name.startswith(("nextlevelbert", "hate"))]
+PIECEWISE = [name for name in HEADS if name.startswith(("chunkbert", "bert-al"))]
 PACKED = ("nextlevelbert-masked", "nextlevelbert-contrastive", "hate-masked")
 TRAINED = [name for name in HEADS if "-" in name.removeprefix("bert-al")]  # heads: they have a loss
 SIZE = {
@@ -363,7 +364,9 @@ def test_a_row_labelled_minus_100_does_not_count(models, name):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in HEADS if name != "nextlevelbert-contrastive"])
+@pytest.mark.parametrize(
+    "name", [name for name in HEADS if name not in (*PIECEWISE, "nextlevelbert-contrastive")]
+)
 def test_pickled_or_copied_after_a_pass_it_is_the_same(models, name):
     """transformers leaves hooks in an encoder that was asked for hidden states."""
     model = copy.deepcopy(models[name])
@@ -375,6 +378,22 @@ def test_pickled_or_copied_after_a_pass_it_is_the_same(models, name):
         before = model(**inputs_of(name, model), output_hidden_states=True)
         after = again(**inputs_of(name, again), output_hidden_states=True)
         assert len(after.get("hidden_states") or ()) == len(before.get("hidden_states") or ())
+
+
+@pytest.mark.parametrize("name", PIECEWISE)
+def test_a_model_that_reads_piece_by_piece(models, saved, name):
+    """It can be pickled after a pass, too, and refuses to give the states of its layers."""
+    model = copy.deepcopy(models[name])
+    outputs = outputs_of(name, model)
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        agree(outputs_of(name, again), outputs)
+        assert again.config is again.base_model.config
+    for asked in ("output_hidden_states", "output_attentions"):
+        with pytest.raises(ValueError, match=f"has no {asked}"):
+            model(**inputs_of(name, model), **{asked: True})
+        opened = HEADS[name][0].from_pretrained(saved / name, **{asked: True})
+        with pytest.raises(ValueError, match=f"has no {asked}"):
+            opened(**inputs_of(name, opened))
 
 
 def test_a_copy_keeps_modules_shared(models):

@@ -107,7 +107,7 @@ def run(name: str, output: Path, **options) -> dict:
 
 @pytest.mark.parametrize("path", PAPERS.glob("*.py"), ids=lambda path: path.stem)
 def test_an_example_is_short_enough_to_copy(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 130
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 150
 
 
 def test_chunkbert(encoder, tmp_path):
@@ -162,7 +162,7 @@ def test_nextlevelbert_with_minilm(minilm_path, tmp_path):
 def test_hate(tmp_path):
     scores = run_with(static_checkpoint(), "hate", tmp_path)
     before, after = scores["pretrained"]
-    assert after < 0.9 * before
+    assert after > 1.5 * before
     assert scores["classifier"][1] > 0.8
 
 

@@ -1,5 +1,4 @@
-"""Finds files and reads their text: UTF-8, or what a byte order mark says, perhaps packed as
-``.gz``."""
+"""Finds files and reads their text, which may be packed as ``.gz``."""
 
 from __future__ import annotations
 
@@ -38,6 +37,13 @@ class TooLargeError(ValueError):
         )
 
 
+class NulError(UnicodeError):
+    """A text holds NUL characters, as no text does."""
+
+    def __init__(self) -> None:
+        super().__init__("it holds NUL characters; perhaps it is UTF-16 without a byte order mark")
+
+
 def suffix(path: Path) -> str:
     """Returns the suffix in lower case; of ``x.jsonl.gz`` it is ``.jsonl``."""
     name = path.name
@@ -60,11 +66,11 @@ def packed(path: Path) -> Path:
 
 
 def readable_name(path: str | Path) -> str:
-    """Returns a name that can be printed and stored, also where its bytes are not UTF-8.
+    r"""Returns a name that can be printed and stored, also where its bytes are not UTF-8.
 
     Example:
-        >>> readable_name("caf\\udce9.txt")
-        'caf\\\\xe9.txt'
+        >>> readable_name("caf\udce9.txt")
+        'caf\\xe9.txt'
     """
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
@@ -167,7 +173,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Reads a text file with "\\n" at the ends of its lines; a ValueError names the file."""
+    """Reads a text file, with a line feed after each line; a ValueError names the file."""
     with named_errors(path):
         text = decode(read_bytes(path))
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -183,11 +189,12 @@ def decode(data: bytes, declared: str = "utf-8") -> str:
     Raises:
         ValueError: if the bytes are in another encoding.
     """
-    text = data.decode(_encoding_of_mark(data) or declared)
-    if data.startswith(tuple(_BYTE_ORDER_MARKS)):
-        text = text.removeprefix("\ufeff")
-    check_no_nul(text)
-    return text
+    encoding = _encoding_of_mark(data)
+    if encoding is not None:
+        return data.decode(encoding)
+    if b"\0" in data:
+        raise NulError
+    return data.decode(declared)
 
 
 def _encoding_of_mark(data: bytes) -> str | None:
@@ -197,17 +204,8 @@ def _encoding_of_mark(data: bytes) -> str | None:
     return None
 
 
-def check_no_nul(text: str) -> None:
-    """Raises a UnicodeError for a NUL character, which no text holds."""
-    if "\0" in text:
-        raise UnicodeError(
-            "it holds NUL characters; perhaps it is UTF-16 without a byte order mark"
-        )
-
-
 def check_utf8(text: str) -> None:
-    """Raises a UnicodeError if a text from ``open_text(errors="surrogateescape")`` was not
-    UTF-8."""
+    """Raises a UnicodeError if a line of `table_lines` was not UTF-8."""
     if not text.isascii():
         text.encode("utf-8", "surrogateescape").decode("utf-8")
 
@@ -248,8 +246,8 @@ def table_lines(path: Path, newline: str | None = None) -> Iterator[str]:
         limit = UNPACKED_LIMIT
     with open_text(path, newline=newline, errors="surrogateescape") as file:
         for number, line in enumerate(iter(partial(file.readline, limit), ""), start=1):
-            if number == 1:
-                check_no_nul(line)
+            if number == 1 and "\0" in line:
+                raise NulError
             if len(line) == limit:
                 raise TooLargeError(f"line {number}")
             yield line

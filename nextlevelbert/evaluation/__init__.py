@@ -1,4 +1,4 @@
-"""How well the models do: ranks, metrics, and the rows of tables that need no model."""
+"""Metrics, rankings, and rows of tables that need no model."""
 
 from .chunk_scores import chunk_similarity
 from .coreference import cluster_scores, coreference_scores

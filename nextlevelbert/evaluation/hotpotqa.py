@@ -1,5 +1,4 @@
-"""Scores of HotpotQA as its official evaluation (``hotpot_evaluate_v1.py``; Yang et al., 2018)
-defines them."""
+"""Scores of HotpotQA as in its official evaluation (``hotpot_evaluate_v1.py``; Yang et al., 2018)."""
 
 from __future__ import annotations
 
@@ -7,70 +6,111 @@ import re
 import string
 from collections import Counter
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-Facts = Collection[tuple[str, int]]  # title and number of the sentence of each supporting fact
+Facts = Collection[tuple[str, int]]  # title and index of the sentence of each supporting fact
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_CLOSED_ANSWERS = {"yes", "no", "noanswer"}
+
+
+class _Scores(NamedTuple):
+    em: float
+    f1: float
+    precision: float
+    recall: float
 
 
 def hotpotqa_scores(
     predictions: Mapping[str, tuple[str, Facts]], references: Mapping[str, tuple[str | None, Facts]]
 ) -> dict[str, float]:
-    """Exact match (EM), F1, precision and recall of answers, of supporting facts, and of both
-    together.
+    """Computes exact match (EM), F1, precision and recall, as means over the questions.
 
-    Answers are compared by the words that `normalize_answer` leaves: EM is 1 where they are the
-    same, precision and recall count words in common; where one of the two is yes, no or noanswer
-    and the other differs, all are 0. Supporting facts are compared as sets. Jointly, precision and
-    recall are the products of those of answer and facts, F1 follows from these products, and EM
-    takes both to be right. All are means over the questions, F1 too.
+    Answers are compared by the words that `normalize_answer` leaves: EM is 1 if they are the same,
+    and precision and recall count words in common. If one of the two is yes, no or noanswer and the
+    other differs, all are 0. Supporting facts are compared as sets. Jointly, EM is 1 if both are
+    right, precision and recall are the products of those of answer and facts, and F1 follows from
+    these products.
 
-    Both sides are question id → the answer and the supporting facts; predictions without a
-    reference do not count. Returns ``answer_em``, ``answer_f1``, ``answer_precision``,
-    ``answer_recall``, and the same of ``support_`` and of ``joint_``, each from 0 to 1.
+    Args:
+        predictions: question id → the answer and its supporting facts. Predictions without a
+            reference do not count.
+        references: question id → the right answer and its supporting facts.
+
+    Returns:
+        ``answer_em``, ``answer_f1``, ``answer_precision``, ``answer_recall``, and the same of
+        ``support_`` and of ``joint_``, each from 0 to 1.
+
+    Raises:
+        ValueError: if a question has no prediction.
 
     Example:
-        >>> scores = hotpotqa_scores({"q": ("the Austen", [("Emma", 0)])}, {"q": ("Jane Austen", [("Emma", 0)])})
+        >>> facts = [("Emma", 0)]
+        >>> scores = hotpotqa_scores({"q": ("the Austen", facts)}, {"q": ("Jane Austen", facts)})
         >>> [scores[name] for name in ("answer_precision", "answer_recall", "joint_recall")]
         [1.0, 0.5, 0.5]
     """
-    if missing := [number for number in references if number not in predictions]:
+    missing = references.keys() - predictions.keys()
+    if missing:
         raise ValueError(
             f"{len(missing)} of {len(references)} questions have no prediction, such as"
-            f" {missing[0]}."
+            f" {min(missing)}."
         )
+
     rows = []
-    for number, (right, facts) in references.items():
-        predicted, answer = normalize_answer(predictions[number][0]), normalize_answer(right or "")
-        words, expected = Counter(predicted.split()), Counter(answer.split())
-        if predicted != answer and {predicted, answer} & {"yes", "no", "noanswer"}:
-            words = Counter()
-        support = Counter({(title, sentence) for title, sentence in predictions[number][1]})
-        one = [float(predicted == answer), *_overlap(words, expected)]
-        two = [float(support.keys() == set(facts)), *_overlap(support, Counter(set(facts)))]
-        joint = [first * second for first, second in zip(one, two, strict=True)]  # all but F1
-        rows.append([*one, *two, joint[0], _f1(joint[2], joint[3]), joint[2], joint[3]])
-    names = [
-        f"{part}_{name}"
-        for part in ("answer", "support", "joint")
-        for name in ("em", "f1", "precision", "recall")
-    ]
+    for question, (right_answer, right_facts) in references.items():
+        predicted_answer, predicted_facts = predictions[question]
+        answer = _answer_scores(predicted_answer, right_answer or "")
+        support = _overlap(
+            Counter(set(map(tuple, predicted_facts))),
+            Counter(set(map(tuple, right_facts))),
+        )
+        precision = answer.precision * support.precision
+        recall = answer.recall * support.recall
+        joint = _Scores(
+            em=answer.em * support.em,
+            f1=_f1(precision, recall),
+            precision=precision,
+            recall=recall,
+        )
+        rows.append([*answer, *support, *joint])
+
+    names = []
+    for part in ("answer", "support", "joint"):
+        names += [f"{part}_{score}" for score in _Scores._fields]
     return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case, without ASCII punctuation and the words a, an, the, and with single spaces
-    between the others."""
-    plain = text.lower().translate(str.maketrans("", "", string.punctuation))
-    return " ".join(re.sub(r"\b(?:a|an|the)\b", " ", plain).split())
+    """Returns text in lower case, without ASCII punctuation and articles, with single spaces."""
+    words = re.sub(r"\b(?:a|an|the)\b", " ", text.lower().translate(_PUNCTUATION))
+    return " ".join(words.split())
 
 
-def _overlap(predicted: Counter, expected: Counter) -> tuple[float, float, float]:
-    """F1, precision and recall of what is predicted."""
-    common = (predicted & expected).total()
-    precision, recall = common / max(predicted.total(), 1), common / max(expected.total(), 1)
-    return _f1(precision, recall), precision, recall
+def _answer_scores(predicted: str, right: str) -> _Scores:
+    predicted = normalize_answer(predicted)
+    right = normalize_answer(right)
+    if predicted != right and {predicted, right} & _CLOSED_ANSWERS:
+        return _Scores(em=0.0, f1=0.0, precision=0.0, recall=0.0)
+    scores = _overlap(Counter(predicted.split()), Counter(right.split()))
+    return scores._replace(em=float(predicted == right))
+
+
+def _overlap(predicted: Counter, right: Counter) -> _Scores:
+    common = (predicted & right).total()
+    precision = common / max(predicted.total(), 1)
+    recall = common / max(right.total(), 1)
+    return _Scores(
+        em=float(predicted == right),
+        f1=_f1(precision, recall),
+        precision=precision,
+        recall=recall,
+    )
 
 
 def _f1(precision: float, recall: float) -> float:
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    if precision + recall == 0:
+        return 0.0
+    return 2 * precision * recall / (precision + recall)

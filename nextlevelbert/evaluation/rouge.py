@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -86,14 +87,14 @@ def greedy_oracle(
     """
     from rouge_score.rouge_scorer import RougeScorer
 
-    words_of = [_stemmed_words(sentence) for sentence in sentences]
-    target = [word for sentence in reference for word in _stemmed_words(sentence)]
+    words_of = list(map(_stemmed_words, sentences))
+    target = list(chain.from_iterable(map(_stemmed_words, reference)))
     # The words are ready: this tokenizer passes them on.
     scorer = RougeScorer(["rouge1", "rouge2"], tokenizer=SimpleNamespace(tokenize=list))
 
     def rouge(indices: list[int]) -> float:
-        words = [word for index in sorted(indices) for word in words_of[index]]
-        scores = scorer.score(target, words)
+        summary = [words_of[index] for index in sorted(indices)]
+        scores = scorer.score(target, list(chain.from_iterable(summary)))
         return scores["rouge1"].fmeasure + scores["rouge2"].fmeasure
 
     most = len(sentences)

@@ -1,13 +1,13 @@
-"""Documents in BERTSUM's format (paper, section "BERTSUM"): sentences [CLS] words [SEP], types 0
-and 1 in turn."""
+"""Documents in BERTSUM's format: each sentence as [CLS] words [SEP], with types 0 and 1 in turn.
+
+See the paper's section "BERTSUM".
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +23,13 @@ _SENTENCES_PER_CALL = 1024  # the tokenizer keeps much more for each token than 
 
 @dataclass(frozen=True)
 class ExtractiveSummary:
-    """The chosen sentences in the order of the document, a line each in `str()`; their numbers from
-    0; their spans in the text (or in the sentences joined by line breaks); and scores from 0 to 1
-    of all sentences of the document.
+    """The chosen sentences in the order of the document; `str()` puts each on a line.
+
+    Attributes:
+        sentences: the chosen sentences.
+        indices: their numbers in the document, from 0.
+        spans: their characters in the text, or in the sentences joined by line breaks.
+        scores: from 0 to 1, of all sentences of the document.
     """
 
     sentences: list[str]
@@ -38,10 +42,17 @@ class ExtractiveSummary:
 
 
 def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """A document's text, and the first character of each sentence and one past its last.
+    """Splits a document into sentences.
 
-    Sentences are joined by line breaks; a text is cut by `text_sentences`. A ValueError tells of a
-    document without words, and of sentences that are blank or no text (numbered).
+    Args:
+        document: a text, which `text_sentences` splits, or a list of sentences.
+
+    Returns:
+        The text (a list is joined by line breaks), and the first character of each sentence and one
+        past its last.
+
+    Raises:
+        ValueError: the document has no words, or a sentence of the list is blank or no text.
     """
     if isinstance(document, str):
         spans = text_sentences(document)
@@ -51,60 +62,77 @@ def split_document(document: str | Sequence[str]) -> tuple[str, list[tuple[int, 
                 " sentence."
             )
         return document, spans
-    sentences = list(document or ())
-    wrong = [
-        number
-        for number, text in enumerate(sentences)
-        if not isinstance(text, str) or not text.strip()
-    ]
-    if wrong or not sentences:
-        raise ValueError(
-            f"The document has no sentences, or some that are blank or no text ({wrong})."
-        )
-    ends = [end - 1 for end in accumulate(len(sentence) + 1 for sentence in sentences)]
-    return "\n".join(sentences), [
-        (end - len(sentence), end) for end, sentence in zip(ends, sentences, strict=True)
-    ]
+
+    sentences = list(document)
+    wrong = []
+    spans = []
+    start = 0
+    for number, sentence in enumerate(sentences):
+        if isinstance(sentence, str) and sentence.strip():
+            end = start + len(sentence)
+            spans.append((start, end))
+            start = end + 1
+        else:
+            wrong.append(number)
+    if wrong:
+        raise ValueError(f"These sentences of the document are blank or no text: {wrong}.")
+    if not spans:
+        raise ValueError("The document has no sentences; give at least one.")
+    return "\n".join(sentences), spans
 
 
 def encode_sentences(
     sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids and token types ``[T]`` of a whole document in BERTSUM's format, int32.
+    """Encodes a document in BERTSUM's format.
 
-    Words that spell a special token ("[CLS]") are read as words; where a tokenizer cannot do that,
-    one that would start a sentence becomes the unknown word.
+    Words that spell a special token ("[CLS]") are read as words. If a tokenizer cannot do that, a
+    word that would start a sentence becomes the unknown word.
+
+    Args:
+        sentences: the sentences of the document.
+        tokenizer: the encoder's tokenizer.
+
+    Returns:
+        Token ids and token types of the whole document, ``[T]`` int32 each.
     """
-    plain: dict[str, Any] = {
-        "add_special_tokens": False,
-        "verbose": False,
-        "split_special_tokens": True,
-    }
-    ids: list[np.ndarray] = []
+    cls_id = tokenizer.cls_token_id
+    replaced = {cls_id: tokenizer.unk_token_id}
+    encoded: list[np.ndarray] = []
     for first in range(0, len(sentences), _SENTENCES_PER_CALL):
-        for words in tokenizer(list(sentences[first : first + _SENTENCES_PER_CALL]), **plain)[
-            "input_ids"
-        ]:
-            known = [
-                tokenizer.unk_token_id if word == tokenizer.cls_token_id else word for word in words
-            ]
-            ids.append(np.array([tokenizer.cls_token_id, *known, tokenizer.sep_token_id], np.int32))
-    types = np.repeat(np.arange(len(ids)) % 2, [len(sentence) for sentence in ids])
-    return np.concatenate(ids), types.astype(np.int32)
+        batch = tokenizer(
+            list(sentences[first : first + _SENTENCES_PER_CALL]),
+            add_special_tokens=False,
+            verbose=False,
+            split_special_tokens=True,
+        )
+        for ids in batch["input_ids"]:
+            words = [replaced.get(word, word) for word in ids]
+            encoded.append(np.array([cls_id, *words, tokenizer.sep_token_id], np.int32))
+
+    lengths = [len(row) for row in encoded]
+    types = np.repeat(np.arange(len(encoded)) % 2, lengths)
+    return np.concatenate(encoded), types.astype(np.int32)
 
 
 def pad_batch(
     documents: Sequence[tuple[np.ndarray, np.ndarray]], pad_token_id: int
 ) -> dict[str, torch.Tensor]:
-    """A batch of documents as `encode_sentences` gives them, padded on the right: ids, mask and
-    types ``[B, T]``."""
-    ids, types = (
-        [torch.as_tensor(row, dtype=torch.long) for row in rows]
-        for rows in zip(*documents, strict=True)
-    )
+    """Makes a batch of encoded documents, padded on the right.
+
+    Args:
+        documents: ids and types of each document, as `encode_sentences` returns them.
+        pad_token_id: the id at padding.
+
+    Returns:
+        Ids, mask and types, ``[B, T]`` each, by the names of the model's arguments.
+    """
+    ids = [torch.as_tensor(row, dtype=torch.long) for row, _ in documents]
+    types = [torch.as_tensor(row, dtype=torch.long) for _, row in documents]
+    real = [torch.ones_like(row) for row in ids]
     return {
         "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad_token_id),
-        "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+        "attention_mask": pad_sequence(real, batch_first=True),
         "token_type_ids": pad_sequence(types, batch_first=True),
     }
 
@@ -112,22 +140,34 @@ def pad_batch(
 def select_sentences(
     scores: np.ndarray, count: int, block_trigrams_in: Sequence[str] | None = None
 ) -> list[int]:
-    """The numbers of the `count` sentences with the highest scores ``[S]`` (of equal ones the
-    earlier), in order.
+    """Selects the sentences with the highest scores.
 
-    With sentences in `block_trigrams_in`, one that shares three words in a row with a chosen one is
-    skipped (BERTSUM: Liu and Lapata, 2019, arXiv 1908.08345, section 4.2), which may leave fewer.
+    Args:
+        scores: of each sentence, ``[S]``; of equal scores the earlier sentence is first.
+        count: how many to select.
+        block_trigrams_in: the sentences, if one that shares three words in a row with a selected
+            one is skipped (BERTSUM: Liu and Lapata, 2019, arXiv 1908.08345, section 4.2). This may
+            leave fewer sentences.
+
+    Returns:
+        The numbers of the sentences, in order.
     """
     chosen: list[int] = []
-    said: set[tuple[str, ...]] = set()
+    chosen_trigrams: set[tuple[str, ...]] = set()
     for number in np.argsort(-np.asarray(scores), kind="stable").tolist():
         if len(chosen) == count:
             break
         if block_trigrams_in is not None:
-            words = _WORD.findall(block_trigrams_in[number].lower())
-            trigrams = set(zip(*(words[shift:] for shift in range(_BLOCKED_WORDS)), strict=False))
-            if trigrams & said:
+            trigrams = _trigrams(block_trigrams_in[number])
+            if trigrams & chosen_trigrams:
                 continue
-            said |= trigrams
+            chosen_trigrams |= trigrams
         chosen.append(number)
     return sorted(chosen)
+
+
+def _trigrams(sentence: str) -> set[tuple[str, ...]]:
+    """Returns all sequences of three words, in lower case."""
+    words = _WORD.findall(sentence.lower())
+    shifted = (words[shift:] for shift in range(_BLOCKED_WORDS))
+    return set(zip(*shifted, strict=False))

@@ -1,7 +1,6 @@
 """Configuration of CDLM."""
 
-# No `from __future__ import annotations` here: `strict` checks types only where they are not
-# strings.
+# No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -10,25 +9,30 @@ from transformers import LongformerConfig
 
 @strict
 class CdlmConfig(LongformerConfig):
-    """A Longformer that reads a set of documents (Caciularu et al., 2021); by default of
-    `biu-nlp/cdlm`'s sizes.
+    """Configures a Longformer that reads a set of documents (Caciularu et al., 2021).
+
+    The default sizes are those of `biu-nlp/cdlm`.
 
     Args:
-        attention_window: tokens that a token without global attention sees, half of them on either
-            side; an even number, or one for each layer.
+        attention_window: tokens that a token without global attention attends to, half of them on
+            either side; an even number, or one for each layer.
+        vocab_size: number of words.
         max_position_embeddings: rows of the position table; the longest sequence has `pad_token_id`
-            + 1 fewer.
+            + 1 fewer tokens.
+        type_vocab_size: number of token types.
+        layer_norm_eps: epsilon of the layer normalisations.
         mask_token_id: the tokenizer's; `CdlmForMaskedLM` needs it for its default global attention.
         global_attention: tokens that have global attention in `CdlmForMaskedLM` if no mask is
             given. ``"masked"``: the [MASK] tokens, as in the paper; ``"prefix"``: as many first
             tokens; ``"none"``: no token (the paper's ablations). Pretraining sets it.
-        sparse_prediction: given labels, `CdlmForMaskedLM` scores only the positions that have one,
-            at the same loss.
-        pair_scorer_hidden_size: units of the one hidden layer that scores a pair of mentions
-            (appendix C.1).
+        sparse_prediction: whether `CdlmForMaskedLM`, if it has labels, scores only the positions
+            with a label. The loss is the same.
+        pair_scorer_hidden_size: units of the hidden layer that scores a pair of mentions (appendix
+            C.1).
+        classifier_dropout: dropout on the inputs of the pair scorer (default:
+            `hidden_dropout_prob`).
         coreference_threshold: mean probability from which clusters of mentions are merged;
             fine-tuning sets it.
-        classifier_dropout: on the inputs of the pair scorer; by default `hidden_dropout_prob`.
     """
 
     model_type = "cdlm"
@@ -51,21 +55,21 @@ class CdlmConfig(LongformerConfig):
         if self.classifier_dropout is None:
             self.classifier_dropout = float(self.hidden_dropout_prob)
         windows = self.windows()
-        if len(windows) != self.num_hidden_layers or any(
-            window < 4 or window % 2 for window in windows
-        ):
-            needed = (
-                f"an even number of 4 or more, or one for each of the {self.num_hidden_layers}"
-                " layers"
+        is_valid = all(window >= 4 and window % 2 == 0 for window in windows)
+        if len(windows) != self.num_hidden_layers or not is_valid:
+            raise ValueError(
+                "attention_window must be an even number of 4 or more, or one for each of the"
+                f" {self.num_hidden_layers} layers; got {self.attention_window}."
             )
-            raise ValueError(f"attention_window must be {needed}; got {self.attention_window}.")
 
     @property
     def max_sequence_length(self) -> int:
-        """Most tokens in a sequence, separators included."""
-        return self.max_position_embeddings - (self.pad_token_id or 0) - 1
+        """The most tokens in a sequence, separators included."""
+        first_position = (self.pad_token_id or 0) + 1
+        return self.max_position_embeddings - first_position
 
     def windows(self) -> list[int]:
-        """The attention window of each layer."""
-        window = self.attention_window
-        return [window] * self.num_hidden_layers if isinstance(window, int) else list(window)
+        """Returns the attention window of each layer: tokens attended to, half on either side."""
+        if isinstance(self.attention_window, int):
+            return [self.attention_window] * self.num_hidden_layers
+        return list(self.attention_window)

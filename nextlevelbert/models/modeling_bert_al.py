@@ -289,8 +289,9 @@ class BertAlModel(BertAlPreTrainedModel):
             input_ids: ``[B, T]``, padded anywhere.
             attention_mask: ``[B, T]``; default: no padding.
             token_type_ids: ``[B, T]``.
-            **kwargs: what adapters pass on; not used.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
         """
+        self.refuse_outputs_of_layers(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
         tokens = []
         features = []
@@ -423,8 +424,9 @@ class BertAlForExtractiveSummarization(BertAlPreTrainedModel):
             attention_mask: ``[B, T]``; default: no padding.
             token_type_ids: ``[B, T]``.
             labels: ``[B, S]``: 1 for a sentence of the summary, 0 for another, -100 if unknown.
-            **kwargs: what adapters pass on; not used.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
         """
+        self.refuse_outputs_of_layers(kwargs)
         mask = self.tokens_to_read(input_ids, attention_mask)
         starts = (input_ids == self.config.cls_token_id) & mask  # [B, T]
         is_start = starts[mask]  # [N]
@@ -513,8 +515,9 @@ class BertAlForSequenceClassification(BertAlPreTrainedModel):
             attention_mask: ``[B, T]``; default: no padding.
             token_type_ids: ``[B, T]``.
             labels: ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
-            **kwargs: what adapters pass on; not used.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
         """
+        self.refuse_outputs_of_layers(kwargs)
         output = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

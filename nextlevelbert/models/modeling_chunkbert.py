@@ -138,8 +138,9 @@ class ChunkBertModel(ChunkBertPreTrainedModel):
             input_ids: ``[B, T]``, padded anywhere.
             attention_mask: ``[B, T]``; default: no padding.
             token_type_ids: ``[B, T]``.
-            **kwargs: what adapters pass on; not used.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
         """
+        self.refuse_outputs_of_layers(kwargs)
         features, mask = self.token_features(input_ids, attention_mask, token_type_ids)
         return at_their_places(features, mask=mask)
 
@@ -213,8 +214,9 @@ class ChunkBertForSequenceClassification(ChunkBertPreTrainedModel):
             attention_mask: ``[B, T]``; default: no padding.
             token_type_ids: ``[B, T]``.
             labels: ``[B]`` integers, ``[B, K]`` zeros and ones as floats, or ``[B]`` values.
-            **kwargs: what adapters pass on; not used.
+            **kwargs: what adapters pass on; hidden states and attentions are refused.
         """
+        self.refuse_outputs_of_layers(kwargs)
         features, mask = self.model.token_features(input_ids, attention_mask, token_type_ids)
         logits = self.classifier(features, lengths=mask.sum(dim=1))  # [B, K]
         loss = None

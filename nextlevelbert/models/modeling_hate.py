@@ -1,7 +1,6 @@
-"""HATE, "Hierarchical Attention-based Text Encoder": finds masked sentences in a vocabulary made of
-the batch.
+"""HATE, "Hierarchical Attention-based Text Encoder": identifies masked sentences within a batch.
 
-It is NextLevelBERT with another encoder over chunks (sinusoids, a bottleneck), fixed random
+HATE is NextLevelBERT with another encoder over chunks (sinusoids, a bottleneck), fixed random
 vectors, no [SEP], and another loss (see `masked_vector_loss`).
 
 Notation for shapes: B documents in a batch, L sentences of the longest, S = L + 1 positions with
@@ -31,24 +30,36 @@ from .pretrained import backbone_from_config, encoders_of_package
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:
-    """sin(p / 10000^(2i/H)) at 2i and cos of it at 2i + 1 (Vaswani et al. 2017, section 3.5): ``[…,
-    H]`` float32."""
-    rates = 10_000.0 ** (-torch.arange(0, size, 2, device=positions.device) / size)  # [ceil(H / 2)]
+    """Computes position vectors (Vaswani et al., 2017, section 3.5).
+
+    Entry 2i of position p is sin(p / 10000^(2i/H)), and entry 2i + 1 is the cosine of the same.
+
+    Args:
+        positions: ``[…]``.
+        size: H.
+
+    Returns:
+        ``[…, H]`` float32.
+    """
+    exponents = torch.arange(0, size, 2, device=positions.device) / size  # [ceil(H / 2)]
+    rates = 10_000.0**-exponents
     angles = positions.unsqueeze(-1).float() * rates  # […, ceil(H / 2)]
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :size]  # […, H]
+    pairs = torch.stack([angles.sin(), angles.cos()], dim=-1)
+    return pairs.flatten(-2)[..., :size]
 
 
 class NoPositions(nn.Module):
-    """Takes the place of a backbone's table of positions, and adds zero to every vector, in any
-    dtype."""
+    """Replaces a backbone's table of positions: adds zero to every vector, in any dtype."""
 
     def forward(self, position_ids: Tensor) -> Tensor:
         return torch.zeros_like(position_ids).unsqueeze(-1)  # [B, S, 1]
 
 
 class HateFixedVectors(nn.Module):
-    """Random vectors, a buffer that is never trained: rows [PAD] (zeros), [CLS], an unused one,
-    [MASK]."""
+    """Holds random vectors that are never trained.
+
+    The rows are [PAD] (zeros), [CLS], an unused one, and [MASK].
+    """
 
     weight: Tensor
 
@@ -61,66 +72,90 @@ class HateFixedVectors(nn.Module):
 
 
 class HateBottleneckLinear(nn.Linear):
-    """A layer of the autoencoder; it has its own class because its initialisation differs, see
-    `_init_weights`."""
+    """A layer of the autoencoder, which `_init_weights` initialises in its own way."""
 
 
 class HateBottleneck(nn.Sequential):
-    """The encoder of an undercomplete autoencoder, from D to H, with GELU between its layers; none
-    where H is D.
+    """Reduces vectors from D to H: the encoder of an undercomplete autoencoder.
 
-    With step = floor((D - H) / 2) its widths are D, H + 2 step, H + step, H (paper: "Downscaling
-    Representations via Autoencoding"). Mirrored, it is the decoder, after the document model, in
-    pretraining only.
+    With step = floor((D - H) / 2), the layers have the widths D, H + 2 step, H + step, H, and GELU
+    between them (paper: "Downscaling Representations via Autoencoding"). If H is D, there are none.
+
+    Args:
+        config: has D as `chunk_hidden_size` and H as `hidden_size`.
+        mirrored: makes the decoder, which follows the document model in pretraining only.
     """
 
     def __init__(self, config: HateConfig, mirrored: bool = False) -> None:
-        wide, narrow = config.chunk_hidden_size, config.hidden_size
+        wide = config.chunk_hidden_size
+        narrow = config.hidden_size
         step = (wide - narrow) // 2
-        widths = [wide] if wide == narrow else [wide, narrow + 2 * step, narrow + step, narrow]
-        pairs = itertools.pairwise(widths[::-1] if mirrored else widths)
-        super().__init__(
-            *[*itertools.chain(*([nn.GELU(), HateBottleneckLinear(*pair)] for pair in pairs))][1:]
-        )
+        widths = [wide]
+        if narrow != wide:
+            widths += [narrow + 2 * step, narrow + step, narrow]
+        if mirrored:
+            widths.reverse()
+
+        layers: list[nn.Module] = []
+        for width, next_width in itertools.pairwise(widths):
+            if layers:
+                layers.append(nn.GELU())
+            layers.append(HateBottleneckLinear(width, next_width))
+        super().__init__(*layers)
 
 
 class HateEncoder(nn.Module):
-    """From sentence vectors ``[B, S, D]`` to contextual ones ``[B, S, H]``: scale, bottleneck,
-    positions, layers."""
+    """Computes contextual sentence vectors: scale, bottleneck, positions, layers."""
 
     def __init__(self, config: HateConfig) -> None:
         super().__init__()
         self.scale: Any = config.vector_scale  # the configuration has set it
         self.reduction = HateBottleneck(config)
-        upper = config.encoder_config
-        self.layers = backbone_from_config(upper)
-        # Longformer embeds ids to pad its windows; DistilBERT's sinusoids are a table that is
-        # filled on loading.
-        unfit = upper.model_type == "longformer" or getattr(upper, "sinusoidal_pos_embds", False)
-        if unfit or not hasattr(getattr(self.layers, "embeddings", None), "position_embeddings"):
+        self.layers = backbone_from_config(config.encoder_config)
+        if not self._has_position_table():
             raise ValueError(
-                f"{upper.model_type} has no table of positions that sinusoids can replace; give a"
-                " BERT."
+                f"{config.encoder_config.model_type} has no table of positions that sinusoids can"
+                " replace; give a BERT."
             )
-        self.layers.set_input_embeddings(None)  # vectors come in, not ids
+        self.layers.set_input_embeddings(value=None)  # vectors come in, not ids
         self.layers.embeddings.position_embeddings = NoPositions()
+
+    def _has_position_table(self) -> bool:
+        """Tells whether the layers add positions from a table, and from nothing else."""
+        config = self.layers.config
+        if config.model_type == "longformer":  # embeds ids to pad its windows
+            return False
+        if getattr(config, "sinusoidal_pos_embds", False):  # DistilBERT fills the table on loading
+            return False
+        embeddings = getattr(self.layers, "embeddings", None)
+        return hasattr(embeddings, "position_embeddings")
 
     @property
     def embeddings(self) -> nn.Module:
+        """The embeddings of the layers."""
         return self.layers.embeddings
 
     def forward(
         self, inputs_embeds: Tensor, attention_mask: Tensor | None = None, **extras: bool
     ) -> BaseModelOutput:
+        """Reads sentence vectors.
+
+        Args:
+            inputs_embeds: ``[B, S, D]``.
+            attention_mask: ``[B, S]``.
+            **extras: further arguments of the layers, such as `output_hidden_states`.
+
+        Returns:
+            The output of the layers, with states ``[B, S, H]``.
+        """
         hidden = self.reduction(inputs_embeds * self.scale)  # [B, S, H]
         positions = torch.arange(hidden.shape[1], device=hidden.device)  # [S]
-        hidden = hidden + sinusoids(positions, hidden.shape[-1]).to(hidden.dtype)
+        hidden = hidden + sinusoids(positions, size=hidden.shape[-1]).to(hidden.dtype)
         return self.layers(inputs_embeds=hidden, attention_mask=attention_mask, **extras)
 
 
 class HatePreTrainedModel(NextLevelBertPreTrainedModel):
-    """What all HATE classes share: configuration, initialisation, and the start from a chunk
-    encoder."""
+    """What all HATE classes share: configuration, initialisation, and how a model is made."""
 
     config: HateConfig
     config_class = HateConfig
@@ -136,10 +171,10 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, HateFixedVectors):
-            length_one = self.config.chunk_encoder_normalize  # as the sentence vectors around them
-            init.normal_(
-                module.weight, std=self.config.chunk_hidden_size**-0.5 if length_one else 1.0
-            )
+            std = 1.0
+            if self.config.chunk_encoder_normalize:
+                std = self.config.chunk_hidden_size**-0.5  # of length 1, as sentence vectors are
+            init.normal_(module.weight, std=std)
             init.zeros_(module.weight[PAD])
         elif isinstance(module, HateBottleneckLinear):
             # Keeps the size of the vectors; with initializer_range they would almost vanish beside
@@ -155,38 +190,50 @@ class HatePreTrainedModel(NextLevelBertPreTrainedModel):
         chunk_size: int = 256,
         **fields: Any,
     ) -> Any:
-        """A new, random document model over a frozen sentence encoder; arguments as in
-        NextLevelBERT.
+        """Makes a random document model over a frozen sentence encoder.
 
-        A `hidden_size` H below D, the default, adds the bottleneck; an `encoder_config` may stand
-        for both sizes.
+        Args:
+            chunk_encoder: a sentence-transformers model, or its folder or Hub name.
+            hidden_size: H of the document model (default: D of the sentence vectors); a smaller one
+                adds the bottleneck.
+            num_hidden_layers: layers of the document model.
+            chunk_size: most tokens of a sentence.
+            **fields: fields of the configuration; an `encoder_config` replaces both sizes.
         """
         return encoders_of_package().new_hate(
-            cls, chunk_encoder, chunk_size, hidden_size, num_hidden_layers, fields
+            cls,
+            chunk_encoder,
+            chunk_size=chunk_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=num_hidden_layers,
+            fields=fields,
         )
 
     def new_model(self) -> HateModel:
+        """Makes the base model of a head."""
         return HateModel(self.config)
 
 
 class HateModel(HatePreTrainedModel, NextLevelBertModel):
-    """Whole documents to contextual sentence vectors ``[B, L, H]`` and one document vector ``[B,
-    H]``."""
+    """Turns documents into sentence vectors in context ``[B, L, H]`` and a vector ``[B, H]``."""
 
     def new_special_vectors(self) -> nn.Module:
+        """Makes the fixed vectors of [CLS] and [MASK]."""
         return HateFixedVectors(self.config)
 
     def new_encoder(self) -> nn.Module:
+        """Makes the document model."""
         return HateEncoder(self.config)
 
 
 class HateForMaskedSentencePrediction(HatePreTrainedModel, NextLevelBertForMaskedVectorModeling):
-    """Finds each masked sentence among all masked ones of the batch (paper: "Model
-    Pre-Training")."""
+    """Identifies each masked sentence among the batch's masked sentences.
+
+    See section "Model Pre-Training" of the paper.
+    """
 
     def new_head(self) -> nn.Module:
-        """Decoder of the autoencoder, Linear, LayerNorm: from ``[M, H]`` to sentence vectors ``[M,
-        D]``."""
+        """Makes the autoencoder's decoder, Linear and LayerNorm: from ``[M, H]`` to ``[M, D]``."""
         size = self.config.chunk_hidden_size
         return nn.Sequential(
             HateBottleneck(self.config, mirrored=True), nn.Linear(size, size), nn.LayerNorm(size)
@@ -194,5 +241,4 @@ class HateForMaskedSentencePrediction(HatePreTrainedModel, NextLevelBertForMaske
 
 
 class HateForSequenceClassification(HatePreTrainedModel, NextLevelBertForSequenceClassification):
-    """Classifies documents, alone or with a question, as `NextLevelBertForSequenceClassification`
-    does."""
+    """Classifies documents, alone or with a question; see NextLevelBERT's class."""

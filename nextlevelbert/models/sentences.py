@@ -1,5 +1,6 @@
-"""Where the sentences of a text end; more is to be seen there than in its token ids, which lose
-case and line breaks.
+"""Finds where the sentences of a text end.
+
+A text shows more of that than its token ids, which lose case and line breaks.
 
 The lists of abbreviations and of words that start sentences are taken from pySBD 0.3.4 (copyright
 2019 Nipun Sadvilkar) and syntok 1.4.4 (copyright 2018-2022 Florian Leitner), divided and extended.
@@ -20,7 +21,7 @@ _TITLES = frozenset(
 )
 # Nor after these before a number, a letter or a bracket.
 _BEFORE_NUMBER = frozenset(
-    "art arts ch chap cl eq eqs exh ext fig figs fn no nos nr op p para pp pt reg sec sect tab tbl"
+    "art arts ch chap cl eq eqs exh ext fig figs fn no nos nr op para pp pt reg sec sect tab tbl"
     " ver vol vols".split()
 )
 # After these one ends before a word that starts sentences, but not before a name or a small letter.
@@ -59,7 +60,19 @@ _NUMBERING = re.compile(
     r"[ \t]*(?:[0-9]{1,3}(?:\.[0-9]{1,3}){0,4}|[A-Za-z]|[ivxIVX]{1,5})[.)][ \t]"
 )
 _SPACE = re.compile(r"\s*")
-_MARKS = re.compile(r"[.!?…。！？]+")
+_WIDE_MARKS = "。！？｡"  # after these no space is needed
+# Also those of Devanagari, Arabic, Urdu, Armenian, Ethiopic, Burmese and Khmer.
+_MARKS = re.compile(rf"[.!?…{_WIDE_MARKS}।॥؟۔։።፧။។]+")
+# After what is quoted, the Japanese sentence goes on with one of these.
+_AFTER_QUOTATION = re.compile("と(?!ころ|き)|って|など|を|へ")
+# German ordinals: "am 3. Mai", "die 1. Bundesliga".
+_BEFORE_ORDINAL = re.compile(
+    r"\b(?:am|beim|bis|das|dem|den|der|des|die|im|ins|seit|vom|zum|zur)\s+[0-9]{1,2}\Z",
+    flags=re.IGNORECASE,
+)
+_GERMAN_MONTHS = frozenset(
+    "januar jänner februar märz april mai juni juli august september oktober november dezember".split()
+)
 _CLOSING = re.compile(r"[\"'”’)\]»）」』*_]*")
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*\Z")
 _FIRST_WORD = re.compile(r"[^\W\d_]+")
@@ -70,7 +83,7 @@ _LONGEST_HEADING = 100
 
 
 def text_sentences(text: str) -> list[tuple[int, int]]:
-    """The sentences of a text, as the first character of each and one past its last.
+    r"""Returns the sentences of a text, as the first character of each and one past its last.
 
     A blank line ends a sentence; so does a line break before the mark of a list (•, -, (a), 2.),
     after a heading (a short line with capitals on all but small words), and after a mark that ends
@@ -81,112 +94,169 @@ def text_sentences(text: str) -> list[tuple[int, int]]:
     Only white space lies between sentences. The time is linear in the length of the text.
 
     Example:
-        >>> text = "ARTICLE II\\nFees\\n\\nAcme Inc. pays the fee, i.e. 2.5%. It is due on Jan. 1."
+        >>> text = "ARTICLE II\nFees\n\nAcme Inc. pays the fee, i.e. 2.5%. It is due on Jan. 1."
         >>> [text[start:end] for start, end in text_sentences(text)]
         ['ARTICLE II', 'Fees', 'Acme Inc. pays the fee, i.e. 2.5%.', 'It is due on Jan. 1.']
     """
-    # Hardly a word with a capital: one in 500 characters, where prose has five. Others are not read
-    # whole.
-    capitals = (word for word in _MAYBE_CAPITAL.finditer(text) if word.group().isupper())
-    uncased = next(itertools.islice(capitals, len(text) // 500, None), None) is None
-    spans = []
+    uncased = _is_uncased(text)
+    spans = list[tuple[int, int]]()
     for start, end in _blocks(text, uncased):
         first = start
-        for border in [*_sentence_ends(text, start, end, uncased), end]:
+        for border in [*_sentence_ends(text, start, end=end, uncased=uncased), end]:
             piece = text[first:border]
-            if body := piece.strip():
+            body = piece.strip()
+            if body:
                 begin = first + len(piece) - len(piece.lstrip())
                 spans.append((begin, begin + len(body)))
             first = border
     return spans
 
 
+def _is_uncased(text: str) -> bool:
+    """Returns whether hardly a word has a capital: one in 500 characters, where prose has five."""
+    capitals = (word for word in _MAYBE_CAPITAL.finditer(text) if word.group().isupper())
+    enough = len(text) // 500
+    return next(itertools.islice(capitals, enough, None), None) is None  # not read to the end
+
+
 def _blocks(text: str, uncased: bool) -> Iterator[tuple[int, int]]:
-    """Ranges of a text that no sentence crosses: paragraphs, headings, items of lists."""
-    start, width, lines = 0, 0, [(line.start(), line.end()) for line in _LINE.finditer(text)]
-    lines = [(first, end) for first, end in lines if not text[first:end].isspace()]
-    for number, (first, end) in enumerate(lines):
-        if number + 1 == len(lines):
-            yield start, len(text)
-            return
+    """Yields the ranges that no sentence crosses: paragraphs, headings and items of lists."""
+    lines = [line.span() for line in _LINE.finditer(text) if not line.group().isspace()]
+    start = 0
+    width = 0
+    for line, next_line in itertools.pairwise(lines):
+        first, end = line
+        following, following_end = next_line
         width = max(width, end - first)
-        following, stop = lines[number + 1]
-        blank = text.count("\n", end, following) > 1
+        blank_between = text.count("\n", end, following) > 1
         if (
-            blank
-            or _ITEM.match(text, following, stop)
-            or _ends_line(text, first, end, following, width, uncased)
+            blank_between
+            or _ITEM.match(text, following, following_end)
+            or _ends_line(text, line, following=following, width=width, uncased=uncased)
         ):
             yield start, following
             start = following
-        if blank:
+        if blank_between:
             width = 0
+    if lines:
+        yield start, len(text)
 
 
-def _ends_line(text: str, first: int, end: int, following: int, width: int, uncased: bool) -> bool:
-    """Whether a sentence ends with the line ``text[first:end]``, before a line that is neither
-    blank nor an item."""
-    indent = _SPACE.match(text, following).end()  # type: ignore[union-attr]
-    start = text[indent : indent + _LONGEST_WORD]
-    if not start or (start[0].islower() and not uncased):
+def _ends_line(
+    text: str, line: tuple[int, int], *, following: int, width: int, uncased: bool
+) -> bool:
+    """Returns whether a sentence ends with a line before one that is neither blank nor an item.
+
+    Args:
+        text: the whole text.
+        line: the range of the line.
+        following: where the next line starts.
+        width: characters of the longest line of the paragraph so far.
+        uncased: whether the text has no capitals.
+    """
+    first, end = line
+    next_start = _end_of(_SPACE, text, start=following, end=len(text))
+    next_words = text[next_start : next_start + _LONGEST_WORD]
+    if not next_words or (next_words[0].islower() and not uncased):
         return False
-    fits = end - first + 1 + len(start.split(maxsplit=1)[0]) <= width
-    ended = fits and text[max(first, end - 3) : end].rstrip(" \r\"'”’)").endswith(
-        (".", "!", "?", "…")
-    )
-    return ended or _is_heading(text, first, end)
+    next_word = next_words.split(maxsplit=1)[0]
+    if end - first + 1 + len(next_word) <= width:  # the next word would have fitted
+        last_characters = text[max(first, end - 3) : end].rstrip(" \r\"'”’)")
+        if last_characters.endswith((".", "!", "?", "…")):
+            return True
+    return _is_heading(text, first, end)
 
 
 def _is_heading(text: str, first: int, end: int) -> bool:
+    """Returns whether a line is short and has capitals on all but small words."""
     if end - first > _LONGEST_HEADING:
         return False
-    words = _FIRST_WORD.findall(line := text[first:end].strip())
-    capitals = [word[0].isupper() or word in _SMALL_WORDS for word in words]
-    return all(capitals) and words != [] and words[0][0].isupper() and line[-1] not in ".!?…,;:-"
+    line = text[first:end].strip()
+    words = _FIRST_WORD.findall(line)
+    if not words or not words[0][0].isupper() or line[-1] in ".!?…,;:-":
+        return False
+    return all(word[0].isupper() or word in _SMALL_WORDS for word in words)
 
 
-def _sentence_ends(text: str, start: int, end: int, uncased: bool) -> Iterator[int]:
-    """One past the last character of each sentence within a block, except for the last."""
+def _sentence_ends(text: str, start: int, *, end: int, uncased: bool) -> Iterator[int]:
+    """Yields one past the last character of each sentence within a block, except for the last."""
     if _is_heading(text, start, end) and "\n" not in text[start:end].strip():
         return
-    place = numbering.end() if (numbering := _NUMBERING.match(text, start, end)) else start
-    while (mark := _MARKS.search(text, place, end)) is not None:
-        place = mark.end()
-        closed = _CLOSING.match(text, place, end).end()  # type: ignore[union-attr]
-        following = _SPACE.match(text, closed, end).end()  # type: ignore[union-attr]
+    place = start
+    numbering = _NUMBERING.match(text, start, end)
+    if numbering is not None:
+        place = numbering.end()
+    for mark in _MARKS.finditer(text, place, end):
+        closed = _end_of(_CLOSING, text, start=mark.end(), end=end)
+        following = _end_of(_SPACE, text, start=closed, end=end)
         rest = text[following : min(following + _LONGEST_WORD, end)]
-        wide = text[place - 1] in "。！？"
-        if closed >= end or not rest or not (wide or text[closed].isspace()):
+        if closed >= end or not rest:
             continue
-        before = text[max(mark.start() - _LONGEST_WORD, start) : mark.start()]
-        if uncased:  # then case says nothing
-            before, rest = before.upper(), rest.upper()
-        if wide or _is_end(before, mark.group(), rest):
-            yield closed
-            place = closed
+        if mark.group()[-1] in _WIDE_MARKS:
+            is_quoted = closed > mark.end()
+            if not (is_quoted and _AFTER_QUOTATION.match(rest)):
+                yield closed
+        elif text[closed].isspace():
+            before = text[max(mark.start() - _LONGEST_WORD, start) : mark.start()]
+            if uncased:  # then case says nothing
+                before = before.upper()
+                rest = rest.upper()
+            if _is_end(before, mark.group(), rest):
+                yield closed
+
+
+def _end_of(pattern: re.Pattern[str], text: str, *, start: int, end: int) -> int:
+    """Returns where the match of a pattern ends that begins at `start`."""
+    match = pattern.match(text, start, end)
+    if match is None:
+        return start
+    return match.end()
 
 
 def _is_end(before: str, mark: str, rest: str) -> bool:
-    """Whether a mark between words ends the sentence."""
-    opened, rest = rest[0] in _BEFORE_WORD, rest.lstrip(_BEFORE_WORD)
+    """Returns whether a mark between words ends the sentence."""
+    opened = rest[0] in _BEFORE_WORD
+    rest = rest.lstrip(_BEFORE_WORD)
     if not rest or rest[0].islower() or rest[0] in ",;:":
         return False
     last = _LAST_WORD.search(before)
     if mark != "." or last is None:
         return True
-    word = last.group()
-    name = following.group() if (following := _FIRST_WORD.match(rest)) else ""
+
+    name = ""
+    following = _FIRST_WORD.match(rest)
+    if following is not None:
+        name = following.group()
     starts = name.lower() in _STARTERS and not (opened and rest[0].isdigit())
-    small = word.lower()
-    if small in _TITLES:
+    if _is_ordinal(last.group(), before, name=name):
+        return starts
+    if last.group().lower() in _BEFORE_NUMBER:
+        is_reference = rest[0].isdigit() or opened or len(name) == 1 or name in _ROMAN
+        return not is_reference
+    return _is_end_after(last.group(), before, starts=starts)
+
+
+def _is_ordinal(word: str, before: str, *, name: str) -> bool:
+    """Returns whether a word is a German ordinal, such as in "3. Mai" and "die 1. Bundesliga"."""
+    if not (word.isascii() and word.isdigit() and len(word) <= 2):
         return False
-    if (
-        len(word) == 1 and word.isalpha()
-    ):  # an initial; not "10-K.", nor the pronoun before a word that starts one
+    return name.lower() in _GERMAN_MONTHS or _BEFORE_ORDINAL.search(before) is not None
+
+
+def _is_end_after(word: str, before: str, *, starts: bool) -> bool:
+    """Returns whether a full stop after a word ends the sentence.
+
+    Args:
+        word: the word.
+        before: the characters up to it.
+        starts: whether the next word is one that starts sentences.
+    """
+    if word.lower() in _TITLES:
+        return False
+    if len(word) == 1 and word.isalpha():
+        # An initial; not "10-K.", nor the pronoun before a word that starts a sentence.
         return before[-2:-1] == "-" or (word == "I" and starts)
-    if small in _BEFORE_NUMBER:
-        return not (rest[0].isdigit() or opened or len(name) == 1 or name in _ROMAN)
-    dotted = "." in word and all(
-        len(part) == 1 and part.isalpha() for part in word.split(".")
-    )  # U.S.
-    return starts or not (dotted or small in _OTHERS or word in _ALSO_WORDS)
+    parts = word.split(".")
+    is_dotted = len(parts) > 1 and all(len(part) == 1 and part.isalpha() for part in parts)  # U.S.
+    is_abbreviation = is_dotted or word.lower() in _OTHERS or word in _ALSO_WORDS
+    return starts or not is_abbreviation

@@ -6,6 +6,7 @@ B documents in a batch, T token positions of the batch, N real tokens in all of 
 # No `from __future__ import annotations` here: `strict` checks types only if they are not strings.
 import copy
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Self
@@ -149,6 +150,25 @@ class TokenDocumentPreTrainedModel(NextLevelPreTrainedModel):
         embeddings = self.base_model.encoder.resize_token_embeddings(*args, **kwargs)
         self.config.encoder_config.vocab_size = embeddings.num_embeddings
         return embeddings
+
+    def refuse_outputs_of_layers(self, arguments: Mapping[str, Any]) -> None:
+        """Checks that nobody asks for hidden states or attentions, which belong to single pieces.
+
+        Args:
+            arguments: further keyword arguments of a forward pass; not used otherwise.
+
+        Raises:
+            ValueError: the arguments or the configuration ask for them.
+        """
+        for name in ("output_hidden_states", "output_attentions"):
+            asked = arguments.get(name)
+            if asked is None:
+                asked = getattr(self.config, name)
+            if asked:
+                raise ValueError(
+                    f"{type(self).__name__} reads documents piece by piece and has no {name}; leave"
+                    " it out. For the layers of one piece, call the `encoder` of the base model."
+                )
 
     def tokens_to_read(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Finds the tokens to read: all of them, or the first `max_training_tokens` in training.

@@ -1,5 +1,4 @@
-"""Training on vectors: from a corpus to sequences, masked batches, pairs of segments, and their
-scores.
+"""Training on vectors: sequences, masked batches, pairs of segments, and their scores.
 
 Notation for shapes: B sequences in a batch, L positions, M selected positions of the batch, D
 hidden size, N pairs.
@@ -74,10 +73,14 @@ class EpochDataset(Dataset, ABC):
 
 
 class VectorSequence(NamedTuple):
-    """A sequence: vectors ``[L, D]`` float16, special ids ``[L]`` (-1 at chunk vectors), the key of
-    its masks.
+    """A sequence of chunk vectors, and the key that its masks are drawn by.
 
-    No dict, because `Trainer` removes from dicts what the model's ``forward`` does not name.
+    It is no dict, because `Trainer` removes from dicts what the model's ``forward`` does not name.
+
+    Args:
+        inputs_embeds: ``[L, D]`` float16.
+        special_ids: ``[L]``, -1 at chunk vectors.
+        mask_key: seed, epoch and index of the sequence.
     """
 
     inputs_embeds: torch.Tensor
@@ -86,15 +89,17 @@ class VectorSequence(NamedTuple):
 
 
 class VectorSequenceDataset(EpochDataset):
-    """Sequences of chunk vectors for masked vector modelling, each with the key that its masks are
-    drawn by.
+    """Gives sequences of chunk vectors for masked vector modelling.
 
     Args:
-        corpus: where the vectors are.
-        sequence_length: most positions in a sequence, special vectors counted (512 in
-            NextLevelBERT's paper).
-        documents: positions of the documents to use, all by default.
-        seed: of the masks drawn over these sequences.
+        corpus: holds the vectors.
+        sequence_length: largest number of positions in a sequence, including special vectors (512
+            in NextLevelBERT's paper).
+        documents: positions in the corpus of the documents to use (default: all).
+        seed: of the masks.
+
+    Raises:
+        ValueError: if a sequence has no room for a chunk, or the documents have none.
     """
 
     def __init__(
@@ -109,9 +114,9 @@ class VectorSequenceDataset(EpochDataset):
         super().__init__(seed)
         self.corpus = corpus
         self.sequence_length = sequence_length
-        chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
-        self._first_chunks = corpus.document_offsets[chosen]
-        self._lengths = corpus.document_offsets[chosen + 1] - self._first_chunks
+        positions = _positions(corpus, documents)
+        self._first_chunks = corpus.document_offsets[positions]
+        self._lengths = corpus.document_offsets[positions + 1] - self._first_chunks
         if self._lengths.sum() == 0:
             raise ValueError(
                 f"{corpus!r} has no chunk in the chosen documents; there is nothing to learn from."
@@ -125,19 +130,25 @@ class VectorSequenceDataset(EpochDataset):
         return vectors, special_ids
 
 
-class PackedVectorDataset(VectorSequenceDataset):
-    """Documents back to back, [SEP] after each, cut into sequences of equal length with [CLS] in
-    front.
+def _positions(corpus: VectorCorpus, documents: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    """Positions of the chosen documents as an array; all of the corpus if none are chosen."""
+    if documents is None:
+        return np.arange(len(corpus))
+    return np.asarray(documents, np.int64)
 
-    As the authors of NextLevelBERT packed them (paper, section 2.2): a sequence starts anywhere
-    inside a document, can hold several, and attention crosses their borders. Nothing is dropped:
-    the last sequence is shorter. Its batches are those of `DataCollatorForVectorMasking`. Arguments
-    as in `VectorSequenceDataset`.
+
+class PackedVectorDataset(VectorSequenceDataset):
+    """Packs documents back to back into sequences of equal length, as NextLevelBERT does.
+
+    Each sequence begins with [CLS], and each document ends with [SEP] (paper, section 2.2). A
+    sequence starts anywhere inside a document, can hold several documents, and attention crosses
+    their borders. Nothing is dropped: the last sequence is shorter. `DataCollatorForVectorMasking`
+    makes the batches. The arguments are those of `VectorSequenceDataset`.
     """
 
     @cached_property
     def _stream(self) -> np.ndarray:
-        """Place of each document; +1 for its [SEP]."""
+        """First position of each document in the packed stream; each has one more for its [SEP]."""
         return np.append(0, np.cumsum(self._lengths + 1))
 
     def __len__(self) -> int:
@@ -149,40 +160,44 @@ class PackedVectorDataset(VectorSequenceDataset):
         vectors, special_ids = self._room(stop - start + 1)
         first, last = np.searchsorted(self._stream, (start, stop - 1), side="right") - 1
         for document in range(first, last + 1):
-            begin, end = self._stream[document : document + 2].tolist()  # its [SEP] is at end - 1
-            low, high = max(start, begin), min(stop, end - 1)
+            begin = int(self._stream[document])
+            end = int(self._stream[document + 1])
+            separator = end - 1
+            low = max(start, begin)
+            high = min(stop, separator)
             chunk = int(self._first_chunks[document]) + low - begin
-            vectors[1 + low - start : 1 + high - start] = self.corpus.vectors(
-                chunk, chunk + high - low
-            )
-            if end <= stop:
-                special_ids[end - start] = SEP
+            columns = slice(1 + low - start, 1 + high - start)
+            vectors[columns] = self.corpus.vectors(chunk, chunk + high - low)
+            if separator < stop:
+                special_ids[1 + separator - start] = SEP
         return VectorSequence(vectors, special_ids, key)
 
 
 class DocumentVectorDataset(VectorSequenceDataset):
-    """[CLS] and the vectors of one document a sequence, as HATE reads them ("HATE Model
-    Architecture").
+    """Gives each document as its own sequence, as HATE reads them ("HATE Model Architecture").
 
-    A document that is longer than a sequence is cut into the fewest pieces of nearly equal length;
-    one without a chunk is left out. Arguments as in `VectorSequenceDataset`.
+    A sequence is [CLS] and the vectors of a document. Longer documents are split into the fewest
+    pieces of nearly equal length; documents without a chunk are left out. The arguments are those
+    of `VectorSequenceDataset`.
     """
 
     @cached_property
     def _first_pieces(self) -> np.ndarray:
-        """Number of each document's first piece."""
-        return np.append(0, np.cumsum(-(-self._lengths // (self.sequence_length - 1))))
+        """Index of each document's first piece."""
+        pieces = np.ceil(self._lengths / (self.sequence_length - 1)).astype(np.int64)
+        return np.append(0, np.cumsum(pieces))
 
     def __len__(self) -> int:
         return int(self._first_pieces[-1])
 
     def _row(self, index: int, key: tuple[int, ...]) -> VectorSequence:
         document = int(np.searchsorted(self._first_pieces, index, side="right")) - 1
-        begin, end = self._first_pieces[document : document + 2].tolist()
-        first, length = int(self._first_chunks[document]), int(self._lengths[document])
-        start, stop = (
-            length * part // (end - begin) for part in (index - begin, index - begin + 1)
-        )
+        piece = index - int(self._first_pieces[document])
+        pieces = int(self._first_pieces[document + 1] - self._first_pieces[document])
+        length = int(self._lengths[document])
+        start = length * piece // pieces
+        stop = length * (piece + 1) // pieces
+        first = int(self._first_chunks[document])
         vectors, special_ids = self._room(stop - start + 1)
         vectors[1:] = self.corpus.vectors(first + start, first + stop)
         return VectorSequence(vectors, special_ids, key)
@@ -197,82 +212,114 @@ def draw_vector_mask(
     probability: float = 0.15,
     mask_share: float = 0.8,
     random_share: float = 0.1,
+    span_lengths: tuple[int, int] = (1, 1),
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Selects each maskable position by itself with `probability` (NextLevelBERT, section 2.2
-    "Masking").
+    """Selects each maskable position by itself with `probability`, or spans of them.
+
+    NextLevelBERT, section 2.2 "Masking".
 
     Args:
         maskable: ``[L]`` bool, true at chunk vectors; specials are never selected.
         key: seed, epoch and index of the sequence; the same key always draws the same mask.
         probability: 0.15 in the paper; 0.30 and 0.40 in its Table 4.
-        mask_share, random_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all
-            [MASK]") or another vector; the rest stay unchanged.
+        mask_share: of the selected, what becomes [MASK] (1.0 is Table 4's "all [MASK]").
+        random_share: of the selected, what becomes another vector; the rest stay unchanged.
+        span_lengths: fewest and most positions that are selected together, with one fate. Spans may
+            overlap, so that slightly less than the share `probability` is selected.
 
     Returns:
         Three boolean arrays ``[L]``: what is selected, and of it what becomes [MASK] and what
         another vector.
     """
     rng = np.random.default_rng(list(key))
-    selected = (rng.random(len(maskable)) < probability) & maskable
+    shortest, longest = span_lengths
+    starts = rng.random(len(maskable)) < 2 * probability / (shortest + longest)
     fate = rng.random(len(maskable))
+    selected = starts.copy()
+    if longest > 1:
+        for start in np.flatnonzero(starts):
+            span = slice(start, start + rng.integers(shortest, longest + 1))
+            selected[span] = True
+            fate[span] = fate[start]
+    selected &= maskable
     masked = selected & (fate < mask_share)
-    return selected, masked, selected & ~masked & (fate < mask_share + random_share)
+    replaced = selected & ~masked & (fate < mask_share + random_share)
+    return selected, masked, replaced
 
 
 def draw_replacements(
     counts: np.ndarray, sequence: int, replaced: np.ndarray, key: Sequence[int]
 ) -> np.ndarray:
-    """Picks another real vector for each replaced one of a sequence, from the other sequences of
-    the batch.
+    """Picks another chunk vector for each replaced one of a sequence.
 
-    A batch of one sequence draws from its other vectors; a vector that is alone in its batch gets
-    itself.
+    It comes from the other sequences of the batch. A batch of one sequence draws from its other
+    vectors; a vector that is alone in its batch is replaced by itself.
 
     Args:
-        counts: ``[B]`` real vectors of each sequence.
-        sequence: the row they are for.
-        replaced: ``[R]`` which of the sequence's real vectors are replaced, as positions among
-            them.
+        counts: ``[B]`` number of chunk vectors in each sequence.
+        sequence: index of the sequence in the batch.
+        replaced: ``[R]`` positions of the replaced vectors among the sequence's chunk vectors.
         key: as for `draw_vector_mask`.
 
     Returns:
-        ``[R]`` positions in the batch's real vectors, counted row by row.
+        ``[R]`` positions among the batch's chunk vectors, counted row by row.
     """
     rng = np.random.default_rng([*key, 1])
-    start, size, total = int(counts[:sequence].sum()), int(counts[sequence]), int(counts.sum())
+    start = int(counts[:sequence].sum())
+    size = int(counts[sequence])
+    total = int(counts.sum())
     if total > size:
         drawn = rng.integers(0, total - size, len(replaced))
         return np.where(drawn < start, drawn, drawn + size)
+    if total == 1:
+        return np.zeros(len(replaced), np.int64)
     drawn = rng.integers(0, max(total - 1, 1), len(replaced))
-    return np.where((drawn >= replaced) & (total > 1), drawn + 1, drawn)
+    return np.where(drawn >= replaced, drawn + 1, drawn)
 
 
 def pad_sequences(sequences: Sequence[VectorSequence]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors ``[B, L, D]`` and special ids ``[B, L]``: zeros and [PAD] after the shorter
-    sequences."""
-    vectors = pad_sequence(
-        [sequence.inputs_embeds for sequence in sequences], batch_first=True
-    )  # [B, L, D]
-    return vectors, pad_sequence([sequence.special_ids for sequence in sequences], True, PAD)
+    """Pads sequences to the longest one.
+
+    Args:
+        sequences: of a batch.
+
+    Returns:
+        Vectors ``[B, L, D]`` with zeros, and special ids ``[B, L]`` with [PAD], after the shorter
+        sequences.
+    """
+    vectors = pad_sequence([sequence.inputs_embeds for sequence in sequences], batch_first=True)
+    special_ids = pad_sequence(
+        [sequence.special_ids for sequence in sequences], batch_first=True, padding_value=PAD
+    )
+    return vectors, special_ids
 
 
 @dataclass
 class DataCollatorForVectorMasking:
-    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10 (paper, section 2.2
-    "Masking").
+    """Pads sequences and masks 15 % of their chunk vectors, 80/10/10.
 
-    The shares are those of `draw_vector_mask`. The masks depend on each sequence's own key (seed,
-    epoch, index) alone, so a resumed run sees what a straight one saw.
+    Paper, section 2.2 "Masking". The masks depend on each sequence's own key (seed, epoch, index)
+    alone, so a resumed run sees what a straight one saw.
+
+    Args:
+        probability: share of the chunk vectors to predict.
+        mask_share: share of those that become [MASK].
+        random_share: share of those that become another vector.
+        span_lengths: fewest and most chunk vectors that are masked together.
 
     Returns (on call):
         ``inputs_embeds [B, L, D]`` with replacements put in, ``special_ids [B, L]`` with [MASK]s
         put in, ``labels [B, L, D]`` the vectors as they were, ``mask_positions [B, L]`` bool, where
         to predict.
+
+    Raises:
+        ValueError: for shares or lengths out of range.
     """
 
     probability: float = 0.15
     mask_share: float = 0.8
     random_share: float = 0.1
+    span_lengths: tuple[int, int] = (1, 1)
 
     def __post_init__(self) -> None:
         if not 0 < self.probability <= 1:
@@ -280,9 +327,15 @@ class DataCollatorForVectorMasking:
                 f"The masking probability must be above 0 and at most 1, got {self.probability}."
             )
         shares = (self.mask_share, self.random_share)
-        if not (all(share >= 0 for share in shares) and sum(shares) <= 1):  # NaN, too
+        are_shares = min(shares) >= 0 and sum(shares) <= 1  # false for NaN, too
+        if not are_shares:
             raise ValueError(
                 f"mask_share and random_share are from 0 to 1 and at most 1 in total, got {shares}."
+            )
+        shortest, longest = self.span_lengths
+        if not 1 <= shortest <= longest:
+            raise ValueError(
+                f"span_lengths must be 1 <= fewest <= most positions, got {self.span_lengths}."
             )
 
     def __call__(self, sequences: Sequence[VectorSequence]) -> dict[str, torch.Tensor]:
@@ -294,24 +347,40 @@ class DataCollatorForVectorMasking:
         mask_positions = torch.zeros(special_ids.shape, dtype=torch.bool)
         for row, sequence in enumerate(sequences):
             key = sequence.mask_key
-            shares = self.probability, self.mask_share, self.random_share
-            selected, masked, replaced = draw_vector_mask(maskable[row], key, *shares)
+            selected, masked, replaced = draw_vector_mask(
+                maskable[row],
+                key,
+                probability=self.probability,
+                mask_share=self.mask_share,
+                random_share=self.random_share,
+                span_lengths=self.span_lengths,
+            )
             mask_positions[row] = torch.from_numpy(selected)
             special_ids[row, torch.from_numpy(masked)] = MASK
-            drawn = draw_replacements(counts, row, np.flatnonzero(replaced[maskable[row]]), key)
-            inputs_embeds[row, torch.from_numpy(replaced)] = labels[
-                real_rows[drawn], real_columns[drawn]
-            ]
-        batch = {"inputs_embeds": inputs_embeds, "special_ids": special_ids}
-        return {**batch, "labels": labels, "mask_positions": mask_positions}
+            places = np.flatnonzero(replaced[maskable[row]])
+            drawn = draw_replacements(counts, row, replaced=places, key=key)
+            others = labels[real_rows[drawn], real_columns[drawn]]
+            inputs_embeds[row, torch.from_numpy(replaced)] = others
+        return {
+            "inputs_embeds": inputs_embeds,
+            "special_ids": special_ids,
+            "labels": labels,
+            "mask_positions": mask_positions,
+        }
 
 
 # --- Pairs of segments, for contrastive learning
 
 
 class SegmentPair(NamedTuple):
-    """Vectors ``[W, D]`` of two segments of a document, the document's number, and the key they are
-    drawn by."""
+    """Two segments of a document.
+
+    Args:
+        first: ``[W, D]`` vectors of a segment.
+        second: ``[W, D]`` vectors of the other one.
+        document: position of the document in the corpus.
+        key: seed, epoch and index of the pair.
+    """
 
     first: torch.Tensor
     second: torch.Tensor
@@ -320,17 +389,21 @@ class SegmentPair(NamedTuple):
 
 
 class SegmentPairDataset(EpochDataset):
-    """Pairs of segments of a document that do not overlap, anywhere in it, new ones in every epoch.
+    """Draws pairs of segments of a document that do not overlap, new ones in every epoch.
 
     An epoch has a pair for every ``2 * max_segment`` chunks of a document, at least one, so that
     about every chunk is seen once.
 
     Args:
-        corpus: where the vectors are.
-        min_segment, max_segment: fewest and most chunks in a segment; the collator draws one length
-            for a batch. Documents shorter than two of the shortest segments are left out, with a
-            warning; two must be left.
-        documents, seed: as in `VectorSequenceDataset`.
+        corpus: holds the vectors.
+        min_segment: fewest chunks in a segment. Documents shorter than two of the shortest segments
+            are left out, with a warning.
+        max_segment: most chunks in a segment; the collator draws one length for each batch.
+        documents: positions in the corpus of the documents to use (default: all).
+        seed: of the pairs.
+
+    Raises:
+        ValueError: if fewer than two documents are left.
     """
 
     def __init__(
@@ -348,48 +421,60 @@ class SegmentPairDataset(EpochDataset):
         super().__init__(seed)
         self.corpus = corpus
         self.max_segment = max_segment
-        chosen = np.arange(len(corpus)) if documents is None else np.asarray(documents, np.int64)
-        lengths = corpus.document_offsets[chosen + 1] - corpus.document_offsets[chosen]
-        long = lengths >= 2 * min_segment
-        self._documents, self._lengths = chosen[long], lengths[long]
-        if not long.all():
-            text = (
-                "%d of %d documents have fewer than %d chunks, two of the shortest segments, and"
-                " are left out."
-            )
-            logger.warning(text, (~long).sum(), len(chosen), 2 * min_segment)
-        if long.sum() < 2:
+        positions = _positions(corpus, documents)
+        lengths = corpus.document_offsets[positions + 1] - corpus.document_offsets[positions]
+        is_long = lengths >= 2 * min_segment
+        count = int(is_long.sum())
+        if count < 2:
             raise ValueError(
-                f"{corpus!r} has {long.sum()} such documents; use a smaller min_segment or more"
-                " documents."
+                f"Only {count} of {len(positions)} documents in {corpus!r} have at least"
+                f" {2 * min_segment} chunks (2 * min_segment), and 2 are needed. Lower min_segment"
+                " or add documents."
             )
-        self._first_items = np.append(
-            0, np.cumsum(np.maximum(self._lengths // (2 * max_segment), 1))
-        )
+        if count < len(positions):
+            logger.warning(
+                "%d of %d documents have fewer than %d chunks, two of the shortest segments, and"
+                " are left out.",
+                len(positions) - count,
+                len(positions),
+                2 * min_segment,
+            )
+        self._documents = positions[is_long]
+        self._lengths = lengths[is_long]
+        pairs = np.maximum(self._lengths // (2 * max_segment), 1)
+        self._first_pairs = np.append(0, np.cumsum(pairs))
 
     def __len__(self) -> int:
-        return int(self._first_items[-1])
+        return int(self._first_pairs[-1])
 
     def _row(self, index: int, key: tuple[int, ...]) -> SegmentPair:
-        place = int(np.searchsorted(self._first_items, index, side="right")) - 1
-        document, length = int(self._documents[place]), int(self._lengths[place])
-        draw, width = np.random.default_rng(key), min(self.max_segment, length // 2)
+        place = int(np.searchsorted(self._first_pairs, index, side="right")) - 1
+        document = int(self._documents[place])
+        length = int(self._lengths[place])
+        width = min(self.max_segment, length // 2)
+        rng = np.random.default_rng(key)
         # The room before and between the segments is drawn, then which of them is first.
-        starts = draw.permutation(
-            np.sort(draw.integers(length - 2 * width + 1, size=2)) + np.array([0, width])
-        )
+        room = np.sort(rng.integers(length - 2 * width + 1, size=2))
+        starts = rng.permutation(room + np.array([0, width]))
         starts += int(self.corpus.document_offsets[document])
-        first, second = (self.corpus.vectors(start, start + width) for start in starts.tolist())
-        return SegmentPair(first, second, document, key)
+        first, second = starts.tolist()
+        return SegmentPair(
+            first=self.corpus.vectors(first, first + width),
+            second=self.corpus.vectors(second, second + width),
+            document=document,
+            key=key,
+        )
 
 
 @dataclass
 class DataCollatorForSegmentPairs:
-    """Cuts the segments of a batch to one length, drawn so that short ones are as frequent as long
-    ones (log-uniform).
+    """Truncates the segments of a batch to one length.
+
+    The length is drawn log-uniformly, so that short segments are as frequent as long ones.
 
     Args:
-        min_segment, max_segment: as in `SegmentPairDataset`.
+        min_segment: fewest chunks in a segment.
+        max_segment: most chunks in a segment.
 
     Returns (on call), for N pairs:
         ``inputs_embeds [N, 2, L, D]``, ``special_ids [N, 2, L]``, ``document_ids [N]``.
@@ -399,22 +484,23 @@ class DataCollatorForSegmentPairs:
     max_segment: int = 48
 
     def __call__(self, pairs: Sequence[SegmentPair]) -> dict[str, torch.Tensor]:
-        low, high = math.log(self.min_segment), math.log(self.max_segment + 1)
-        length = min(
-            int(math.exp(np.random.default_rng((*pairs[0].key, 1)).uniform(low, high))),
-            self.max_segment,
-        )
+        rng = np.random.default_rng((*pairs[0].key, 1))
+        drawn = rng.uniform(math.log(self.min_segment), math.log(self.max_segment + 1))
+        length = min(int(math.exp(drawn)), self.max_segment)
         sequences = []
         for pair in pairs:
-            for vectors in (pair.first[:length], pair.second[:length]):
-                special_ids = torch.tensor([CLS, *[NOT_SPECIAL] * len(vectors), SEP])
-                embeds = torch.nn.functional.pad(vectors, (0, 0, 1, 1))  # [L + 2, D]
-                sequences.append(VectorSequence(embeds, special_ids, pair.key))
-        embeds, special_ids = (
-            values.unflatten(0, (-1, 2)) for values in pad_sequences(sequences)
-        )  # [N, 2, ...]
-        documents = torch.tensor([pair.document for pair in pairs])
-        return {"inputs_embeds": embeds, "special_ids": special_ids, "document_ids": documents}
+            for segment in (pair.first, pair.second):
+                vectors = F.pad(segment[:length], (0, 0, 1, 1))  # room for [CLS] and [SEP]
+                special_ids = torch.full((len(vectors),), NOT_SPECIAL)
+                special_ids[0] = CLS
+                special_ids[-1] = SEP
+                sequences.append(VectorSequence(vectors, special_ids, pair.key))
+        vectors, special_ids = pad_sequences(sequences)
+        return {
+            "inputs_embeds": vectors.unflatten(0, (-1, 2)),
+            "special_ids": special_ids.unflatten(0, (-1, 2)),
+            "document_ids": torch.tensor([pair.document for pair in pairs]),
+        }
 
 
 # --- Scores
@@ -561,7 +647,7 @@ def masked_vector_scores(
 
 
 def context_mean_baseline(
-    dataset: Any,
+    dataset: Dataset,
     collate: Callable[[list[VectorSequence]], dict[str, torch.Tensor]],
     batch_size: int,
     prepare: Callable[[torch.Tensor], torch.Tensor],
@@ -594,10 +680,14 @@ def context_mean_baseline(
 
 
 def pairs_found(scores: torch.Tensor, document_ids: torch.Tensor) -> torch.Tensor:
-    """For each pair of the batch: the share of its segments that find their partner, and the chance
-    to, ``[N, 2]``.
+    """Computes how many segments of each pair find their partner, and the chance to.
 
-    `scores` ``[N, N]`` are of first against second segments, -inf where two are not compared.
+    Args:
+        scores: ``[N, N]`` of first against second segments, -inf where two are not compared.
+        document_ids: ``[N]``; a `Trainer` passes the labels, which are not needed.
+
+    Returns:
+        ``[N, 2]``: shares of the two segments that find their partner, and chances.
     """
     right = torch.arange(len(scores), device=scores.device)
     partners = (scores.argmax(dim=1) == right).float() + (scores.argmax(dim=0) == right).float()

@@ -11,7 +11,10 @@ from ..training.trainer import run_command, take_option, words_of
 
 TASKS = {
     "classification": ("classification:main", "predict a class, or several, for each document"),
-    "multiple_choice": ("classification:choose", "choose among candidate answers about a document"),
+    "multiple_choice": (
+        "classification:main_multiple_choice",
+        "choose among candidate answers about a document",
+    ),
     "retrieval": ("retrieval:main", "search without training, and report scores"),
     "ranking": ("ranking:main", "rank documents for queries"),
     "summarization": ("summarization:main", "select the sentences of a summary"),

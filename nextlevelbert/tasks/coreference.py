@@ -1,7 +1,7 @@
-"""The task ``coreference``: which mentions in a set of documents are of one event or entity? (CDLM,
-section 3.2).
+"""``--task coreference``: links mentions of one event or entity across documents.
 
-Documents are those of ECB+ (Cybulska and Vossen, 2014), from its own XML or parsed rows.
+The task is that of CDLM, section 3.2. Documents are those of ECB+ (Cybulska and Vossen, 2014), from
+its own XML or from parsed rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +32,7 @@ from ..pretraining.cdlm import CdlmModelArguments
 from ..training.trainer import parse
 from .cdlm import Logits, Predicted, train_and_publish
 
+# Topics, as Cybulska and Vossen (2015) divide them.
 SPLITS = {
     "train": frozenset(range(1, 36)) - {2, 5, 12, 18, 21, 23, 34, 35},
     "validation": frozenset({2, 5, 12, 18, 21, 23, 34, 35}),
@@ -48,19 +49,31 @@ _COLUMNS = (
     "mentions",
 )
 _VALIDATED = "ECBplus_coreference_sentences.csv"
-_FILE = re.compile(r"(\d+)_(\d+)(ecb|ecbplus)\.xml")
+_FILE = re.compile(r"(?P<topic>\d+)_(?P<number>\d+)(?P<event>ecb|ecbplus)\.xml")
 
-Pair = tuple[int, int]  # of mentions, numbered through all documents
-# For each group the numbers of its n mentions, and how probably any two mean the same, ``[n, n]``.
+Pair = tuple[int, int]  # indices of mentions, counted through all documents
+# For each group the indices of its n mentions, and how probably any two mean the same, ``[n, n]``.
 Similarities = list[tuple[list[int], np.ndarray]]
+
+_SNIPPET = """\
+from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
+
+model = CdlmForCrossDocumentCoreference.from_pretrained("{name}")
+processor = CdlmProcessor.from_model(model)
+texts, spans = zip(*map(read_marked, ["Apple <m>sued</m> Samsung.", "The <m>lawsuit</m> was filed on Friday."]))
+row = processor.mentions(texts, [(number, *span) for number, marked in enumerate(spans) for span in marked])
+probability = model(**processor.pad([row])).logits.sigmoid()
+same = probability > model.config.coreference_threshold"""
+
+
+# --- ECB+
 
 
 class CoreferenceMention(NamedTuple):
-    """A mention: its first character, one past its last, and the number of its sentence (that of
-    its first piece).
+    """A mention: its first character, one past its last, its cluster, and its sentence.
 
-    Mentions of one event or entity have the same `cluster` across documents, one in no relation a
-    label of its own.
+    Mentions of one event or entity have the same `cluster` across documents; a mention in no
+    relation has a cluster of its own. `sentence` is the index of the sentence of its first piece.
     """
 
     start: int
@@ -70,11 +83,10 @@ class CoreferenceMention(NamedTuple):
 
 
 class CoreferenceDocument(NamedTuple):
-    """A document with its sentences as spans, and the mentions of one kind in it, in the order of
-    the text.
+    """A document with the spans of its sentences, and its mentions in the order of the text.
 
-    `topic` is the kind of event that it is about, `subtopic` one event (``<topic>_ecb`` or
-    ``<topic>_ecbplus``).
+    `topic` is the kind of event that the document reports, and `subtopic` one event
+    (``<topic>_ecb`` or ``<topic>_ecbplus``).
     """
 
     id: str
@@ -90,10 +102,10 @@ def read_ecbplus(
 ) -> list[CoreferenceDocument]:
     """Reads mentions of events or of entities in ECB+.
 
-    Events are the mentions whose type begins with ACTION or NEG_ACTION; entities all others:
+    Events are mentions whose type begins with ACTION or NEG_ACTION. Entities are all others:
     participants, places and times. As is usual for this corpus (Cybulska and Vossen, 2015; Barhom
-    et al., 2019), only mentions in sentences whose annotation was validated are read. The text of
-    XML is its tokens with spaces between.
+    et al., 2019), only mentions in sentences with a validated annotation are read. The text of XML
+    is its tokens with spaces between them.
 
     Args:
         source: the folder of the distribution, or the ``ECB+`` folder in it (``1/1_3ecb.xml`` is
@@ -101,167 +113,223 @@ def read_ecbplus(
             .jsonl (also .gz) of one split with ``doc_id``, ``topic``, ``subtopic``, ``text``,
             ``sentences`` (start and end of each), ``sentence_ids``, ``validated_sentences`` (of
             these ids) and ``mentions``: ``start``, ``end``, ``type``, ``sentence`` (id),
-            ``cluster`` (null where it is in no relation).
+            ``cluster`` (null if the mention is in no relation).
         kind: ``event`` or ``entity``.
-        split: of a folder, the topics of ``train``, ``validation`` or ``test`` as Cybulska and
-            Vossen (2015) divide them; None for all. A file is one split already.
+        split: ``train``, ``validation`` or ``test`` of a folder, by topics as Cybulska and Vossen
+            (2015) divide them; None for all. A file is one split already.
 
     Raises:
-        ValueError: naming the document or row that cannot be read, or where no mention is there.
+        ValueError: naming the document or row that cannot be read, or if there is no mention.
     """
     path = Path(source)
-    rows = (
-        _xml_rows(path, SPLITS[split] if split else None)
-        if path.is_dir()
-        else open_rows(source).rows
-    )
-    documents: list[CoreferenceDocument] = []
+    if not path.is_dir():
+        rows = open_rows(source).rows
+    elif split is None:
+        rows = _xml_rows(path, topics=None)
+    else:
+        rows = _xml_rows(path, topics=SPLITS[split])
+
+    documents: dict[str, CoreferenceDocument] = {}
     for place, values in rows:
-        if missing := [column for column in _COLUMNS if column not in values]:
-            raise place.error(missing[0], f"is missing; a document has {', '.join(_COLUMNS)}.")
-        name, text = values["doc_id"], values["text"]
-        if any(
-            document.id == name for document in documents
-        ):  # mentions in no relation would be of one cluster
+        for column in _COLUMNS:
+            if column not in values:
+                raise place.error(column, f"is missing; a document has {', '.join(_COLUMNS)}.")
+        name = values["doc_id"]
+        if name in documents:  # mentions in no relation would be of one cluster
             raise place.error("doc_id", f"the id {name!r} is taken; ids must differ.")
-        numbers = {sentence: number for number, sentence in enumerate(values["sentence_ids"])}
-        mentions = []
-        for number, mention in enumerate(values["mentions"]):
-            start, end, sentence = mention["start"], mention["end"], mention["sentence"]
-            if not 0 <= start < end <= len(text) or sentence not in numbers:
-                raise place.error(
-                    "mentions", f"mention {number} (from 0) is no span of a sentence: {mention}."
-                )
-            is_event = mention["type"].startswith(("ACTION", "NEG_ACTION"))
-            if sentence in values["validated_sentences"] and is_event == (kind == "event"):
-                cluster = (
-                    mention["cluster"] if mention["cluster"] is not None else f"{name}@{number}"
-                )
-                mentions.append(CoreferenceMention(start, end, cluster, numbers[sentence]))
-        mentions.sort(key=lambda mention: mention[:2])
-        sentences = [(start, end) for start, end in values["sentences"]]
-        documents.append(
-            CoreferenceDocument(
-                name, values["topic"], values["subtopic"], text, sentences, mentions
-            )
+        documents[name] = CoreferenceDocument(
+            name,
+            topic=values["topic"],
+            subtopic=values["subtopic"],
+            text=values["text"],
+            sentences=[(start, end) for start, end in values["sentences"]],
+            mentions=_read_mentions(place, values, kind=kind),
         )
-    if not any(document.mentions for document in documents):
+
+    if not any(document.mentions for document in documents.values()):
         raise ValueError(
             f"{path.name} has {len(documents)} documents, but no {kind} mention in a validated"
             " sentence."
         )
-    return documents
+    return list(documents.values())
+
+
+def _read_mentions(place: Place, values: dict[str, Any], kind: str) -> list[CoreferenceMention]:
+    """Returns the mentions of one kind in the validated sentences of a row."""
+    index_of = {sentence: index for index, sentence in enumerate(values["sentence_ids"])}
+    mentions = []
+    for number, mention in enumerate(values["mentions"]):
+        start = mention["start"]
+        end = mention["end"]
+        sentence = mention["sentence"]
+        if not 0 <= start < end <= len(values["text"]) or sentence not in index_of:
+            raise place.error(
+                "mentions",
+                f"mention {number} (from 0) must be the span of a sentence, got {mention}.",
+            )
+        is_event = mention["type"].startswith(("ACTION", "NEG_ACTION"))
+        if sentence not in values["validated_sentences"] or is_event != (kind == "event"):
+            continue
+        cluster = mention["cluster"]
+        if cluster is None:
+            cluster = f"{values['doc_id']}@{number}"
+        mentions.append(
+            CoreferenceMention(start, end, cluster=cluster, sentence=index_of[sentence])
+        )
+    mentions.sort(key=lambda mention: (mention.start, mention.end))
+    return mentions
 
 
 def _xml_rows(
     folder: Path, topics: frozenset[int] | None
 ) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Rows as those of a .jsonl, of every document of the topics (None for all)."""
-    lists = [
-        place / _VALIDATED
-        for place in (folder, folder.resolve().parent)
-        if (place / _VALIDATED).is_file()
-    ]
-    if not lists:
-        raise FileNotFoundError(f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+.")
-    with lists[0].open(encoding="utf-8-sig", newline="") as file:
-        validated = {
-            (f"{row['Topic']}_{row['File']}", int(row["Sentence Number"]))
-            for row in csv.DictReader(file)
-        }
-    matches = [
-        (match, path) for path in folder.rglob("*.xml") if (match := _FILE.fullmatch(path.name))
-    ]
-    for match, path in sorted(
-        matches, key=lambda item: (int(item[0][1]), item[0][3], int(item[0][2]))
-    ):
-        topic, number, subtopic = int(match[1]), match[2], match[3]
+    """Yields rows like those of a .jsonl, for every document of the topics (None for all)."""
+    validated = _validated_sentences(folder)
+    files = []
+    for path in folder.rglob("*.xml"):
+        match = _FILE.fullmatch(path.name)
+        if match is not None:
+            files.append((int(match["topic"]), match["event"], int(match["number"]), path))
+
+    for topic, event, number, path in sorted(files):
         if topics is not None and topic not in topics:
             continue
-        name = f"{topic}_{number}{subtopic}"
+        name = f"{topic}_{number}{event}"
         try:
             row = _xml_row(ElementTree.parse(path).getroot(), name)
         except (ElementTree.ParseError, KeyError, ValueError) as error:
             raise ValueError(f"{path.name} is not a document of ECB+: {error!r}") from error
-        row |= {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{subtopic}"}
-        row["validated_sentences"] = [
-            number for number in row["sentence_ids"] if (name, number) in validated
-        ]
+        row |= {"doc_id": name, "topic": topic, "subtopic": f"{topic}_{event}"}
+        row["validated_sentences"] = validated.get(name, set())
         yield Place(folder.name, path.name), row
 
 
+def _validated_sentences(folder: Path) -> dict[str, set[int]]:
+    """Returns the ids of the sentences with a validated annotation, by document."""
+    for parent in (folder, folder.resolve().parent):
+        path = parent / _VALIDATED
+        if path.is_file():
+            break
+    else:
+        raise FileNotFoundError(f"No {_VALIDATED} in {folder} or next to it; it comes with ECB+.")
+
+    validated: dict[str, set[int]] = {}
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        for row in csv.DictReader(file):
+            document = validated.setdefault(f"{row['Topic']}_{row['File']}", set())
+            document.add(int(row["Sentence Number"]))
+    return validated
+
+
 def _xml_row(root: ElementTree.Element, name: str) -> dict[str, Any]:
-    """Text, sentences and mentions of a document."""
-    words: dict[int, list[tuple[str, str]]] = {}
+    """Returns the text, sentences and mentions of a document."""
+    tokens_of: dict[int, list[tuple[str, str]]] = {}
     for token in root.iter("token"):
         word = " ".join((token.text or "").split())
-        words.setdefault(int(token.attrib["sentence"]), []).append((token.attrib["t_id"], word))
-    text, sentences, spans = "", [], {}
-    for sentence, tokens in words.items():
+        sentence = int(token.attrib["sentence"])
+        tokens_of.setdefault(sentence, []).append((token.attrib["t_id"], word))
+
+    text = ""
+    sentences = []
+    spans = {}
+    for sentence, tokens in tokens_of.items():
         first = len(text)
         for token_id, word in tokens:
             spans[token_id] = (len(text), len(text) + len(word), sentence)
             text += f"{word} "
         sentences.append((first, len(text) - 1))
         text = f"{text[:-1]}\n"
-    clusters: dict[str, str] = {}
-    for tag in ("INTRA_DOC_COREF", "CROSS_DOC_COREF"):  # of a mention in both, the wider counts
-        for relation in root.iter(tag):
-            cluster = (
-                relation.attrib["note"]
-                if tag == "CROSS_DOC_COREF"
-                else f"{name}#{relation.attrib['r_id']}"
-            )
-            clusters |= {mention.attrib["m_id"]: cluster for mention in relation.findall("source")}
+
+    clusters = _xml_clusters(root, name)
     mentions = []
     for markable in root.iterfind("Markables/*"):
         pieces = sorted(spans[anchor.attrib["t_id"]] for anchor in markable.findall("token_anchor"))
-        if pieces:  # those without are the events and entities that mentions are of
-            mention = {
-                "start": pieces[0][0],
-                "end": pieces[-1][1],
-                "sentence": pieces[0][2],
-                "type": markable.tag,
-            }
-            mentions.append({**mention, "cluster": clusters.get(markable.attrib["m_id"])})
+        if not pieces:
+            continue  # the event or entity to which mentions refer
+        start, _, sentence = pieces[0]
+        _, end, _ = pieces[-1]
+        mention = {"start": start, "end": end, "sentence": sentence, "type": markable.tag}
+        mention["cluster"] = clusters.get(markable.attrib["m_id"])
+        mentions.append(mention)
     return {
         "text": text[:-1],
         "sentences": sentences,
-        "sentence_ids": list(words),
+        "sentence_ids": list(tokens_of),
         "mentions": mentions,
     }
 
 
+def _xml_clusters(root: ElementTree.Element, name: str) -> dict[str, str]:
+    """Returns the cluster of each mention that is in a relation, by its id."""
+    clusters: dict[str, str] = {}
+    for relation in root.iter("INTRA_DOC_COREF"):
+        for mention in relation.findall("source"):
+            clusters[mention.attrib["m_id"]] = f"{name}#{relation.attrib['r_id']}"
+    # If a mention is in both kinds of relation, the wider one counts.
+    for relation in root.iter("CROSS_DOC_COREF"):
+        for mention in relation.findall("source"):
+            clusters[mention.attrib["m_id"]] = relation.attrib["note"]
+    return clusters
+
+
 def clusters_of(documents: Iterable[CoreferenceDocument]) -> list[str]:
-    """The cluster of every mention, documents and mentions in order."""
+    """Returns the cluster of every mention, documents and mentions in order."""
     return [mention.cluster for document in documents for mention in document.mentions]
 
 
 def mention_groups(documents: Iterable[CoreferenceDocument], group_by: str) -> list[list[int]]:
-    """The numbers of the mentions of each subtopic or topic, counted through all documents."""
-    names = np.array(
-        [str(getattr(document, group_by)) for document in documents for _ in document.mentions]
-    )
-    return [np.flatnonzero(names == name).tolist() for name in dict.fromkeys(names.tolist())]
+    """Groups mentions by subtopic or topic.
+
+    Args:
+        documents: the documents with their mentions.
+        group_by: ``"subtopic"`` or ``"topic"``.
+
+    Returns:
+        The indices of the mentions of each group, counted through all documents.
+    """
+    groups: dict[object, list[int]] = {}
+    count = 0
+    for document in documents:
+        for _ in document.mentions:
+            groups.setdefault(getattr(document, group_by), []).append(count)
+            count += 1
+    return list(groups.values())
+
+
+# --- Pairs of mentions
+
+
+class _Sequence(NamedTuple):
+    """Documents with marked mentions, and the pairs to compare in them."""
+
+    length: int  # in tokens, before documents are truncated
+    texts: list[str]
+    spans: list[tuple[int, int, int]]  # of mentions: text, start and end
+    mentions: list[int]
+    pairs: list[Pair]
 
 
 class MentionPairDataset(Dataset):
-    """Sequences with marked mentions, shortest first, laid out when they are asked for.
+    """Sequences with marked mentions, shortest first, laid out when a row is asked for.
 
-    Pairs in two documents are read with both, pairs within one with that one (paper, appendix C.1).
+    Pairs in two documents are read with both documents, pairs within one document with this
+    document (CDLM, appendix C.1).
 
     Args:
+        documents: the documents with their mentions.
+        processor: makes rows of token ids.
         group_by: mentions of one ``"subtopic"`` or ``"topic"`` are compared.
         mentions_at_once: ``"pair"``: two mentions in a sequence (the paper's); ``"all"``: all
             mentions of two documents are marked and all pairs are scored in one pass, which takes a
             small part of the time.
-        context: ``"document"``: whole documents; ``"sentence"``: of each only the sentences with
-            the mentions (the paper's Table 3).
-        negatives: with ``"pair"``, pairs that are not coreferent drawn for each that is; None for
-            all.
+        context: ``"document"``: whole documents; ``"sentence"``: only the sentences with the
+            mentions (the paper's Table 3).
+        negatives: with ``"pair"``, the number of pairs that are not coreferent for each pair that
+            is, drawn at random; None for all.
+        seed: of the draw.
 
     Attributes:
-        pairs: the pairs of each sequence, by number of the mentions in all documents.
+        pairs: the pairs of each sequence, by the indices of the mentions in all documents.
     """
 
     def __init__(
@@ -274,88 +342,108 @@ class MentionPairDataset(Dataset):
         negatives: float | None = None,
         seed: int = 0,
     ) -> None:
-        self._processor, self._documents, self._group_by = processor, documents, group_by
-        mentions = [
-            (at, mention) for at, document in enumerate(documents) for mention in document.mentions
-        ]
+        self._processor = processor
+        self._documents = documents
+        self._group_by = group_by
+        self._context = context
         self._clusters = clusters_of(documents)
-        sequences: list[list[Pair]] = []
-        for numbers in mention_groups(documents, group_by):
-            pairs = sorted(
-                itertools.combinations(numbers, 2), key=lambda pair: [mentions[n][0] for n in pair]
-            )
-            together = (
-                (lambda pair: [mentions[n][0] for n in pair]) if mentions_at_once == "all" else None
-            )
-            sequences += [list(same) for _, same in itertools.groupby(pairs, together)]
+        self._mentions: list[CoreferenceMention] = []
+        self._document_of: list[int] = []
+        for index, document in enumerate(documents):
+            self._mentions += document.mentions
+            self._document_of += [index] * len(document.mentions)
+        self._pieces: dict[str, Piece] = {}  # tokenized texts
+
+        pairs_of_sequences = self._group_pairs(mentions_at_once)
         if mentions_at_once == "pair" and negatives is not None:
-            same = np.array([self._same(pair) for [pair] in sequences], dtype=bool)
-            count = min(int((~same).sum()), round(negatives * int(same.sum())))
-            drawn = np.random.default_rng(seed).choice(np.flatnonzero(~same), count, replace=False)
-            sequences = [sequences[number] for number in sorted([*np.flatnonzero(same), *drawn])]
-        if not sequences:
+            pairs_of_sequences = self._draw(pairs_of_sequences, negatives, seed=seed)
+        if not pairs_of_sequences:
             raise ValueError(
                 f"There are no two mentions in one {group_by}, so there is nothing to compare."
             )
-        self._pieces: dict[str, Piece] = {}
-        self._sequences = []
-        for pairs in sequences:
-            numbers = sorted({number for pair in pairs for number in pair})
-            texts: list[str] = []
-            spans: list[tuple[int, int, int]] = []
-            for side, at in enumerate(sorted({mentions[number][0] for number in numbers})):
-                marked = [mentions[number][1] for number in numbers if mentions[number][0] == at]
-                text, places = documents[at].text, [mention[:2] for mention in marked]
-                if context == "sentence":
-                    text, places = _sentences_only(documents[at], marked)
-                texts.append(text)
-                spans += [(side, *place) for place in places]
-            self._pieces |= {
-                text: processor.tokenize(text) for text in texts if text not in self._pieces
-            }
-            length = (
-                sum(len(self._pieces[text].ids) for text in texts)
-                + 2
-                + 2 * len(texts)
-                + 2 * len(spans)
-            )
-            self._sequences.append((length, texts, spans, numbers, pairs))
-        self._sequences.sort(key=itemgetter(0))
-        self.pairs = [pairs for *_, pairs in self._sequences]
-        # What is longer than a sequence is laid out once: mentions that do not fit are an error
+        self._sequences = [self._new_sequence(pairs) for pairs in pairs_of_sequences]
+        self._sequences.sort(key=attrgetter("length"))
+        self.pairs = [sequence.pairs for sequence in self._sequences]
+
+        # Long sequences are laid out once here, so that mentions that do not fit are an error
         # before training.
-        long = (
-            number
-            for number, (length, *_) in enumerate(self._sequences)
-            if length > processor.max_length
-        )
-        warn_of_cuts(map(self.__getitem__, long))
+        lengths = np.array([sequence.length for sequence in self._sequences])
+        too_long = np.flatnonzero(lengths > processor.max_length).tolist()
+        warn_of_cuts(map(self.__getitem__, too_long))
+
+    def _documents_of(self, pair: Pair) -> tuple[int, int]:
+        return self._document_of[pair[0]], self._document_of[pair[1]]
+
+    def _group_pairs(self, mentions_at_once: str) -> list[list[Pair]]:
+        """Returns all pairs of mentions of one group, those of one sequence together."""
+        sequences: list[list[Pair]] = []
+        for indices in mention_groups(self._documents, self._group_by):
+            pairs = sorted(itertools.combinations(indices, 2), key=self._documents_of)
+            if mentions_at_once == "all":
+                for _, same_documents in itertools.groupby(pairs, self._documents_of):
+                    sequences.append(list(same_documents))
+            else:
+                sequences += [[pair] for pair in pairs]
+        return sequences
+
+    def _draw(self, sequences: list[list[Pair]], negatives: float, seed: int) -> list[list[Pair]]:
+        """Returns all sequences of a coreferent pair, and some others, in their order."""
+        is_same = np.array([self._same(pair) for [pair] in sequences], dtype=bool)
+        count = min(int((~is_same).sum()), round(negatives * int(is_same.sum())))
+        rng = np.random.default_rng(seed)
+        drawn = rng.choice(np.flatnonzero(~is_same), count, replace=False)
+        return [sequences[index] for index in sorted([*np.flatnonzero(is_same), *drawn])]
+
+    def _new_sequence(self, pairs: list[Pair]) -> _Sequence:
+        mentions = sorted(set(itertools.chain.from_iterable(pairs)))
+        texts: list[str] = []
+        spans: list[tuple[int, int, int]] = []
+        for document, same in itertools.groupby(mentions, self._document_of.__getitem__):
+            marked = [self._mentions[index] for index in same]
+            text = self._documents[document].text
+            starts_and_ends = [(mention.start, mention.end) for mention in marked]
+            if self._context == "sentence":
+                text, starts_and_ends = _sentences_only(self._documents[document], marked)
+            spans += [(len(texts), start, end) for start, end in starts_and_ends]
+            texts.append(text)
+
+        length = 2 + 2 * len(texts) + 2 * len(spans)  # special tokens and marks
+        for text in texts:
+            if text not in self._pieces:
+                self._pieces[text] = self._processor.tokenize(text)
+            length += len(self._pieces[text].ids)
+        return _Sequence(length, texts, spans=spans, mentions=mentions, pairs=pairs)
 
     def __len__(self) -> int:
         return len(self._sequences)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        _, texts, spans, numbers, pairs = self._sequences[index]
-        compared = [(numbers.index(one), numbers.index(other)) for one, other in pairs]
-        labels = [self._same(pair) for pair in pairs]
+        sequence = self._sequences[index]
+        place_of = {mention: place for place, mention in enumerate(sequence.mentions)}
         return self._processor.mentions(
-            [self._pieces[text] for text in texts], spans, compared, labels
+            [self._pieces[text] for text in sequence.texts],
+            sequence.spans,
+            pairs=[(place_of[one], place_of[other]) for one, other in sequence.pairs],
+            labels=[self._same(pair) for pair in sequence.pairs],
         )
 
     def similarities(self, logits: Sequence[np.ndarray] | np.ndarray) -> Similarities:
-        """How probably any two mentions of a group mean the same, by the logits of the pairs of
-        each sequence.
+        """Computes how probably any two mentions of a group mean the same.
 
-        All pairs must be there, as with ``negatives=None``; padding may follow the logits of a
-        sequence.
+        Args:
+            logits: of the pairs of each sequence. All pairs must be there, as with
+                ``negatives=None``; padding may follow the logits of a sequence.
+
+        Returns:
+            For each group the indices of its mentions, and probabilities ``[n, n]``.
         """
         probability: dict[Pair, float] = {}
         for pairs, scores in zip(self.pairs, logits, strict=True):
             probability |= zip(pairs, expit(scores[: len(pairs)]), strict=True)
         groups: Similarities = []
-        for numbers in mention_groups(self._documents, self._group_by):
-            values = [probability[pair] for pair in itertools.combinations(numbers, 2)]
-            groups.append((numbers, squareform(values) + np.eye(len(numbers))))
+        for indices in mention_groups(self._documents, self._group_by):
+            values = [probability[pair] for pair in itertools.combinations(indices, 2)]
+            groups.append((indices, squareform(values) + np.eye(len(indices))))
         return groups
 
     def _same(self, pair: Pair) -> int:
@@ -365,39 +453,73 @@ class MentionPairDataset(Dataset):
 def _sentences_only(
     document: CoreferenceDocument, marked: list[CoreferenceMention]
 ) -> tuple[str, list[tuple[int, int]]]:
-    """The sentences of these mentions, a line each, and where the mentions are in them."""
-    text, moved = "", {}
-    for number in sorted({mention.sentence for mention in marked}):
-        start, end = document.sentences[number]
-        moved[number] = len(text) - start
+    """Returns the sentences of these mentions, a line each, and the spans of the mentions there."""
+    text = ""
+    shift_of: dict[int, int] = {}
+    for sentence in sorted({mention.sentence for mention in marked}):
+        start, end = document.sentences[sentence]
+        shift_of[sentence] = len(text) - start
         text += f"{document.text[start:end]}\n"
-    return text[:-1], [
-        (start + moved[sentence], end + moved[sentence]) for start, end, _, sentence in marked
-    ]
+
+    spans = []
+    for mention in marked:
+        shift = shift_of[mention.sentence]
+        spans.append((mention.start + shift, mention.end + shift))
+    return text[:-1], spans
+
+
+# --- Clusters
 
 
 def cluster_mentions(groups: Similarities, threshold: float) -> list[str]:
-    """A cluster for every mention: agglomerative, joined while the mean probability is above the
-    threshold."""
+    """Clusters mentions agglomeratively, as long as the mean probability is above the threshold.
+
+    Args:
+        groups: as `MentionPairDataset.similarities` returns them.
+        threshold: a probability.
+
+    Returns:
+        A cluster for every mention, in order.
+    """
     labels: dict[int, str] = {}
-    for group, (numbers, probability) in enumerate(groups):
-        parts = np.zeros(len(numbers), int)
-        if len(numbers) > 1:
-            rule = {"n_clusters": None, "metric": "precomputed", "linkage": "average"}
-            parts = AgglomerativeClustering(**rule, distance_threshold=1 - threshold).fit_predict(
-                1 - probability
+    for group, (indices, probability) in enumerate(groups):
+        parts = np.zeros(len(indices), int)
+        if len(indices) > 1:
+            clustering = AgglomerativeClustering(
+                n_clusters=None,
+                metric="precomputed",
+                linkage="average",
+                distance_threshold=1 - threshold,
             )
-        labels |= {number: f"{group}-{part}" for number, part in zip(numbers, parts, strict=True)}
-    return [labels[number] for number in sorted(labels)]
+            parts = clustering.fit_predict(1 - probability)
+        for index, part in zip(indices, parts, strict=True):
+            labels[index] = f"{group}-{part}"
+    return [labels[index] for index in sorted(labels)]
 
 
 def best_threshold(documents: Sequence[CoreferenceDocument], groups: Similarities) -> float:
-    """The threshold, in steps of 0.05, with the highest CoNLL F1."""
-    gold, thresholds = clusters_of(documents), np.arange(0.05, 1.0, 0.05).tolist()
-    return max(
-        thresholds,
-        key=lambda value: coreference_scores(gold, cluster_mentions(groups, value))["conll_f1"],
-    )
+    """Returns the threshold, in steps of 0.05, with the highest CoNLL F1."""
+    gold = clusters_of(documents)
+
+    def conll_f1(threshold: float) -> float:
+        return coreference_scores(gold, cluster_mentions(groups, threshold))["conll_f1"]
+
+    return max(np.arange(0.05, 1.0, 0.05).tolist(), key=conll_f1)
+
+
+def f1_scores(
+    documents: Sequence[CoreferenceDocument], clusters: Sequence[object]
+) -> dict[str, float]:
+    """Returns the F1 of each metric for clusters of all mentions."""
+    scores = coreference_scores(clusters_of(documents), clusters)
+    return {name: value for name, value in scores.items() if name.endswith("f1")}
+
+
+def _every_mention_alone(documents: Sequence[CoreferenceDocument]) -> dict[str, float]:
+    return f1_scores(documents, range(len(clusters_of(documents))))
+
+
+# --- The task
 
 
 @dataclass
@@ -423,97 +545,96 @@ class CoreferenceArguments:
     )
 
 
-def f1_scores(
-    documents: Sequence[CoreferenceDocument], clusters: Sequence[object]
-) -> dict[str, float]:
-    """F1 by each metric of clusters of all mentions."""
-    scores = coreference_scores(clusters_of(documents), clusters)
-    return {name: value for name, value in scores.items() if name.endswith("f1")}
+def _read_set(
+    name: str, source: str, split: str, data_args: DataArguments, kind: str
+) -> list[CoreferenceDocument]:
+    """Reads the set `name`; a folder needs a split, because it holds the topics of all sets."""
+    given_split = getattr(data_args, f"{name}_split")
+    if given_split is None and Path(source).is_dir():
+        raise ValueError(
+            f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
+            " well."
+        )
+    return read_ecbplus(source, kind=kind, split=given_split)
 
 
-_SNIPPET = """\
-from nextlevelbert import CdlmForCrossDocumentCoreference, CdlmProcessor, read_marked
+def _records(
+    documents: Sequence[CoreferenceDocument], clusters: Sequence[str]
+) -> list[dict[str, object]]:
+    """Returns each mention with its right and its predicted cluster."""
+    predicted = iter(clusters)
+    records: list[dict[str, object]] = []
+    for document in documents:
+        for mention in document.mentions:
+            record = {
+                "document": document.id,
+                "start": mention.start,
+                "end": mention.end,
+                "text": document.text[mention.start : mention.end],
+                "gold": mention.cluster,
+                "cluster": next(predicted),
+            }
+            records.append(record)
+    return records
 
-model = CdlmForCrossDocumentCoreference.from_pretrained("{name}")
-processor = CdlmProcessor.from_model(model)
-texts, spans = zip(*map(read_marked, ["Apple <m>sued</m> Samsung.", "The <m>lawsuit</m> was filed on Friday."]))
-row = processor.mentions(texts, [(number, *span) for number, marked in enumerate(spans) for span in marked])
-probability = model(**processor.pad([row])).logits.sigmoid()
-same = probability > model.config.coreference_threshold"""
 
-
-def main(words: list[str]) -> None:
-    """Cross-document coreference with CDLM; the threshold of the clusters is chosen on the
-    validation set."""
-    classes = (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments)
+def main(argv: list[str]) -> None:
+    """Cross-document coreference with CDLM; the validation set decides the threshold of clusters."""
     model_args, args, data_args, options = parse(
-        classes, words, "", main.__doc__ or "", "coreference-"
+        (CdlmModelArguments, FinetuningArguments, DataArguments, CoreferenceArguments),
+        argv,
+        about=main.__doc__ or "",
+        recipes="coreference-",
     )
     if data_args.dataset_name:
         raise ValueError(
             "ECB+ is read from a folder or a file: give it with --train_file, not with"
             " --dataset_name."
         )
-
-    def read(name: str, source: str, split: str) -> list[CoreferenceDocument]:
-        named = getattr(data_args, f"{name}_split")
-        if named is None and Path(source).is_dir():
-            raise ValueError(
-                f"{source} holds the topics of all splits, test topics too; give --{name}_split as"
-                " well."
-            )
-        return read_ecbplus(source, options.mention_kind, named)
-
-    # No cluster of events lies in two topics.
-    sets = data_args.read_sets(read, args.seed, partial(hold_out, key=attrgetter("topic")))
+    sets = data_args.read_sets(
+        partial(_read_set, data_args=data_args, kind=options.mention_kind),
+        seed=args.seed,
+        hold_out=partial(hold_out, key=attrgetter("topic")),  # no cluster of events is in two
+    )
 
     def sequences(name: str, processor: CdlmProcessor) -> MentionPairDataset:
-        negatives = options.negatives_per_positive if name == "train" else None
-        at_once = options.mentions_at_once
+        negatives = None
+        if name == "train":
+            negatives = options.negatives_per_positive
         return MentionPairDataset(
-            sets[name], processor, options.group_by, at_once, options.context, negatives
+            sets[name],
+            processor,
+            group_by=options.group_by,
+            mentions_at_once=options.mentions_at_once,
+            context=options.context,
+            negatives=negatives,
         )
 
     def choose(rows: MentionPairDataset, logits: Logits) -> dict[str, float]:
-        return {
-            "coreference_threshold": best_threshold(
-                sets["validation"], rows.similarities(logits[0])
-            )
-        }
+        groups = rows.similarities(logits[0])
+        return {"coreference_threshold": best_threshold(sets["validation"], groups)}
 
     def predict(
         name: str, rows: MentionPairDataset, logits: Logits, chosen: dict[str, float]
     ) -> Predicted:
         clusters = cluster_mentions(rows.similarities(logits[0]), chosen["coreference_threshold"])
-        mentions = [(document, mention) for document in sets[name] for mention in document.mentions]
-        records = [
-            {
-                "document": document.id,
-                "start": mention.start,
-                "end": mention.end,
-                "text": document.text[mention.start : mention.end],
-                "gold": mention.cluster,
-                "cluster": cluster,
-            }
-            for (document, mention), cluster in zip(mentions, clusters, strict=True)
-        ]
-        return f1_scores(sets[name], clusters), records
+        return f1_scores(sets[name], clusters), _records(sets[name], clusters)
 
-    tags = ["cross-document-coreference"]  # the Hub has coreference under token classification
     card = {
         "snippet": _SNIPPET,
-        "pipeline_tag": "token-classification",
-        "tags": tags,
+        "pipeline_tag": "token-classification",  # the Hub files coreference there
+        "tags": ["cross-document-coreference"],
         "scores": "conll_f1",
     }
-    alone = (
-        "every mention alone",
-        lambda documents: f1_scores(documents, range(len(clusters_of(documents)))),
-    )
-    settings, model_class = (
-        {"task": "coreference", **vars(options)},
-        CdlmForCrossDocumentCoreference,
-    )
     train_and_publish(
-        model_class, model_args, args, sets, sequences, predict, alone, card, settings, choose
+        CdlmForCrossDocumentCoreference,
+        model_args,
+        args,
+        sets=sets,
+        sequences=sequences,
+        predict=predict,
+        baseline=("every mention alone", _every_mention_alone),
+        card=card,
+        settings={"task": "coreference", **vars(options)},
+        choose=choose,
     )

@@ -86,6 +86,26 @@ def test_sentences_of_a_text(text):
     assert [plain[a:b] for a, b in text_sentences(plain)] == pieces
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "渡轮黎明离开。|它随潮水返回。|你来吗？|来！",
+        "「行きますか。」と彼は言った。|私は黙った。|「はい。」|ところで雨だ。",
+        "नाव भोर में जाती है।| वह ज्वार के साथ लौटती है।",
+        "متى تغادر العبارة؟| تغادر عند الفجر.",
+        "¿Cuándo sale?| ¡Ahora!| Bien.",
+        "Am 3. Mai kam er.| Die 1. Bundesliga spielt.| Berlin, 3. März 2020.| Er war 3.| Sie war 4.",
+        "He was on page 12.| Smith was not.| I read the 2.| The rest I left.",
+        "Vraiment ?| Oui !| Bon.",
+        "Ինչ է սա։| Սա նավ է։",
+    ],
+)
+def test_sentences_of_other_scripts_and_languages(text):
+    plain = text.replace("|", "")
+    sentences = [piece.strip() for piece in text.split("|")]
+    assert [plain[start:end] for start, end in text_sentences(plain)] == sentences
+
+
 HOSTILE = st.lists(
     st.sampled_from(
         [

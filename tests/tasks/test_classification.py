@@ -168,7 +168,7 @@ def test_hate_learns_and_has_no_choices(sea_files, toy_encoder_path, tmp_path, c
     )
     with pytest.raises(SystemExit):
         run(tmp_path / "chooser", "--model", str(tmp_path / "hate"), task="multiple_choice", **data)
-    assert "hate has no head" in capsys.readouterr().err
+    assert "HATE does not support multiple choice" in capsys.readouterr().err
 
 
 # What is trained from text

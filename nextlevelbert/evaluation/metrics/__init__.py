@@ -1,16 +1,25 @@
-"""Metrics as modules of `evaluate`, one folder each; a folder can be uploaded to the Hub as a
-Space."""
+"""Metrics as modules of `evaluate`; each folder can be uploaded to the Hub as a Space."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import evaluate
 
 METRICS = ("conll_coreference", "hotpotqa_joint", "masked_vector_accuracy", "same_work_retrieval")
 
 
-def load_metric(name: str, **options: Any) -> Any:
-    """Loads one of `METRICS` without the Hub; `options` are those of `evaluate.load`.
+def load_metric(name: str, **options: object) -> evaluate.EvaluationModule:
+    """Loads one of `METRICS` without the Hub.
+
+    Args:
+        name: of the metric.
+        **options: as `evaluate.load` takes them.
+
+    Raises:
+        ValueError: for another name.
 
     Example:
         >>> metric = load_metric("conll_coreference")

@@ -1,5 +1,4 @@
-"""MUC, B³, CEAF_e and LEA of clusters of coreferent mentions, and the CoNLL score; see
-README.md."""
+"""MUC, B³, CEAF_e, LEA and the CoNLL score of clusters of mentions; see README.md."""
 
 import datasets
 import evaluate
@@ -20,12 +19,12 @@ class ConllCoreference(evaluate.Metric):
     def _compute(self, predictions, references):
         if not isinstance(references[0], list):  # the cluster of each mention
             return coreference_scores(references, predictions)
-        sides = [
-            [
-                [(number, *mention) for mention in cluster]
-                for number, document in enumerate(side)
-                for cluster in document
-            ]
-            for side in (references, predictions)
-        ]
-        return cluster_scores(*sides)
+        return cluster_scores(key=all_clusters(references), response=all_clusters(predictions))
+
+
+def all_clusters(documents):
+    """Returns the clusters of all documents, whose mentions begin with the number of theirs."""
+    clusters = []
+    for number, document in enumerate(documents):
+        clusters += [[(number, *mention) for mention in cluster] for cluster in document]
+    return clusters

@@ -1,5 +1,4 @@
-"""HotpotQA's exact match and F1 of answers, of supporting facts, and of both together; see
-README.md."""
+"""HotpotQA's exact match and F1 of answers, supporting facts, and both; see README.md."""
 
 import datasets
 import evaluate
@@ -27,10 +26,12 @@ class HotpotqaJoint(evaluate.Metric):
 
 
 def by_id(rows):
-    if len({row["id"] for row in rows}) < len(rows):
-        raise ValueError("A question is given twice; give each id once.")
-    facts = {row["id"]: row["supporting_facts"] for row in rows}
-    pairs = {
-        name: list(zip(fact["title"], fact["sent_id"], strict=True)) for name, fact in facts.items()
-    }
-    return {row["id"]: (row["answer"], pairs[row["id"]]) for row in rows}
+    """Returns question id → the answer and pairs of title and sentence."""
+    answers = {}
+    for row in rows:
+        if row["id"] in answers:
+            raise ValueError("A question is given twice; give each id once.")
+        facts = row["supporting_facts"]
+        pairs = list(zip(facts["title"], facts["sent_id"], strict=True))
+        answers[row["id"]] = (row["answer"], pairs)
+    return answers

@@ -1,5 +1,4 @@
-"""Cosine of predicted vectors to their targets, and how often the target is the nearest of its
-pool; see README.md."""
+"""Cosine of predicted vectors to their targets, and accuracy in a pool; see README.md."""
 
 import datasets
 import evaluate
@@ -16,18 +15,23 @@ class MaskedVectorAccuracy(evaluate.Metric):
         )
 
     def _compute(self, predictions, references, pools=None):
-        """`pools`: the pool of each position, by any number; by default all are in one."""
-        vectors, targets = (
-            normalize(torch.tensor(rows), dim=-1) for rows in (predictions, references)
-        )  # [M, D]
-        numbers = torch.zeros(len(targets)) if pools is None else torch.as_tensor(pools)
-        together = numbers[:, None] == numbers  # [M, M]
-        cosines = (vectors @ targets.T).masked_fill(~together, -2.0)
+        """Scores M positions; `pools` is the pool of each, by any number (default: one pool)."""
+        vectors = normalize(torch.tensor(predictions), dim=-1)  # [M, D]
+        targets = normalize(torch.tensor(references), dim=-1)
+        if pools is None:
+            pools = [0] * len(references)
+        numbers = torch.as_tensor(pools)
+        is_in_pool = numbers[:, None] == numbers  # [M, M]
+
+        cosines = (vectors @ targets.T).masked_fill(~is_in_pool, -2.0)
         right = cosines.diagonal()
-        better, tied = (cosines > right[:, None]).sum(dim=1), (cosines == right[:, None]).sum(dim=1)
-        accuracy = torch.where(
-            better == 0, 1.0 / tied, 0.0
-        )  # a constant prediction scores as chance does
-        chance = 1.0 / together.sum(dim=1)
-        scores = {"masked_cosine": right, "masked_accuracy": accuracy, "chance_accuracy": chance}
-        return {name: float(values.mean()) for name, values in scores.items()}
+        better = (cosines > right[:, None]).sum(dim=1)
+        tied = (cosines == right[:, None]).sum(dim=1)
+        # A constant prediction scores as chance does.
+        accuracy = torch.where(better == 0, 1.0 / tied, 0.0)
+        chance = 1.0 / is_in_pool.sum(dim=1)
+        return {
+            "masked_cosine": float(right.mean()),
+            "masked_accuracy": float(accuracy.mean()),
+            "chance_accuracy": float(chance.mean()),
+        }

@@ -1,5 +1,4 @@
-"""Do the vectors of passages tell which work they are from? MAP, MRR and hit rate; see
-README.md."""
+"""MAP, MRR and hit rate of finding passages of the same work by vectors; see README.md."""
 
 import datasets
 import evaluate
@@ -9,25 +8,32 @@ from nextlevelbert.evaluation.retrieval import RetrievalTask, rank_documents, re
 
 class SameWorkRetrieval(evaluate.Metric):
     def _info(self):
-        vector, works = datasets.Sequence(datasets.Value("float32")), ("string", "int64")
-        pairs = [{"predictions": vector, "references": datasets.Value(kind)} for kind in works]
-        features = [datasets.Features(pair) for pair in pairs]
+        vector = datasets.Sequence(datasets.Value("float32"))
+        features = []
+        for kind in ("string", "int64"):
+            work = datasets.Value(kind)
+            features.append(datasets.Features({"predictions": vector, "references": work}))
         return evaluate.MetricInfo(
             description=__doc__, citation="", inputs_description="", features=features
         )
 
     def _compute(self, predictions, references, k=10):
-        """The only passage of a work is in the pool that is searched, but searches for nothing
-        itself."""
-        names = [str(number) for number in range(len(references))]
-        work = dict(zip(names, references, strict=True))
-        same = {
-            name: {other: 1 for other in names if work[other] == work[name] and other != name}
-            for name in names
-        }
-        relevant = {name: grades for name, grades in same.items() if grades}
+        """Ranks all passages for each; the only passage of a work is no query."""
+        passages_of: dict[str | int, list[int]] = {}
+        for index, work in enumerate(references):
+            passages_of.setdefault(work, []).append(index)
+
+        queries = []
+        relevant = {}
+        for index, work in enumerate(references):
+            others = [other for other in passages_of[work] if other != index]
+            if others:
+                queries.append(predictions[index])
+                relevant[str(index)] = {str(other): 1 for other in others}
         task = RetrievalTask(
-            "same work", dict.fromkeys(relevant, ""), dict.fromkeys(names, ""), relevant
+            "same work",
+            queries=dict.fromkeys(relevant, ""),
+            documents={str(index): "" for index in range(len(references))},
+            relevant=relevant,
         )
-        queries = [predictions[int(name)] for name in relevant]
         return retrieval_scores(rank_documents(task, queries, predictions), k)

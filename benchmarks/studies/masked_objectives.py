@@ -1,0 +1,529 @@
+"""Which objective makes masked chunk vectors learnable at a laptop's budget: seven rows, one curve.
+
+    python -m benchmarks.studies.hold_out --data DATA --output_dir novels
+    python -m benchmarks.studies.masked_objectives encode --data DATA --novels novels --folder STUDY
+    python -m benchmarks.studies.masked_objectives train --folder STUDY --row a
+    python -m benchmarks.studies.masked_objectives draw --folder STUDY
+
+Rows: (a) the paper's loss; (b) targets standardised by dimension, the loss summed over dimensions;
+(c) whitened targets at their natural length; (d) c by choice among the batch and 8,192 stored
+vectors; (e) codes of whitened vectors, 1,024 classes and as many of what is left; (f) d, or e with
+`--best e`, where the model predicts what the mean of the neighbours leaves, and spans of 3 to 8
+chunks are masked; (g) f with residual pooling.
+
+Five million positions (`--positions`) are an hour to two on two cores. Repeat the same command to
+go on with a row that was stopped; it ends with the same weights. The best row goes on with
+`--positions 20000000`, and `--positions 10000000 --seed 1`. `--sequence_length 128` and `--bf16`
+(where the processor has its instructions) are for the rows that are worth it.
+
+Every half million positions a line is appended to ``STUDY/results.jsonl``, on the validation
+novels: R² against the mean; masked vectors found among all masked and among 8,192, with chance and
+the mean of the two nearest visible chunks as control; MAP of chapters (names masked) by the mean of
+their contextual vectors, by these plus plain ones, and by the document vector; SQuALITY's MRR by
+the same.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from sklearn.cluster import MiniBatchKMeans
+from torch import nn
+from torch.nn import functional as F
+from transformers import TrainerCallback, TrainingArguments, set_seed
+
+from benchmarks.studies.document_vectors import load_tasks
+from nextlevelbert import (
+    DataCollatorForVectorMasking,
+    NextLevelBertForMaskedVectorModeling,
+    PackedVectorDataset,
+    VectorCorpus,
+    encode_corpus,
+    load_chunk_encoder,
+    read_documents,
+)
+from nextlevelbert.evaluation import RetrievalTask, rank_by_scores, retrieval_scores
+from nextlevelbert.models.configuration_nextlevelbert import NOT_SPECIAL
+from nextlevelbert.models.modeling_nextlevelbert import masked_vector_loss
+from nextlevelbert.pretraining.objectives import (
+    Choice,
+    Codes,
+    Regression,
+    TargetSpace,
+    neighbour_means,
+)
+from nextlevelbert.training.trainer import CardTrainer, last_whole_checkpoint, save_figure
+
+POOL = 8_192  # stored vectors: to choose among, and to find a masked one among
+METRICS = {"chapters": "map", "squality": "mrr"}
+PANELS = {
+    "r2": "R² against the mean",
+    "found_in_pool": "masked found among 8,192",
+    "chapters_contextual": "chapters, contextual: MAP",
+    "chapters_both": "chapters, contextual + plain: MAP",
+    "squality_both": "SQuALITY, contextual + plain: MRR",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """An objective of the table."""
+
+    space: str = "whitened"  # of the targets: as they are, standardised, whitened
+    loss: str = "regression"  # or paper, choice, codes
+    residual: bool = False  # predict what the mean of the neighbours leaves
+    span_lengths: tuple[int, int] = (1, 1)
+    pooling: str = "mean"
+
+
+def row_of(name: str, best: str) -> Row:
+    """The row of a letter; `best` is the one that f and g build on."""
+    losses = {"d": "choice", "e": "codes"}
+    if name == "a":
+        return Row(space="as they are", loss="paper")
+    if name == "b":
+        return Row(space="standardised")
+    if name == "c":
+        return Row()
+    if name in losses:
+        return Row(loss=losses[name])
+    pooling = "mean"
+    if name == "g":
+        pooling = "residual"
+    return Row(loss=losses[best], residual=True, span_lengths=(3, 8), pooling=pooling)
+
+
+class PaperLoss(Regression):
+    """Smooth L1 as the paper has it, a mean over dimensions."""
+
+    def forward(
+        self, outputs: torch.Tensor, targets: torch.Tensor, anchors: torch.Tensor, others: Any
+    ) -> torch.Tensor:
+        return masked_vector_loss("smooth_l1", anchors + outputs, targets)
+
+
+class Learner(nn.Module):
+    """A model, the space of its targets and its objective."""
+
+    def __init__(self, model: Any, space: TargetSpace, objective: Regression, row: Row) -> None:
+        super().__init__()
+        self.model = model
+        self.space = space
+        self.objective = objective
+        self.row = row
+
+    def targets_and_neighbours(
+        self, batch: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Targets of the masked vectors, and the mean of their neighbours, ``[M, D]`` each."""
+        mask_positions = batch["mask_positions"]
+        targets = self.space(batch["labels"][mask_positions])
+        neighbours = neighbour_means(batch["labels"], batch["special_ids"], mask_positions)
+        return targets, self.space(neighbours)
+
+    def anchors(self, neighbours: torch.Tensor) -> torch.Tensor:
+        """What predictions are added to."""
+        if self.row.residual:
+            return neighbours
+        return torch.zeros_like(neighbours)
+
+    def outputs(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The head's outputs at the masked positions, ``[M, D]``."""
+        names = ("inputs_embeds", "special_ids", "mask_positions")
+        return self.model(**{name: batch[name] for name in names}).predictions
+
+    def predictions(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Predicted vectors in the target space, ``[M, D]``."""
+        _, neighbours = self.targets_and_neighbours(batch)
+        return self.anchors(neighbours) + self.objective.decode(self.outputs(batch))
+
+    def forward(self, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
+        targets, neighbours = self.targets_and_neighbours(batch)
+        visible = (batch["special_ids"] == NOT_SPECIAL) & ~batch["mask_positions"]
+        others = self.space(batch["labels"][visible])
+        outputs = self.outputs(batch).float()
+        loss = self.objective(outputs, targets, anchors=self.anchors(neighbours), others=others)
+        return {"loss": loss}
+
+
+# --- What is encoded once
+
+
+def encode(args: Namespace) -> None:
+    """Encodes the novels, and the chapters, answers and stories that are searched."""
+    source = load_chunk_encoder(args.encoder)
+    model = NextLevelBertForMaskedVectorModeling.from_chunk_encoder(
+        source, chunk_size=args.chunk_size, include_chunk_encoder=False
+    )
+    rule = model.config.chunking_rule()
+    model.save_pretrained(args.folder / "start")
+    encode_corpus(read_documents(args.novels / "train.jsonl"), source, rule, args.folder / "train")
+    validation = read_documents(args.data / "novels/validation.jsonl.gz")
+    encode_corpus(validation, source, rule, args.folder / "validation")
+    for task in load_tasks(args.data, masked=True):
+        name = task.name.split(",")[0].replace("books", "chapters")
+        if name in METRICS:
+            relevant = {query: dict(grades) for query, grades in task.relevant.items()}
+            sides = {"documents": task.documents}
+            if name == "squality":
+                sides["queries"] = task.queries
+            for side, texts in sides.items():
+                folder = args.folder / f"{name}-{side}"
+                encode_corpus([*texts.items()], source, rule, folder)
+            (args.folder / f"{name}.json").write_text(json.dumps(relevant))
+
+
+# --- Evaluation
+
+
+class Evaluation:
+    """What is measured of a model, always on the same masks and candidates.
+
+    Args:
+        folder: of the study.
+        args: the options, which say how sequences are made.
+    """
+
+    def __init__(self, folder: Path, args: Namespace) -> None:
+        self.folder = folder
+        rows = PackedVectorDataset(
+            VectorCorpus(folder / "validation"), sequence_length=args.sequence_length
+        )
+        collator = DataCollatorForVectorMasking()
+        self.batches = []
+        for start in range(0, len(rows), args.batch_size):
+            stop = min(start + args.batch_size, len(rows))
+            self.batches.append(collator([rows[number] for number in range(start, stop)]))
+        self.pool = stored_vectors(VectorCorpus(folder / "train"), POOL - 1, seed=1)
+
+    @torch.inference_mode()
+    def of(self, learner: Learner) -> dict[str, float]:
+        """All scores by name."""
+        training = learner.training
+        learner.eval()
+        scores = self.masked(learner)
+        for name in METRICS:
+            scores |= search(self.folder, name, learner.model.base_model.contextualize)
+        learner.train(training)
+        return scores
+
+    def masked(self, learner: Learner) -> dict[str, float]:
+        """R² and what is found of the masked vectors."""
+        rows = [learner.targets_and_neighbours(batch) for batch in self.batches]
+        targets = torch.cat([target for target, _ in rows])
+        neighbours = torch.cat([neighbour for _, neighbour in rows])
+        predictions = torch.cat([learner.predictions(batch).float() for batch in self.batches])
+        pool = learner.space(self.pool)
+        variation = (targets - targets.mean(dim=0)).square().sum()
+        return {
+            "r2": 1 - float((predictions - targets).square().sum() / variation),
+            "cosine": float(F.cosine_similarity(predictions, targets).mean()),
+            "masked": len(targets),
+            "found_in_all": found(predictions, targets, targets),
+            "chance_in_all": 1 / len(targets),
+            "neighbours_in_all": found(neighbours, targets, targets),
+            "found_in_pool": found(predictions, targets, pool),
+            "chance_in_pool": 1 / (len(pool) + 1),
+            "neighbours_in_pool": found(neighbours, targets, pool),
+        }
+
+
+Contextualize = Callable[[list[torch.Tensor]], tuple[Sequence[torch.Tensor], torch.Tensor]]
+
+
+def search(folder: Path, name: str, contextualize: Contextualize) -> dict[str, float]:
+    """Scores of chapters or stories that are searched by different document vectors.
+
+    Args:
+        folder: of the study.
+        name: of the task.
+        contextualize: from chunk vectors of documents to contextual and document vectors, as
+            `NextLevelBertModel.contextualize`.
+    """
+    relevant = json.loads((folder / f"{name}.json").read_text())
+    documents = VectorCorpus(folder / f"{name}-documents")
+    queries = documents
+    if (folder / f"{name}-queries").exists():
+        queries = VectorCorpus(folder / f"{name}-queries")
+    task = RetrievalTask(
+        name,
+        dict.fromkeys(queries.document_ids, ""),
+        dict.fromkeys(documents.document_ids, ""),
+        relevant,
+    )
+    asked = document_vectors(contextualize, queries)
+    searched = document_vectors(contextualize, documents)
+    scores = {}
+    for kind in asked:
+        cosines = F.normalize(asked[kind], dim=-1) @ F.normalize(searched[kind], dim=-1).T
+        rankings = rank_by_scores(task, cosines.double().numpy().round(6))
+        scores[f"{name}_{kind}"] = retrieval_scores(rankings)[METRICS[name]]
+    return scores
+
+
+def found(predictions: torch.Tensor, targets: torch.Tensor, others: torch.Tensor) -> float:
+    """The share of targets ``[M, D]`` that are nearer to their prediction than all `others`.
+
+    Those that are equal to the target do not count.
+    """
+    predictions = F.normalize(predictions, dim=-1)
+    targets = F.normalize(targets, dim=-1)
+    others = F.normalize(others, dim=-1)
+    hits = 0
+    for rows in torch.arange(len(targets)).split(512):
+        right = (predictions[rows] * targets[rows]).sum(dim=-1, keepdim=True)
+        wrong = predictions[rows] @ others.T
+        equal = targets[rows] @ others.T > 1 - 1e-4
+        hits += int((wrong.masked_fill(equal, -2) < right).all(dim=-1).sum())
+    return hits / len(targets)
+
+
+def document_vectors(contextualize: Contextualize, corpus: VectorCorpus) -> dict[str, torch.Tensor]:
+    """Vectors ``[N, D]`` of all documents: contextual, plain, both, and the model's own."""
+    plain = [document.vectors.float() for document in corpus]
+    contextual, pooled = contextualize(plain)
+    plain_means = torch.stack([vectors.mean(dim=0) for vectors in plain])
+    means = torch.stack([vectors.float().mean(dim=0) for vectors in contextual])
+    both = F.normalize(means, dim=-1) + F.normalize(plain_means, dim=-1)
+    return {"contextual": means, "plain": plain_means, "both": both, "document": pooled.float()}
+
+
+def stored_vectors(corpus: VectorCorpus, count: int, seed: int) -> torch.Tensor:
+    """As many chunk vectors of a corpus, drawn without repetition, ``[count, D]``."""
+    count = min(count, corpus.num_chunks)
+    drawn = np.random.default_rng(seed).choice(corpus.num_chunks, size=count, replace=False)
+    return corpus.vectors(0, corpus.num_chunks)[torch.from_numpy(np.sort(drawn))].float()
+
+
+# --- Training
+
+
+def new_learner(folder: Path, row: Row, classes: int) -> Learner:
+    """The model at its start, with targets and objective fitted to the training novels."""
+    model = NextLevelBertForMaskedVectorModeling.from_pretrained(
+        folder / "start", pooling=row.pooling
+    )
+    corpus = VectorCorpus(folder / "train")
+    space = TargetSpace(corpus.hidden_size)
+    if row.space == "standardised":
+        space.standardise(document.vectors for document in corpus)
+    elif row.space == "whitened":
+        space.whiten(document.vectors for document in corpus)
+
+    objective = Regression()
+    if row.loss == "paper":
+        objective = PaperLoss()
+    elif row.loss == "choice":
+        objective = Choice(space(stored_vectors(corpus, POOL, seed=0)))
+    elif row.loss == "codes":
+        objective = Codes(codebooks(targets_of(corpus, space, row.residual), classes))
+    return Learner(model, space, objective, row)
+
+
+def targets_of(corpus: VectorCorpus, space: TargetSpace, residual: bool) -> torch.Tensor:
+    """All targets of a corpus, ``[N, D]``."""
+    targets = []
+    for document in corpus:
+        vectors = space(document.vectors)
+        if residual and len(vectors) > 2:
+            vectors = vectors[1:-1] - (vectors[:-2] + vectors[2:]) / 2
+        targets.append(vectors)
+    return torch.cat(targets)
+
+
+def codebooks(targets: torch.Tensor, classes: int) -> list[torch.Tensor]:
+    """Centres of targets, and of what these leave, by k-means."""
+    centres = []
+    for seed in range(2):
+        clusters = MiniBatchKMeans(classes, batch_size=4_096, n_init=1, random_state=seed)
+        codes = torch.from_numpy(clusters.fit_predict(targets.numpy())).long()
+        centres.append(torch.from_numpy(clusters.cluster_centers_).float())
+        targets = targets - centres[-1][codes]
+    return centres
+
+
+class Measure(TrainerCallback):
+    """Appends the scores of every half million positions to the results, and stops where asked."""
+
+    def __init__(self, evaluation: Evaluation, results: Path, facts: dict, args: Namespace) -> None:
+        self.evaluation = evaluation
+        self.results = results
+        self.facts = facts
+        self.every = steps_of(args.evaluate_every, args)
+        self.last = steps_of(args.until or args.positions, args)
+        self.positions = args.batch_size * args.sequence_length
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 0:
+            self.measure(kwargs["model"], step=0)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.every == 0 or state.global_step == state.max_steps:
+            self.measure(kwargs["model"], step=state.global_step)
+            control.should_save = True
+        if state.global_step >= self.last:
+            control.should_save = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # After the checkpoint, which would otherwise say that the run was to stop there.
+        if state.global_step >= self.last:
+            control.should_training_stop = True
+
+    def measure(self, learner: Learner, step: int) -> None:
+        """Appends a line, unless a run that was killed has done so already."""
+        line = {**self.facts, "step": step, "positions": step * self.positions}
+        for known in read_lines(self.results):
+            if line.items() <= known.items():
+                return
+        line |= self.evaluation.of(learner)
+        with self.results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+
+
+def steps_of(positions: int, args: Namespace) -> int:
+    """Optimiser steps that read so many positions."""
+    return max(1, round(positions / (args.batch_size * args.sequence_length)))
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file of JSON lines, if there is one."""
+    if path.exists():
+        yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
+
+
+def train(args: Namespace) -> CardTrainer:
+    """Trains a row from its last checkpoint."""
+    set_seed(args.seed)
+    row = row_of(args.row, args.best)
+    learner = new_learner(args.folder, row, args.classes)
+    name = args.row
+    if args.row in ("f", "g"):
+        name = f"{args.row}-{args.best}"
+    facts = {
+        "row": name,
+        "seed": args.seed,
+        "of": args.positions,
+        "sequence_length": args.sequence_length,
+    }
+    output = args.folder / "runs" / "-".join(str(value) for value in facts.values())
+    arguments = TrainingArguments(
+        str(output),
+        max_steps=steps_of(args.positions, args),
+        per_device_train_batch_size=args.batch_size,
+        learning_rate=1e-4,
+        lr_scheduler_type="cosine",
+        warmup_steps=0.05,
+        weight_decay=0.01,
+        seed=args.seed,
+        bf16=args.bf16,
+        use_cpu=not torch.accelerator.is_available(),
+        dataloader_pin_memory=False,
+        save_strategy="no",  # `Measure` asks for checkpoints
+        save_total_limit=2,
+        logging_steps=50,
+        remove_unused_columns=False,
+        report_to="none",
+    )
+    trainer = CardTrainer(
+        model=learner,
+        args=arguments,
+        data_collator=DataCollatorForVectorMasking(span_lengths=row.span_lengths),
+        train_dataset=PackedVectorDataset(
+            VectorCorpus(args.folder / "train"),
+            sequence_length=args.sequence_length,
+            seed=args.seed,
+        ),
+        callbacks=[
+            Measure(Evaluation(args.folder, args), args.folder / "results.jsonl", facts, args)
+        ],
+    )
+    trainer.train(last_whole_checkpoint(output))
+    return trainer
+
+
+# --- The curve
+
+
+def draw(args: Namespace) -> None:
+    """Draws the scores of all rows over the positions that were read."""
+    lines = list(read_lines(args.folder / "results.jsonl"))
+    if not lines:
+        raise ValueError(f"{args.folder} has no results.jsonl; train a row first.")
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for line in sorted(lines, key=lambda line: line["positions"]):
+        name = f"{line['row']}, {line['sequence_length']}, seed {line['seed']}"
+        runs.setdefault(f"{name}, {line['of'] / 1e6:g}M", []).append(line)
+    figure = Figure(figsize=(4 * len(PANELS), 3.6), layout="constrained")
+    for axes, (column, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+        for name, points in runs.items():
+            x = [point["positions"] / 1e6 for point in points]
+            axes.plot(x, [point[column] for point in points], "o-", markersize=3, label=name)
+        for label, value in controls(args.folder, column, lines[0]).items():
+            axes.axhline(value, color="gray", linestyle="--")
+            axes.annotate(label, (0, value), fontsize="x-small", va="bottom")
+        axes.set(xlabel="million positions", title=title)
+        axes.grid(alpha=0.3)
+    figure.axes[0].legend(fontsize="x-small")
+    figure.axes[0].set_ylim(bottom=max(-1, figure.axes[0].get_ylim()[0]))
+    save_figure(figure, args.folder / "masked_objectives.png")
+
+
+def controls(folder: Path, column: str, line: Mapping[str, float]) -> dict[str, float]:
+    """What needs no training, by name: horizontal lines."""
+    task = column.partition("_")[0]
+    if column == "found_in_pool":
+        return {"mean of the neighbours": line["neighbours_in_pool"]}
+    if task not in METRICS:
+        return {}
+    corpus = VectorCorpus(folder / "train")
+    space = TargetSpace(corpus.hidden_size)
+    space.whiten(document.vectors for document in corpus)
+
+    def whiten(documents: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+        vectors = [F.normalize(space(document), dim=-1) for document in documents]
+        return vectors, torch.stack([document.mean(dim=0) for document in vectors])
+
+    return {
+        "plain mean": line[f"{task}_plain"],
+        "whitened mean": search(folder, task, whiten)[f"{task}_document"],
+    }
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["encode", "train", "draw"])
+    parser.add_argument("--folder", type=Path, required=True, help="of the study")
+    parser.add_argument("--data", type=Path, help="encode: novels/, retrieval/ and squality/")
+    parser.add_argument("--novels", type=Path, help="encode: folder of hold_out's train.jsonl")
+    parser.add_argument("--encoder", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--chunk_size", type=int, default=256)
+    parser.add_argument("--row", choices=[*"abcdefg"], default="a")
+    parser.add_argument("--best", choices=["d", "e"], default="d", help="what f and g build on")
+    parser.add_argument("--positions", type=int, default=5_000_000)
+    parser.add_argument("--until", type=int, help="stop after so many positions, to go on later")
+    parser.add_argument("--evaluate_every", type=int, default=500_000, help="positions")
+    parser.add_argument("--sequence_length", type=int, default=512)
+    parser.add_argument("--batch_size", type=int, default=4, help="sequences")
+    parser.add_argument("--classes", type=int, default=1_024, help="of each codebook")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bf16", action="store_true")
+    args = parser.parse_args()
+    if args.action == "encode":
+        encode(args)
+    elif args.action == "train":
+        train(args)
+    else:
+        draw(args)
+
+
+if __name__ == "__main__":
+    main()

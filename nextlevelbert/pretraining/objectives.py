@@ -1,0 +1,177 @@
+"""Objectives of masked vector modelling beside the losses that a model has by itself.
+
+`benchmarks.studies.masked_objectives` compares them; none is a default. Notation for shapes: B
+sequences, L positions, M masked positions of the batch, D dimensions of a chunk vector, K codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ..fitting import fit_whitening
+from ..models.configuration_nextlevelbert import NOT_SPECIAL, SEP
+
+NEAR_COPY = 0.95  # cosine from which a candidate is the same text, so that it is no wrong answer
+
+
+class TargetSpace(nn.Module):
+    """Maps chunk vectors to targets, W (v - m); without a fit, to themselves.
+
+    Mean and matrix are buffers, so that checkpoints hold them.
+    """
+
+    mean: torch.Tensor
+    weight: torch.Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("weight", torch.eye(size))
+
+    def standardise(self, documents: Iterable[torch.Tensor]) -> None:
+        """Gives each dimension mean 0 and variance 1 over these chunk vectors ``[n, D]``."""
+        vectors = torch.cat([document.float() for document in documents])
+        self.mean.copy_(vectors.mean(dim=0))
+        self.weight.copy_(torch.diag(1 / vectors.std(dim=0).clamp(min=1e-6)))
+
+    def whiten(self, documents: Iterable[torch.Tensor]) -> None:
+        """Whitens chunk vectors ``[n, D]`` of documents, at their natural length of about √D."""
+        mean, weight = fit_whitening(documents)
+        self.mean.copy_(mean)
+        self.weight.copy_(weight)
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return (vectors.float() - self.mean) @ self.weight.T
+
+
+class Regression(nn.Module):
+    """Smooth L1 to the target, summed over its dimensions."""
+
+    def decode(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The vector ``[M, D]`` that the model predicts."""
+        return outputs
+
+    def forward(
+        self,
+        outputs: torch.Tensor,
+        targets: torch.Tensor,
+        anchors: torch.Tensor,
+        others: torch.Tensor,
+    ) -> torch.Tensor:
+        """The mean loss over masked vectors.
+
+        Args:
+            outputs: ``[M, D]`` of the model's head.
+            targets: ``[M, D]`` in the target space.
+            anchors: ``[M, D]`` what `decode` is added to: zero, or the mean of the neighbours.
+            others: ``[N, D]`` further chunk vectors of the batch's documents.
+        """
+        predictions = anchors + self.decode(outputs)
+        return F.smooth_l1_loss(predictions, targets, reduction="none").sum(dim=-1).mean()
+
+
+class Choice(Regression):
+    """Chooses the target among all of the batch and a memory of stored vectors (InfoNCE).
+
+    Args:
+        memory: ``[N, D]`` in the target space; frozen, since chunk vectors are.
+        temperature: of the softmax over cosines.
+    """
+
+    memory: torch.Tensor
+
+    def __init__(self, memory: torch.Tensor, temperature: float = 0.05) -> None:
+        super().__init__()
+        self.register_buffer("memory", F.normalize(memory, dim=-1), persistent=False)
+        self.temperature = temperature
+
+    def forward(
+        self,
+        outputs: torch.Tensor,
+        targets: torch.Tensor,
+        anchors: torch.Tensor,
+        others: torch.Tensor,
+    ) -> torch.Tensor:
+        """The mean loss; arguments as in `Regression`."""
+        targets = F.normalize(targets, dim=-1)
+        candidates = torch.cat([targets, F.normalize(others, dim=-1), self.memory])
+        predictions = F.normalize(anchors + self.decode(outputs), dim=-1)
+        scores = predictions @ candidates.T / self.temperature  # [M, M + N + memory]
+        right = torch.arange(len(targets), device=targets.device)
+        copies = targets @ candidates.T > NEAR_COPY
+        copies[right, right] = False
+        return F.cross_entropy(scores.masked_fill(copies, -torch.inf), right)
+
+
+class Codes(Regression):
+    """Predicts the number of the nearest centre, and that of the nearest to what is left.
+
+    Args:
+        codebooks: ``[K, D]`` each: centres in the target space, and those of the residuals.
+    """
+
+    def __init__(self, codebooks: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        size = codebooks[0].shape[1]
+        self.codebooks = nn.ParameterList(codebooks).requires_grad_(requires_grad=False)
+        self.heads = nn.ModuleList([nn.Linear(size, len(codebook)) for codebook in codebooks])
+
+    def decode(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The mean of the centres by their probability, summed over the codebooks."""
+        parts = []
+        for head, codebook in zip(self.heads, self.codebooks, strict=True):
+            parts.append(head(outputs).softmax(dim=-1) @ codebook)
+        return torch.stack(parts).sum(dim=0)
+
+    def forward(
+        self,
+        outputs: torch.Tensor,
+        targets: torch.Tensor,
+        anchors: torch.Tensor,
+        others: torch.Tensor,
+    ) -> torch.Tensor:
+        """The mean loss; arguments as in `Regression`."""
+        left = targets - anchors
+        losses = []
+        for head, codebook in zip(self.heads, self.codebooks, strict=True):
+            codes = torch.cdist(left, codebook).argmin(dim=-1)  # [M]
+            losses.append(F.cross_entropy(head(outputs), codes))
+            left = left - codebook[codes]
+        return torch.stack(losses).sum()
+
+
+def neighbour_means(
+    vectors: torch.Tensor, special_ids: torch.Tensor, mask_positions: torch.Tensor
+) -> torch.Tensor:
+    """Averages the nearest chunk before and after each masked one, of those that can be seen.
+
+    Args:
+        vectors: ``[B, L, D]``, the true ones.
+        special_ids: ``[B, L]``, as `DataCollatorForVectorMasking` makes them.
+        mask_positions: ``[B, L]`` bool.
+
+    Returns:
+        ``[M, D]``; zero where no chunk of the same document can be seen.
+    """
+    length = special_ids.shape[1]
+    places = torch.arange(length, device=special_ids.device).expand_as(special_ids)
+    seen = (special_ids == NOT_SPECIAL) & ~mask_positions
+    before = places.where(seen, -1).cummax(dim=1).values
+    after = places.where(seen, length).flip(1).cummin(dim=1).values.flip(1)
+    document = (special_ids == SEP).cumsum(dim=1)
+
+    total = torch.zeros_like(vectors[mask_positions], dtype=torch.float32)
+    count = torch.zeros(len(total), 1, device=vectors.device)
+    rows, columns = mask_positions.nonzero(as_tuple=True)
+    for nearest in (before, after):
+        place = nearest[rows, columns]
+        exists = (place >= 0) & (place < length)
+        place = place.clamp(0, length - 1)
+        exists &= document[rows, place] == document[rows, columns]
+        total += vectors[rows, place].float() * exists[:, None]
+        count += exists[:, None]
+    return total / count.clamp(min=1)

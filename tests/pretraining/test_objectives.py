@@ -1,0 +1,113 @@
+"""Objectives of masked vector modelling that a study compares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from nextlevelbert import DataCollatorForVectorMasking
+from nextlevelbert.models.configuration_nextlevelbert import CLS, MASK, NOT_SPECIAL, SEP
+from nextlevelbert.pretraining.objectives import (
+    Choice,
+    Codes,
+    Regression,
+    TargetSpace,
+    neighbour_means,
+)
+from nextlevelbert.pretraining.sequences import VectorSequence, draw_vector_mask
+
+from ..vector_toys import close
+
+
+def test_neighbours_are_seen_and_of_the_same_document():
+    vectors = torch.arange(8.0).reshape(1, 8, 1)
+    chunk = NOT_SPECIAL
+    special_ids = torch.tensor([[CLS, chunk, MASK, MASK, chunk, SEP, MASK, chunk]])
+    masked = torch.tensor([[False, False, True, True, False, False, True, False]])
+    assert neighbour_means(vectors, special_ids, masked).flatten().tolist() == [2.5, 2.5, 7.0]
+    nothing_seen = torch.ones_like(masked)
+    assert not neighbour_means(vectors, special_ids, nothing_seen).any()
+
+
+def test_target_spaces_and_their_losses():
+    torch.manual_seed(0)
+    documents = [torch.randn(200, 4) * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 5 for _ in range(2)]
+    vectors = torch.cat(documents)
+    space = TargetSpace(4)
+    assert torch.equal(space(vectors), vectors)
+    space.standardise(documents)
+    close(space(vectors).mean(dim=0), torch.zeros(4))
+    close(space(vectors).std(dim=0), torch.ones(4))
+    space.whiten(documents)
+    # Shrinkage keeps the variance of the smallest dimension below 1.
+    assert 0.4 < float(space(vectors).var(dim=0).min()) < 1.1
+    assert space.state_dict().keys() == {"mean", "weight"}
+
+    targets = torch.randn(3, 4)
+    outputs = torch.randn(3, 4)
+    loss = Regression()(outputs, targets, anchors=torch.ones(3, 4), others=targets)
+    by_hand = F.smooth_l1_loss(outputs + 1, targets, reduction="sum") / 3
+    close(loss, by_hand)
+
+
+def test_choice_leaves_copies_of_the_target_out():
+    targets = torch.eye(4)[:2]
+    memory = torch.eye(4)[2:]
+    zero = torch.zeros(2, 4)
+    objective = Choice(memory, temperature=1.0)
+
+    def chosen_among(wrong: int) -> torch.Tensor:
+        scores = torch.tensor([[1.0] + [0.0] * wrong])
+        return F.cross_entropy(scores, torch.tensor([0]))
+
+    # Two of the memory, the other target, and this once more; but no second copy of its own.
+    close(objective(targets, targets, anchors=zero, others=targets), chosen_among(4))
+    close(objective(zero, targets, anchors=targets, others=targets[:0]), chosen_among(3))
+    assert "memory" not in objective.state_dict()
+
+
+def test_codes_are_of_the_target_and_of_what_is_left():
+    objective = Codes([torch.tensor([[0.0, 0.0], [4.0, 4.0]]), torch.tensor([[1.0, 0.0]])])
+    first = objective.heads[0]
+    torch.nn.init.zeros_(first.weight)
+    with torch.no_grad():
+        first.bias.copy_(torch.tensor([0.0, 50.0]))
+    outputs = torch.randn(1, 2)
+    anchor = torch.tensor([[1.0, 1.0]])
+    zero = torch.zeros(1, 2)
+    assert objective(outputs, torch.tensor([[6.0, 5.0]]), anchors=anchor, others=zero) < 1e-6
+    assert objective(outputs, torch.tensor([[1.0, 1.0]]), anchors=anchor, others=zero) > 40
+    close(objective.decode(outputs), torch.tensor([[5.0, 4.0]]))
+    assert not any(codebook.requires_grad for codebook in objective.codebooks)
+
+
+def test_spans_are_masked_together():
+    maskable = np.ones(30_000, dtype=bool)
+    selected, masked, replaced = draw_vector_mask(maskable, [0], span_lengths=(3, 8))
+    assert 0.12 < selected.mean() < 0.15
+    edges = np.flatnonzero(np.diff(np.pad(selected, 1).astype(int)))
+    lengths = edges[1::2] - edges[::2]
+    assert lengths[:-1].min() == 3
+    assert np.median(lengths) >= 5
+    # Each span has one fate, but for the few that overlap.
+    fates = masked.astype(int) + 2 * replaced
+    whole = [len(set(fates[a:b])) == 1 for a, b in edges.reshape(-1, 2)]
+    assert np.mean(whole) > 0.9
+    single = draw_vector_mask(maskable, [0])
+    same = draw_vector_mask(maskable, [0], span_lengths=(1, 1))
+    assert all(np.array_equal(*pair) for pair in zip(single, same, strict=True))
+
+
+@pytest.mark.parametrize("lengths", [(0, 3), (4, 3)])
+def test_lengths_of_spans_are_checked(lengths):
+    with pytest.raises(ValueError, match="span_lengths"):
+        DataCollatorForVectorMasking(span_lengths=lengths)
+
+
+def test_the_collator_masks_spans():
+    sequence = VectorSequence(torch.randn(99, 4), torch.full((99,), NOT_SPECIAL), (0, 0, 0))
+    batch = DataCollatorForVectorMasking(span_lengths=(5, 5))([sequence])
+    edges = torch.diff(batch["mask_positions"][0].int(), prepend=torch.zeros(1)).nonzero()
+    assert 2 <= len(edges) <= 12

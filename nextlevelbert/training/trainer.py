@@ -67,7 +67,7 @@ class SetEpochCallback(TrainerCallback):
         state: TrainerState,
         control: TrainerControl,
         train_dataloader: DataLoader | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Calls `set_epoch` of the training set, if it has one."""
         dataset: Any = getattr(train_dataloader, "dataset", None)
@@ -75,7 +75,11 @@ class SetEpochCallback(TrainerCallback):
             dataset.set_epoch(int(state.epoch or 0))
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: object,
     ) -> None:
         """Finds the best checkpoint also in a folder that was moved."""
         best = Path(str(args.output_dir)) / f"checkpoint-{state.best_global_step}"
@@ -126,7 +130,7 @@ class CardTrainer(Trainer):
         else:
             super()._run_epoch(*args, **kwargs)
 
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> None:
+    def push_to_hub(self, *args: object, **kwargs: object) -> None:
         """Does nothing when `save_model` calls it: what is uploaded has our card."""
 
 

@@ -757,7 +757,7 @@ def _marked_tokens(spans: Tensor, length: int) -> Tensor:
     start = spans[..., :1]
     end = spans[..., 1:]
     position = torch.arange(length, device=spans.device)
-    marked = (position >= start - 1) & (position <= end) & (start >= 0)  # [B, M, L]
+    marked = (position >= start - 1) & (position <= end)  # [B, M, L]; none at padding, -1
     return marked.any(dim=1)
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import glob
 import importlib
+import io
 import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 # Sub-commands with options of their own: (module, what they do).
 _DELEGATED = {
@@ -64,9 +66,18 @@ of a document is the mean of its three best passages.
 }
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says how to ask a question that looks like an option."""
+
+    def error(self, message: str) -> NoReturn:
+        if "QUESTION" in message:
+            message += '. If the question begins with a hyphen, write -- before it: -- "--option"'
+        super().error(message)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all sub-commands; those of `_DELEGATED` are only listed."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="nextlevelbert",
         description="Search, embed and map long documents, and train the models that do it.",
         epilog="Each command has its own help: nextlevelbert search --help",
@@ -145,6 +156,16 @@ def build_parser() -> argparse.ArgumentParser:
                 choices=("float32", "bfloat16", "float16"),
                 help="default: float32",
             )
+        if name != "fit":
+            add(
+                "--splitter",
+                metavar="NAME",
+                help=(
+                    "function that finds sentences, by module and name, such as"
+                    " nltk.tokenize.sent_tokenize; for models with chunks of sentences; default:"
+                    " the rule of the model"
+                ),
+            )
         if name not in ("fit", "plan"):
             add("--cache_dir", type=Path, default=cache, help="default: %(default)s")
     for name, (_, about) in _DELEGATED.items():
@@ -158,6 +179,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the sub-command of a command line (by default that of this process); returns the exit
     status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows may know few characters
+        sys.stdout.reconfigure(errors="replace")
     try:
         if words and words[0] in _DELEGATED:
             sys.argv = [f"nextlevelbert {words[0]}", *words[1:]]
@@ -181,10 +204,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def plan(arguments: argparse.Namespace) -> None:
     """What encoding documents would take."""
-    from nextlevelbert.commands.shelf import open_model, read_files
+    from nextlevelbert.commands.shelf import open_model, open_splitter, read_files
 
-    model, documents = open_model(arguments), read_files(arguments.source, arguments.text_column)
-    rows = {place: (len(document.text), model.plan(document.text)) for place, document in documents}
+    model = open_model(arguments)
+    splitter = open_splitter(model, arguments.splitter)
+    rows = {}
+    for place, document in read_files(arguments.source, arguments.text_column, model.tokenizer):
+        rows[place] = (len(document.text), model.plan(document.text, splitter))
     if not rows:
         raise ValueError(f"No file of {arguments.source!r} can be read.")
     if arguments.json:

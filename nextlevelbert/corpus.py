@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import pkgutil
 import re
 import uuid
 import zlib
@@ -33,6 +34,7 @@ from huggingface_hub import CommitInfo, HfApi, snapshot_download
 from transformers import PreTrainedConfig
 
 from .models.chunking import ChunkingRule, Splitter
+from .models.sentences import text_sentences
 
 logger = logging.getLogger(__name__)
 DONE, FILES, COLUMNS = "_SUCCESS", "*.parquet", ("document", "chunk", "start", "end", "vector")
@@ -54,6 +56,32 @@ def chunking_recipe(rule: ChunkingRule, splitter: Splitter | str | None) -> dict
             )
     facts = {name: value for name, value in asdict(rule).items() if name != "max_chunk_size"}
     return json.loads(json.dumps({**facts, "splitter": splitter}))
+
+
+def find_splitter(name: str | None) -> Splitter | None:
+    """Imports a sentence splitter by its name, such as ``nltk.tokenize.sent_tokenize``.
+
+    Args:
+        name: the module and the function, with dots. ``text_sentences`` is this package's own.
+            None stands for the chunking rule of the model.
+
+    Raises:
+        ValueError: if there is no such function.
+    """
+    if name is None:
+        return None
+    if name == "text_sentences":
+        return text_sentences
+    try:
+        splitter = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"There is no sentence splitter {name!r} ({error}). Give a module and a function, such"
+            " as nltk.tokenize.sent_tokenize, or text_sentences."
+        ) from error
+    if not callable(splitter):
+        raise ValueError(f"The sentence splitter {name!r} is no function, but {splitter!r}.")
+    return splitter
 
 
 def corpus_schema(recipe: Mapping[str, Any]) -> pa.Schema:

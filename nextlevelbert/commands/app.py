@@ -26,11 +26,12 @@ from matplotlib.image import imsave
 from sklearn.preprocessing import normalize
 
 from .map import principal_components, write_names
-from .search import Answer, Library
-from .shelf import open_model, open_shelf
+from .search import Answer, Library, open_library
+from .shelf import open_model
 
 _WARM, _COLD = np.array([234, 88, 12]), np.array([37, 99, 235])
 _CELLS, _CONTEXT = 200, 700  # of a strip at most; characters shown before and after a passage
+_LONGEST_HIGHLIGHT = 20_000  # characters
 _PIXELS, _MARGIN = (
     (1120, 680),
     0.06,
@@ -166,33 +167,26 @@ class Page:
         ]
 
     def passages(self, answer: Answer) -> list[list[str]]:
-        """Rows: name, place, score and beginning of the nearest passages."""
+        """Rows: name, position, score and beginning of the nearest passages."""
         rows = []
         for number in answer.passages:
-            place, begin = (
-                self.library.places[self.library.locate(number)[0]],
-                self.library.passage(number),
-            )
-            where = self.library.where(number).split(", ", 1)[1]
-            rows.append(
-                [
-                    place,
-                    where,
-                    f"{answer.score[number]:.3f}",
-                    textwrap.shorten(begin, 220, placeholder=" …"),
-                ]
-            )
+            passage = self.library.passage(number)
+            position = ", ".join(passage.position()[1:])
+            place = self.library.places[self.library.locate(number)[0]]
+            beginning = textwrap.shorten(passage.text, 220, placeholder=" …")
+            rows.append([place, position, f"{answer.score[number]:.3f}", beginning])
         return rows
 
     def text(
         self, number: int, chunks: Sequence[int], headings: Sequence[str] = ("",)
     ) -> list[Any]:
-        """Chunks of a document, each highlighted in what stands around it."""
+        """Passages of a document, each highlighted in the text around it."""
         text, pieces = self.library.text(number), list[tuple[str, str | None]]()
         for chunk, heading in zip(chunks, headings, strict=True):
-            passage = int(self.library.first[number]) + chunk
-            start, end = self.library.spans[passage].tolist()
-            title = " · ".join(filter(None, (heading, self.library.where(passage))))
+            passage = self.library.passage(int(self.library.first[number]) + chunk)
+            start = passage.start
+            end = min(passage.end, start + _LONGEST_HIGHLIGHT)
+            title = " · ".join(filter(None, (heading, ", ".join(passage.position()))))
             before, after = text[max(0, start - _CONTEXT) : start], text[end : end + _CONTEXT]
             pieces += [
                 (f"{title}\n\n… {before}", None),
@@ -401,9 +395,7 @@ def run(arguments: argparse.Namespace, public: bool = False) -> None:
     import gradio as gr
 
     model = open_model(arguments)
-    library = Library(
-        model, open_shelf(model, arguments.source, arguments.cache_dir, arguments.text_column)
-    )
+    library = open_library(model, arguments)
     blocks = build(library, Path(arguments.source).resolve().name)
     blocks._queue.sleep_when_free = (
         0.05  # seconds; Gradio looks for work a thousand times a second otherwise

@@ -3,38 +3,67 @@
 from __future__ import annotations
 
 import argparse
+import json
+from bisect import bisect_right
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..corpus import whole_file
-from .shelf import open_model, open_shelf
+from .shelf import Part, open_model, open_shelf, open_splitter, report
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes rows of chunks, or of documents, with the places of their files and with vectors in
-    float32."""
+    """Writes rows of chunks or of documents, with the places of their files and float32 vectors."""
     model = open_model(arguments)
-    columns, size = (
-        ["document", "chunk", "start", "end", "page", "text", "vector"],
-        model.config.chunk_hidden_size,
+    parts = open_shelf(
+        model,
+        arguments.source,
+        cache_dir=arguments.cache_dir,
+        column=arguments.text_column,
+        splitter=open_splitter(model, arguments.splitter),
     )
-    if arguments.rows == "documents":
-        columns, size = ["document", "metadata", "document_vector"], model.config.hidden_size
     tables = []
-    for part in open_shelf(model, arguments.source, arguments.cache_dir, arguments.text_column):
-        table = part.read(*columns, "chunk")
-        table = (
-            table.filter(pc.field("chunk") == 0) if arguments.rows == "documents" else table
-        ).select(columns)
-        places = pa.array(map(part.place_of, table["document"].to_pylist()), pa.string())
-        vectors = table[columns[-1]].cast(pa.list_(pa.float32(), size))
-        tables.append(
-            table.set_column(0, "document", places).set_column(len(columns) - 1, "vector", vectors)
-        )
-    if len(table := pa.concat_tables(tables)) == 0:
+    for part in parts:
+        if arguments.rows == "documents":
+            table = _document_rows(part, model.config.hidden_size)
+        else:
+            table = _chunk_rows(part, model.config.chunk_hidden_size)
+        report((part.place, note) for note in json.loads(table.schema.metadata[b"notes"]))
+        places = [part.place_of(name) for name in table["document"].to_pylist()]
+        table = table.set_column(0, "document", pa.array(places, pa.string()))
+        metadata = {"recipe": table.schema.metadata[b"recipe"]}
+        tables.append(table.replace_schema_metadata(metadata))
+    table = pa.concat_tables(tables)
+    if len(table) == 0:
         raise ValueError(f"{arguments.source} holds no word that the model can read.")
     with whole_file(arguments.output) as file:
         pq.write_table(table, file)
+    size = table.schema.field("vector").type.list_size
     print(f"Wrote {arguments.output}: {len(table):,} rows with vectors of {size} values.")
+
+
+def _document_rows(part: Part, size: int) -> pa.Table:
+    """Reads a row for each document: its id, metadata and vector."""
+    table = part.read("document", "chunk", "metadata", "document_vector")
+    table = table.filter(pc.field("chunk") == 0).drop_columns("chunk")
+    vectors = table["document_vector"].cast(pa.list_(pa.float32(), size))
+    return table.set_column(2, "vector", vectors)
+
+
+def _chunk_rows(part: Part, size: int) -> pa.Table:
+    """Reads a row for each chunk: its document, characters, first page, text and vector."""
+    table = part.read("document", "chunk", "start", "end", "pages", "text", "vector")
+    page_starts: list[int] | None = None
+    pages: list[int | None] = []
+    for row in table.select(["chunk", "start", "pages"]).to_pylist():
+        if row["chunk"] == 0:
+            page_starts = row["pages"]
+        if page_starts is None:
+            pages.append(None)
+        else:
+            pages.append(bisect_right(page_starts, row["start"]))
+    table = table.set_column(4, "page", pa.array(pages, pa.int32()))
+    vectors = table["vector"].cast(pa.list_(pa.float32(), size))
+    return table.set_column(6, "vector", vectors)

@@ -21,12 +21,13 @@ def run(arguments: argparse.Namespace) -> None:
     output: Path = arguments.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} is there already; name a new or an empty folder.")
-    texts = [document.text for _, document in read_files(arguments.source, arguments.text_column)]
+    encoder = load_chunk_encoder(arguments.chunk_encoder or static_checkpoint())
+    documents = read_files(arguments.source, arguments.text_column, encoder.tokenizer)
+    texts = [document.text for _, document in documents]
     if len(texts) < 2:
         raise ValueError(
             f"Vectors are fitted to two documents or more; {arguments.source} has {len(texts)}."
         )
-    encoder = load_chunk_encoder(arguments.chunk_encoder or static_checkpoint())
     with tempfile.TemporaryDirectory() as folder:
         words = fit_tfidf_encoder(encoder, texts, f"{folder}/words", hidden_size=PLACES)
         weights = [STATIC_SHARE**0.5, (1 - STATIC_SHARE) ** 0.5]

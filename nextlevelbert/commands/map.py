@@ -13,8 +13,8 @@ from matplotlib.transforms import Bbox
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import normalize
 
-from .search import Library
-from .shelf import open_model, open_shelf
+from .search import open_library
+from .shelf import MAP_CREATOR, open_model
 
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, float]:
@@ -69,11 +69,12 @@ def draw_map(names: Sequence[str], vectors: np.ndarray, chunks: Sequence[int]) -
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Writes the map of the documents of a source."""
     model = open_model(arguments)
-    library = Library(
-        model, open_shelf(model, arguments.source, arguments.cache_dir, arguments.text_column)
-    )
-    draw_map(library.places, library.summaries, np.diff(library.first).tolist()).savefig(
-        arguments.output
-    )
+    library = open_library(model, arguments)
+    figure = draw_map(library.places, library.summaries, np.diff(library.first).tolist())
+    metadata = None
+    if arguments.output.suffix.lower() == ".pdf":
+        metadata = {"Creator": MAP_CREATOR}  # so that the map is not taken for a document
+    figure.savefig(arguments.output, metadata=metadata)
     print(f"Wrote {arguments.output}: {len(library.places)} documents.")

@@ -194,7 +194,8 @@ def classes(source, split="train", arrangement=None, **options):
 
 def test_quality_as_it_is_published(shared):
     source = shared / "data" / "quality" / "examples.jsonl.gz"
-    [record] = map(json.loads, gzip.open(source, "rt"))
+    with gzip.open(source, "rt") as lines:
+        [record] = map(json.loads, lines)
     data = choices(source)
     assert data.documents() == [record["article"]]
     assert ids_of(data) == [f"52845_YLZPNNYD_{number}" for number in range(1, 6)]

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 # Sub-commands with options of their own: (module, what they do).
 _DELEGATED = {
@@ -208,7 +208,7 @@ def plan(arguments: argparse.Namespace) -> None:
 
     model = open_model(arguments)
     splitter = open_splitter(model, arguments.splitter)
-    rows = {}
+    rows: dict[str, tuple[int, Any]] = {}
     for place, document in read_files(arguments.source, arguments.text_column, model.tokenizer):
         rows[place] = (len(document.text), model.plan(document.text, splitter))
     if not rows:

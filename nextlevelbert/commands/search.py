@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from ..models.modeling_nextlevelbert import NextLevelBertModel
 from ..models.sentences import text_sentences
-from .shelf import Part, open_model, open_shelf, open_splitter, report
+from .shelf import Part, open_model, open_shelf, open_splitter, report, unknown_share
 
 # A document's score is the mean of its three best passages. On stories this beat the best passage
 # alone and document vectors.
@@ -83,7 +83,7 @@ def split_words(text: str) -> list[str]:
     if not _PAIRED.search(plain):
         return words
 
-    pieces = []
+    pieces: list[str] = []
     for word in words:
         if len(word) > 2 and _PAIRED.match(word):
             pieces.extend(word[start : start + 2] for start in range(len(word) - 1))
@@ -475,10 +475,11 @@ class Library:
         Raises:
             ValueError: if the question holds no token.
         """
-        if self.model.plan(question).tokens == 0:
+        if unknown_share(self.model.tokenizer, question) is None:
             raise ValueError(f"The question {question!r} holds no word that the model can read.")
         counts = np.diff(self.first).tolist()
-        mean = self.model.encode(question).plain.mean(dim=0, keepdim=True)
+        [encoded] = self.model.iter_encode([question])
+        mean = encoded.plain.mean(dim=0, keepdim=True)
         query = comparable(self.model, mean)[0]
         # By document, so that equal documents have equal scores.
         cosine = torch.cat([vectors @ query for vectors in self.vectors.split(counts)])  # [N]

@@ -203,19 +203,24 @@ def is_own_output(path: Path) -> bool:
     return False
 
 
-def read_file(part: Part, column: str) -> list[Document]:
+def read_file(part: Part, column: str) -> tuple[list[Document], list[str]]:
     """Reads the documents of a file that hold text.
 
     If there is none, or the file cannot be read, a line on stderr says so.
+
+    Returns:
+        The documents, and notes about rows that were left out.
     """
-    try:
-        documents = [row for row in read_documents(part.source, column) if row.text.strip()]
-    except (OSError, ValueError) as error:
-        leave_out(part.place, error)
-        return []
+    errors: list[ValueError] = []
+    rows = read_documents(part.source, column, on_error=errors.append)
+    documents = [row for row in rows if row.text.strip()]
+    notes = [f"left out: {printable(str(error))}" for error in errors]
     if not documents:
-        leave_out(part.place, "holds no text")
-    return documents
+        for error in errors:
+            leave_out(part.place, error)
+        if not errors:
+            leave_out(part.place, "holds no text")
+    return documents, notes
 
 
 def read_files(
@@ -226,8 +231,10 @@ def read_files(
     What `tokenizer` does not know is named on stderr.
     """
     for part in list_files(source):
-        documents = read_file(part, column)
-        report((part.place, note) for note in notes_on_words(tokenizer, part, documents))
+        documents, notes = read_file(part, column)
+        if documents:
+            notes += notes_on_words(tokenizer, part, documents)
+            report((part.place, note) for note in notes)
         for document in documents:
             yield part.place_of(printable(document.id)), document
 
@@ -364,12 +371,12 @@ def _encode_files(
     limit = 2_000_000  # characters; a kill costs no more
     if model.get_chunk_encoder().has_layers:
         limit = 200_000
-    waiting: list[tuple[Part, list[Document]]] = []
+    waiting: list[tuple[Part, list[Document], list[str]]] = []
     characters = 0
     for part in tqdm(parts, unit="file", disable=not parts):
-        documents = read_file(part, column)
+        documents, notes = read_file(part, column)
         if documents:
-            waiting.append((part, documents))
+            waiting.append((part, documents, notes))
             characters += sum(len(document.text) for document in documents)
         if waiting and (characters >= limit or part is parts[-1]):
             _write_parts(model, schema, waiting, splitter)
@@ -379,28 +386,30 @@ def _encode_files(
 def _write_parts(
     model: NextLevelBertModel,
     schema: pa.Schema,
-    waiting: list[tuple[Part, list[Document]]],
+    waiting: list[tuple[Part, list[Document], list[str]]],
     splitter: Splitter | None,
 ) -> None:
     """Encodes the documents of several files together and writes a part for each file.
 
     If something is wrong with one of the files, it is named, and the others are written.
     """
-    texts = [document.text for _, documents in waiting for document in documents]
+    texts = [document.text for _, documents, _ in waiting for document in documents]
     try:
         with warnings.catch_warnings():  # `notes_on_words` names the files
             warnings.filterwarnings("ignore", message=".* contain no token")
             warnings.filterwarnings("ignore", message=".* consist of unknown tokens only")
             embeddings = iter(
-                model.encode(
-                    texts,
-                    show_progress_bar=model.get_chunk_encoder().has_layers,
-                    splitter=splitter,
+                list(
+                    model.iter_encode(
+                        texts,
+                        show_progress_bar=model.get_chunk_encoder().has_layers,
+                        splitter=splitter,
+                    )
                 )
             )
-        for part, documents in waiting:
+        for part, documents, notes in waiting:
             rows = [_rows(schema, part, document, next(embeddings)) for document in documents]
-            notes = notes_on_words(model.tokenizer, part, documents)
+            notes = [*notes, *notes_on_words(model.tokenizer, part, documents)]
             table = pa.concat_tables(rows)
             metadata = {**schema.metadata, "notes": json.dumps(notes)}
             write_part(part.path, table.replace_schema_metadata(metadata))

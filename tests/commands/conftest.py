@@ -69,11 +69,11 @@ def command(toy_checkpoint, tmp_path, monkeypatch, capsys) -> Callable[..., Said
 def encoded(monkeypatch) -> list[str]:
     """The texts that were encoded, in order."""
     texts: list[str] = []
-    encode = NextLevelBertModel.encode
+    encode = NextLevelBertModel.iter_encode
 
     def spy(self, documents, *args, **kwargs):
         texts.extend([documents] if isinstance(documents, str) else documents)
         return encode(self, documents, *args, **kwargs)
 
-    monkeypatch.setattr(NextLevelBertModel, "encode", spy)
+    monkeypatch.setattr(NextLevelBertModel, "iter_encode", spy)
     return texts

@@ -51,6 +51,7 @@ def test_python_m(monkeypatch, capsys):
         (("look", "books"), "look"),
         (("search", "nowhere", "whales?"), "nowhere"),
         (("search", "books", "whales?", "--passages", "many"), "many"),
+        (("search", "books", "--autosquash"), "write -- before it"),
         (("embed", "books"), "--output"),
         (("embed", "books", "-o", "vectors.csv"), ".parquet"),
         (("map", "books", "-o", "books"), ".png"),

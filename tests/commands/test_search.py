@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from itertools import pairwise
 
 import bm25s
@@ -11,10 +12,19 @@ import pytest
 import torch
 from scipy import sparse
 
-from nextlevelbert import Document, NextLevelBertModel
-from nextlevelbert.commands.search import Library, book_words, count_words, index_words, split_words
+from nextlevelbert import NextLevelBertModel, static_checkpoint
+from nextlevelbert.commands.search import (
+    INVISIBLE,
+    Library,
+    book_words,
+    count_words,
+    index_words,
+    show_passage,
+    split_words,
+)
 from nextlevelbert.commands.shelf import open_shelf
 
+from ..book_toys import write_pdf
 from .conftest import COURT, KITCHEN, SEA
 
 QUESTION = "Where does the captain hunt the whale?"
@@ -22,17 +32,26 @@ TEXTS = {"far/court.txt": COURT, "kitchen.txt": KITCHEN, "sea.txt": SEA}
 
 
 def by_words(pieces: list[str], question: str) -> tuple[np.ndarray, float]:
-    """BM25 as bm25s indexes it in Robertson's form (k1 1.5, b 0.75), and the length of the
-    question's rarities."""
-    words, reference = (
-        [re.findall(r"\w+", piece.lower()) for piece in pieces],
-        bm25s.BM25(method="robertson"),
-    )
-    reference.index(words, show_progress=False)
+    """BM25 as bm25s indexes it in Robertson's form, at least a tenth of Lucene's (k1 1.5, b 0.75),
+    and the length of the question's rarities."""
+    words = [re.findall(r"\w+", piece.lower()) for piece in pieces]
+    reference, lucene = bm25s.BM25(method="robertson"), bm25s.BM25(method="lucene")
+    for index in (reference, lucene):
+        index.index(words, show_progress=False)
     asked = [word for word in re.findall(r"\w+", question.lower()) if word in reference.vocab_dict]
     containing = np.array([sum(word in piece for piece in words) for word in asked])
-    rarities = np.log(np.maximum((len(pieces) - containing + 0.5) / (containing + 0.5), 1))
-    return reference.get_scores(asked), float(np.linalg.norm(rarities))
+    odds = (len(pieces) - containing + 0.5) / (containing + 0.5)
+    rarities = np.maximum(np.log(np.maximum(odds, 1)), np.log1p(odds) / 10)
+    scores = [
+        np.maximum(reference.get_scores([word]), lucene.get_scores([word]) / 10) for word in asked
+    ]
+    return np.sum(scores, axis=0), float(np.linalg.norm(rarities))
+
+
+@pytest.fixture
+def model_of_words() -> NextLevelBertModel:
+    """The installed model, for which a word of any length is one token."""
+    return NextLevelBertModel.from_pretrained(static_checkpoint())
 
 
 @pytest.mark.parametrize("whitened", [False, True])
@@ -85,7 +104,9 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
         [score for _, score in answer.documents], np.array(best)[ranking], atol=1e-5
     )
     assert answer.passages == np.argsort(-both, kind="stable")[:7].tolist()
-    assert [library.passage(number) for number in range(len(pieces))] == pieces
+    shown = [library.passage(number).text for number in range(len(pieces))]
+    assert all(piece in text for piece, text in zip(pieces, shown, strict=True))
+    assert all(text.endswith((".", "far away.")) for text in shown)
     assert [library.text(number) for number in range(3)] == list(TEXTS.values())
     assert library.places == list(TEXTS)
     summaries = [model.encode(text).document.numpy() for text in TEXTS.values()]
@@ -99,7 +120,11 @@ def test_scores(toy_encoder_path, books, tmp_path, whitened):
         ("Brontë, Bronte\u0308", ["bronte", "bronte"]),
         ("白鯨 Ahab", ["白", "鯨", "ahab"]),
         ("हिन्दी। किताब", ["हिन्दी", "किताब"]),
-        ("ปลาวาฬใหญ่ น้ำ", ["ปลาวาฬใหญ่", "น้ำ"]),
+        ("ปลา นก", ["ปล", "ลา", "นก"]),
+        ("フェリー・の", ["フェ", "ェリ", "リー", "の"]),
+        ("_Phalarope_ parse_header", ["phalarope", "parse", "header"]),
+        ("har\u00adbour mas\u200bter sig\ufeffnal", ["harbour", "master", "signal"]),
+        ("ﬁnal Ｌight km²", ["final", "light", "km2"]),
         ("الحوت في البحر،", ["الحوت", "في", "البحر"]),
     ],
 )
@@ -120,10 +145,11 @@ def test_the_words_of_a_book_are_those_that_are_its_own():
 def test_the_index_of_words_follows_the_files(toy_checkpoint, books, tmp_path):
     model = NextLevelBertModel.from_pretrained(toy_checkpoint)
     parts = open_shelf(model, str(books), tmp_path / "cache")
-    assert index_words(parts).get_scores(["moon"]).max() == 0
+    assert index_words(parts)[0].get_scores(["moon"]).max() == 0
     (books / "moon.txt").write_text("A walk on the moon.")
     parts = open_shelf(model, str(books), tmp_path / "cache")
-    assert index_words(parts).get_scores(["moon"]).argmax() == Library(model, parts).first[2]
+    library = Library(model, parts)
+    assert library.words.get_scores(["moon"]).argmax() == library.first[2]
     assert len(list(parts[0].path.parent.glob("words-*"))) == 1
 
 
@@ -138,24 +164,79 @@ def test_json(command, books):
     answer = command("search", books, SEA[:60], "--documents", 2, "--passages", 3, "--json").json
     assert answer["question"] == SEA[:60]
     assert (len(answer["documents"]), len(answer["passages"])) == (2, 3)
-    assert answer["documents"][0].keys() == {"place", "score", "characters", "chunks", "metadata"}
-    facts = {"place", "score", "cosine", "bm25", "start", "end", "page", "text"}
+    facts = {"place", "also_in", "score", "characters", "chunks", "metadata"}
+    assert answer["documents"][0].keys() == facts
+    facts = {"place", "also_in", "score", "cosine", "bm25", "start", "end", "page", "pages", "text"}
     assert answer["passages"][0].keys() == facts
 
 
-def test_a_passage_of_a_pdf_has_its_page(command, tmp_path, monkeypatch):
-    """The metadata of a PDF say where its pages begin."""
-    document = Document("a", SEA, {"pages": [0, len(SEA) // 2, len(SEA) // 2 + 1], "year": 1851})
-    monkeypatch.setattr("nextlevelbert.commands.shelf.read_documents", lambda *_: [document])
-    (tmp_path / "a.pdf").write_text(SEA)
-    answer = command("search", tmp_path / "a.pdf", "a whale", "--json", "--passages", 99).json
-    passages = answer["passages"]
-    assert {passage["page"] for passage in passages} == {1, 3}
-    assert all((passage["page"] == 3) == (passage["start"] > len(SEA) // 2) for passage in passages)
-    assert answer["documents"][0]["metadata"] == {"year": 1851}
-    assert (
-        f", page {passages[0]['page']}, at " in command("search", tmp_path / "a.pdf", "a whale").out
-    )
+def test_a_passage_of_a_pdf_has_its_pages(command, tmp_path):
+    sentences = ["The preface of the almanac is short.", "The table of the moonrise stands here."]
+    write_pdf(tmp_path / "a.pdf", sentences)
+    answer = command("search", tmp_path / "a.pdf", "moonrise", "--json", "--passages", 99).json
+    for passage in answer["passages"]:
+        on_page = [sentence[:20] in passage["text"] for sentence in sentences]
+        pages = [number for number, held in enumerate(on_page, start=1) if held]
+        assert passage["pages"] == [pages[0], pages[-1]]
+        assert passage["page"] in pages
+    assert answer["documents"][0]["metadata"] == {}
+    assert ", page 2, at " in command("search", tmp_path / "a.pdf", "moonrise").out
+
+
+def test_a_passage_on_two_pages_names_both_and_the_page_that_holds_most():
+    text = "One. This sentence begins on a page and ends on another one. Three."
+    passage = show_passage(text, start=10, end=20, page_starts=[0, 12, len(text) - 2])
+    assert passage.text == "This sentence begins on a page and ends on another one."
+    assert (passage.pages, passage.page) == ((1, 2), 2)
+    assert passage.position()[1] == "pages 1 to 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("A sentence of words. " * 300, "A sentence of words. " * 95),
+        ("G" * 5_000, "G" * 2_000),
+    ],
+)
+def test_a_long_passage_is_cut_with_a_mark(text, shown):
+    passage = show_passage(text, start=0, end=len(text.strip()), page_starts=None)
+    assert passage.text.startswith(shown.strip())
+    left_out = len(text.strip()) - len(shown.strip())
+    assert passage.text.removeprefix(shown.strip()) == f" [… {left_out:,} more characters]"
+    assert passage.end == len(text.strip())
+
+
+def test_copies_are_shown_once(command, tmp_path):
+    (tmp_path / "docs").mkdir()
+    for name in ("one", "two", "three"):
+        (tmp_path / "docs" / f"{name}.txt").write_text("The bilge pump of the ferry is inspected.")
+    (tmp_path / "docs" / "zero.txt").write_text("In March the engineer opens the sea cock.")
+    words = ("search", tmp_path / "docs", "Who inspects the bilge pump?")
+    answer = command(*words, "--json").json
+    for rows in (answer["documents"], answer["passages"]):
+        copies = [(row["place"], row["also_in"]) for row in rows]
+        assert ("one.txt", ["three.txt", "two.txt"]) in copies
+        assert {place for place, _ in copies} == {"one.txt", "zero.txt"}
+    assert "also in: three.txt, two.txt\n" in command(*words).out
+
+
+def test_words_of_two_documents_count(command, tmp_path):
+    (tmp_path / "a.txt").write_text("The constellation is a figure among the stars of the night.")
+    (tmp_path / "b.txt").write_text("The almanac has the zephyrograph readings of the coast.")
+    [first, second] = command("search", tmp_path, "zephyrograph", "--json").json["documents"]
+    assert (first["place"], second["place"]) == ("b.txt", "a.txt")
+
+
+def test_a_word_more_often_than_65535_times(model_of_words, tmp_path):
+    (tmp_path / "matrix.txt").write_text("0│" * 70_000 + "0")
+    parts = open_shelf(model_of_words, str(tmp_path / "matrix.txt"), tmp_path / "cache")
+    assert count_words(parts)[0].max() == 70_001
+
+
+def test_format_characters_are_those_of_unicode():
+    own = [code for code in range(0x10000) if INVISIBLE.match(chr(code))]
+    expected = [code for code in range(0x10000) if unicodedata.category(chr(code)) == "Cf"]
+    assert own == expected
 
 
 def test_a_question_without_a_token(command, books):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from nextlevelbert import NextLevelBertModel
+from nextlevelbert import NextLevelBertModel, text_sentences
 from nextlevelbert.commands.search import Library
-from nextlevelbert.commands.shelf import open_shelf
+from nextlevelbert.commands.shelf import Part, open_shelf
 
 from ..book_toys import write_docx, write_epub, write_pdf
 from .conftest import COURT, KITCHEN, SEA
@@ -93,7 +96,7 @@ def test_rows_of_a_table_and_books_of_every_kind(model, tmp_path):
     texts = {place: library.text(number) for number, place in enumerate(library.places)}
     assert list(texts) == ["same.docx", "same.epub", "same.pdf", "table.jsonl#é", "table.jsonl#2"]
     assert {text for place, text in texts.items() if place.startswith("same")} == {"The whale."}
-    assert library.metadata(3) == {"year": 1851}
+    assert library.document(3).metadata == {"year": 1851}
     assert texts["table.jsonl#2"] == "Short — naïve."
 
 
@@ -116,3 +119,68 @@ def test_what_cannot_be_read_is_named_and_left_out(command, books, caplog):
     said = command("search", books, "whales?")
     assert (said.status, said.out) == (1, "")
     assert "No document of the folder holds a word" in said.err
+
+
+def test_metadata_of_any_kind_does_not_end_the_command(command, books):
+    """A column "pages", half a surrogate pair, NaN, and a name that is not UTF-8."""
+    row = '{"id": "x\\ud83d", "text": "The observatory.", "pages": 312, "t": "a\\ud83d", "n": NaN}'
+    (books / "table.jsonl").write_text(row + "\n" + row.replace("x\\ud83d", "y") + "\n")
+    Path(os.fsdecode(os.fsencode(books) + b"/caf\xe9.txt")).write_text("The café.")
+    said = command("search", books, "observatory", "--json", "--documents", 99)
+    assert said.status == 0, said.err
+    metadata = {row["place"]: row["metadata"] for row in said.json["documents"]}
+    assert metadata["table.jsonl#y"] == {"pages": 312, "t": "a?", "n": None}
+    assert "caf\\xe9.txt" in metadata
+
+
+def test_what_was_not_read_is_named_each_time(command, books):
+    """Rows that cannot be read, and words that the model does not know; the rest is searched."""
+    (books / "table.jsonl").write_text('{"text": null}\n{"text": "The observatory."}\n')
+    (books / "far" / "genome.txt").write_text("渡輪" * 200)
+    for _ in range(2):
+        said = command("search", books, "observatory", "--json")
+        assert said.status == 0, said.err
+        assert "note: table.jsonl: left out: " in said.err
+        assert "note: far/genome.txt: the model does not know" in said.err
+        assert "table.jsonl#1" in {row["place"] for row in said.json["documents"]}
+    assert "note: far/genome.txt: the model does not know" in command("plan", books).err
+
+
+def test_own_files_are_no_documents(command, books, toy_checkpoint, tmp_path):
+    before = command("search", books, "whales?", "--json").json
+    assert command("embed", books, "-o", books / "vectors.parquet").status == 0
+    assert command("map", books, "-o", books / "map.pdf").status == 0
+    shutil.copytree(toy_checkpoint, books / "model")
+    words = ("search", books, "whales?", "--json", "--cache_dir", books / "cache")
+    for _ in range(2):
+        said = command(*words)
+        assert said.json == before
+        for name in ("vectors.parquet", "map.pdf", "model"):
+            assert f"left out: {name}: " in said.err
+
+
+def test_a_search_of_unchanged_files_opens_only_what_it_shows(command, books, monkeypatch):
+    for number in range(20):
+        (books / f"{number}.txt").write_text(f"Note {number} of the harbour.")
+    words = ("search", books, "whales?", "--documents", 2, "--passages", 2)
+    before = command(*words).out
+    opened = []
+    read = Part.read
+    monkeypatch.setattr(
+        Part, "read", lambda self, *names: opened.append(self.place) or read(self, *names)
+    )
+    assert command(*words).out == before
+    assert 0 < len(opened) <= 4
+
+
+def test_a_splitter_by_name(command, books, toy_checkpoint, toy_encoder_path, tmp_path):
+    said = command("plan", books, "--splitter", "text_sentences")
+    assert "not sentences" in said.err
+    model = NextLevelBertModel.from_chunk_encoder(
+        toy_encoder_path, chunk_size=64, chunking="sentences"
+    )
+    model.save_pretrained(tmp_path / "sentences")
+    words = ("plan", books, "--json", "--model", tmp_path / "sentences", "--splitter")
+    plans = command(*words, "text_sentences").json
+    assert plans["sea.txt"]["chunks"] == len(text_sentences(SEA))
+    assert "no sentence splitter 'nowhere.splitter'" in command(*words, "nowhere.splitter").err
